@@ -1,0 +1,133 @@
+"""Settings: read once, from arguments first, then the environment, then defaults; each value knows where it came from."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+from ckpt_observe import environment
+from ckpt_observe.errors import ConfigError
+
+EXPORTERS: Final = ("local", "console")
+DRAINS: Final = ("thread",)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What this process is asked to do. Made by `read`, never changed."""
+
+    exporters: tuple[str, ...]
+    dir: Path
+    ring_dir: Path | None
+    """None: chosen when the journal is made."""
+    drain: str
+    enabled: bool
+    service: str
+    resource: dict[str, str]
+    disabled_instrumentations: frozenset[str]
+    traceparent: str
+    origin: dict[str, str] = field(default_factory=dict)
+    """Where each value came from: `argument`, the variable's name, or `default`."""
+
+
+def read(environ: Mapping[str, str] | None = None, **arguments: Any) -> Settings:
+    """Settings from keyword arguments (None = not given) and the environment. A wrong value is a ConfigError that says so."""
+    source = _Source(os.environ if environ is None else environ, arguments)
+    enabled = _flag(source, "enabled", environment.ENABLED, default=True)
+    if _flag(source, "", environment.SDK_DISABLED, default=False):
+        enabled = False
+        source.origin["enabled"] = environment.SDK_DISABLED
+    ring_dir = source.take("ring_dir", environment.RING_DIR, None)
+    return Settings(
+        exporters=_exporters(source.take("exporters", environment.EXPORTERS, "local")),
+        dir=Path(source.take("dir", environment.DIR, None) or _state_directory(source.environ)).expanduser().absolute(),
+        ring_dir=Path(ring_dir).expanduser().absolute() if ring_dir else None,
+        drain=_one_of(environment.DRAIN, source.take("drain", environment.DRAIN, "thread"), DRAINS),
+        enabled=enabled,
+        service=str(source.take("service", environment.SERVICE_NAME, None) or _program_name()),
+        resource=_resource(source.take("", environment.RESOURCE_ATTRIBUTES, "")),
+        disabled_instrumentations=frozenset(_names(source.take("", environment.DISABLED_INSTRUMENTATIONS, ""))),
+        traceparent=str(source.take("", environment.TRACEPARENT, "")),
+        origin=source.origin,
+    )
+
+
+class _Source:
+    """Arguments over environment over defaults, and a note of which it was."""
+
+    def __init__(self, environ: Mapping[str, str], arguments: dict[str, Any]) -> None:
+        self.environ, self.arguments, self.origin = environ, arguments, {}
+        self.origin: dict[str, str]
+
+    def take(self, argument: str, variable: str, default: Any) -> Any:
+        key = argument or variable
+        if self.arguments.get(argument) is not None:
+            self.origin[key] = "argument"
+            return self.arguments[argument]
+        if self.environ.get(variable):  # OpenTelemetry's rule: an empty variable is an unset one
+            self.origin[key] = variable
+            return self.environ[variable]
+        self.origin[key] = "default"
+        return default
+
+
+def _names(value: str | Sequence[str]) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+def _exporters(value: str | Sequence[str]) -> tuple[str, ...]:
+    names = _names(value)
+    if names == ("none",):
+        return ()
+    for name in names:
+        _one_of(environment.EXPORTERS, name, (*EXPORTERS, "none"))
+    if "none" in names:
+        raise ConfigError(f"{environment.EXPORTERS}: 'none' cannot stand beside other exporters ({', '.join(names)})")
+    return names
+
+
+def _one_of(variable: str, value: str, allowed: Sequence[str]) -> str:
+    if value not in allowed:
+        raise ConfigError(f"{variable}: '{value}' is not known; use one of: {', '.join(allowed)}")
+    return value
+
+
+def _flag(source: _Source, argument: str, variable: str, *, default: bool) -> bool:
+    value = source.take(argument, variable, default)
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower()
+    if word not in ("true", "false", "1", "0", "yes", "no", "on", "off"):
+        raise ConfigError(f"{variable}: '{value}' is neither true nor false")
+    return word in ("true", "1", "yes", "on")
+
+
+def _resource(text: str) -> dict[str, str]:
+    """OpenTelemetry's `key=value,key=value`; a pair without `=` is an error there too, so say which."""
+    pairs = {}
+    for pair in _names(text):
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{environment.RESOURCE_ATTRIBUTES}: '{pair}' is not key=value")
+        pairs[key.strip()] = unquote(value.strip())
+    return pairs
+
+
+def _state_directory(environ: Mapping[str, str]) -> Path:
+    if sys.platform == "win32":
+        base = environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
+    else:
+        base = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "ckpt_observe"
+
+
+def _program_name() -> str:
+    """OpenTelemetry would say `unknown_service`; the program's own name tells two programs apart."""
+    name = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
+    return name or "python"

@@ -1,0 +1,61 @@
+"""A finished span as a plain value: what the drain makes, and what every sink, store, command and page takes.
+
+The JSON form (one object a line) is the same wherever spans are printed. Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class Link(msgspec.Struct, frozen=True, gc=False):
+    """Points to a span of another trace, such as the save that a restore came from."""
+
+    trace_id: str
+    span_id: str
+    attributes: dict[str, Any] = {}
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """Something that happened at one moment of a span, such as an exception."""
+
+    name: str
+    time_unix_nano: int
+    attributes: dict[str, Any] = {}
+
+
+class Span(msgspec.Struct, frozen=True):
+    """One span. Ids are lower-case hex; times are Unix nanoseconds."""
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str
+    """Empty for a root."""
+    name: str
+    start_unix_nano: int
+    end_unix_nano: int
+    status: Literal["ok", "error", "unset"]
+    attributes: dict[str, Any]
+    events: tuple[Event, ...] = ()
+    links: tuple[Link, ...] = ()
+    resource: dict[str, Any] = {}
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_unix_nano - self.start_unix_nano) / 1e9
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Span)
+
+
+def to_json_line(span: Span) -> str:
+    """The span as one line of JSON, without the newline."""
+    return _encoder.encode(span).decode()
+
+
+def from_json_line(line: str | bytes) -> Span:
+    """The span that `to_json_line` wrote."""
+    return _decoder.decode(line)

@@ -61,8 +61,8 @@ class _Source:
     """Arguments over environment over defaults, and a note of which it was."""
 
     def __init__(self, environ: Mapping[str, str], arguments: dict[str, Any]) -> None:
-        self.environ, self.arguments, self.origin = environ, arguments, {}
-        self.origin: dict[str, str]
+        self.environ, self.arguments = environ, arguments
+        self.origin: dict[str, str] = {}
 
     def take(self, argument: str, variable: str, default: Any) -> Any:
         key = argument or variable

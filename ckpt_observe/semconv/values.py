@@ -14,7 +14,7 @@ OPERATIONS: Final = {
     "verify": "Stored checkpoints are read and checked without being used.",
 }
 
-PHASES: Final = {
+PHASES: Final = {  # append only: the position is the phase's code in the journal
     "stage": "The state is copied out of the way (device to host, live to frozen).",
     "serialize": "The state becomes bytes.",
     "compress": "The bytes become fewer.",

@@ -1,0 +1,83 @@
+"""Records of the journal become spans; what can be worked out is worked out here, not on the host's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv import events, spans
+from ckpt_observe.span import Event, Link, Span
+
+_decode = msgspec.json.Decoder().decode
+_EXCEPTION: Final = (spans.EXCEPTION_TYPE, spans.EXCEPTION_MESSAGE)
+
+
+def assemble(payload: bytes, resource: dict[str, Any]) -> list[Span]:
+    """The spans of one finished operation: its phases, then itself. Empty if the record is not one that we know."""
+    try:
+        lines = _decode(payload)
+        begin = next(line for line in lines if line[0] == events.BEGIN)
+        mine = [line for line in lines if line[1] == begin[1]]  # a thread that comes too late writes into a page that is another's by then
+        end = next(line for line in mine if line[0] == events.END)
+        return [*_phases(begin, end, resource), _operation(begin, end, mine, resource)]
+    except (msgspec.DecodeError, StopIteration, IndexError, TypeError, ValueError):
+        return []
+
+
+def _operation(begin: list[Any], end: list[Any], lines: list[list[Any]], resource: dict[str, Any]) -> Span:
+    _, span_id, start, kind, name, trace_id, parent, given = begin
+    stop = end[2]
+    task = kind == events.TASK
+    attributes = _present({**({} if task else {names.OPERATION: name}), names.OUTCOME: "ok", **(given or {}), **(end[3] or {})})
+    _derive(attributes, (stop - start) / 1e9)
+    return Span(
+        trace_id=trace_id,
+        span_id=span_id,
+        parent_span_id=parent,
+        name=(spans.TASK_PREFIX if task else spans.OPERATION_PREFIX) + name,
+        start_unix_nano=start,
+        end_unix_nano=stop,
+        status=_status(attributes),
+        attributes=attributes,
+        events=tuple(Event(line[3], line[2], _present(line[4])) for line in lines if line[0] == events.EVENT),
+        links=tuple(Link(line[3], line[4], _present(line[5])) for line in lines if line[0] == events.LINK),
+        resource=resource,
+    )
+
+
+def _phases(begin: list[Any], end: list[Any], resource: dict[str, Any]) -> Iterator[Span]:
+    operation, trace_id = begin[1], begin[5]
+    for name, number, parent, start, stop, given in end[4] if len(end) > 4 else ():
+        attributes = _present({names.PHASE: name, names.OUTCOME: "ok", **(given or {})})
+        told: dict[str, Any] = {key: attributes.pop(key) for key in _EXCEPTION if key in attributes}
+        yield Span(
+            trace_id=trace_id,
+            span_id=events.phase_span_id(operation, number),
+            parent_span_id=parent if isinstance(parent, str) else events.phase_span_id(operation, parent) if parent else operation,
+            name=spans.OPERATION_PREFIX + name,
+            start_unix_nano=start,
+            end_unix_nano=stop,
+            status=_status(attributes),
+            attributes=attributes,
+            events=(Event(spans.EVENT_EXCEPTION, stop, told),) if told else (),
+            resource=resource,
+        )
+
+
+def _present(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def _status(attributes: dict[str, Any]) -> Any:
+    return "error" if attributes[names.OUTCOME] in ("error", "interrupted") else "ok"
+
+
+def _derive(attributes: dict[str, Any], seconds: float) -> None:
+    serialized, stored = attributes.get(names.SIZE_SERIALIZED), attributes.get(names.SIZE_STORED)
+    if serialized and stored and names.RATIO not in attributes:
+        attributes[names.RATIO] = round(serialized / stored, 3)
+    if stored and seconds > 0 and names.THROUGHPUT not in attributes:
+        attributes[names.THROUGHPUT] = round(stored / seconds, 1)

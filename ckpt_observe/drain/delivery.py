@@ -1,0 +1,96 @@
+"""One sink, its place in each spool, and its patience: retry with back-off, set aside what is refused, count what is lost."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from ckpt_observe.errors import SinkRefusedError, SinkRetryError
+from ckpt_observe.span import Span
+
+logger = logging.getLogger("ckpt_observe")
+
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 60.0
+_jitter = random.SystemRandom().uniform  # never the host's `random`: its sequence is not ours to move
+
+
+class Sink(Protocol):
+    """Where spans go."""
+
+    name: str
+
+    def send(self, spans: Sequence[Span], /) -> None:
+        """Returns: it has them, durably. SinkRetryError: not now. SinkRefusedError: never, as they are."""
+
+    def close(self) -> None: ...
+
+
+class Delivery:
+    """Brings spans to one sink. Used by one thread."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self.name = sink.name
+        self.delivered = 0
+        self.refused = 0
+        self.retries = 0
+        self.trouble: str | None = None
+        """Why the last attempt failed; None while all is well."""
+        self._pause = 0.0
+        self._not_before = 0.0
+
+    def ready(self) -> bool:
+        """Whether the pause after a failure is over."""
+        return time.monotonic() >= self._not_before
+
+    def hurry(self) -> None:
+        """Try again now: somebody is waiting."""
+        self._not_before = 0.0
+
+    def deliver(self, spans: Sequence[Span]) -> bool:
+        """Whether the sink is done with these: has them, or will never take them."""
+        try:
+            self._send(spans)
+        except SinkRetryError as error:
+            self.retries += 1
+            self._wait(error)
+            return False
+        self._pause, self._not_before = 0.0, 0.0
+        return True
+
+    def _send(self, spans: Sequence[Span]) -> None:
+        """Halve what is refused until the refused ones stand alone, so that one bad span does not take a thousand with it."""
+        if not spans:
+            return
+        try:
+            self.sink.send(spans)
+        except SinkRefusedError as error:
+            self._report(str(error))
+            if len(spans) > 1:
+                middle = len(spans) // 2
+                self._send(spans[:middle])
+                self._send(spans[middle:])
+            else:
+                self.refused += 1
+        except SinkRetryError:
+            raise
+        except Exception as error:  # a fault of the sink: treated as passing, for nothing may be lost by it
+            raise SinkRetryError(f"{type(error).__name__}: {error}") from error
+        else:
+            self.delivered += len(spans)
+            self.trouble = None
+
+    def _wait(self, error: SinkRetryError) -> None:
+        self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, self._pause * 2))
+        pause = self._pause if error.after is None else max(error.after, FIRST_PAUSE)
+        self._not_before = time.monotonic() + pause * _jitter(0.8, 1.2)
+        self._report(str(error))
+
+    def _report(self, trouble: str) -> None:
+        if self.trouble is None:  # once for each outage, not for each attempt
+            logger.warning("ckpt_observe: sink %s: %s; kept, and tried again", self.name, trouble)
+        self.trouble = trouble

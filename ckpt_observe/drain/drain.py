@@ -1,0 +1,212 @@
+"""The drain: one thread collects what was recorded into the spool and adopts what dead processes left; one thread for each sink delivers.
+
+So a sink that is down delays no other, and none of them delays the collecting.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from ckpt_observe.drain.delivery import Delivery, Sink
+from ckpt_observe.drain.outbox import Outbox
+from ckpt_observe.errors import JournalError
+from ckpt_observe.journal import recovery
+from ckpt_observe.journal.journal import JOURNALS, Journal
+from ckpt_observe.journal.recovery import Claim
+
+logger = logging.getLogger("ckpt_observe")
+
+TICK: Final = 0.1
+"""Seconds between two looks at the pages; 768 ended operations may wait in between."""
+SYNC_EVERY: Final = 1.0
+"""Seconds: what is recorded survives the machine after at most this long."""
+CLAIM_EVERY: Final = 2.0
+"""Seconds between two looks for dead processes; more where there are hundreds of live ones, for each is asked."""
+
+
+class Drain:
+    """Drains a journal of this process, if it has one, and every dead one in the state directory."""
+
+    def __init__(self, state: Path, sinks: Sequence[Sink], journal: Journal | None = None) -> None:
+        self._state, self._journal = state, journal
+        self._deliveries = [Delivery(sink) for sink in sinks]
+        self._names = tuple(delivery.name for delivery in self._deliveries)
+        self._adopted: dict[str, tuple[Outbox, Claim]] = {}
+        self._own = Outbox(journal.directory, journal.about.resource, self._names) if journal else None
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._threads: list[threading.Thread] = []
+        self._left_alone: set[str] = set()
+        self.interrupted = 0
+        """Operations of dead processes that were reported."""
+
+    def start(self) -> None:
+        work = [("collect", self._collect_forever, ())]
+        work += [(f"sink-{each.name}", self._deliver_forever, (each,)) for each in self._deliveries]  # type: ignore[list-item]
+        self._threads = [threading.Thread(target=run, args=args, name=f"ckpt-observe-{name}", daemon=True) for name, run, args in work]
+        for thread in self._threads:
+            thread.start()
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        """Bring everything recorded so far to every sink; whether that was done in time."""
+        deadline = time.monotonic() + timeout
+        self._collect()
+        for delivery in self._deliveries:
+            delivery.hurry()
+        with self._changed:
+            self._changed.notify_all()
+            while self._pending():
+                left = deadline - time.monotonic()
+                if left <= 0 or not any(thread.is_alive() for thread in self._threads[1:]):
+                    return False
+                self._changed.wait(min(left, TICK))
+        return True
+
+    def close(self, timeout: float = 2.0) -> bool:
+        """Flush, stop, and leave what could not be delivered to whoever comes next; whether all was delivered."""
+        deadline = time.monotonic() + timeout
+        done = self.flush(timeout)
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(max(0.0, deadline + TICK - time.monotonic()))
+        stopped = not any(thread.is_alive() for thread in self._threads)
+        for outbox, claim in list(self._adopted.values()):
+            self._let_go(outbox, claim)
+        if self._journal is not None:
+            if done and stopped and not self._journal.pool.in_flight():
+                self._journal.remove()
+            else:
+                self._journal.release()
+        if stopped:  # a sink that hangs is left to the end of the process
+            for delivery in self._deliveries:
+                delivery.sink.close()
+        return done
+
+    # collecting
+
+    def _collect_forever(self) -> None:
+        synced = claimed = 0.0
+        while not self._stopping:
+            now = time.monotonic()
+            self._collect()
+            if now - synced >= SYNC_EVERY:
+                synced = now
+                self._sync()
+            if now - claimed >= max(CLAIM_EVERY, self._crowd() / 10):
+                claimed = now
+                self.adopt()
+            with self._changed:
+                self._changed.wait(TICK)
+
+    def _collect(self) -> None:
+        journal, own = self._journal, self._own
+        if journal is None or own is None:
+            return
+        try:
+            journal.pool.beat(time.time_ns())
+            journal.pool.make_room()
+            if journal.pool.collect():
+                own.keep_within_limit()
+                with self._changed:
+                    self._changed.notify_all()
+        except OSError as error:  # a full or vanished disk: the pages hold what they can, the rest is counted
+            self._say("spool", f"{journal.directory}: {error.strerror}; records wait in memory")
+
+    def _sync(self) -> None:
+        if self._journal is not None:
+            try:
+                self._journal.spool.sync()
+                self._journal.save_open()
+            except OSError as error:
+                self._say("sync", f"{self._journal.directory}: {error.strerror}; records would not survive the machine")
+
+    def _say(self, kind: str, trouble: str) -> None:
+        if kind not in self._left_alone:
+            self._left_alone.add(kind)
+            logger.warning("ckpt_observe: %s", trouble)
+
+    # adopting
+
+    def _crowd(self) -> int:
+        try:
+            return len(os.listdir(self._state / JOURNALS))
+        except OSError:
+            return 0
+
+    def adopt(self) -> None:
+        """Claim the journals of dead processes and finish what they began."""
+        try:
+            found = sorted(entry.path for entry in os.scandir(self._state / JOURNALS) if not entry.name.endswith(".new"))
+        except OSError:
+            return
+        own = self._journal.directory if self._journal else ""
+        for directory in found:
+            if directory not in self._adopted and directory not in self._left_alone and directory != own:
+                try:
+                    self._adopt(directory)
+                except (JournalError, OSError) as error:
+                    self._say(directory, str(error))
+
+    def _adopt(self, directory: str) -> None:
+        claim = recovery.claim(directory)
+        if claim is None:
+            return
+        try:
+            interrupted = recovery.recover(claim)
+        except BaseException:
+            claim.release()
+            raise
+        self.interrupted += interrupted
+        outbox = Outbox(directory, claim.about.resource, claim.about.sinks)
+        with self._changed:
+            self._adopted[directory] = (outbox, claim)
+            self._changed.notify_all()
+
+    def _let_go(self, outbox: Outbox, claim: Claim) -> None:
+        if not outbox.pending():
+            shutil.rmtree(outbox.directory, ignore_errors=True)
+        claim.release()
+        self._adopted.pop(outbox.directory, None)
+
+    # delivering
+
+    def _outboxes(self) -> list[Outbox]:
+        return ([self._own] if self._own else []) + [outbox for outbox, _ in list(self._adopted.values())]
+
+    def _pending(self) -> bool:
+        """Whether something is in the spool that a sink of ours has not had."""
+        return any(outbox.batch(name)[0] for outbox in self._outboxes() for name in self._names if outbox.wants(name))
+
+    def _deliver_forever(self, delivery: Delivery) -> None:
+        while not self._stopping:
+            try:
+                moved = delivery.ready() and self._deliver(delivery)
+            except OSError as error:
+                self._say(delivery.name, f"sink {delivery.name}: {error}")
+                moved = False
+            with self._changed:
+                if moved:
+                    self._changed.notify_all()
+                elif not self._stopping:
+                    self._changed.wait(TICK)
+
+    def _deliver(self, delivery: Delivery) -> bool:
+        moved = False
+        for outbox in self._outboxes():
+            if not outbox.wants(delivery.name):
+                continue
+            spans, after = outbox.batch(delivery.name)
+            if spans and not delivery.deliver(spans):
+                return moved
+            outbox.passed(delivery.name, after)
+            moved = moved or bool(spans)
+        return moved

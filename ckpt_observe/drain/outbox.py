@@ -1,0 +1,116 @@
+"""The spool of one journal on its way out: a cursor for each sink that its owner asked for, kept on disk beside it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from ckpt_observe.drain.assemble import assemble
+from ckpt_observe.journal import spool
+from ckpt_observe.journal.spool import Cursor
+from ckpt_observe.span import Span
+
+SPOOL_LIMIT: Final = 256 << 20
+"""Disk that one process may take while a sink is away: about 200,000 operations. Beyond it the oldest go, and are counted."""
+
+_CURSORS: Final = "cursors.json"
+
+
+class Outbox:
+    """Read by one thread for each sink."""
+
+    def __init__(self, directory: str, resource: dict[str, Any], wanted: Iterable[str]) -> None:
+        self.directory, self._resource = directory, resource
+        self._lock = threading.Lock()
+        saved = _load(os.path.join(directory, _CURSORS))
+        self._cursors = {sink: saved.get(sink, Cursor()) for sink in wanted}
+        self._last: tuple[Cursor, list[Span], Cursor] | None = None
+        """The batch assembled last: sinks that keep pace with each other share it."""
+        self.counts: Counter[str] = Counter()
+        """Records that were corrupt, not understood, or dropped beyond the limit (for each sink that had not had them)."""
+
+    def wants(self, sink: str) -> bool:
+        return sink in self._cursors
+
+    def batch(self, sink: str) -> tuple[list[Span], Cursor]:
+        """The next spans for a sink, and the cursor to pass to `passed` when it has them. No spans and its own cursor: nothing new."""
+        with self._lock:
+            cursor = self._cursors[sink]
+            if self._last is None or self._last[0] != cursor:
+                self._last = (cursor, *self._read(cursor))
+            return self._last[1], self._last[2]
+
+    def _read(self, cursor: Cursor) -> tuple[list[Span], Cursor]:
+        try:
+            records = spool.read(self.directory, cursor)
+        except FileNotFoundError:  # removed by hand: what was in it is gone
+            return [], cursor
+        spans: list[Span] = []
+        for payload in records.payloads:
+            made = assemble(payload, self._resource)
+            spans += made
+            self.counts["unknown"] += not made
+        self.counts["corrupt"] += records.corrupt
+        return spans, records.after
+
+    def passed(self, sink: str, cursor: Cursor) -> None:
+        """The sink is done with everything before the cursor. Segments that all sinks are done with are removed."""
+        with self._lock:
+            if cursor <= self._cursors[sink]:
+                return
+            self._cursors[sink] = cursor
+            self._last = None if self._last and self._last[0] < min(self._cursors.values()) else self._last
+            self._save()
+            self._remove_before(min(self._cursors.values()))
+
+    def pending(self) -> bool:
+        """Whether some sink has not had everything that is in the spool."""
+        with self._lock:
+            for cursor in self._cursors.values():
+                try:
+                    if spool.read(self.directory, cursor, 1).after != cursor:
+                        return True
+                except FileNotFoundError:
+                    continue
+        return False
+
+    def keep_within_limit(self) -> None:
+        """Drop the oldest segment while there is too much, and count what each sink loses by it."""
+        with self._lock:
+            while spool.size(self.directory) > SPOOL_LIMIT and len(oldest := spool.segments(self.directory)) > 1:
+                after = Cursor(oldest[0] + 1, 0)
+                for sink, cursor in self._cursors.items():
+                    while cursor < after and (records := spool.read(self.directory, cursor)).after < after and records.payloads:
+                        self.counts[f"dropped {sink}"] += len(records.payloads)
+                        cursor = records.after  # noqa: PLW2901
+                    self._cursors[sink] = max(self._cursors[sink], after)
+                self._last = None
+                self._save()
+                self._remove_before(after)
+
+    def _save(self) -> None:
+        temporary = os.path.join(self.directory, _CURSORS + ".new")
+        try:
+            with open(temporary, "wb") as file:
+                file.write(msgspec.json.encode(self._cursors))
+            os.replace(temporary, os.path.join(self.directory, _CURSORS))
+        except OSError:  # full or gone: they are right in memory, and a repeat is harmless
+            self.counts["cursor not saved"] += 1
+
+    def _remove_before(self, cursor: Cursor) -> None:
+        for number in spool.segments(self.directory):
+            if number < cursor.segment:
+                os.unlink(spool.path(self.directory, number))
+
+
+def _load(path: str) -> dict[str, Cursor]:
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=dict[str, Cursor])
+    except (OSError, msgspec.MsgspecError):  # none yet, or damaged: begin at the beginning
+        return {}

@@ -1,0 +1,120 @@
+"""A journal: everything one process records. Made by its owner at the first operation, removed when all is delivered.
+
+In `<state>/journals/<name>/`: `owner.lock`, held by the owner until it dies; `drain.lock`, held by whoever drains it, one at a time;
+`about.json`, who the owner is and which sinks it wants; the spool and the cursors of the sinks; `open.pages`, a copy of what is in
+flight. The pages themselves lie in shared memory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from ckpt_observe.errors import JournalError
+from ckpt_observe.journal.locks import Lock
+from ckpt_observe.journal.pages import AnyPage, heartbeat_page
+from ckpt_observe.journal.place import page_directory, private_directory
+from ckpt_observe.journal.pool import Pool
+from ckpt_observe.journal.spool import Spool
+
+VERSION: Final = 1
+JOURNALS: Final = "journals"
+OPEN: Final = "open.pages"
+
+
+class About(msgspec.Struct, frozen=True):
+    """What a journal says of its owner."""
+
+    version: int
+    pid: int
+    boot: str
+    started: int
+    pages: str
+    """Path of the page files, without number and ending."""
+    sinks: tuple[str, ...]
+    resource: dict[str, Any]
+
+
+class Journal:
+    """The owner's side."""
+
+    def __init__(self, state: Path, pages: Path | None, sinks: Sequence[str], resource: dict[str, Any]) -> None:
+        root = private_directory(private_directory(state) / JOURNALS)
+        now = time.time_ns()
+        name = f"{os.getpid()}-{now:x}"
+        page_root, mapped = page_directory(state, pages)
+        self.about = About(VERSION, os.getpid(), boot_id(), now, str(page_root / name), tuple(sinks), resource)
+        self.directory = str(root / name)
+        self._locks = _made(self.directory, self.about)
+        self.spool = Spool(self.directory)
+        self._open_saved: list[bytes] = []
+        try:
+            self.pool = Pool(self.about.pages, self.spool.append, mapped=mapped)
+        except OSError as error:
+            self.remove()
+            raise JournalError(f"{self.about.pages}: no room for pages ({error.strerror}); set CKPT_OBSERVE_RING_DIR") from error
+
+    def take(self) -> AnyPage:
+        return self.pool.take()
+
+    def save_open(self) -> None:
+        """Keep what is in flight on disk too: the pages outlive the process, but not the machine."""
+        images = self.pool.in_flight()
+        if images == self._open_saved:
+            return
+        temporary = os.path.join(self.directory, OPEN + ".new")
+        with open(temporary, "wb") as file:
+            file.writelines([heartbeat_page(time.time_ns()), *images])
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, os.path.join(self.directory, OPEN))
+        self._open_saved = images
+
+    def forget(self) -> None:
+        """In a forked child: this is the parent's journal."""
+        self.pool.abandon()
+        for lock in self._locks:
+            lock.forget()
+
+    def release(self) -> None:
+        """Leave it to whoever comes next: nothing more is recorded, something is not delivered."""
+        self.spool.close()
+        for lock in self._locks:
+            lock.release()
+
+    def remove(self) -> None:
+        """All is delivered."""
+        if hasattr(self, "pool"):
+            self.pool.remove()
+        self.spool.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        for lock in self._locks:
+            lock.release()
+
+
+def _made(directory: str, about: About) -> tuple[Lock, Lock]:
+    """The journal's directory with its locks held. It gets its name last, so nobody sees a journal that is not locked yet."""
+    temporary = directory + ".new"
+    os.mkdir(temporary, 0o700)
+    locks = [Lock.take(os.path.join(temporary, name)) for name in ("owner.lock", "drain.lock")]
+    with open(os.path.join(temporary, "about.json"), "wb") as file:
+        file.write(msgspec.json.encode(about))
+    os.rename(temporary, directory)
+    owner, drain = locks
+    if owner is None or drain is None:
+        raise JournalError(f"{directory}: cannot be locked; set CKPT_OBSERVE_DIR to a file system with locks")
+    return owner, drain
+
+
+def boot_id() -> str:
+    """Changes with every start of the machine: pages of another boot are gone, or not to be trusted."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

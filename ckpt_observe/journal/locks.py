@@ -1,0 +1,51 @@
+"""A lock that the kernel gives back when its holder dies: how a journal tells a live owner from a dead one.
+
+Never by pid: pids are reused. `flock` belongs to the open file, so a forked child shares it until it closes its copy; see `Lock.forget`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(fd: int) -> None:
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _try_lock(fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+_FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+class Lock:
+    """Held from `take` until `release`, or until the process ends."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    @classmethod
+    def take(cls, path: str, *, create: bool = True) -> Lock | None:
+        """The lock, or None when somebody else has it. Never waits. OSError when the file cannot be opened."""
+        fd = os.open(path, _FLAGS | (os.O_CREAT if create else 0), 0o600)
+        try:
+            _try_lock(fd)
+        except OSError:
+            os.close(fd)
+            return None
+        return cls(fd)
+
+    def release(self) -> None:
+        """Give it back."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    forget = release
+    """In a forked child: close our copy, so that the parent's death is seen although we live. The parent keeps its lock."""

@@ -1,0 +1,147 @@
+"""The pool of pages of one process: who needs one takes it, who is done gives it back to be collected.
+
+`free` and `_ended` are a list and a deque used only by single C calls (`pop`, `append`, `popleft`), which the GIL makes atomic: no
+lock, so no caller ever waits for another, and a signal handler that saves a checkpoint cannot deadlock.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ckpt_observe.journal.pages import AnyPage, LoosePage, PageFile
+from ckpt_observe.journal.spool import record
+
+PAGES_PER_FILE: Final = 128
+"""Half a mebibyte: what a process with few checkpoints takes of shared memory."""
+MAX_FILES: Final = 64
+"""32 MiB of pages: 8,000 operations at once."""
+BACKLOG: Final = 768
+"""Ended operations that wait for the drain. Beyond it the caller writes its own to the spool: one disk write instead of a loss."""
+
+
+class Pool:
+    """Pages, free and ended. `spill` writes records to the spool; it may raise OSError."""
+
+    def __init__(self, prefix: str, spill: Callable[[Iterable[bytes]], None], *, mapped: bool) -> None:
+        self._prefix, self._spill, self._mapped = prefix, spill, mapped
+        self._files: list[PageFile] = []
+        self._free: list[AnyPage] = []
+        self._ended: deque[AnyPage] = deque()
+        self._growing = threading.Lock()
+        self.abandoned = False
+        self.counts = {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0}
+        """Operations the caller wrote to disk itself; that had no page; that were lost; lines that found no room."""
+        self._grow()
+
+    def take(self) -> AnyPage:
+        """A page for an operation that begins."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._another()
+
+    def _another(self) -> AnyPage:
+        # never waits: whoever comes while another thread makes pages goes without the protection, and is counted
+        if self._growing.acquire(blocking=False):
+            try:
+                self._grow()
+                return self._free.pop()
+            except (OSError, IndexError):
+                pass
+            finally:
+                self._growing.release()
+        self.counts["unprotected"] += 1
+        return LoosePage(self)
+
+    def _grow(self) -> None:
+        if self.abandoned or len(self._files) >= MAX_FILES:
+            return
+        file = PageFile(f"{self._prefix}-{len(self._files):02}.pages", PAGES_PER_FILE, self, mapped=self._mapped)
+        self._files.append(file)
+        self._free.extend(file.pages)
+
+    def make_room(self) -> None:
+        """By the drain, ahead of need: so that no caller has to make pages itself."""
+        if len(self._free) < PAGES_PER_FILE // 4 and self._growing.acquire(blocking=False):
+            try:
+                self._grow()
+            finally:
+                self._growing.release()
+
+    def overflow(self, page: AnyPage, line: bytes) -> None:
+        """A line that found its page full goes to a further page of the same operation."""
+        if self.abandoned:
+            return
+        if not page.more or not page.more[-1].room(line):
+            page.more = (*page.more, self.take())
+        if page.more[-1].room(line):
+            page.more[-1].append(line)
+        else:
+            self.counts["cut"] += 1
+
+    def ended(self, page: AnyPage) -> None:
+        """The operation of this page has ended."""
+        if len(self._ended) < BACKLOG and not isinstance(page, LoosePage):
+            self._ended.append(page)
+            return
+        try:
+            self._spill([record(_lines(page))])
+        except OSError:
+            if isinstance(page, LoosePage):
+                self.counts["lost"] += 1
+            else:
+                self._ended.append(page)  # wait in memory until the disk has room
+        else:
+            self.counts["spilled"] += 1
+            self._release(page)
+
+    def collect(self, limit: int = 1024) -> int:
+        """By the drain: move ended operations to the spool; how many. OSError: they stay where they are."""
+        pages: list[AnyPage] = []
+        while self._ended and len(pages) < limit:
+            pages.append(self._ended.popleft())
+        if not pages:
+            return 0
+        try:
+            self._spill([record(_lines(page)) for page in pages])
+        except OSError:
+            self._ended.extendleft(reversed(pages))
+            raise
+        for page in pages:
+            self._release(page)
+        return len(pages)
+
+    def _release(self, page: AnyPage) -> None:
+        for each in (page, *page.more):
+            if not isinstance(each, LoosePage):
+                each.clear()
+                self._free.append(each)
+
+    def in_flight(self) -> list[bytes]:
+        """Images of the pages whose operations have begun and not ended, as they stand now."""
+        idle = {id(page) for page in (*self._free, *self._ended)}
+        return [page.image() for file in self._files for page in file.pages if id(page) not in idle]
+
+    def beat(self, now: int) -> None:
+        self._files[0].beat(now)
+
+    def abandon(self) -> None:
+        """In a forked child: the pages are the parent's."""
+        self.abandoned = True
+        for file in self._files:
+            file.close()
+
+    def remove(self) -> None:
+        """At the end, when everything was collected."""
+        self.abandon()
+        for file in self._files:
+            if os.path.exists(file.path):
+                os.unlink(file.path)
+
+
+def _lines(page: AnyPage) -> bytes:
+    return page.lines() + b"".join([more.lines() for more in page.more])

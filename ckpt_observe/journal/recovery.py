@@ -1,0 +1,113 @@
+"""What a dead process left: its ended operations go to its spool, and those in flight end as `interrupted`, each exactly once.
+
+The caller holds both locks of the journal. Every step may be cut short and done again: pages are removed only after what they held is
+in the spool and synced, and what is in the spool already is not written twice.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ckpt_observe.errors import JournalError
+from ckpt_observe.journal import spool
+from ckpt_observe.journal.journal import OPEN, VERSION, About, boot_id
+from ckpt_observe.journal.locks import Lock
+from ckpt_observe.journal.pages import read_pages
+from ckpt_observe.journal.remains import Remains, parse_lines
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv import events
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Claim(NamedTuple):
+    """A dead journal, held by us alone."""
+
+    directory: str
+    about: About
+    locks: tuple[Lock, Lock]
+
+    def release(self) -> None:
+        for lock in self.locks:
+            lock.release()
+
+
+def claim(directory: str) -> Claim | None:
+    """The journal if its owner is dead and nobody else drains it. JournalError: it is damaged, or of a newer version; leave it alone."""
+    try:
+        owner = Lock.take(os.path.join(directory, "owner.lock"), create=False)
+        drain = Lock.take(os.path.join(directory, "drain.lock"), create=False) if owner else None
+    except FileNotFoundError:  # somebody else finished and removed it
+        return None
+    if owner and drain and os.path.exists(os.path.join(directory, "about.json")):
+        try:
+            return Claim(directory, read_about(directory), (owner, drain))
+        except JournalError:
+            owner.release()
+            drain.release()
+            raise
+    for lock in (owner, drain):
+        if lock:
+            lock.release()
+    return None
+
+
+def read_about(directory: str) -> About:
+    """Who the owner is. JournalError: damaged, or written by a newer version."""
+    try:
+        with open(os.path.join(directory, "about.json"), "rb") as file:
+            data = file.read()
+        version = msgspec.json.decode(data, type=dict[str, Any]).get("version")
+        if not isinstance(version, int) or version > VERSION:
+            raise JournalError(f"{directory}: written by a newer version (journal {version}, we read {VERSION}); upgrade ckpt-observe")
+        return msgspec.json.decode(data, type=About)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise JournalError(f"{directory}: about.json cannot be read ({error}); if nobody needs it, remove the directory") from error
+
+
+def recover(claimed: Claim) -> int:
+    """Finish what the dead owner began; how many operations were interrupted."""
+    directory, about = claimed.directory, claimed.about
+    files = sorted(glob.glob(glob.escape(about.pages) + "-*.pages"))
+    copy = os.path.join(directory, OPEN)
+    if about.boot == boot_id() and files:
+        heartbeat, left = _left_behind(files)
+    else:  # the machine died too, or somebody emptied the shared memory: the last copy on disk
+        heartbeat, left = _left_behind([copy] if os.path.exists(copy) else [])
+    known = {begun[1] for payload in spool.read_all(directory) if (begun := beginning(_decode(payload)))}
+    ended = [each.ended(heartbeat, about.pid) for name, each in left.items() if name not in known and beginning(each.lines)]
+    if ended:
+        writer = spool.Spool(directory)
+        writer.append([_encode(lines) for lines in ended])
+        writer.sync()
+        writer.close()
+    for path in (*files, copy):
+        if os.path.exists(path):
+            os.unlink(path)
+    return sum(lines[-1][3].get(names.OUTCOME) == "interrupted" for lines in ended if lines[-1][3])
+
+
+def beginning(lines: list[Any]) -> list[Any] | None:
+    """The line with which the operation began."""
+    return next((line for line in lines if line[0] == events.BEGIN), None)
+
+
+def _left_behind(files: list[str]) -> tuple[int, dict[str, Remains]]:
+    """What is left of each operation, by its id, and the owner's last sign of life."""
+    heartbeat, left = 0, dict[str, Remains]()
+    for path in files:
+        beat, pages = read_pages(path)
+        heartbeat = max(heartbeat, beat)
+        for page in pages:
+            lines = parse_lines(page.lines)
+            for line in lines:
+                left.setdefault(line[1], Remains()).lines.append(line)
+            begun = beginning(lines)
+            if begun:
+                left[begun[1]].marks = page.marks
+    return heartbeat, left

@@ -1,0 +1,102 @@
+"""What is left of an operation whose owner died, and the last words that it could not say itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv import events, spans
+
+_decode = msgspec.json.Decoder().decode
+_PHASE_NAMES = {code: name for name, code in events.PHASE_CODES.items()}
+
+
+@dataclass(slots=True)
+class Phase:
+    """A phase as the journal knows it; `end` is None while it runs."""
+
+    number: int
+    parent: Any
+    name: str
+    start: int
+    end: int | None = None
+
+
+@dataclass(slots=True)
+class Remains:
+    """Lines and marks of one operation."""
+
+    lines: list[list[Any]] = field(default_factory=list)
+    marks: tuple[int, ...] = ()
+
+    def ended(self, heartbeat: int, pid: int) -> list[list[Any]]:
+        """Its lines with an end: its own if it had one, else `interrupted` at its owner's last sign of life."""
+        lines = sorted(self.lines, key=lambda line: (line[0] != events.BEGIN, line[2]))
+        if any(line[0] == events.END for line in lines):
+            return lines
+        phases = sorted([*self._marked(lines[0][2]), *self._written(lines)], key=lambda phase: phase.start)
+        seen = [line[2] for line in lines] + [moment for phase in phases for moment in (phase.start, phase.end or 0)]
+        end = max(heartbeat, *seen)
+        running = [phase for phase in phases if phase.end is None]
+        failure = _failure(running[-1].name if running else None)
+        kept = [line for line in lines if line[0] not in (events.PHASE, events.DONE)]
+        told = [[each.name, each.number, each.parent, each.start, each.end or end, None if each.end else failure] for each in phases]
+        operation = lines[0][1]
+        words = f"process {pid} ended without a word, {_where(phases, running)}"
+        message = {spans.EXCEPTION_TYPE: "ProcessDied", spans.EXCEPTION_MESSAGE: words}
+        return [*kept, [events.EVENT, operation, end, spans.EVENT_EXCEPTION, message], [events.END, operation, end, failure, told]]
+
+    def _marked(self, started: int) -> list[Phase]:
+        found = []
+        for number in range(1, events.MARKED_PHASES + 1):
+            begin, end = self.marks[2 * number : 2 * number + 2] or (0, 0)
+            name = _PHASE_NAMES.get(begin & 0xFF)
+            if name:
+                found.append(Phase(number, begin >> 8 & 0xF, name, started + (begin >> 12), started + (end >> 12) if end else None))
+        return found
+
+    @staticmethod
+    def _written(lines: list[list[Any]]) -> list[Phase]:
+        found: dict[int, Phase] = {}
+        for line in lines:
+            if line[0] == events.PHASE:
+                found[line[3]] = Phase(line[3], line[4], line[5], line[2])
+            elif line[0] == events.DONE and line[3] in found:
+                found[line[3]].end = line[2]
+        return list(found.values())
+
+
+def parse_lines(chunk: bytes) -> list[list[Any]]:
+    """The lines of a page that are what they should be. Pages are read as hostile input."""
+    found = []
+    for line in chunk.split(b"\n"):
+        try:
+            parsed = _decode(line)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(parsed, list) and len(parsed) > 3 and isinstance(parsed[1], str) and isinstance(parsed[2], int):
+            found.append(parsed)
+    return found
+
+
+def _where(phases: list[Phase], running: list[Phase]) -> str:
+    if running:
+        return f"in phase {running[-1].name}"
+    return f"after phase {phases[-1].name}" if phases else "before its first phase"
+
+
+def _failure(phase: str | None) -> dict[str, Any]:
+    failure = {
+        names.OUTCOME: "interrupted",
+        names.ERROR_TYPE: "ProcessDied",
+        names.ERROR_CLASS: "interrupted",
+        names.ERROR_CODE: "interrupted.process_died",
+        names.ERROR_RETRYABLE: True,
+        names.ERROR_IMPACT: "what it was writing is not to be relied on; earlier checkpoints are untouched",
+    }
+    if phase:
+        failure[names.ERROR_PHASE] = phase
+    return failure

@@ -1,0 +1,147 @@
+"""The spool: finished operations on disk, one a line, until every sink has them.
+
+A line is a crc32 in hex and the JSON. Segments of 4 MiB are appended to and, once every cursor has passed them, removed whole. A torn
+line (power cut, full disk) fails its checksum, is skipped and counted; the next one stands after the next newline.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import threading
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+SEGMENT_SIZE: Final = 4 << 20
+_NAME = re.compile(r"spool-(\d{8})\.jsonl")
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+class Cursor(NamedTuple):
+    """A place in a spool: everything before it was delivered."""
+
+    segment: int = 0
+    offset: int = 0
+
+
+class Records(NamedTuple):
+    """What a read gave: payloads, where the next read begins, and how many lines were not what was written."""
+
+    payloads: list[bytes]
+    after: Cursor
+    corrupt: int
+
+
+def record(lines: bytes) -> bytes:
+    """The JSON lines of one operation as one record: a JSON array of them."""
+    return b"[" + lines[:-1].replace(b"\n", b",") + b"]"
+
+
+class Spool:
+    """Appends to a spool. `append` may be called from any thread."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._lock = threading.RLock()  # re-entrant: a signal handler may save a checkpoint too
+        existing = segments(directory)
+        self._segment = (existing[-1] if existing else 0) + 1
+        self._fd = -1
+        self._size = 0
+
+    def append(self, records: Iterable[bytes]) -> None:
+        """Write records. OSError (full, read-only, gone) means that none of them counts."""
+        data = b"".join([b"%08x %b\n" % (zlib.crc32(each), each) for each in records])
+        with self._lock:
+            fd = self._open()
+            if os.write(fd, data) != len(data):  # a disk that filled up in the middle: give back what it took
+                os.ftruncate(fd, self._size)
+                raise OSError(errno.ENOSPC, "the disk is full")
+            self._size += len(data)
+            if self._size >= SEGMENT_SIZE:
+                self._close()
+
+    def _open(self) -> int:
+        name = path(self._directory, self._segment)
+        if self._fd >= 0 and not os.path.exists(name):  # removed under us: go on in a new one
+            self._close()
+            name = path(self._directory, self._segment)
+        if self._fd < 0:
+            self._fd, self._size = os.open(name, _CREATE, 0o600), 0
+        return self._fd
+
+    def _close(self) -> None:
+        os.close(self._fd)
+        self._fd, self._segment = -1, self._segment + 1
+
+    def sync(self) -> None:
+        """What was appended survives the death of the machine."""
+        with self._lock:
+            fd = os.dup(self._fd) if self._fd >= 0 else -1
+        if fd >= 0:
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._fd >= 0:
+                self._close()
+
+
+def size(directory: str) -> int:
+    """Bytes on disk."""
+    return sum(os.path.getsize(path(directory, number)) for number in segments(directory))
+
+
+def path(directory: str, number: int) -> str:
+    return os.path.join(directory, f"spool-{number:08}.jsonl")
+
+
+def segments(directory: str) -> list[int]:
+    """Numbers of the segments there, oldest first."""
+    return sorted(int(match[1]) for name in os.listdir(directory) if (match := _NAME.fullmatch(name)))
+
+
+def read(directory: str, cursor: Cursor, limit: int = 1 << 20) -> Records:
+    """Records from the cursor on, at most about `limit` bytes. No payloads and the same cursor: there is nothing new."""
+    present = segments(directory)
+    for number in [each for each in present if each >= cursor.segment]:
+        offset = cursor.offset if number == cursor.segment else 0
+        with open(path(directory, number), "rb") as file:
+            file.seek(offset)
+            data = file.read(limit)
+            if b"\n" not in data:
+                data += file.readline()
+        whole = data.rfind(b"\n") + 1
+        if whole:
+            payloads, corrupt = _parse(data[:whole])
+            return Records(payloads, Cursor(number, offset + whole), corrupt)
+        if number == present[-1]:
+            return Records([], Cursor(number, offset), 0)
+    return Records([], cursor, 0)
+
+
+def read_all(directory: str) -> Iterator[bytes]:
+    """Every record that is still there."""
+    cursor = Cursor()
+    while True:
+        payloads, after, _ = read(directory, cursor)
+        if after == cursor:
+            return
+        yield from payloads
+        cursor = after
+
+
+def _parse(data: bytes) -> tuple[list[bytes], int]:
+    payloads, corrupt = [], 0
+    for line in data.split(b"\n"):
+        if line:
+            payload = line[9:]
+            if line[:9] == b"%08x " % zlib.crc32(payload):
+                payloads.append(payload)
+            else:
+                corrupt += 1
+    return payloads, corrupt

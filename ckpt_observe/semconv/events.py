@@ -1,0 +1,46 @@
+"""The words of the journal: what an operation says of itself while it runs, as JSON lines and as marks.
+
+Every line is `[word, operation id, time in Unix ns, ...]`; ids are hex. What follows the time:
+
+    begin  kind, name, trace id, parent span id, attributes     kind is `task` or `operation`
+    phase  number, parent, name                                 a phase that the marks have no place for begins
+    done   number                                               and ends
+    link   trace id, span id, attributes
+    event  name, attributes
+    end    attributes, phases                                   `checkpoint.outcome` is `ok` unless they say otherwise
+
+`phases` in `end` are `[name, number, parent, start, end, attributes]`. A phase's parent is the number of another phase, 0 for the
+operation itself, or the hex id of somebody else's span. Its own span id follows from the operation's and its number: `phase_span_id`.
+
+While an operation runs, its phases are marks: two 64-bit words for each of the first 14, begin and end, so that a phase costs two
+stores instead of two lines. A word is `ns since the operation began << 12 | parent << 8 | code of the phase` (1 at the end).
+
+An operation whose owner died has no `end`; whoever finds it writes one, with outcome `interrupted`, from its lines and marks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ckpt_observe.semconv.values import PHASES
+
+BEGIN: Final = "begin"
+PHASE: Final = "phase"
+DONE: Final = "done"
+LINK: Final = "link"
+EVENT: Final = "event"
+END: Final = "end"
+
+TASK: Final = "task"
+OPERATION: Final = "operation"
+
+MARKED_PHASES: Final = 14
+PHASE_CODES: Final = {name: code for code, name in enumerate(PHASES, 1)}
+"""The place of a phase in the registry is its code in the journal: new ones are added at the end."""
+
+_ODD: Final = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: consecutive numbers land far apart
+
+
+def phase_span_id(operation: str, number: int) -> str:
+    """The span id of a phase. A bijection of the operation's random id, so as unique as that one."""
+    return f"{(int(operation, 16) + number * _ODD) & 0xFFFF_FFFF_FFFF_FFFF:016x}"

@@ -46,7 +46,12 @@ class JournalError(CkptObserveError):
 
 
 class TraceStoreError(CkptObserveError):
-    """The local trace store cannot be opened or read; the message says why, and what to do."""
+    """The local trace store cannot be opened, read or written; the message says why, and what to do."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        """Whether the same call can succeed later, unchanged: locked, disk full, I/O error."""
 
 
 class SinkError(CkptObserveError):

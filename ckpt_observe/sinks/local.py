@@ -1,0 +1,70 @@
+"""Spans into the trace store of this machine: `traces.db` in the state directory. Nothing leaves the host.
+
+The file is made at the first batch. It is opened again after any failure, after a fork, and when somebody moved or removed it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ckpt_observe.errors import SinkRefusedError, SinkRetryError, TraceStoreError
+from ckpt_observe.span import Span
+from ckpt_observe.tracestore import FILENAME, MAX_BYTES, TraceWriter
+
+
+class LocalSink:
+    """Durable when `send` returns; a repeated span replaces itself. For one thread at a time."""
+
+    name = "local"
+
+    def __init__(self, directory: Path, max_bytes: int = MAX_BYTES) -> None:
+        self.path = directory / FILENAME
+        self._max_bytes = max_bytes
+        self._writer: TraceWriter | None = None
+        self._opened: tuple[int, int] | None = None
+        self._pid = 0
+
+    def __repr__(self) -> str:
+        return f"LocalSink({str(self.path)!r})"
+
+    def send(self, spans: Sequence[Span]) -> None:
+        """Has all of them, or raises SinkRetryError (locked, full, I/O) or SinkRefusedError (not our file, damaged, no such value)."""
+        if not spans:
+            return
+        try:
+            self._ready().write(spans)
+        except TraceStoreError as error:
+            self.close()
+            if error.retryable:
+                raise SinkRetryError(str(error)) from error
+            raise SinkRefusedError(str(error)) from error
+
+    def close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        if self._pid == os.getpid():
+            writer.close()
+        else:
+            _inherited.append(writer)
+
+    def _ready(self) -> TraceWriter:
+        if self._writer is None or self._pid != os.getpid() or self._opened != self._file():
+            self.close()
+            self._writer = TraceWriter(self.path, self._max_bytes)
+            self._pid, self._opened = os.getpid(), self._file()
+        return self._writer
+
+    def _file(self) -> tuple[int, int] | None:
+        """Which file now has our path: after `rm traces.db` an open one would take spans that nobody can read."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+
+_inherited: list[TraceWriter] = []
+"""Writers that came through a fork. SQLite forbids to use their connections in the child, even to close them; so they are kept."""

@@ -52,4 +52,4 @@ def explained(path: Path) -> Iterator[None]:
     except OSError as error:
         raise TraceStoreError(f"the trace store {path} cannot be opened: {error}", retryable=True) from error
     except (TypeError, ValueError, OverflowError) as error:
-        raise TraceStoreError(f"a span cannot be kept in {path}: {error}") from error
+        raise TraceStoreError(f"a span does not go into the trace store {path}, or is damaged there: {error}") from error

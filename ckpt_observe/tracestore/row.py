@@ -58,8 +58,11 @@ def to_row(span: Span) -> tuple[Any, ...]:
 
 def from_row(row: tuple[Any, ...]) -> Span:
     """The span whose `COLUMNS`, and after them the resource, these are."""
-    plain, (attributes, events, links, resource) = row[:-4], row[-4:]
-    return Span(*plain, _attributes.decode(attributes), _events.decode(events), _links.decode(links), _attributes.decode(resource))
+    trace_id, span_id, parent, name, start, end, status, attributes, events, links, resource = row
+    return Span(
+        trace_id, span_id, parent, name, start, end, status,
+        _attributes.decode(attributes), _events.decode(events), _links.decode(links), _attributes.decode(resource),
+    )  # fmt: skip
 
 
 def to_json(value: Any) -> str:

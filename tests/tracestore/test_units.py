@@ -1,0 +1,36 @@
+"""Numbers for people."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpt_observe.tracestore import units
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 µs"), (0.000_085, "85 µs"), (0.000_999_6, "1.0 ms"), (0.0041, "4.1 ms"), (0.123_4, "123 ms"), (0.9996, "1.0 s"),
+        (1.23, "1.2 s"), (59.96, "1m 00s"), (125, "2m 05s"), (3599.6, "1h 00m"), (11_520, "3h 12m"),
+    ],
+)  # fmt: skip
+def test_duration_has_its_unit(seconds, text):
+    """A duration is short, and rounding never gives 1000 ms or 60 s."""
+    assert units.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (2048, "2.0 kB"),
+        (999_999, "1.0 MB"),
+        (123_456_789, "123 MB"),
+        (14 * 10**17, "1400000 TB"),
+    ],
+)
+def test_size_has_its_unit(count, text):
+    """A size is short, in steps of a thousand."""
+    assert units.size(count) == text

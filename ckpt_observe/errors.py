@@ -12,7 +12,7 @@ CkptObserveError
     ├── StorageError · CapacityError · AccessError · UnavailableError · DeadlineError
     ├── SerializationError · CompressionError
     ├── IntegrityError · CompatibilityError
-    └── CheckpointNotFoundError · ConflictError
+    └── CheckpointNotFoundError · ConflictError · InvalidNameError
 """
 
 from __future__ import annotations
@@ -170,3 +170,10 @@ class ConflictError(CheckpointError):
 
     error_class = "conflict"
     code = "conflict.exists"
+
+
+class InvalidNameError(CheckpointError, ValueError):
+    """A task or checkpoint cannot have that name."""
+
+    error_class = "configuration"
+    code = "configuration.invalid_name"

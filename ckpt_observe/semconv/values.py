@@ -94,6 +94,7 @@ ERROR_CODES: Final = {
     "interrupted.process_died": ErrorCode("interrupted", True, "The process ended without a word while the operation ran."),
     "cancelled.requested": ErrorCode("cancelled", True, "The caller or the user stopped it."),
     "configuration.invalid": ErrorCode("configuration", False, "A setting has a value that cannot be."),
+    "configuration.invalid_name": ErrorCode("configuration", False, "A task or checkpoint cannot have that name."),
     "configuration.missing_extra": ErrorCode("configuration", False, "An optional package is not installed."),
     "unknown.exception": ErrorCode("unknown", False, "An exception that no table names."),
 }

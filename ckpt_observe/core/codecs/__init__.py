@@ -1,0 +1,5 @@
+"""Codecs, by name. `none` is the absence of one."""
+
+from ckpt_observe.core.codecs.base import Codec, codecs
+
+__all__ = ["Codec", "codecs"]

@@ -1,0 +1,108 @@
+r"""How a checkpoint lies in a store: one line of JSON that people can read, then the payload.
+
+    {"checkpoint":1,"id":"...","task":"...", ... ,"digest":"sha256:...", ... ,"seal":"..."}\n<payload>
+
+The seal is a hash of the line before it, so that a flipped bit in a header is noticed without reading the payload; the
+payload has its digest inside the sealed header.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from ckpt_observe.core.blob import Blob, Buffer
+from ckpt_observe.core.model import FORMAT_VERSION, CheckpointInfo
+from ckpt_observe.errors import CompatibilityError, IntegrityError
+
+MAX_HEADER = 16 * 1024 * 1024
+"""A header lists keys; more than this is not one of ours."""
+
+_START = b'{"checkpoint":'
+_SEAL = b',"seal":"'
+_TAIL = len(_SEAL) + 32 + len(b'"}\n')
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(CheckpointInfo)
+
+
+class _Version(msgspec.Struct):
+    checkpoint: int
+
+
+_version_decoder = msgspec.json.Decoder(_Version)
+
+
+def _seal(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=16).hexdigest().encode()
+
+
+def pack(info: CheckpointInfo, payload: Blob) -> Blob:
+    """The bytes to store; `info.header_size` is set to the length of the line in front."""
+    body = _encoder.encode(info)[:-1]
+    header = b'%b%b%b"}\n' % (body, _SEAL, _seal(body))
+    msgspec.structs.force_setattr(info, "header_size", len(header))
+    return Blob((header, *payload.pieces))
+
+
+def read_header(line: Buffer) -> CheckpointInfo:
+    """The header that a stored checkpoint begins with; `line` may go on beyond it."""
+    start = bytes(line[: len(_START)])
+    if start != _START[: len(start)] or not start:
+        raise IntegrityError("these bytes do not begin like a checkpoint", code="integrity.malformed")
+    end = _line_end(line)
+    text = bytes(line[:end])
+    body = text[:-_TAIL]
+    if text[-_TAIL:] != b'%b%b"}\n' % (_SEAL, _seal(body)):
+        raise _unreadable(text)
+    info = _decode(text)
+    msgspec.structs.force_setattr(info, "header_size", end)
+    return info
+
+
+def split(stored: Buffer) -> tuple[CheckpointInfo, memoryview]:
+    """Header and payload of a whole stored checkpoint."""
+    info = read_header(stored)
+    payload = memoryview(stored)[info.header_size :]
+    if len(payload) != info.payload_size:
+        short = len(payload) < info.payload_size
+        raise IntegrityError(
+            f"checkpoint {info.id!r} of {info.task!r} has {len(payload)} bytes of payload, its header says {info.payload_size}",
+            code="integrity.truncated" if short else "integrity.size_mismatch",
+        )
+    return info, payload
+
+
+def _line_end(stored: Buffer) -> int:
+    if isinstance(stored, memoryview):
+        stored = bytes(stored[:MAX_HEADER])
+    end = stored.find(b"\n", 0, MAX_HEADER) + 1
+    if not end:
+        raise IntegrityError("the header line of this checkpoint has no end: it was cut", code="integrity.truncated")
+    return end
+
+
+def _unreadable(text: bytes) -> CompatibilityError | IntegrityError:
+    """A newer version may seal differently, so the version is asked before damage is reported."""
+    try:
+        version = _version_decoder.decode(text).checkpoint
+    except msgspec.DecodeError:
+        version = FORMAT_VERSION
+    if version > FORMAT_VERSION:
+        return _newer(version)
+    return IntegrityError("the header of this checkpoint was altered: its seal does not fit", code="integrity.checksum_mismatch")
+
+
+def _decode(text: bytes) -> CheckpointInfo:
+    try:
+        info = _decoder.decode(text)
+    except msgspec.DecodeError as error:
+        raise IntegrityError(f"the header of this checkpoint does not read: {error}", code="integrity.malformed") from error
+    if info.version > FORMAT_VERSION:
+        raise _newer(info.version)
+    return info
+
+
+def _newer(version: int) -> CompatibilityError:
+    return CompatibilityError(f"this checkpoint has format {version}, this program reads up to {FORMAT_VERSION}: upgrade ckpt-observe")

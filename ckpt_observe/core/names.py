@@ -1,0 +1,48 @@
+"""Names of tasks and checkpoints: which are accepted, and how they become file names.
+
+Names come from users and from the network, so they are hostile until shown otherwise. The encoding is injective and its
+result never holds a separator, a leading dot or a control character.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from urllib.parse import quote, unquote
+
+from ckpt_observe.errors import InvalidNameError
+
+MAX_CHARACTERS = 256
+MAX_FILE_NAME = 200
+"""File systems take 255 bytes; the rest is room for suffixes."""
+
+_CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+_PLAIN = re.compile("[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
+
+
+def checked(name: object, what: str) -> str:
+    """The name itself, or InvalidNameError that says why it cannot be one."""
+    if not isinstance(name, str):
+        raise InvalidNameError(f"the {what} must be a string, not {type(name).__name__}")
+    if not name or len(name) > MAX_CHARACTERS:
+        raise InvalidNameError(f"the {what} must have 1 to {MAX_CHARACTERS} characters, not {len(name)}")
+    if _CONTROL.search(name):
+        raise InvalidNameError(f"the {what} {name!r:.80} holds a control character or half of a surrogate pair")
+    return name
+
+
+def to_file_name(name: str) -> str:
+    """A file name that no other name has: percent-encoded, or cut and hashed when that is too long."""
+    if len(name) <= MAX_FILE_NAME and _PLAIN(name):
+        return name
+    encoded = quote(name, safe="").replace("~", "%7E")
+    if encoded[0] == ".":
+        encoded = "%2E" + encoded[1:]
+    if len(encoded) <= MAX_FILE_NAME:
+        return encoded
+    return f"{encoded[:64]}~{hashlib.sha256(name.encode()).hexdigest()}"  # no short encoding holds a tilde
+
+
+def from_file_name(file_name: str) -> str | None:
+    """The name again, or None where only its hash was kept."""
+    return None if "~" in file_name else unquote(file_name)

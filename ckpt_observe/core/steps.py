@@ -1,0 +1,71 @@
+"""The steps of a save and of a load, one function each, bytes in and bytes out.
+
+They are always called through this module, whatever serializer, codec or store is plugged in: so who wants to time, log or
+trace them replaces the functions here and sees every one. A step with nothing to do (no codec, no cipher) is not called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from ckpt_observe.core import digests
+from ckpt_observe.core.blob import Blob, Buffer
+from ckpt_observe.core.codecs import Codec
+from ckpt_observe.core.model import CheckpointInfo
+from ckpt_observe.core.serializers import Document, Serializer
+from ckpt_observe.core.stores import Store
+from ckpt_observe.errors import ConfigError, IntegrityError
+
+READ_BACK = 1024 * 1024
+"""A checkpoint up to this size is read back after it was written; of a larger one the size is asked."""
+
+
+def serialize(serializer: Serializer, state: Any) -> Document:
+    return serializer.dumps(state)
+
+
+def compress(codec: Codec, data: Buffer) -> bytes:
+    return codec.compress(data)
+
+
+def write(store: Store, info: CheckpointInfo, blob: Blob) -> None:
+    store.put(info, blob)
+
+
+def confirm(store: Store, info: CheckpointInfo, blob: Blob) -> None:
+    """The check after a write: what the store gives back is what it was given."""
+    small = len(blob) <= READ_BACK
+    if bytes(store.get(info.task, info.id)) != bytes(blob) if small else store.size(info.task, info.id) != len(blob):
+        raise IntegrityError(f"checkpoint {info.id!r} of {info.task!r} was written, but {store.location} gives back something else")
+
+
+def read(store: Store, task: str, id: str) -> Buffer:
+    return store.get(task, id)
+
+
+def validate(info: CheckpointInfo, payload: Buffer) -> None:
+    """The check after a read, before anything looks into the payload."""
+    if not digests.fits(info.digest, (payload,)):
+        raise IntegrityError(f"checkpoint {info.id!r} of {info.task!r} is damaged: its content does not have the digest of its header")
+
+
+def decompress(codec: Codec, data: Buffer, size: int) -> bytes:
+    return codec.decompress(data, size)
+
+
+def deserialize(serializer: Serializer, data: Buffer) -> Any:
+    return serializer.loads(data)
+
+
+def apply(target: Any, state: Any) -> None:
+    """Put the state into the running program: a mapping takes its items, an object its `load_state_dict`, a function is called."""
+    if isinstance(target, MutableMapping):
+        target.clear()
+        target.update(state)
+    elif hasattr(target, "load_state_dict"):
+        target.load_state_dict(state)
+    elif callable(target):
+        target(state)
+    else:
+        raise ConfigError(f"a state goes into a mapping, an object with load_state_dict, or a function, not into {type(target).__name__}")

@@ -1,0 +1,90 @@
+"""The contract of a store: whole checkpoints in, whole checkpoints out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import ClassVar, NamedTuple, Self
+
+from ckpt_observe.core import container
+from ckpt_observe.core.blob import Blob, Buffer
+from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
+from ckpt_observe.core.registry import Registry
+
+
+class Promise(NamedTuple):
+    """What a store promises, as data."""
+
+    durable: str
+    """What a checkpoint survives once `put` has returned: `nothing`, `process`, `machine` or `server`."""
+    shared: str
+    """Who may write at once: `threads`, `processes` or `hosts`."""
+
+
+class Store(ABC):
+    """Keeps checkpoints by task and id. Checkpoints are written once and never changed.
+
+    Every error is a CheckpointError. All methods may be called from several threads.
+    """
+
+    kind: ClassVar[str]
+    promise: ClassVar[Promise]
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        """Where it is, for people and logs: without credentials."""
+
+    @abstractmethod
+    def put(self, info: CheckpointInfo, blob: Blob) -> None:
+        """Keep it. When this returns it is as durable as promised; when it raises, it is not there.
+
+        An id that is taken is ConflictError, also when two write it at the same moment: one wins.
+        """
+
+    @abstractmethod
+    def get(self, task: str, id: str) -> Buffer:
+        """All bytes of a checkpoint; CheckpointNotFoundError if there is none. They are not checked here."""
+
+    @abstractmethod
+    def delete(self, task: str, id: str) -> None:
+        """Remove it for good; CheckpointNotFoundError if there is none."""
+
+    @abstractmethod
+    def list(self, task: str) -> CheckpointInfos:
+        """The checkpoints of a task, newest first. Those whose header is damaged are left out."""
+
+    @abstractmethod
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks that have checkpoints, sorted."""
+
+    def info(self, task: str, id: str) -> CheckpointInfo:
+        """The header alone, checked."""
+        return container.read_header(self.get(task, id))
+
+    def size(self, task: str, id: str) -> int:
+        """How many bytes are kept under that id."""
+        return len(self.get(task, id))
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to give back
+        """Give back what the store holds. May be called twice; using it afterwards is StorageError."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+stores: Registry[Store] = Registry(
+    "store",
+    {
+        "memory": "ckpt_observe.core.stores.memory:MemoryStore",
+        "file": "ckpt_observe.core.stores.file:FileStore",
+    },
+)
+"""Factories by URL scheme. Each takes the URL."""
+
+
+def newest_first(info: CheckpointInfo) -> tuple[object, str]:
+    """Sort key; use with reverse=True."""
+    return info.created, info.id

@@ -1,0 +1,16 @@
+"""From a URL, a plain path or a store to a store."""
+
+from __future__ import annotations
+
+import os
+
+from ckpt_observe.core.stores.base import Store, stores
+
+
+def locate(where: str | os.PathLike[str] | Store) -> Store:
+    """`memory://`, `file:///path`, any registered scheme; a plain path is a file store."""
+    if isinstance(where, Store):
+        return where
+    url = os.fspath(where)
+    scheme, separator, _ = url.partition("://")
+    return stores.factory(scheme.lower() if separator else "file")(url)

@@ -1,0 +1,19 @@
+"""What the tests of the core share."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def state() -> dict[str, object]:
+    """A typical agent state of about 2 KB (K3)."""
+    return {
+        "step": 7,
+        "conversation": [{"role": "user" if i % 2 else "assistant", "content": f"message {i}: " + "words " * 9} for i in range(16)],
+        "memory": {"facts": ["the sky is blue", "water is wet"], "scores": {"a": 0.5, "b": -1.25}},
+        "plan": ["read", "think", "write"],
+        "budget": {"tokens": 12_000, "dollars": 0.42},
+        "status": "running",
+        "metadata": {"model": "m-1", "nothing": None, "flag": True},
+    }

@@ -1,0 +1,182 @@
+"""Save, load, restore, delete, list, prune on the stores that need nothing installed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ckpt_observe.core import Checkpointer, context, steps
+from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError, IntegrityError, SerializationError
+
+
+@pytest.fixture(params=["memory", "file"])
+def where(request, tmp_path):
+    return "memory://" if request.param == "memory" else tmp_path / "checkpoints"
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
+@pytest.mark.parametrize("format", ["json", "msgpack"])
+def test_state_comes_back_equal(where, state, format, compression):
+    """K3: the whole state round-trips exactly, in every format and codec."""
+    checkpointer = Checkpointer(where, format=format, compression=compression)
+    info = checkpointer.save("agent", state, step=7)
+    assert checkpointer.load("agent") == state
+    assert checkpointer.load("agent", info.id) == state
+    assert (info.format, info.codec, info.step) == (format, compression, 7)
+
+
+def test_load_gives_the_newest(where):
+    """K2: without an id the newest checkpoint of that task comes back, not of another."""
+    checkpointer = Checkpointer(where)
+    for n in range(5):
+        checkpointer.save("one", {"n": n})
+    checkpointer.save("two", {"n": 99})
+    assert checkpointer.load("one") == {"n": 4}
+
+
+def test_nothing_saved_is_not_found(where):
+    """K2: a task without checkpoints says so, with a class that a caller can start fresh on."""
+    with pytest.raises(CheckpointNotFoundError, match="'agent' has no checkpoint"):
+        Checkpointer(where).load("agent")
+
+
+def test_restore_says_where_to_go_on(where, state):
+    """Restore gives state, info and the step after the saved one."""
+    checkpointer = Checkpointer(where)
+    saved = checkpointer.save("agent", state, step=7)
+    restored = checkpointer.restore("agent")
+    assert restored.state == state
+    assert restored.info == saved
+    assert restored.next_step == 8
+
+
+def test_restore_into_mapping_and_function(where):
+    """Restore applies the state to the running program."""
+    checkpointer = Checkpointer(where)
+    checkpointer.save("agent", {"a": 1})
+    live = {"b": 2}
+    seen = []
+    checkpointer.restore("agent", into=live)
+    checkpointer.restore("agent", into=seen.append)
+    assert live == {"a": 1}
+    assert seen == [{"a": 1}]
+    with pytest.raises(ConfigError, match="not into int"):
+        checkpointer.restore("agent", into=3)
+
+
+def test_taken_id_is_refused(where):
+    """A checkpoint is never overwritten: the second of the same id is a conflict, the first stays."""
+    checkpointer = Checkpointer(where)
+    checkpointer.save("agent", {"n": 1}, id="step-1")
+    with pytest.raises(ConflictError):
+        checkpointer.save("agent", {"n": 2}, id="step-1")
+    assert checkpointer.load("agent", "step-1") == {"n": 1}
+
+
+def test_delete_removes_one(where):
+    """A deleted checkpoint is gone; deleting it again is not found."""
+    checkpointer = Checkpointer(where)
+    checkpointer.save("agent", {"n": 1}, id="a")
+    checkpointer.save("agent", {"n": 2}, id="b")
+    checkpointer.delete("agent", "b")
+    assert [info.id for info in checkpointer.list("agent")] == ["a"]
+    with pytest.raises(CheckpointNotFoundError):
+        checkpointer.delete("agent", "b")
+
+
+def test_list_is_newest_first_and_equals_what_save_returned(where):
+    """The listing holds the very infos that the saves returned."""
+    checkpointer = Checkpointer(where)
+    saved = [checkpointer.save("agent", {"n": n}, step=n, metadata={"lr": 0.1}) for n in range(4)]
+    assert checkpointer.list("agent") == saved[::-1]
+
+
+def test_keep_last_removes_the_oldest_after_each_save(where):
+    """K5: newest N per task stay."""
+    checkpointer = Checkpointer(where, keep_last=2)
+    for n in range(5):
+        checkpointer.save("agent", {"n": n}, step=n)
+    assert [info.step for info in checkpointer.list("agent")] == [4, 3]
+
+
+def test_failed_removal_never_fails_a_save(where, monkeypatch):
+    """K5: when tidying up fails, the save has still succeeded."""
+    checkpointer = Checkpointer(where, keep_last=1)
+    checkpointer.save("agent", {"n": 0})
+
+    def refuse(task, id):
+        raise IntegrityError("no")
+
+    monkeypatch.setattr(checkpointer.store, "delete", refuse)
+    info = checkpointer.save("agent", {"n": 1})
+    assert checkpointer.list("agent")[0] == info
+
+
+@pytest.mark.parametrize("bad", [{"a": (1, 2)}, {"a": {1: 2}}, {"a": b"x"}, {"a": float("nan")}, {"a": {1, 2}}, {"a": object()}])
+def test_json_refuses_what_would_change(where, bad):
+    """N4: a state that JSON would alter is refused at save, never silently altered."""
+    checkpointer = Checkpointer(where)
+    with pytest.raises(SerializationError):
+        checkpointer.save("agent", bad)
+    assert checkpointer.list("agent") == []
+
+
+def test_refusal_names_the_value():
+    """The error says which value of the state is the trouble."""
+    with pytest.raises(SerializationError, match=r"state\['a'\]\[1\]\['b'\] \(tuple\)"):
+        Checkpointer("memory://").save("agent", {"a": [0, {"b": (1,)}]})
+
+
+def test_header_is_a_readable_first_line(tmp_path, state):
+    """D1: `head -1` of a checkpoint file shows a JSON summary."""
+    info = Checkpointer(tmp_path, compression="zstd").save("agent", state, step=7, metadata={"why": "test"})
+    line = (tmp_path / "agent" / f"{info.id}.ckpt").read_bytes().split(b"\n")[0]
+    summary = json.loads(line)
+    assert summary["checkpoint"] == 1
+    assert (summary["task"], summary["step"], summary["status"]) == ("agent", 7, "running")
+    assert summary["keys"]["conversation"]["type"] == "list"
+    assert summary["keys"]["conversation"]["size"] > 1000
+    assert summary["metadata"] == {"why": "test"}
+    assert info.stored_size == (tmp_path / "agent" / f"{info.id}.ckpt").stat().st_size
+
+
+def test_context_providers_reach_the_header(where, monkeypatch):
+    """Facts about the surroundings of a save come back with the checkpoint; a failing provider does not fail the save."""
+
+    def broken():
+        raise RuntimeError
+
+    monkeypatch.setattr(context, "providers", [lambda: {"traceparent": "00-aa-bb-01"}, broken])
+    checkpointer = Checkpointer(where)
+    checkpointer.save("agent", {"n": 1})
+    assert checkpointer.restore("agent").info.context == {"traceparent": "00-aa-bb-01"}
+
+
+def test_steps_are_called_through_their_module(where, monkeypatch):
+    """Replacing a function of `steps` sees every save and load, whatever is plugged in; absent steps are not called."""
+    seen = []
+    for name in ("serialize", "compress", "write", "confirm", "read", "validate", "decompress", "deserialize"):
+        original = getattr(steps, name)
+        monkeypatch.setattr(steps, name, lambda *args, name=name, original=original: seen.append(name) or original(*args))
+    zipped = Checkpointer(where, compression="gzip")
+    zipped.save("agent", {"n": 1})
+    zipped.load("agent")
+    assert seen == ["serialize", "compress", "write", "confirm", "read", "validate", "decompress", "deserialize"]
+    seen.clear()
+    Checkpointer("memory://").save("agent", {"n": 1})
+    assert seen == ["serialize", "write", "confirm"]
+
+
+def test_fallback_only_when_allowed_and_said(tmp_path):
+    """K7: a damaged newest checkpoint is an error, or passed over to the last good one where that is allowed, and said."""
+    strict, lenient = Checkpointer(tmp_path), Checkpointer(tmp_path, fallback=True)
+    strict.save("agent", {"n": 1}, id="good")
+    strict.save("agent", {"n": 2}, id="bad")
+    path = tmp_path / "agent" / "bad.ckpt"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(IntegrityError):
+        strict.load("agent")
+    restored = lenient.restore("agent")
+    assert restored.state == {"n": 1}
+    assert restored.skipped == ("bad",)

@@ -1,0 +1,46 @@
+"""Hostile names."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.names import from_file_name, to_file_name
+from ckpt_observe.errors import InvalidNameError
+
+HOSTILE = ["../../etc/passwd", "..", ".", "/abs", "a/b", "a\\b", "~", "a~b", "%2e%2e", "CON", "x' OR 1=1; --", "naïve ☃ 😀", "x" * 256, "☃" * 256, "-rf", "a.ckpt"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_stay_inside_and_come_back(tmp_path, name):
+    """A name from the network never leaves the store's directory, and is listed as it was given."""
+    root = tmp_path / "root"
+    checkpointer = Checkpointer(root)
+    checkpointer.save(name, {"n": 1}, id=name)
+    assert checkpointer.load(name, name) == {"n": 1}
+    assert [info.id for info in checkpointer.list(name)] == [name]
+    assert checkpointer.store.tasks() == (name,)
+    assert [path.name for path in tmp_path.iterdir()] == ["root"]
+
+
+def test_encoding_is_injective():
+    """Different names have different file names, all short and without separator or leading dot; short ones decode."""
+    encoded = {name: to_file_name(name) for name in HOSTILE}
+    assert len(set(encoded.values())) == len(HOSTILE)
+    for name, file_name in encoded.items():
+        assert len(file_name) <= 200
+        assert not set(file_name) & {"/", "\\", "\0"}
+        assert file_name[0] != "."
+        assert from_file_name(file_name) in (name, None)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 257, "nul\0", "line\nbreak", "\ud800", 7, None, b"x"])
+def test_impossible_names_are_refused(name):
+    """Names that no store can hold alike are refused before anything is written."""
+    checkpointer = Checkpointer("memory://")
+    with pytest.raises(InvalidNameError):
+        checkpointer.save(name, {})
+    if name is not None:
+        with pytest.raises(InvalidNameError):
+            checkpointer.save("task", {}, id=name)
+    assert checkpointer.store.tasks() == ()

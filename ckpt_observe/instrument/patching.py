@@ -79,9 +79,13 @@ class Patch:
     def switch(self) -> Switch:
         return cast(Switch, self.handle._self_enabled)
 
-    def __bool__(self) -> bool:
-        """Whether calls go through our wrapper."""
-        return bool(self.switch)
+    @property
+    def in_place(self) -> bool:
+        """Whether it is on, and still found where it was put, over or under whatever else is there."""
+        try:
+            return bool(self.switch) and wrapt.is_wrapped_by(wrapt.resolve_path(self.module, self.path)[2], self.handle)
+        except wrapt.PathResolutionError:
+            return False
 
 
 _lock = threading.Lock()

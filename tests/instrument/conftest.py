@@ -1,0 +1,28 @@
+import importlib
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+TOY = Path(__file__).parent / "toy"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def toy_on_path():
+    sys.path.insert(0, str(TOY))
+    yield
+    sys.path.remove(str(TOY))
+
+
+@pytest.fixture
+def world():
+    """The toy library and its instrumentor, both new: `lib`, `toy`."""
+
+    def forget():
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("toylib", "toy")]:
+            del sys.modules[name]
+
+    forget()
+    yield SimpleNamespace(lib=importlib.import_module("toylib"), toy=importlib.import_module("toy"))
+    forget()

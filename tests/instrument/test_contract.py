@@ -1,0 +1,39 @@
+"""The toy instrumentors keep the contract that every instrumentor inherits."""
+
+from ckpt_observe.testing.instrumentors import InstrumentorContract
+
+USE = """
+import asyncio, toylib, toylib.extra
+from concurrent.futures import Future
+store, future = toylib.Special(), Future()
+assert toylib.save(1) == {"saved": 1}
+assert toylib.later(future) is future
+future.set_result(1)
+assert store.save(2) == (store, 2) and toylib.Store.save(store, 2) == (store, 2)
+assert toylib.Special.open() == (toylib.Special, "a") and store.open("b") == (toylib.Special, "b")
+assert store.check(3) == toylib.Store.check(3) == 3
+assert store.inherited() == 1 and toylib.extra.prune(5) == 5
+assert asyncio.run(store.asave(4)) == 4
+assert list(store.parts()) == [0, 1, 2]
+async def collect(): return [part async for part in store.aparts()]
+assert asyncio.run(collect()) == [0, 1, 2]
+"""
+
+
+class TestToy(InstrumentorContract):
+    instrumentor = "toy:ToyInstrumentor"
+    use = USE
+
+
+class TestBrokenReaders(InstrumentorContract):
+    """Whose readers all fail."""
+
+    instrumentor = "toy:BrokenReaders"
+    use = USE
+
+
+class TestBrokenNotes(InstrumentorContract):
+    """Whose notes all fail."""
+
+    instrumentor = "toy:BrokenNotes"
+    use = USE

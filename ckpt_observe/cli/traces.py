@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from ckpt_observe import config
+from ckpt_observe.api import adopt
 from ckpt_observe.cli.output import ERROR, NOT_FOUND, OK, USAGE, Column, complain, print_table, until_pipe_closes
 from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.semconv.values import OPERATIONS, OUTCOMES
@@ -53,7 +54,10 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
 def run(args: Namespace) -> int:
     """Prints what was asked for; returns the exit code."""
     try:
-        path = config.read(dir=args.dir).dir / FILENAME
+        settings = config.read(dir=args.dir, exporters="local")
+        path = settings.dir / FILENAME
+        if settings.dir.exists():
+            adopt(settings)  # what dead processes left is part of the picture
         if not path.exists():
             complain(f"nothing is recorded yet: there is no {path}")
             return NOT_FOUND

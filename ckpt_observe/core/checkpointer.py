@@ -73,7 +73,7 @@ class Checkpointer:
             state_type=type(state).__name__,
             keys=document.keys,
             parent=parent,
-            context=context.gather() if context.providers else {},
+            context=context.gather(),
             metadata=metadata or {},
         )
         blob = container.pack(info, payload)

@@ -22,6 +22,8 @@ class Sink(Protocol):
     """Where spans go."""
 
     name: str
+    lasting: bool
+    """Whether what a dead process owed it is still owed. Not so for a console: who looked at it then does not look now."""
 
     def send(self, spans: Sequence[Span], /) -> None:
         """Returns: it has them, durably. SinkRetryError: not now. SinkRefusedError: never, as they are."""

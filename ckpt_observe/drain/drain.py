@@ -10,7 +10,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +38,7 @@ class Drain:
         self._state, self._journal = state, journal
         self._deliveries = [Delivery(sink) for sink in sinks]
         self._names = tuple(delivery.name for delivery in self._deliveries)
+        self._passing = tuple(sink.name for sink in sinks if not sink.lasting)
         self._adopted: dict[str, tuple[Outbox, Claim]] = {}
         self._own = Outbox(journal.directory, journal.about.resource, self._names) if journal else None
         self._changed = threading.Condition()
@@ -48,8 +49,8 @@ class Drain:
         """Operations of dead processes that were reported."""
 
     def start(self) -> None:
-        work = [("collect", self._collect_forever, ())]
-        work += [(f"sink-{each.name}", self._deliver_forever, (each,)) for each in self._deliveries]  # type: ignore[list-item]
+        work: list[tuple[str, Callable[..., None], tuple[Delivery, ...]]] = [("collect", self._collect_forever, ())]
+        work += [(f"sink-{each.name}", self._deliver_forever, (each,)) for each in self._deliveries]
         self._threads = [threading.Thread(target=run, args=args, name=f"ckpt-observe-{name}", daemon=True) for name, run, args in work]
         for thread in self._threads:
             thread.start()
@@ -58,6 +59,7 @@ class Drain:
         """Bring everything recorded so far to every sink; whether that was done in time."""
         deadline = time.monotonic() + timeout
         self._collect()
+        self.adopt()
         for delivery in self._deliveries:
             delivery.hurry()
         with self._changed:
@@ -166,7 +168,7 @@ class Drain:
             claim.release()
             raise
         self.interrupted += interrupted
-        outbox = Outbox(directory, claim.about.resource, claim.about.sinks)
+        outbox = Outbox(directory, claim.about.resource, {*claim.about.sinks, *self._passing})
         with self._changed:
             self._adopted[directory] = (outbox, claim)
             self._changed.notify_all()

@@ -41,7 +41,7 @@ class Outbox:
         """The next spans for a sink, and the cursor to pass to `passed` when it has them. No spans and its own cursor: nothing new."""
         with self._lock:
             cursor = self._cursors[sink]
-            if self._last is None or self._last[0] != cursor:
+            if self._last is None or self._last[0] != cursor or self._last[2] == cursor:  # there may be something new by now
                 self._last = (cursor, *self._read(cursor))
             return self._last[1], self._last[2]
 

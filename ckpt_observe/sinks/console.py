@@ -24,6 +24,7 @@ class ConsoleSink:
     """Prints to `file`, or to what standard error is at that moment."""
 
     name = "console"
+    lasting = False
 
     def __init__(self, file: TextIO | None = None) -> None:
         self._file = file

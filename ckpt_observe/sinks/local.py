@@ -18,6 +18,7 @@ class LocalSink:
     """Durable when `send` returns; a repeated span replaces itself. For one thread at a time."""
 
     name = "local"
+    lasting = True
 
     def __init__(self, directory: Path, max_bytes: int = MAX_BYTES) -> None:
         self.path = directory / FILENAME

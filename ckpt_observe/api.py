@@ -1,0 +1,179 @@
+"""Where all rooms meet: `observe()` reads the settings, patches the libraries, and starts journal and drain at the first operation."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ckpt_observe import config
+from ckpt_observe.config import Settings
+from ckpt_observe.drain.delivery import Sink
+from ckpt_observe.drain.drain import Drain
+from ckpt_observe.instrument import registry
+from ckpt_observe.instrument.base import Instrumentor, TargetReport
+from ckpt_observe.journal.journal import Journal
+from ckpt_observe.record.guard import fault
+from ckpt_observe.record.recorder import Page, recorder
+
+EXIT_PATIENCE: Final = 2.0
+"""Seconds that the end of a program may wait for sinks; what is not delivered by then is on disk for whoever comes next."""
+
+
+def _local(settings: Settings) -> Sink:
+    from ckpt_observe.sinks.local import LocalSink  # noqa: PLC0415 - a sink is imported when it is used
+
+    return LocalSink(settings.dir)
+
+
+def _console(_settings: Settings) -> Sink:
+    from ckpt_observe.sinks.console import ConsoleSink  # noqa: PLC0415
+
+    return ConsoleSink()
+
+
+SINKS: Final[dict[str, Callable[[Settings], Sink]]] = {"local": _local, "console": _console}
+
+
+class Watch:
+    """What `observe()` returns: the observation of this process, until it is closed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._lock = threading.RLock()  # re-entrant: a signal handler may save a checkpoint while the first one starts us
+        self._starting = False
+        self._journal: Journal | None = None
+        self._drain: Drain | None = None
+        self._instrumentors: list[Instrumentor] = []
+
+    def _switch_on(self) -> None:
+        self._instrumentors = registry.load(disabled=self.settings.disabled_instrumentations)
+        for instrumentor in self._instrumentors:
+            instrumentor.instrument()
+        recorder.traceparent = self.settings.traceparent
+        recorder.take = self._first_page
+        recorder.on = True
+
+    def _first_page(self) -> Page | None:
+        """The first operation of this process, or of a forked child: only now is a journal made and a thread started."""
+        with self._lock:
+            if self._journal is None:
+                if self._starting:
+                    return None
+                self._starting = True
+                try:
+                    self._start()
+                except Exception as error:
+                    recorder.take = lambda: None  # nowhere to keep it: the host goes on unobserved, and was told why
+                    fault(error)
+                    return None
+                finally:
+                    self._starting = False
+            return self._journal.take() if self._journal else None
+
+    def _start(self) -> None:
+        settings = self.settings
+        sinks = [SINKS[name](settings) for name in settings.exporters]
+        owed = [sink.name for sink in sinks if sink.lasting]
+        journal = Journal(settings.dir, settings.ring_dir, owed, resource(settings))
+        self._drain = Drain(settings.dir, sinks, journal)
+        self._drain.start()
+        self._journal = journal
+        recorder.take = journal.take
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        """Bring everything recorded so far to every exporter; whether that was done in time. Never in a signal handler."""
+        return self._drain is None or self._drain.flush(timeout)
+
+    def close(self, timeout: float = EXIT_PATIENCE) -> bool:
+        """Stop observing and put the patched libraries back; whether everything was delivered. What was not is kept on disk."""
+        global _watch
+        recorder.on = False
+        recorder.take = lambda: None
+        for instrumentor in self._instrumentors:
+            instrumentor.uninstrument()
+        with self._lock:
+            drain, self._drain, self._journal = self._drain, None, None
+        if _watch is self:
+            _watch = None
+        return drain is None or drain.close(timeout)
+
+    def report(self) -> list[TargetReport]:
+        """Which callables are patched, and which are not and why."""
+        return [row for instrumentor in self._instrumentors for row in instrumentor.report()]
+
+    def _forked(self) -> None:
+        """In a child: the journal is the parent's, and the threads are not here. The first operation makes our own."""
+        self._lock = threading.RLock()
+        self._starting = False
+        journal, self._journal, self._drain = self._journal, None, None
+        if journal is not None:
+            journal.forget()
+            recorder.take = self._first_page
+
+
+_watch: Watch | None = None
+_observing = threading.Lock()
+
+
+def observe(
+    *,
+    exporters: str | Sequence[str] | None = None,
+    service: str | None = None,
+    dir: str | os.PathLike[str] | None = None,
+    ring_dir: str | os.PathLike[str] | None = None,
+    drain: str | None = None,
+    enabled: bool | None = None,
+) -> Watch:
+    """Observe every checkpoint operation of this process. Arguments go before the environment; a wrong one is a ConfigError.
+
+    Called again, it observes with the new settings.
+    """
+    global _watch
+    settings = config.read(exporters=exporters, service=service, dir=dir, ring_dir=ring_dir, drain=drain, enabled=enabled)
+    with _observing:
+        if _watch is not None:
+            if _watch.settings == settings:
+                return _watch
+            _watch.close()
+        watch = Watch(settings)
+        if settings.enabled and settings.exporters:
+            watch._switch_on()
+            _watch = watch
+        return watch
+
+
+def resource(settings: Settings) -> dict[str, Any]:
+    """Who made the spans, in OpenTelemetry's names."""
+    from ckpt_observe import __version__  # noqa: PLC0415 - the package imports us
+
+    return {
+        "service.name": settings.service,
+        "service.instance.id": str(uuid.UUID(bytes=os.urandom(16), version=4)),
+        "process.pid": os.getpid(),
+        "host.name": socket.gethostname(),
+        "telemetry.distro.name": "ckpt_observe",
+        "telemetry.distro.version": __version__,
+        **settings.resource,
+    }
+
+
+def adopt(settings: Settings, timeout: float = 10.0) -> int:
+    """Deliver what dead processes left in the state directory; how many of their operations had been interrupted."""
+    drain = Drain(settings.dir, [SINKS[name](settings) for name in settings.exporters])
+    drain.start()
+    drain.close(timeout)
+    return drain.interrupted
+
+
+@atexit.register
+def _at_exit() -> None:
+    if _watch is not None:
+        _watch.close()
+
+
+os.register_at_fork(after_in_child=lambda: _watch._forked() if _watch is not None else None)

@@ -1,0 +1,99 @@
+"""`ckpt-observe demo`: a small agent that saves, fails once, is killed in the middle of a write, and comes back. Then its trace."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from argparse import Namespace, _SubParsersAction
+from pathlib import Path
+from typing import Any, Final
+
+import ckpt_observe
+from ckpt_observe.cli.output import ERROR, OK, complain, until_pipe_closes
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.environment import TRACEPARENT
+from ckpt_observe.errors import SerializationError
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.span import Span
+from ckpt_observe.tracestore import FILENAME, TraceReader
+from ckpt_observe.tracestore.tree import render, wants_colour
+
+_RUN: Final = "run-1"
+
+_KILLED_WHILE_WRITING: Final = """
+import os, signal, sys
+import ckpt_observe.auto
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.stores.file import FileStore
+
+class Doomed(FileStore):
+    def put(self, info, blob):
+        with open(os.path.join(sys.argv[1], "half-written"), "wb") as file:
+            file.write(bytes(blob)[: len(blob) // 2])
+            file.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+Checkpointer(Doomed(sys.argv[1])).save("run-1", {"step": 4, "messages": ["..."] * 40}, step=4)
+"""
+
+
+def register(subparsers: _SubParsersAction[Any]) -> None:
+    parser = subparsers.add_parser("demo", help="a small agent run with a failure and a kill -9, and the trace of it", description=__doc__)
+    parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")
+    parser.set_defaults(run=run)
+
+
+@until_pipe_closes
+def run(args: Namespace) -> int:
+    """Prints the tree of the run; returns the exit code."""
+    with tempfile.TemporaryDirectory(prefix="ckpt-observe-demo-") as checkpoints:
+        watch = ckpt_observe.observe(exporters="local", service="ckpt-observe-demo", dir=args.dir, enabled=True)
+        trace_id = _agent(checkpoints, watch.settings.dir)
+        if not watch.close(timeout=10):
+            complain("not everything was delivered; see: ckpt-observe doctor")
+            return ERROR
+    with TraceReader(watch.settings.dir / FILENAME) as reader:
+        spans = reader.spans(trace_id)
+    for line in render(spans, colour=wants_colour(sys.stdout)):
+        print(line)
+    print("\n" + _summary(spans))
+    print(f"\nLook again:     ckpt-observe traces {trace_id[:12]}")
+    print("Your program:   ckpt-observe run -- python your_program.py     or, in its code: import ckpt_observe.auto")
+    return OK
+
+
+def _agent(checkpoints: str, state: Path) -> str:
+    """Three steps saved, one that cannot be, a process killed while it writes, and a restore; returns the id of the trace."""
+    checkpointer = Checkpointer(checkpoints, compression="gzip", keep_last=2)
+    conversation = []
+    with ckpt_observe.task("demo-agent", id=_RUN, user="you", session="first-minute") as agent:
+        for step in range(1, 4):
+            conversation += [{"role": "user", "text": f"question {step}"}, {"role": "agent", "text": "a thoughtful answer " * 20}]
+            checkpointer.save(_RUN, {"step": step, "conversation": conversation, "plan": ["look", "think", "act"]}, step=step)
+        try:
+            checkpointer.save(_RUN, {"step": 4, "socket": object()}, step=4)
+        except SerializationError:
+            conversation.append({"role": "system", "text": "left the socket out"})
+        _killed(checkpoints, agent.traceparent(), state)
+        restored = checkpointer.restore(_RUN)
+        checkpointer.save(_RUN, {**restored.state, "step": restored.next_step}, step=restored.next_step, status="done")
+    return agent.trace_id
+
+
+def _killed(checkpoints: str, traceparent: str, state: Path) -> None:
+    environ = {**os.environ, TRACEPARENT: traceparent, "CKPT_OBSERVE_DIR": str(state), "CKPT_OBSERVE_EXPORTERS": "local"}
+    subprocess.run([sys.executable, "-c", _KILLED_WHILE_WRITING, checkpoints], env=environ, check=False)
+
+
+def _summary(spans: list[Span]) -> str:
+    operations = [span for span in spans if names.OPERATION in span.attributes]
+    outcomes = [span.attributes[names.OUTCOME] for span in operations]
+    counts = ", ".join(f"{outcomes.count(each)} {each}" for each in dict.fromkeys(outcomes))
+    killed = next((span for span in operations if span.attributes[names.OUTCOME] == "interrupted"), None)
+    lines = [f"{len(operations)} checkpoint operations: {counts}."]
+    if killed is not None:
+        phase = killed.attributes.get(names.ERROR_PHASE, "?")
+        lines.append(f"One process was killed with SIGKILL in phase {phase}: its save is in the trace all the same.")
+    return "\n".join(lines)

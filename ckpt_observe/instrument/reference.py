@@ -1,0 +1,154 @@
+"""The reference core: operations of `Checkpointer`, phases of `core.steps`, and the link from a restore to its save.
+
+The core knows nothing of this. Its own context seam carries the save's trace context into the checkpoint's header; the check before a
+load sees that header, and so the load links back, across processes and days.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ckpt_observe.instrument.base import Instrumentor
+from ckpt_observe.instrument.calls import Observed
+from ckpt_observe.instrument.targets import Target, Wrapper
+from ckpt_observe.record import parents
+from ckpt_observe.record.guard import fault
+from ckpt_observe.record.operation import Operation, current
+from ckpt_observe.record.phase import Phase
+from ckpt_observe.record.recorder import recorder
+from ckpt_observe.semconv import attributes as names
+
+_CHECKPOINTER: Final = "ckpt_observe.core.checkpointer"
+_STEPS: Final = "ckpt_observe.core.steps"
+_CONTEXT: Final = "ckpt_observe.core.context"
+
+Reader = Callable[[tuple[Any, ...], Any], dict[str, Any]]
+
+
+def _operation(name: str) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], Operation | None]:
+    def begin(checkpointer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation | None:
+        if not recorder.on:
+            return None
+        store = checkpointer.store
+        codec = checkpointer.codec
+        return Operation(
+            name,
+            {
+                names.SYSTEM: "reference",
+                names.STORE: store.kind,
+                names.LOCATION: store.location,
+                names.FORMAT: checkpointer.serializer.name,
+                names.CODEC: "none" if codec is None else codec.name,
+                names.TASK_ID: args[0] if args else kwargs.get("task"),
+                names.STEP: kwargs.get("step"),
+                names.ID: kwargs.get("id"),
+            },
+        )
+
+    return begin
+
+
+def _saved(operation: Operation, info: Any) -> None:
+    operation.note(
+        {
+            names.ID: info.id,
+            names.SIZE_SERIALIZED: info.serialized_size,
+            names.SIZE_STORED: info.stored_size,
+            names.RATIO: _ratio(info),
+            names.DIGEST: info.digest,
+            names.STATE_TYPE: info.state_type,
+            names.STATE_KEYS: len(info.keys),
+        }
+    )
+
+
+def _ratio(info: Any) -> float | None:
+    """Without the header, which is not compressed and outweighs a small state."""
+    return round(info.serialized_size / info.payload_size, 3) if info.payload_size else None
+
+
+def _counted(operation: Operation, found: Any) -> None:
+    operation.note({names.COUNT: len(found)})
+
+
+def _loading(operation: Operation, info: Any) -> None:
+    """Facts of the checkpoint that is being loaded, and the link to the save that made it."""
+    operation.note(
+        {
+            names.ID: info.id,
+            names.STEP: info.step,
+            names.FORMAT: info.format,
+            names.CODEC: info.codec,
+            names.SIZE_SERIALIZED: info.serialized_size,
+            names.SIZE_STORED: info.stored_size,
+            names.RATIO: _ratio(info),
+            names.SOURCE_AGE: round((dt.datetime.now(dt.UTC) - info.created).total_seconds(), 3),
+        }
+    )
+    save = parents.parse(info.context.get("traceparent", ""))
+    if save is not None:
+        operation.note({names.SOURCE_TRACE: save.trace, names.SOURCE_SPAN: save.span})
+        operation.link(save.trace, save.span)
+
+
+def _phase(name: str, read: Reader) -> Wrapper:
+    def call(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        operation = current()
+        if operation is None:
+            return wrapped(*args, **kwargs)
+        with Phase(operation, name) as phase:
+            result = wrapped(*args, **kwargs)
+            try:
+                phase.note(read(args, result))
+            except Exception as error:
+                fault(error)
+        return result
+
+    return call
+
+
+def _validated(args: tuple[Any, ...], _result: Any) -> dict[str, Any]:
+    operation = current()
+    if operation is not None:
+        _loading(operation, args[0])
+    return {names.PHASE_BYTES_IN: len(args[1])}
+
+
+def _surroundings(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    facts = wrapped(*args, **kwargs)
+    operation = current()
+    return facts if operation is None else {**facts, "traceparent": operation.traceparent()}
+
+
+_BYTES_IN, _BYTES_OUT = names.PHASE_BYTES_IN, names.PHASE_BYTES_OUT
+
+TARGETS: Final = (
+    Target(_CHECKPOINTER, "Checkpointer.save", Observed(_operation("save"), fault, _saved)),
+    Target(_CHECKPOINTER, "Checkpointer.load", Observed(_operation("load"), fault)),
+    Target(_CHECKPOINTER, "Checkpointer.restore", Observed(_operation("restore"), fault)),
+    Target(_CHECKPOINTER, "Checkpointer.delete", Observed(_operation("delete"), fault)),
+    Target(_CHECKPOINTER, "Checkpointer.list", Observed(_operation("list"), fault, _counted)),
+    Target(_CHECKPOINTER, "Checkpointer.prune", Observed(_operation("prune"), fault, _counted)),
+    Target(_STEPS, "serialize", _phase("serialize", lambda _, result: {_BYTES_OUT: len(result)})),
+    Target(_STEPS, "compress", _phase("compress", lambda args, result: {_BYTES_IN: len(args[1]), _BYTES_OUT: len(result)})),
+    Target(_STEPS, "write", _phase("write", lambda args, _: {_BYTES_IN: len(args[2])})),
+    Target(_STEPS, "confirm", _phase("validate", lambda args, _: {_BYTES_IN: len(args[2])})),
+    Target(_STEPS, "read", _phase("read", lambda _, result: {_BYTES_OUT: len(result)})),
+    Target(_STEPS, "validate", _phase("validate", _validated)),
+    Target(_STEPS, "decompress", _phase("decompress", lambda args, result: {_BYTES_IN: len(args[1]), _BYTES_OUT: len(result)})),
+    Target(_STEPS, "deserialize", _phase("deserialize", lambda args, _: {_BYTES_IN: len(args[1])})),
+    Target(_STEPS, "apply", _phase("apply", lambda _args, _: {})),
+    Target(_CONTEXT, "gather", _surroundings),
+)
+
+
+class ReferenceInstrumentor(Instrumentor):
+    """Observes `ckpt_observe.core`."""
+
+    name = "reference"
+    library = "ckpt_observe.core"
+
+    def targets(self) -> Sequence[Target]:
+        return TARGETS

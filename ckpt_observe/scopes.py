@@ -1,0 +1,99 @@
+"""The public face for own checkpoint code: `task`, `checkpoint` and `phase`, each a context manager and a decorator, sync and async."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from ckpt_observe.errors import ConfigError
+from ckpt_observe.instrument.calls import Observed
+from ckpt_observe.instrument.patching import PatchedCallable
+from ckpt_observe.record import redact
+from ckpt_observe.record.guard import fault
+from ckpt_observe.record.operation import Operation, Task, current
+from ckpt_observe.record.phase import Phase
+from ckpt_observe.record.recorder import recorder
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv.values import OPERATIONS
+
+Scoped = TypeVar("Scoped", bound=AbstractContextManager[Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Scope(Generic[Scoped]):
+    """Something to enter, or to decorate a function, coroutine function or generator with: then each call is one."""
+
+    def __init__(self, make: Callable[[], Scoped]) -> None:
+        self._make = make
+        self._entered: list[Scoped] = []
+
+    def __enter__(self) -> Scoped:
+        scoped = self._make()
+        self._entered.append(scoped)
+        scoped.__enter__()
+        return scoped
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._entered.pop().__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> Scoped:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.__exit__(kind, error, trace)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        observed = Observed(lambda *_: self._make() if recorder.on else None, fault)  # type: ignore[arg-type]
+        return PatchedCallable(function, observed.wrapper_for(function))
+
+
+def task(
+    name: str,
+    *,
+    id: str | None = None,
+    user: str | None = None,
+    session: str | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> Scope[Task]:
+    """A run that makes checkpoints. Its name, id, user and session are put on every checkpoint operation within it."""
+    given = {names.TASK_NAME: name, names.TASK_ID: id, names.USER_ID: user, names.SESSION_ID: session}
+    shared = {key: value for key, value in given.items() if value is not None}
+    own = redact.attributes(attributes or {})
+    return Scope(lambda: Task(name, shared, own))
+
+
+def checkpoint(
+    operation: str,
+    *,
+    id: str | None = None,
+    step: int | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> Scope[Operation]:
+    """One checkpoint operation of your own code: `save`, `load`, `restore`, `delete`, `list`, `prune` or `verify`."""
+    if operation not in OPERATIONS:
+        raise ConfigError(f"checkpoint operation '{operation}' is not known; use one of: {', '.join(OPERATIONS)}")
+    known = {names.SYSTEM: "custom", names.ID: id, names.STEP: step}
+    given = {key: value for key, value in known.items() if value is not None} | redact.attributes(attributes or {})
+    return Scope(lambda: Operation(operation, given))
+
+
+def phase(name: str) -> Scope[Any]:
+    """A part of the operation that is running here; nothing, if none is. `serialize`, `write`, ...: see the registry, or your own word."""
+
+    def make() -> Any:
+        operation = current()
+        return nullcontext(_NOBODY) if operation is None else Phase(operation, name)
+
+    return Scope(make)
+
+
+class _Nobody:
+    """Takes what a phase takes, and does nothing."""
+
+    def set(self, attributes: Mapping[str, Any]) -> None: ...
+
+
+_NOBODY = _Nobody()

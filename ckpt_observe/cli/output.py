@@ -56,7 +56,7 @@ def until_pipe_closes(run: Callable[[Namespace], int]) -> Callable[[Namespace], 
             code = run(args)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Python flushes once more at exit; that must not fail again.
+            # Python flushes once more at exit, and that must not fail again: docs.python.org/3/library/signal.html#note-on-sigpipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return OK
         return code

@@ -85,8 +85,7 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
     """An open store with today's tables. A file that is not ours, or newer than we are, is a TraceStoreError and stays as it is."""
     with explained(path):
         if create:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # SQLite gives its -wal and -shm the same mode
+            _create(path)
         # Used by one thread at a time, but not always by the one that opened it.
         connection = sqlite3.connect(
             f"file:{quote(str(path))}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -97,6 +96,14 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
             connection.close()
             raise
         return connection
+
+
+def _create(path: Path) -> None:
+    """An empty private file, if there is none; SQLite gives its -wal and -shm the same mode."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Only ever a new file: closing a descriptor of an open store would drop the locks of this process on it (fcntl's rule).
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

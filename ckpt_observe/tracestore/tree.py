@@ -74,7 +74,7 @@ def _line(node: Node, rails: str) -> _Line:
     span, given = node.span, node.span.attributes
     branch = "" if node.depth == 0 else "└─ " if node.last else "├─ "
     name = span.name.removeprefix(OPERATION_PREFIX) if names.PHASE in given else span.name
-    outcome = str(given.get(names.OUTCOME, ""))
+    outcome = str(given.get(names.OUTCOME) or ("error" if span.status == "error" else ""))
     return _Line(
         label=rails + branch + printable(name),
         step=f"step {given[names.STEP]}" if names.STEP in given else "",
@@ -100,14 +100,14 @@ def _outcome(span: Span, outcome: str) -> str:
     given = span.attributes
     if outcome == "ok":
         return outcome if names.OPERATION in given else ""  # of phases and tasks only trouble is said
-    phase = f"in {given[names.ERROR_PHASE]}" if names.ERROR_PHASE in given else ""
+    words: list[object] = [outcome]
+    if outcome == "error":
+        words += [given.get(names.ERROR_CLASS), given.get(names.ERROR_CODE) or given.get(names.ERROR_TYPE)]
+    if names.ERROR_PHASE in given:
+        words += ["in", given[names.ERROR_PHASE]]
     if outcome == "interrupted":
-        return printable(" ".join(filter(None, (outcome, phase, "(process died)"))))
-    if outcome == "error" or span.status == "error":
-        error_class = given.get(names.ERROR_CLASS, "")
-        code = given.get(names.ERROR_CODE) or given.get(names.ERROR_TYPE, "")
-        return printable(" ".join(filter(None, ("error", str(error_class), str(code), phase))))
-    return printable(outcome)
+        words.append("(process died)")
+    return printable(" ".join(str(word) for word in words if word))
 
 
 def _source(span: Span) -> str:

@@ -8,6 +8,7 @@ import sqlite3
 import pytest
 
 from ckpt_observe.errors import SinkRefusedError, SinkRetryError
+from ckpt_observe.sinks import local
 from ckpt_observe.sinks.local import LocalSink
 from ckpt_observe.testing.sinks import SinkContract
 from ckpt_observe.testing.spans import make_span, make_tree
@@ -104,7 +105,9 @@ def test_forked_child_opens_its_own(sink, tmp_path):
     if child == 0:
         code = 1
         try:
+            parents = sink._writer
             sink.send(make_tree(2))
+            assert local._inherited == [parents]  # neither used nor closed
             sink.close()
             code = 0
         finally:

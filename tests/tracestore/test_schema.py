@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -145,6 +147,34 @@ def test_damaged_store_is_said_and_kept(path):
         for trace in reader.newest():
             reader.spans(trace.trace_id)
     assert path.stat().st_size == size
+
+
+def test_transaction_owns_the_store_from_its_first_line(writer, path):
+    """Between a transaction's first read and its write nobody else writes, so it never fails half way for having read too early."""
+    other = sqlite3.connect(path, timeout=0, isolation_level=None)
+    with schema.transaction(writer._connection), pytest.raises(sqlite3.OperationalError, match="locked"):
+        other.execute("BEGIN IMMEDIATE")
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("ROLLBACK")
+    other.close()
+
+
+def test_opening_a_second_time_keeps_the_first_one_s_lock(path):
+    """A process that opens its store twice still holds it: another process that comes and goes does not take the log for unused.
+
+    With fcntl's locks any closed descriptor of the file would drop them, and the other would remove the log under our writer.
+    """
+    first = TraceWriter(path)
+    first.write(make_tree(1))
+    with pytest.raises(TraceStoreError), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", lambda *arguments, **options: (_ for _ in ()).throw(sqlite3.OperationalError))
+        TraceWriter(path)
+    visit = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM trace').fetchall(); c.close()"
+    subprocess.run([sys.executable, "-c", visit, str(path)], check=True)
+    log = path.with_name("traces.db-wal")
+    assert log.exists()
+    first.close()
+    assert not log.exists()
 
 
 def test_reader_makes_no_file(path):

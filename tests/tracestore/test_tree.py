@@ -44,10 +44,11 @@ def test_tree_shows_what_happened():
             "error capacity storage.no_space in write",
         ),
         ({names.OUTCOME: "error", names.ERROR_TYPE: "KeyError"}, "error", "error KeyError"),
-        ({names.OUTCOME: "cancelled"}, "unset", "cancelled"),
+        ({names.OUTCOME: "cancelled", names.ERROR_PHASE: "write"}, "error", "cancelled in write"),
+        ({}, "error", "error"),
         ({names.OUTCOME: "skipped"}, "unset", "skipped"),
     ],
-    ids=["ok", "classified", "unclassified", "cancelled", "skipped"],
+    ids=["ok", "classified", "unclassified", "cancelled", "foreign", "skipped"],
 )
 def test_outcome_is_said(attributes, status, expected):
     """A line ends with how the operation ended, and why."""

@@ -48,10 +48,10 @@ class JournalError(CkptObserveError):
 class TraceStoreError(CkptObserveError):
     """The local trace store cannot be opened, read or written; the message says why, and what to do."""
 
-    def __init__(self, message: str, *, retryable: bool = False) -> None:
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
         super().__init__(message)
         self.retryable = retryable
-        """Whether the same call can succeed later, unchanged: locked, disk full, I/O error."""
+        """Whether the same call can succeed later, unchanged. False: the span itself does not go in."""
 
 
 class SinkError(CkptObserveError):

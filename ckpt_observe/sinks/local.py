@@ -31,7 +31,7 @@ class LocalSink:
         return f"LocalSink({str(self.path)!r})"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Has all of them, or raises SinkRetryError (locked, full, I/O) or SinkRefusedError (not our file, damaged, no such value)."""
+        """Has all of them, or raises SinkRetryError (locked, full, I/O, not our file, damaged) or SinkRefusedError (no such value)."""
         if not spans:
             return
         try:

@@ -16,27 +16,26 @@ ELSEWHERE: Final = "move it away or set CKPT_OBSERVE_DIR to another directory; i
 class _Failure(NamedTuple):
     what: str
     advice: str
-    retryable: bool
 
 
 _FAILURES: Final = {
-    sqlite3.SQLITE_BUSY: _Failure("is locked by another process", "it is tried again", retryable=True),
-    sqlite3.SQLITE_LOCKED: _Failure("is locked by another thread", "it is tried again", retryable=True),
-    sqlite3.SQLITE_PROTOCOL: _Failure("is locked by another process", "it is tried again", retryable=True),
-    sqlite3.SQLITE_FULL: _Failure("has no room to grow", "free some space on its disk", retryable=True),
-    sqlite3.SQLITE_IOERR: _Failure("could not be read or written", "check its disk", retryable=True),
-    sqlite3.SQLITE_CANTOPEN: _Failure("cannot be opened", "check its directory and permissions", retryable=True),
-    sqlite3.SQLITE_READONLY: _Failure("cannot be written", "check its permissions", retryable=True),
-    sqlite3.SQLITE_PERM: _Failure("cannot be accessed", "check its permissions", retryable=True),
-    sqlite3.SQLITE_NOMEM: _Failure("needs more memory than there is", "it is tried again", retryable=True),
-    sqlite3.SQLITE_NOTADB: _Failure("is not a database", ELSEWHERE, retryable=False),
+    sqlite3.SQLITE_BUSY: _Failure("is locked by another process", "it is tried again"),
+    sqlite3.SQLITE_LOCKED: _Failure("is locked by another thread", "it is tried again"),
+    sqlite3.SQLITE_PROTOCOL: _Failure("is locked by another process", "it is tried again"),
+    sqlite3.SQLITE_FULL: _Failure("has no room to grow", "free some space on its disk"),
+    sqlite3.SQLITE_IOERR: _Failure("could not be read or written", "check its disk"),
+    sqlite3.SQLITE_CANTOPEN: _Failure("cannot be opened", "check its directory and permissions"),
+    sqlite3.SQLITE_READONLY: _Failure("cannot be written", "check its permissions"),
+    sqlite3.SQLITE_PERM: _Failure("cannot be accessed", "check its permissions"),
+    sqlite3.SQLITE_NOMEM: _Failure("needs more memory than there is", "it is tried again"),
+    sqlite3.SQLITE_NOTADB: _Failure("is not a database", ELSEWHERE),
     sqlite3.SQLITE_CORRUPT: _Failure(
-        "is damaged", "move it away, and a new one is made; `sqlite3 FILE .recover` may save what it held", retryable=False
+        "is damaged", "move it away, and a new one is made; `sqlite3 FILE .recover` may save what it held"
     ),
 }
-"""By primary result code. What may pass is tried again; what needs a person is not."""
+"""By primary result code. All may pass, some by a person's hand; until then the journal keeps what was to be written."""
 
-_UNKNOWN: Final = _Failure("refused", "please report this", retryable=False)
+_UNKNOWN: Final = _Failure("refused", "please report this")
 
 
 @contextmanager
@@ -48,8 +47,8 @@ def explained(path: Path) -> Iterator[None]:
         # The low byte is the primary code; the rest says which lock or which system call.
         failure = _FAILURES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, _UNKNOWN)
         message = f"the trace store {path} {failure.what} ({error}): {failure.advice}"
-        raise TraceStoreError(message, retryable=failure.retryable) from error
+        raise TraceStoreError(message) from error
     except OSError as error:
-        raise TraceStoreError(f"the trace store {path} cannot be opened: {error}", retryable=True) from error
+        raise TraceStoreError(f"the trace store {path} cannot be opened: {error}") from error
     except (TypeError, ValueError, OverflowError) as error:
-        raise TraceStoreError(f"a span does not go into the trace store {path}, or is damaged there: {error}") from error
+        raise TraceStoreError(f"a span does not go into the trace store {path}, or is damaged there: {error}", retryable=False) from error

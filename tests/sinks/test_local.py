@@ -73,10 +73,10 @@ def test_directory_that_cannot_be_made_is_retry(tmp_path):
         LocalSink(tmp_path / "state").send(make_tree(1))
 
 
-def test_foreign_file_is_refused_until_it_is_moved(sink, tmp_path):
-    """A file that is not ours is refused and kept; once it is moved away, spans go in without a restart."""
+def test_foreign_file_is_left_alone_until_it_is_moved(sink, tmp_path):
+    """A file that is not ours is kept and so are the spans, in the journal; once it is moved away, they go in without a restart."""
     sink.path.write_text("not a database " * 100)
-    with pytest.raises(SinkRefusedError, match="not a database"):
+    with pytest.raises(SinkRetryError, match="not a database"):
         sink.send(make_tree(1))
     sink.path.rename(tmp_path / "mine.txt")
     sink.send(make_tree(1))

@@ -41,8 +41,11 @@ class Drain:
         self._passing = tuple(sink.name for sink in sinks if not sink.lasting)
         self._adopted: dict[str, tuple[Outbox, Claim]] = {}
         self._own = Outbox(journal.directory, journal.about.resource, self._names) if journal else None
-        self._changed = threading.Condition()
-        self._stopping = False
+        self._news = threading.Condition()
+        """For the sinks: something is in the spool."""
+        self._progress = threading.Condition()
+        """For who flushes: a sink has had something."""
+        self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._left_alone: set[str] = set()
         self.interrupted = 0
@@ -62,22 +65,21 @@ class Drain:
         self.adopt()
         for delivery in self._deliveries:
             delivery.hurry()
-        with self._changed:
-            self._changed.notify_all()
+        self._tell(self._news)
+        with self._progress:
             while self._pending():
                 left = deadline - time.monotonic()
                 if left <= 0 or not any(thread.is_alive() for thread in self._threads[1:]):
                     return False
-                self._changed.wait(min(left, TICK))
+                self._progress.wait(min(left, TICK))
         return True
 
     def close(self, timeout: float = 2.0) -> bool:
         """Flush, stop, and leave what could not be delivered to whoever comes next; whether all was delivered."""
         deadline = time.monotonic() + timeout
         done = self.flush(timeout)
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
+        self._stopping.set()
+        self._tell(self._news)
         for thread in self._threads:
             thread.join(max(0.0, deadline + TICK - time.monotonic()))
         stopped = not any(thread.is_alive() for thread in self._threads)
@@ -97,7 +99,7 @@ class Drain:
 
     def _collect_forever(self) -> None:
         synced = claimed = 0.0
-        while not self._stopping:
+        while not self._stopping.is_set():
             now = time.monotonic()
             self._collect()
             if now - synced >= SYNC_EVERY:
@@ -106,8 +108,7 @@ class Drain:
             if now - claimed >= max(CLAIM_EVERY, self._crowd() / 10):
                 claimed = now
                 self.adopt()
-            with self._changed:
-                self._changed.wait(TICK)
+            self._stopping.wait(TICK)
 
     def _collect(self) -> None:
         journal, own = self._journal, self._own
@@ -118,8 +119,7 @@ class Drain:
             journal.pool.make_room()
             if journal.pool.collect():
                 own.keep_within_limit()
-                with self._changed:
-                    self._changed.notify_all()
+                self._tell(self._news)
         except OSError as error:  # a full or vanished disk: the pages hold what they can, the rest is counted
             self._say("spool", f"{journal.directory}: {error.strerror}; records wait in memory")
 
@@ -169,9 +169,8 @@ class Drain:
             raise
         self.interrupted += interrupted
         outbox = Outbox(directory, claim.about.resource, {*claim.about.sinks, *self._passing})
-        with self._changed:
-            self._adopted[directory] = (outbox, claim)
-            self._changed.notify_all()
+        self._adopted[directory] = (outbox, claim)
+        self._tell(self._news)
 
     def _let_go(self, outbox: Outbox, claim: Claim) -> None:
         if not outbox.pending():
@@ -189,17 +188,22 @@ class Drain:
         return any(outbox.batch(name)[0] for outbox in self._outboxes() for name in self._names if outbox.wants(name))
 
     def _deliver_forever(self, delivery: Delivery) -> None:
-        while not self._stopping:
+        while not self._stopping.is_set():
             try:
                 moved = delivery.ready() and self._deliver(delivery)
             except OSError as error:
                 self._say(delivery.name, f"sink {delivery.name}: {error}")
                 moved = False
-            with self._changed:
-                if moved:
-                    self._changed.notify_all()
-                elif not self._stopping:
-                    self._changed.wait(TICK)
+            if moved:
+                self._tell(self._progress)
+            else:
+                with self._news:
+                    self._news.wait(TICK)
+
+    @staticmethod
+    def _tell(condition: threading.Condition) -> None:
+        with condition:
+            condition.notify_all()
 
     def _deliver(self, delivery: Delivery) -> bool:
         moved = False

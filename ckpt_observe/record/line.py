@@ -17,7 +17,7 @@ _encode = msgspec.json.Encoder().encode
 def line(event: tuple[Any, ...]) -> bytes:
     """The event as one JSON line.
 
-    Fast for what is common: a line of at most 1024 bytes has no value over that limit, and one without an `@` no credentials in a URL.
+    Fast for what is common: a line of at most 2000 bytes has no value over that limit, and one without an `@` no credentials in a URL.
     """
     try:
         data = _encode(event)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ckpt_observe.semconv.attributes import ATTRIBUTES
 
-MAX_TEXT: Final = 1024
+MAX_TEXT: Final = 2000
 """Characters of one value. OpenTelemetry has no limit: a 10 MB attribute is kept whole there."""
 MAX_ATTRIBUTES: Final = 64
 MAX_ITEMS: Final = 32

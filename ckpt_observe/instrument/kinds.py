@@ -39,10 +39,10 @@ def plain(guard: Guard) -> Wrapper:
         except BaseException as error:
             guard.end(operation, error)
             raise
-        if _is_future(type(result)):
-            _end_when_done(guard, operation, result)
-            return result
         try:
+            if _is_future(type(result)):  # type: ignore[arg-type]  # a type of unhashable types would be a fault like others
+                _end_when_done(guard, operation, result)
+                return result
             if note is not None:
                 note(operation, result)
         except Exception as error:

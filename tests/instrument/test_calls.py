@@ -139,3 +139,18 @@ def test_mock_is_not_taken_for_a_future(lib, toy):
     assert lib.later(mock) is mock
     assert the(toy.operations).life == ["enter", "exit"]
     assert mock.mock_calls == []
+
+
+def test_result_of_a_strange_type(lib, toy):
+    """A type that cannot be asked is our trouble: the host has its object, and the operation its end."""
+
+    class Strange(type):
+        __hash__ = None
+
+    class Result(metaclass=Strange):
+        pass
+
+    result = Result()
+    assert lib.later(result) is result
+    assert the(toy.operations).life == ["enter", "exit"]
+    assert len(toy.faults) == 1

@@ -76,20 +76,21 @@ def test_declined_call_runs_bare(world):
     assert wrapper(world.lib.save, None, (1,), {}) == {"saved": 1}
 
 
+@pytest.mark.parametrize("done", [True, False], ids=["future", "value"])
 @pytest.mark.parametrize("step", ["__enter__", "__exit__", "suspend"])
-def test_operation_that_fails_is_a_fault(world, monkeypatch, step):
-    """Whichever of the operation's own steps raises, the host has its future, and `fault` the exception."""
-    own = RuntimeError("ours")
+def test_operation_that_fails_is_a_fault(world, monkeypatch, step, done):
+    """Whichever of the operation's own steps raises, the host has its result, and `fault` the exception."""
+    own, ran, result = RuntimeError("ours"), [], Future() if done else object()
     monkeypatch.setattr(world.toy.Operation, step, Mock(side_effect=own))
-    wrapper, future, ran = world.toy.observed.wrapper_for(world.lib.later), Future(), []
-    future.set_result(1)
+    if done:
+        result.set_result(1)
 
-    def later():
+    def work():
         ran.append(1)
-        return future
+        return result
 
-    assert wrapper(later, None, (), {}) is future
-    assert world.toy.faults == [own]
+    assert world.toy.observed.wrapper_for(work)(work, None, (), {}) is result
+    assert world.toy.faults == ([own] if done or step != "suspend" else [])
     assert ran == [1]
 
 

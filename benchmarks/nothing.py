@@ -1,40 +1,119 @@
-"""A Checkpointer whose serializer, codec and store do nothing: what is left is the core's own path, and whatever observes it."""
+"""A checkpoint library that does nothing, in four phases: what is measured on it is what observes it.
+
+`ByHand` writes its spans with the OpenTelemetry SDK, `NothingInstrumentor` is how ckpt_observe patches any library.
+"""
 
 from __future__ import annotations
 
-from ckpt_observe.core import Checkpointer
-from ckpt_observe.core.serializers import Document
-from ckpt_observe.core.stores.memory import MemoryStore
+import sys
+from collections.abc import Sequence
+from typing import Any
 
-DOCUMENT = Document((bytes(2048),), {})
-PACKED = bytes(800)
+from ckpt_observe.instrument.base import Instrumentor
+from ckpt_observe.instrument.calls import Observed
+from ckpt_observe.instrument.targets import Target
+from ckpt_observe.record import phase
+from ckpt_observe.record.guard import fault
+from ckpt_observe.record.operation import Operation
+from ckpt_observe.record.recorder import recorder
+from ckpt_observe.semconv import attributes as names
+
+STATE, PACKED = bytes(2048), bytes(800)
+this = sys.modules[__name__]
 
 
-class Serializer:
+def serialize(state: Any) -> bytes:  # noqa: ARG001
+    return STATE
+
+
+def compress(data: bytes) -> bytes:  # noqa: ARG001
+    return PACKED
+
+
+def write(data: bytes) -> None: ...
+
+
+def validate(data: bytes) -> None: ...
+
+
+class Library:
+    kind, location, format, codec = "nothing", "nothing://", "nothing", "nothing"
+
+    def save(self, task: str, state: Any, *, step: int) -> tuple[int, int]:  # noqa: ARG002
+        data = this.serialize(state)
+        packed = this.compress(data)
+        this.write(packed)
+        this.validate(packed)
+        return len(data), len(packed)
+
+
+def given(library: Library, task: str, step: int) -> dict[str, Any]:
+    """What is known when a save begins."""
+    return {
+        names.SYSTEM: "nothing",
+        names.STORE: library.kind,
+        names.LOCATION: library.location,
+        names.FORMAT: library.format,
+        names.CODEC: library.codec,
+        names.TASK_ID: task,
+        names.STEP: step,
+    }
+
+
+def found(sizes: tuple[int, int]) -> dict[str, Any]:
+    """What is known when it ended."""
+    return {
+        names.ID: "step-12",
+        names.SIZE_SERIALIZED: sizes[0],
+        names.SIZE_STORED: sizes[1],
+        names.RATIO: 2.56,
+        names.DIGEST: "sha256:0123456789abcdef",
+        names.STATE_TYPE: "dict",
+        names.STATE_KEYS: 1,
+    }
+
+
+def _begin(library: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation | None:
+    return Operation("save", given(library, args[0], kwargs["step"])) if recorder.on else None
+
+
+_IN, _OUT = names.PHASE_BYTES_IN, names.PHASE_BYTES_OUT
+
+
+class NothingInstrumentor(Instrumentor):
     name = "nothing"
+    library = __name__
 
-    def dumps(self, state: object) -> Document:  # noqa: ARG002
-        return DOCUMENT
-
-
-class Codec:
-    name = "nothing"
-
-    def compress(self, data: object) -> bytes:  # noqa: ARG002
-        return PACKED
+    def targets(self) -> Sequence[Target]:
+        return TARGETS
 
 
-class Store(MemoryStore):
-    """Remembers the last checkpoint only."""
+TARGETS = (
+    Target(__name__, "Library.save", Observed(_begin, fault, lambda operation, sizes: operation.note(found(sizes)))),
+    Target(__name__, "serialize", phase.observed("serialize", lambda _, result: {_OUT: len(result)})),
+    Target(__name__, "compress", phase.observed("compress", lambda args, result: {_IN: len(args[0]), _OUT: len(result)})),
+    Target(__name__, "write", phase.observed("write", lambda args, _: {_IN: len(args[0])})),
+    Target(__name__, "validate", phase.observed("validate", lambda args, _: {_IN: len(args[0])})),
+)
 
-    def put(self, info, blob):  # noqa: ARG002
-        self.last = bytes(blob)
 
-    def get(self, task, id):  # noqa: ARG002
-        return self.last
+class ByHand(Library):
+    """The same library with spans written into it, as its author would."""
 
+    def __init__(self, tracer: Any) -> None:
+        self.span = tracer.start_as_current_span
 
-def checkpointer() -> Checkpointer:
-    made = Checkpointer(Store())
-    made.serializer, made.codec = Serializer(), Codec()
-    return made
+    def save(self, task: str, state: Any, *, step: int) -> tuple[int, int]:
+        with self.span("checkpoint.save", attributes={names.OPERATION: "save", **given(self, task, step)}) as save:
+            with self.span("checkpoint.serialize", attributes={names.PHASE: "serialize"}) as span:
+                data = this.serialize(state)
+                span.set_attribute(_OUT, len(data))
+            with self.span("checkpoint.compress", attributes={names.PHASE: "compress", _IN: len(data)}) as span:
+                packed = this.compress(data)
+                span.set_attribute(_OUT, len(packed))
+            with self.span("checkpoint.write", attributes={names.PHASE: "write", _IN: len(packed)}):
+                this.write(packed)
+            with self.span("checkpoint.validate", attributes={names.PHASE: "validate", _IN: len(packed)}):
+                this.validate(packed)
+            save.set_attributes(found((len(data), len(packed))))
+        return len(data), len(packed)

@@ -12,19 +12,16 @@ from typing import Any, Final
 
 from ckpt_observe.instrument.base import Instrumentor
 from ckpt_observe.instrument.calls import Observed
-from ckpt_observe.instrument.targets import Target, Wrapper
-from ckpt_observe.record import parents
+from ckpt_observe.instrument.targets import Target
+from ckpt_observe.record import parents, phase
 from ckpt_observe.record.guard import fault
 from ckpt_observe.record.operation import Operation, current
-from ckpt_observe.record.phase import Phase
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.semconv import attributes as names
 
 _CHECKPOINTER: Final = "ckpt_observe.core.checkpointer"
 _STEPS: Final = "ckpt_observe.core.steps"
 _CONTEXT: Final = "ckpt_observe.core.context"
-
-Reader = Callable[[tuple[Any, ...], Any], dict[str, Any]]
 
 
 def _operation(name: str) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], Operation | None]:
@@ -93,22 +90,6 @@ def _loading(operation: Operation, info: Any) -> None:
         operation.link(save.trace, save.span)
 
 
-def _phase(name: str, read: Reader) -> Wrapper:
-    def call(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        operation = current()
-        if operation is None:
-            return wrapped(*args, **kwargs)
-        with Phase(operation, name) as phase:
-            result = wrapped(*args, **kwargs)
-            try:
-                phase.note(read(args, result))
-            except Exception as error:
-                fault(error)
-        return result
-
-    return call
-
-
 def _validated(args: tuple[Any, ...], _result: Any) -> dict[str, Any]:
     operation = current()
     if operation is not None:
@@ -131,15 +112,15 @@ TARGETS: Final = (
     Target(_CHECKPOINTER, "Checkpointer.delete", Observed(_operation("delete"), fault)),
     Target(_CHECKPOINTER, "Checkpointer.list", Observed(_operation("list"), fault, _counted)),
     Target(_CHECKPOINTER, "Checkpointer.prune", Observed(_operation("prune"), fault, _counted)),
-    Target(_STEPS, "serialize", _phase("serialize", lambda _, result: {_BYTES_OUT: len(result)})),
-    Target(_STEPS, "compress", _phase("compress", lambda args, result: {_BYTES_IN: len(args[1]), _BYTES_OUT: len(result)})),
-    Target(_STEPS, "write", _phase("write", lambda args, _: {_BYTES_IN: len(args[2])})),
-    Target(_STEPS, "confirm", _phase("validate", lambda args, _: {_BYTES_IN: len(args[2])})),
-    Target(_STEPS, "read", _phase("read", lambda _, result: {_BYTES_OUT: len(result)})),
-    Target(_STEPS, "validate", _phase("validate", _validated)),
-    Target(_STEPS, "decompress", _phase("decompress", lambda args, result: {_BYTES_IN: len(args[1]), _BYTES_OUT: len(result)})),
-    Target(_STEPS, "deserialize", _phase("deserialize", lambda args, _: {_BYTES_IN: len(args[1])})),
-    Target(_STEPS, "apply", _phase("apply", lambda _args, _: {})),
+    Target(_STEPS, "serialize", phase.observed("serialize", lambda _, result: {_BYTES_OUT: len(result)})),
+    Target(_STEPS, "compress", phase.observed("compress", lambda args, result: {_BYTES_IN: len(args[1]), _BYTES_OUT: len(result)})),
+    Target(_STEPS, "write", phase.observed("write", lambda args, _: {_BYTES_IN: len(args[2])})),
+    Target(_STEPS, "confirm", phase.observed("validate", lambda args, _: {_BYTES_IN: len(args[2])})),
+    Target(_STEPS, "read", phase.observed("read", lambda _, result: {_BYTES_OUT: len(result)})),
+    Target(_STEPS, "validate", phase.observed("validate", _validated)),
+    Target(_STEPS, "decompress", phase.observed("decompress", lambda args, result: {_BYTES_IN: len(args[1]), _BYTES_OUT: len(result)})),
+    Target(_STEPS, "deserialize", phase.observed("deserialize", lambda args, _: {_BYTES_IN: len(args[1])})),
+    Target(_STEPS, "apply", phase.observed("apply", lambda _args, _: None)),
     Target(_CONTEXT, "gather", _surroundings),
 )
 

@@ -1,6 +1,6 @@
 """The pool of pages of one process: who needs one takes it, who is done gives it back to be collected.
 
-`free` and `_ended` are a list and a deque used only by single C calls (`pop`, `append`, `popleft`), which the GIL makes atomic: no
+`free` and `backlog` are a list and a deque used only by single C calls (`pop`, `append`, `popleft`), which the GIL makes atomic: no
 lock, so no caller ever waits for another, and a signal handler that saves a checkpoint cannot deadlock.
 """
 
@@ -12,15 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ckpt_observe.journal.pages import AnyPage, LoosePage, PageFile
+from ckpt_observe.journal.pages import BACKLOG, AnyPage, LoosePage, PageFile
 from ckpt_observe.journal.spool import record
 
 PAGES_PER_FILE: Final = 128
 """Half a mebibyte: what a process with few checkpoints takes of shared memory."""
 MAX_FILES: Final = 64
 """32 MiB of pages: 8,000 operations at once."""
-BACKLOG: Final = 768
-"""Ended operations that wait for the drain. Beyond it the caller writes its own to the spool: one disk write instead of a loss."""
 
 
 class Pool:
@@ -30,7 +28,7 @@ class Pool:
         self._prefix, self._spill, self._mapped = prefix, spill, mapped
         self._files: list[PageFile] = []
         self._free: list[AnyPage] = []
-        self._ended: deque[AnyPage] = deque()
+        self.backlog: deque[AnyPage] = deque()
         self._growing = threading.Lock()
         self.abandoned = False
         self.counts = {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0}
@@ -85,8 +83,8 @@ class Pool:
 
     def ended(self, page: AnyPage) -> None:
         """The operation of this page has ended."""
-        if len(self._ended) < BACKLOG and not isinstance(page, LoosePage):
-            self._ended.append(page)
+        if len(self.backlog) < BACKLOG and not isinstance(page, LoosePage):
+            self.backlog.append(page)
             return
         try:
             self._spill([record(_lines(page))])
@@ -94,7 +92,7 @@ class Pool:
             if isinstance(page, LoosePage):
                 self.counts["lost"] += 1
             else:
-                self._ended.append(page)  # wait in memory until the disk has room
+                self.backlog.append(page)  # wait in memory until the disk has room
         else:
             self.counts["spilled"] += 1
             self._release(page)
@@ -102,14 +100,14 @@ class Pool:
     def collect(self, limit: int = 1024) -> int:
         """By the drain: move ended operations to the spool; how many. OSError: they stay where they are."""
         pages: list[AnyPage] = []
-        while self._ended and len(pages) < limit:
-            pages.append(self._ended.popleft())
+        while self.backlog and len(pages) < limit:
+            pages.append(self.backlog.popleft())
         if not pages:
             return 0
         try:
             self._spill([record(_lines(page)) for page in pages])
         except OSError:
-            self._ended.extendleft(reversed(pages))
+            self.backlog.extendleft(reversed(pages))
             raise
         for page in pages:
             self._release(page)
@@ -123,7 +121,7 @@ class Pool:
 
     def in_flight(self) -> list[bytes]:
         """Images of the pages whose operations have begun and not ended, as they stand now."""
-        idle = {id(page) for page in (*self._free, *self._ended)}
+        idle = {id(page) for page in (*self._free, *self.backlog)}
         return [page.image() for file in self._files for page in file.pages if id(page) not in idle]
 
     def beat(self, now: int) -> None:

@@ -52,7 +52,7 @@ class Remains:
     def _marked(self, started: int) -> list[Phase]:
         found = []
         for number in range(1, events.MARKED_PHASES + 1):
-            begin, end = self.marks[2 * number : 2 * number + 2] or (0, 0)
+            begin, end = self.marks[2 * number - 1 : 2 * number + 1] or (0, 0)  # words 2n and 2n + 1 of the page; the first is the count
             name = _PHASE_NAMES.get(begin & 0xFF)
             if name:
                 found.append(Phase(number, begin >> 8 & 0xF, name, started + (begin >> 12), started + (end >> 12) if end else None))

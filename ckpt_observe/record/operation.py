@@ -1,6 +1,11 @@
-"""Operations and tasks: begun, made current, ended exactly once, each step written down when it happens.
+"""Operations, tasks and phases: begun, made current, ended exactly once, each step written down when it happens.
 
-Nothing here raises into the host: see `guard`.
+An operation *is* the current OpenTelemetry span while it runs, and answers for the phase that is running in it: spans of other
+instrumentations nest beneath that phase, and `trace.get_current_span().set_attribute(...)` in the host reaches it. Nothing here raises
+into the host: see `guard`.
+
+This is the hot path. A phase is two words in a page of shared memory and one tuple in a context variable of ours; only the operation
+is attached to OpenTelemetry's context, and only its begin and its end are lines.
 """
 
 from __future__ import annotations
@@ -9,49 +14,63 @@ import itertools
 import threading
 import time
 from collections.abc import Mapping
+from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from opentelemetry import trace
-from opentelemetry.context import get_current
+from opentelemetry.context import Context, attach, detach, get_current
 
 from ckpt_observe.record import parents, redact, resources
 from ckpt_observe.record.classify import classify
-from ckpt_observe.record.current import CurrentSpan
 from ckpt_observe.record.failure import described
 from ckpt_observe.record.guard import fault
 from ckpt_observe.record.ids import new_span_id, new_trace_id
 from ckpt_observe.record.line import line
-from ckpt_observe.record.parents import OPERATION_KEY, SPAN_KEY, TASK_KEY
-from ckpt_observe.record.phase import Phase
+from ckpt_observe.record.parents import SPAN_KEY, TASK_KEY
 from ckpt_observe.record.recorder import Page, recorder
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, spans
+from ckpt_observe.semconv.events import phase_span_id
 
+if TYPE_CHECKING:
+    from ckpt_observe.record.phase import Phase
+
+_SAMPLED: Final = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 _monotonic, _wall, _thread = time.perf_counter_ns, time.time_ns, threading.get_ident
+_quick: set[str] = set()
+"""Operations that last took less than 0.1 ms: not worth two system calls to learn what they used."""
+_set_item: Final = dict.__setitem__  # a Context refuses to be changed; a new one is not anybody's yet
+
+where: ContextVar[tuple[Operation, int, Phase | None] | None] = ContextVar("ckpt_observe-where", default=None)
+"""The operation that runs here, the number of its phase (0: none), and that phase's object if somebody holds one."""
 
 
-class Operation(CurrentSpan):
+class Operation(trace.Span):
     """One checkpoint operation. `with` it, or `begin` and `finish` it; a phase of it is `operation.phase(name)`."""
 
     __slots__ = (
-        "_given", "_last_usage", "_usage", "failed_phase", "live", "numbers", "offset", "page", "phases", "span_id", "started", "thread",
-        "trace_id",
+        "_attributes", "_given", "_here", "_last_usage", "_token", "_usage", "failed_phase", "live", "name", "numbers", "offset", "page",
+        "phases", "span_id", "started", "thread", "trace_id",
     )  # fmt: skip
 
     kind = events.OPERATION
     page: Page
     thread: int
+    started: int
+    offset: int
 
     def __init__(self, name: str, attributes: Mapping[str, Any] | None = None) -> None:
         self.name = name
         self._given = attributes
-        self._attributes = None
-        self._token = None
+        self._attributes: dict[str, Any] | None = None
+        self._token: Any = None
+        self.failed_phase: str | None = None
         self.live: list[Page] = []
         """The page while the operation runs. Popped to end it: one step, so it ends once, whoever comes."""
-        self.failed_phase: str | None = None
         self.trace_id = self.span_id = ""
+
+    # its life
 
     def begin(self) -> None:
         """Start it, without making it current."""
@@ -73,15 +92,15 @@ class Operation(CurrentSpan):
                 return
             task: Any = here.get(TASK_KEY)
             attributes = self._given if task is None else {**task.shared, **(self._given or {})}
-            self.span_id = new_span_id()
+            self.span_id = span_id = new_span_id()
             self.thread = _thread()
-            self._usage = self._last_usage = resources.usage()
+            self._usage = self._last_usage = None if self.name in _quick else resources.usage()
             self.phases: list[tuple[Any, ...]] = []
             self.numbers = itertools.count(1)
             self.started = started = _monotonic()
             # one reading of the wall clock; all further times come from the monotonic one, so no duration is ever negative
             self.offset = offset = _wall() - started
-            page.append(line((events.BEGIN, self.span_id, started + offset, self.kind, self.name, self.trace_id, parent, attributes)))
+            page.append(line((events.BEGIN, span_id, started + offset, self.kind, self.name, self.trace_id, parent, attributes)))
             self.page = page
             self.live.append(page)
         except Exception as error:
@@ -90,7 +109,18 @@ class Operation(CurrentSpan):
     def resume(self) -> None:
         """Make it current."""
         if self.live:
-            self.make_current(get_current(), SPAN_KEY, OPERATION_KEY)
+            context = Context(get_current())
+            _set_item(context, SPAN_KEY, self)
+            self._here = where.set((self, 0, None))
+            self._token = attach(context)
+
+    def suspend(self) -> None:
+        """No longer current, though not ended: between two steps of a generator, or when the rest happens elsewhere."""
+        token = self._token
+        if token is not None:
+            self._token = None
+            detach(token)
+            where.reset(self._here)
 
     def __enter__(self) -> Self:
         self.begin()
@@ -109,22 +139,42 @@ class Operation(CurrentSpan):
             return
         try:
             ended = _monotonic()
-            if ended - self.started > resources.WORTH_ASKING and self._usage is not None and self.thread == _thread():
-                self.note(resources.used(self._usage, resources.usage()))
+            offset = self.offset
+            if ended - self.started < resources.WORTH_ASKING:
+                _quick.add(self.name)
+            else:
+                _quick.discard(self.name)
+                if self._usage is not None and self.thread == _thread():
+                    self.note(resources.used(self._usage, resources.usage()))
             if error is not None:
-                self._fail(error, ended + self.offset, page)
-            page.finish(line((events.END, self.span_id, ended + self.offset, self._attributes, self.phases)))
+                found = classify(error)
+                if found.outcome == "error":
+                    page.append(line((events.EVENT, self.span_id, ended + offset, spans.EVENT_EXCEPTION, described(error, stack=True))))
+                self.note(found.attributes(self.failed_phase))
+            page.finish(line((events.END, self.span_id, ended + offset, self._attributes, self.phases)))
         except Exception as own:
             fault(own)
 
-    def _fail(self, error: BaseException, now: int, page: Page) -> None:
-        found = classify(error)
-        if found.outcome == "error":
-            page.append(line((events.EVENT, self.span_id, now, spans.EVENT_EXCEPTION, described(error, stack=True))))
-        self.note(found.attributes(self.failed_phase))
+    # what is said of it
+
+    def set(self, attributes: Mapping[str, Any]) -> None:
+        """Add attributes: names of the registry, or your own. Values must be small; secrets are taken out."""
+        try:
+            self.note(redact.checked(attributes))
+        except Exception as error:
+            fault(error)
+
+    def note(self, attributes: Mapping[str, Any]) -> None:
+        """`set` for attributes that are ours: names of the registry only."""
+        if self._attributes is None:
+            self._attributes = dict(attributes)
+        else:
+            self._attributes.update(attributes)
 
     def phase(self, name: str) -> Phase:
         """A part of this operation, to be used in a `with`."""
+        from ckpt_observe.record.phase import Phase  # noqa: PLC0415 - a phase knows its operation
+
         return Phase(self, name)
 
     def link(self, trace_id: str, span_id: str, attributes: Mapping[str, Any] | None = None) -> None:
@@ -138,8 +188,11 @@ class Operation(CurrentSpan):
 
     def cpu_since_last(self) -> dict[str, Any]:
         """CPU of the thread since the last reading; phases in between that were too short to ask add 0.1 ms each at most."""
-        before, self._last_usage = self._last_usage, resources.usage()
-        return {} if before is None else {names.CPU_TIME: resources.cpu_seconds(before, self._last_usage)}
+        before = self._last_usage
+        if before is None:
+            return {}
+        self._last_usage = resources.usage()
+        return {names.CPU_TIME: resources.cpu_seconds(before, self._last_usage)}
 
     def write(self, event: tuple[Any, ...]) -> None:
         """Keep a line while the operation runs."""
@@ -149,8 +202,25 @@ class Operation(CurrentSpan):
         except Exception as error:
             fault(error)
 
+    # as OpenTelemetry's span
+
     def ids(self) -> tuple[str, str]:
-        return self.trace_id, self.span_id
+        """Trace and span id, in hex, of the phase that runs here, or of the operation."""
+        here = where.get()
+        if here is None or here[0] is not self or not here[1]:
+            return self.trace_id, self.span_id
+        return self.trace_id, phase_span_id(self.span_id, here[1])
+
+    def get_span_context(self) -> trace.SpanContext:
+        trace_id, span_id = self.ids()
+        return trace.SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
+
+    def set_attributes(self, attributes: Mapping[str, Any]) -> None:
+        here = where.get()
+        (self if here is None or here[0] is not self or here[2] is None else here[2]).set(attributes)
+
+    def set_attribute(self, key: str, value: Any) -> None:
+        self.set_attributes({key: value})
 
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
         if self.live:
@@ -159,10 +229,17 @@ class Operation(CurrentSpan):
     def add_link(self, context: trace.SpanContext, attributes: Any = None) -> None:
         self.link(f"{context.trace_id:032x}", f"{context.span_id:016x}", redact.attributes(attributes or {}))
 
-    def record_exception(
-        self, exception: BaseException, attributes: Any = None, timestamp: int | None = None, escaped: bool = False  # noqa: ARG002
-    ) -> None:
+    def record_exception(self, exception: BaseException, attributes: Any = None, timestamp: Any = None, escaped: bool = False) -> None:  # noqa: ARG002
         self.add_event(spans.EVENT_EXCEPTION, {**described(exception, stack=True), **(attributes or {})}, timestamp)
+
+    def is_recording(self) -> bool:
+        return bool(self.live)
+
+    def update_name(self, name: str) -> None:
+        """Ignored: the registry names our spans."""
+
+    def set_status(self, status: Any, description: str | None = None) -> None:
+        """Ignored: the outcome is the status."""
 
     def end(self, end_time: int | None = None) -> None:  # noqa: ARG002 - OpenTelemetry's name and signature
         self.finish()
@@ -181,13 +258,17 @@ class Task(Operation):
 
     def resume(self) -> None:
         if self.live:
-            self.make_current(get_current(), SPAN_KEY, TASK_KEY)
+            context = Context(get_current())
+            _set_item(context, SPAN_KEY, self)
+            _set_item(context, TASK_KEY, self)
+            self._here = where.set(None)
+            self._token = attach(context)
 
 
-_OURS: Final = frozenset({Operation, Task, Phase})
+_OURS: Final = frozenset({Operation, Task})
 
 
 def current() -> Operation | None:
     """The operation that is running here, if any."""
-    found: Any = get_current().get(OPERATION_KEY)
-    return found  # type: ignore[no-any-return]
+    here = where.get()
+    return None if here is None else here[0]

@@ -11,7 +11,6 @@ from opentelemetry.context import Context, create_key
 
 SPAN_KEY: Final = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))
 """Where OpenTelemetry keeps the current span: asked of its public function rather than taken from its private names."""
-OPERATION_KEY: Final = create_key("ckpt_observe-operation")
 TASK_KEY: Final = create_key("ckpt_observe-task")
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
@@ -27,6 +26,8 @@ class Parent(NamedTuple):
 
 def find(current: Any, traceparent: str) -> Parent | None:
     """The parent of an operation, given what is current in the OpenTelemetry context."""
+    if current is None and not traceparent and "lmnr" not in sys.modules:  # nothing to look at: the common root
+        return None
     return _of(current) or _of(_laminar_span()) or parse(traceparent)
 
 

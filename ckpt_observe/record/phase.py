@@ -1,117 +1,174 @@
-"""A phase: one part of an operation. While it runs it is two words in the operation's page; its whole story is in the operation's end."""
+"""Phases: the parts of an operation. While one runs it is two words in the operation's page; its story is in the operation's end.
+
+`Phase` is for own code, `observed` makes a patched function one: the same steps, written out in one frame, because they are the most
+frequent thing that we do in the host's thread.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
-from opentelemetry import trace
-from opentelemetry.context import get_current
+from opentelemetry.context import Context, attach, detach, get_current
 
-from ckpt_observe.record import resources
+from ckpt_observe.record import redact, resources
 from ckpt_observe.record.classify import classify
-from ckpt_observe.record.current import CurrentSpan
 from ckpt_observe.record.failure import described
 from ckpt_observe.record.guard import fault
+from ckpt_observe.record.operation import Operation, where
 from ckpt_observe.record.parents import SPAN_KEY
 from ckpt_observe.semconv import events
+from ckpt_observe.semconv.events import MARKED_PHASES, PHASE_CODES
 
-if TYPE_CHECKING:
-    from ckpt_observe.record.operation import Operation
-
-_MARKED: Final = events.MARKED_PHASES
-_code_of = events.PHASE_CODES.get
+_WORTH_ASKING: Final = resources.WORTH_ASKING
 _monotonic, _thread = time.perf_counter_ns, threading.get_ident
+_get, _set, _reset = where.get, where.set, where.reset
 
 
-class Phase(CurrentSpan):
-    """Use it in a `with`."""
+class Phase:
+    """One part of an operation, to be used in a `with`."""
 
-    __slots__ = ("_started", "number", "operation", "parent")
+    __slots__ = ("_attributes", "_here", "_started", "_token", "name", "number", "operation", "parent")
 
     number: int
-    parent: int | str
+    parent: int
 
     def __init__(self, operation: Operation, name: str) -> None:
         self.operation = operation
         self.name = name
-        self._attributes = None
-        self._token = None
+        self._attributes: dict[str, Any] | None = None
+        self._here: Any = None
+        self._token: Any = None
 
     def __enter__(self) -> Self:
         operation = self.operation
         if operation.live:
             try:
-                here = get_current()
-                above: Any = here.get(SPAN_KEY)
-                self.parent = parent = 0 if above is operation else self._parent(above)
+                here = _get()
+                if here is not None and here[0] is operation:
+                    self.parent = here[1]
+                else:  # another thread or task than the operation's: what happens there belongs to it all the same
+                    self.parent = 0
+                    self._token = attach(Context({**get_current(), SPAN_KEY: operation}))
                 self.number = number = next(operation.numbers)
                 self._started = started = _monotonic()
-                code = _code_of(self.name)
-                if code and number <= _MARKED and parent.__class__ is int:
-                    operation.page.mark(2 * number, (started - operation.started) << 12 | parent << 8 | code)
-                else:
-                    operation.write((events.PHASE, operation.span_id, started + operation.offset, number, parent, self.name))
-                self.make_current(here, SPAN_KEY)
+                _begun(operation, self.name, number, self.parent, started)
+                self._here = _set((operation, number, self))
             except Exception as error:
                 fault(error)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._token is None:
-            return
+        if self._here is not None:
+            try:
+                ended = _monotonic()
+                _reset(self._here)
+                self._here = None
+                if self._token is not None:
+                    detach(self._token)
+                _ended(self.operation, self.name, self.number, self.parent, self._started, ended, self._attributes, error)
+            except Exception as own:
+                fault(own)
+
+    def set(self, attributes: Mapping[str, Any]) -> None:
+        """Add attributes: names of the registry, or your own. Values must be small; secrets are taken out."""
         try:
-            self.suspend()
-            operation = self.operation
+            self._attributes = {**(self._attributes or {}), **redact.checked(attributes)}
+        except Exception as error:
+            fault(error)
+
+    def suspend(self) -> None:
+        """No longer current, though not ended: between two steps of a generator."""
+        if self._here is not None:
+            _set(None)
+
+    def resume(self) -> None:
+        """Current again."""
+        if self._here is not None:
+            _set((self.operation, self.number, self))
+
+
+def observed(name: str, read: Callable[[tuple[Any, ...], Any], dict[str, Any] | None]) -> Callable[..., Any]:
+    """A wrapt wrapper that makes each call of a function a phase of the operation that runs there; without one it does nothing.
+
+    `read(args, result)` gives the phase's attributes, in names of the registry.
+    """
+    code = PHASE_CODES[name]
+
+    def call(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        here = _get()
+        if here is None:
+            return wrapped(*args, **kwargs)
+        operation, parent, _ = here
+        number = next(operation.numbers)
+        started = _monotonic()
+        try:
+            if number <= MARKED_PHASES:
+                operation.page.mark(16 * number, (started - operation.started) << 12 | parent << 8 | code)
+            else:
+                _begun(operation, name, number, parent, started)
+        except Exception as error:
+            fault(error)
+        token = _set((operation, number, None))
+        try:
+            result = wrapped(*args, **kwargs)
+        except BaseException as error:
             ended = _monotonic()
-            number = self.number
-            if number <= _MARKED:
-                operation.page.mark(2 * number + 1, (ended - operation.started) << 12 | 1)
-            if ended - self._started > resources.WORTH_ASKING and operation.thread == _thread():
-                self.note(operation.cpu_since_last())
-            if error is not None:
-                self._fail(error)
-            offset = operation.offset
-            operation.phases.append((self.name, number, self.parent, self._started + offset, ended + offset, self._attributes))
-            if number > _MARKED or self.name not in events.PHASE_CODES:
-                operation.write((events.DONE, operation.span_id, ended + offset, number))
-        except Exception as own:
-            fault(own)
+            _reset(token)
+            _guarded_end(operation, name, number, parent, started, ended, None, error)
+            raise
+        ended = _monotonic()
+        _reset(token)
+        try:
+            attributes = read(args, result)
+            if number <= MARKED_PHASES and ended - started < _WORTH_ASKING:
+                operation.page.mark(16 * number + 8, (ended - operation.started) << 12 | 1)
+                offset = operation.offset
+                operation.phases.append((name, number, parent, started + offset, ended + offset, attributes))
+            else:
+                _ended(operation, name, number, parent, started, ended, attributes, None)
+        except Exception as error:
+            fault(error)
+        return result
 
-    def _parent(self, above: Any) -> int | str:
-        """The enclosing phase; or somebody else's span within the operation, if this phase is under one; or the operation."""
-        operation = self.operation
-        if type(above) is Phase:
-            return above.number if above.operation is operation else 0
-        if isinstance(above, trace.Span):
-            context = above.get_span_context()
-            if f"{context.trace_id:032x}" == operation.trace_id and context.span_id != int(operation.span_id, 16):
-                return f"{context.span_id:016x}"
-        return 0
+    return call
 
-    def _fail(self, error: BaseException) -> None:
-        if self.operation.failed_phase is None:
-            self.operation.failed_phase = self.name
-        found = classify(error)
-        self.note(found.attributes(self.name))
-        if found.outcome == "error":
-            self.note(described(error, stack=False))
 
-    def ids(self) -> tuple[str, str]:
-        return self.operation.trace_id, events.phase_span_id(self.operation.span_id, self.number)
+def _begun(operation: Operation, name: str, number: int, parent: int, started: int) -> None:
+    code = PHASE_CODES.get(name)
+    if code and number <= MARKED_PHASES:
+        operation.page.mark(16 * number, (started - operation.started) << 12 | parent << 8 | code)
+    else:
+        operation.write((events.PHASE, operation.span_id, started + operation.offset, number, parent, name))
 
-    def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
-        self.operation.add_event(name, attributes, timestamp)
 
-    def add_link(self, context: trace.SpanContext, attributes: Any = None) -> None:
-        self.operation.add_link(context, attributes)
+def _ended(
+    operation: Operation, name: str, number: int, parent: int, started: int, ended: int, attributes: Any, error: BaseException | None
+) -> None:
+    offset = operation.offset
+    if name in PHASE_CODES and number <= MARKED_PHASES:
+        operation.page.mark(16 * number + 8, (ended - operation.started) << 12 | 1)
+    else:
+        operation.write((events.DONE, operation.span_id, ended + offset, number))
+    if ended - started > _WORTH_ASKING and operation.thread == _thread():
+        attributes = {**(attributes or {}), **operation.cpu_since_last()}
+    if error is not None:
+        attributes = {**(attributes or {}), **_failure(operation, name, error)}
+    operation.phases.append((name, number, parent, started + offset, ended + offset, attributes))
 
-    def record_exception(
-        self, exception: BaseException, attributes: Any = None, timestamp: int | None = None, escaped: bool = False
-    ) -> None:
-        self.operation.record_exception(exception, attributes, timestamp, escaped)
 
-    def end(self, end_time: int | None = None) -> None:  # noqa: ARG002 - OpenTelemetry's name and signature
-        self.__exit__(None, None, None)
+def _guarded_end(*told: Any) -> None:
+    try:
+        _ended(*told)
+    except Exception as error:
+        fault(error)
+
+
+def _failure(operation: Operation, name: str, error: BaseException) -> dict[str, Any]:
+    if operation.failed_phase is None:
+        operation.failed_phase = name
+    found = classify(error)
+    return {**found.attributes(name), **(described(error, stack=False) if found.outcome == "error" else {})}

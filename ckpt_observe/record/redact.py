@@ -36,6 +36,11 @@ def text(value: str, limit: int = MAX_TEXT) -> str:
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
+def checked(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attributes themselves if all their names are known, else a copy without what looks like a secret by its name."""
+    return given if given.keys() <= known_keys else attributes(given)
+
+
 def attributes(given: Mapping[str, Any], length: int = MAX_TEXT, count: int = MAX_ATTRIBUTES) -> dict[str, Any]:
     """Attributes as they may be kept: few, short, of OpenTelemetry's types, without secrets."""
     clean: dict[str, Any] = {}

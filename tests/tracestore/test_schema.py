@@ -102,7 +102,7 @@ def test_newer_store_is_refused_with_advice(path):
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
-    with pytest.raises(TraceStoreError, match=r"newer ckpt_observe.*99.*upgrade") as caught:
+    with pytest.raises(TraceStoreError, match=r"newer ckpt_observe.*99.*upgrade"):
         TraceReader(path)
 
 
@@ -127,7 +127,7 @@ def test_file_that_is_no_database_is_refused_and_kept(path):
     path.parent.mkdir()
     path.write_text("dear diary, " * 200)
     before = path.read_bytes()
-    with pytest.raises(TraceStoreError, match="not a database") as caught:
+    with pytest.raises(TraceStoreError, match="not a database"):
         TraceWriter(path)
     assert path.read_bytes() == before
 

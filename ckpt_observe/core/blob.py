@@ -27,3 +27,7 @@ class Blob:
 
     def __bytes__(self) -> bytes:
         return b"".join(self.pieces)
+
+    def joined(self) -> Buffer:
+        """All in one piece, copied only if there are several."""
+        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import secrets
-import threading
-import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from ckpt_observe.core import container, context, digests, steps
-from ckpt_observe.core.blob import Blob, Buffer
-from ckpt_observe.core.codecs import Codec, codecs
-from ckpt_observe.core.model import FORMAT_VERSION, CheckpointInfo, CheckpointInfos, Restored
+from ckpt_observe.core import container, context, digests, retention, shape, steps, travel
+from ckpt_observe.core.blob import Blob
+from ckpt_observe.core.ciphers import Cipher
+from ckpt_observe.core.codecs import codecs
+from ckpt_observe.core.fetch import Fetcher
+from ckpt_observe.core.heads import Clock, Heads, new_id
+from ckpt_observe.core.hooks import Event, Hook, emit
+from ckpt_observe.core.incremental import reduced
+from ckpt_observe.core.lazy import LazyState
+from ckpt_observe.core.model import FORMAT_VERSION, CheckpointInfo, CheckpointInfos, KeyInfo, Restored
 from ckpt_observe.core.names import checked
-from ckpt_observe.core.serializers import Document, Serializer, serializers
+from ckpt_observe.core.pipeline import Pipeline, binding
+from ckpt_observe.core.query import Query
+from ckpt_observe.core.retention import Decision, KeepLast, Retention
+from ckpt_observe.core.serializers import Document, serializers
+from ckpt_observe.core.staged import Staged
 from ckpt_observe.core.stores import Store, locate
-from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, CompatibilityError, IntegrityError
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+from ckpt_observe.core.verify import Finding, examine
+from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, ConflictError
 
 
 class Checkpointer:
-    """Saves states of tasks in a store and brings them back, the same or not at all."""
+    """Saves states of tasks in a store and brings them back, the same or not at all. May be shared by threads."""
 
     def __init__(
         self,
@@ -31,16 +39,25 @@ class Checkpointer:
         *,
         format: str = "json",
         compression: str = "none",
+        encryption: Cipher | None = None,
         keep_last: int | None = None,
+        retention: Retention | None = None,
+        incremental: int = 0,
+        hooks: Sequence[Hook] = (),
         fallback: bool = False,
     ) -> None:
-        """`fallback` allows `load` and `restore` to pass over damaged checkpoints to the newest good one."""
+        """`incremental` is the number of earlier checkpoints one may be built on; `fallback` lets `load` pass over damaged ones."""
+        if incremental and encryption:
+            raise ConfigError("incremental checkpoints compare digests of values, which encrypted ones must not show: choose one")
         self.store = locate(store)
-        self.serializer: Serializer = serializers.factory(format)()
-        self.codec: Codec | None = None if compression == "none" else codecs.factory(compression)()
-        self.keep_last = keep_last
-        self.fallback = fallback
-        self._clock = _Clock()
+        codec = None if compression == "none" else codecs.factory(compression)()
+        self.pipeline = Pipeline(serializers.factory(format)(), codec, encryption)
+        self.retention = KeepLast(keep_last) if keep_last is not None else retention
+        self.incremental = incremental
+        self.hooks = tuple(hooks)
+        self._fetcher = Fetcher(self.store, self.pipeline, fallback=fallback)
+        self._clock = Clock()
+        self._heads = Heads()
 
     def save(
         self,
@@ -51,67 +68,117 @@ class Checkpointer:
         id: str | None = None,
         status: str = "running",
         metadata: dict[str, Any] | None = None,
-        parent: str | None = None,
+        tags: Sequence[str] = (),
+        parent: CheckpointInfo | None = None,
     ) -> CheckpointInfo:
-        """Make the state durable as a new checkpoint of the task. When this returns, it survives a crash."""
-        checked(task, "task")
+        """Make the state durable as a new checkpoint of the task. When this returns, it survives a crash.
+
+        `state` may be what `stage` returned. `parent` is needed only where it is not the checkpoint this program saved or
+        loaded last.
+        """
         created = self._clock.now()
-        document = steps.serialize(self.serializer, state)
-        payload = self._pack(document)
-        info = CheckpointInfo(
-            version=FORMAT_VERSION,
-            id=_new_id(created) if id is None else checked(id, "checkpoint id"),
-            task=task,
-            step=step,
-            status=status,
-            created=created,
-            format=self.serializer.name,
-            codec="none" if self.codec is None else self.codec.name,
-            serialized_size=len(document),
-            payload_size=len(payload),
-            digest=digests.of(payload),
-            state_type=type(state).__name__,
-            keys=document.keys,
-            parent=parent,
-            context=context.gather(),
-            metadata=metadata or {},
-        )
-        blob = container.pack(info, payload)
-        steps.write(self.store, info, blob)
-        steps.confirm(self.store, info, blob)
-        if self.keep_last is not None:
+        id = new_id(created) if id is None else checked(id, "checkpoint id")
+        with self._told("save", checked(task, "task"), id=id, step=step, status=status) as done:
+            staged = state if isinstance(state, Staged) else self.stage(state)
+            head = self._heads.get(task) if parent is None else parent
+            document = self._reduced(task, staged.document, head) if self.incremental else staged.document
+            payload = self.pipeline.pack(document, binding(task, id))
+            cipher = self.pipeline.cipher
+            info = CheckpointInfo(
+                version=FORMAT_VERSION,
+                id=id,
+                task=task,
+                step=step,
+                status=status,
+                created=created,
+                format=self.pipeline.serializer.name,
+                codec=self.pipeline.codec.name if self.pipeline.codec else "none",
+                cipher=cipher.name if cipher else "",
+                key_id=cipher.key_id if cipher else "",
+                serialized_size=len(document),
+                payload_size=len(payload),
+                digest=digests.of(payload),
+                state_type=staged.type,
+                depth=staged.depth,
+                items=staged.items,
+                keys=_without_digests(document.keys) if cipher else document.keys,
+                parent=head.id if head else None,
+                parent_task=head.task if head and head.task != task else None,
+                context=context.gather() if context.providers else {},
+                metadata=metadata or {},
+                tags=tuple(tags),
+            )
+            self._keep(info, container.pack(info, payload))
+            done.append(info)
+        if self.retention is not None:
             self._retain(task)
         return info
 
+    def stage(self, state: Any) -> Staged:
+        """Freeze a state now, to save it later or on another thread: `save(task, staged)`."""
+        return Staged(steps.serialize(self.pipeline.serializer, state), type(state).__name__, *shape.measure(state))
+
     def load(self, task: str, id: str | None = None) -> Any:
         """The state of the newest checkpoint of the task, or of the one with that id."""
-        return self._fetch(task, id).state
+        return self._fetch("load", task, id).state
 
     def restore(self, task: str, id: str | None = None, *, into: Any = None) -> Restored[Any]:
         """The state with where to go on; put `into` a mapping, an object with `load_state_dict`, or given to a function."""
-        restored = self._fetch(task, id)
-        if into is not None:
-            steps.apply(into, restored.state)
-        return restored
+        return self._fetch("restore", task, id, into)
 
     def delete(self, task: str, id: str) -> None:
-        """Remove one checkpoint."""
-        self.store.delete(checked(task, "task"), checked(id, "checkpoint id"))
+        """Remove one checkpoint. ConflictError if an incremental one is built on it."""
+        checked(task, "task")
+        with self._told("delete", task, id=checked(id, "checkpoint id")):
+            user = next((info.id for info in self.store.list(task) if id in info.bases), None)
+            if user is not None:
+                raise ConflictError(f"checkpoint {user!r} of {task!r} is built on {id!r}: delete that one first", code="conflict.in_use")
+            self.store.delete(task, id)
 
     def list(self, task: str) -> CheckpointInfos:
         """The checkpoints of a task, newest first."""
         return self.store.list(checked(task, "task"))
 
+    def find(self, query: Query) -> CheckpointInfos:
+        """The checkpoints of any task that the query asks for, newest first."""
+        return self.store.find(query)
+
+    def resolve(self, task: str, reference: str) -> CheckpointInfo:
+        """The checkpoint that is meant by an id, `latest`, `latest~2`, `step:100` or `at:2026-01-31T12:00Z`."""
+        return travel.resolve(self.list(task), task, reference)
+
+    def open(self, task: str, id: str | None = None) -> LazyState:
+        """The state as a mapping that reads each key when it is asked for."""
+        info = self._fetcher.newest(task) if id is None else self.store.info(task, id)
+        return LazyState(self._fetcher, info)
+
+    def fork(self, task: str, new_task: str, id: str | None = None) -> CheckpointInfo:
+        """Begin a new task from a checkpoint of this one."""
+        restored = self.restore(task, id)
+        origin = restored.info
+        return self.save(new_task, restored.state, step=origin.step, status=origin.status, metadata=origin.metadata, parent=origin)
+
+    def plan(self, task: str) -> Sequence[Decision]:
+        """What `prune` would do with each checkpoint, and why."""
+        policy = self.retention or KeepLast(2**63)
+        return retention.plan(policy, self.store.list(checked(task, "task")), dt.datetime.now(dt.UTC))
+
     def prune(self, task: str) -> CheckpointInfos:
-        """Remove what is no longer kept; returns what was removed."""
+        """Remove what the retention policy no longer keeps; returns what was removed."""
         removed = []
-        for info in self._surplus(task):
+        for decision in self.plan(task):  # newest first: what is built on another goes before it
+            if decision.keep:
+                continue
             try:
-                self.store.delete(task, info.id)
+                self.store.delete(task, decision.info.id)
             except CheckpointNotFoundError:
                 continue  # somebody else was faster
-            removed.append(info)
+            removed.append(decision.info)
         return removed
+
+    def verify(self, task: str | None = None, *, sample: int | None = None, quarantine: bool = False) -> Sequence[Finding]:
+        """Read and check checkpoints of one task or all, or a random sample; move damaged ones out of the way if asked."""
+        return examine(self._fetcher, task, sample=sample, quarantine=quarantine)
 
     def close(self) -> None:
         self.store.close()
@@ -122,76 +189,51 @@ class Checkpointer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _pack(self, document: Document) -> Blob:
-        if self.codec is None:
-            return document
-        return Blob((steps.compress(self.codec, _joined(document)),))
+    def _keep(self, info: CheckpointInfo, blob: Blob) -> None:
+        steps.write(self.store, info, blob)
+        steps.confirm(self.store, info, blob)
+        self._heads.set(info)
 
-    def _fetch(self, task: str, id: str | None) -> Restored[Any]:
-        checked(task, "task")
-        if id is not None:
-            return self._fetch_one(task, checked(id, "checkpoint id"))
-        skipped: list[str] = []
-        for info in self.store.list(task):
-            try:
-                return self._fetch_one(task, info.id, tuple(skipped))
-            except IntegrityError as error:
-                if not self.fallback:
-                    raise
-                error.recovery = "passed over to the checkpoint before it"
-                skipped.append(info.id)
-        raise CheckpointNotFoundError(f"{task!r} has no {'good ' if skipped else ''}checkpoint in {self.store.location}")
+    def _fetch(self, operation: str, task: str, id: str | None, into: Any = None) -> Restored[Any]:
+        with self._told(operation, checked(task, "task"), id=id) as done:
+            restored = self._fetcher.newest_good(task) if id is None else self._fetcher.one(task, checked(id, "checkpoint id"))
+            if into is not None:
+                steps.apply(into, restored.state)
+            self._heads.set(restored.info)
+            done.append(restored.info)
+        return restored
 
-    def _fetch_one(self, task: str, id: str, skipped: tuple[str, ...] = ()) -> Restored[Any]:
-        stored = steps.read(self.store, task, id)
-        info, payload = container.split(stored)
-        if (info.task, info.id) != (task, id):
-            message = f"what is kept as checkpoint {id!r} of {task!r} is {info.id!r} of {info.task!r}"
-            raise IntegrityError(message, code="integrity.malformed")
-        steps.validate(info, payload)
-        return Restored(self._unpack(info, payload), info, skipped)
-
-    def _unpack(self, info: CheckpointInfo, payload: Buffer) -> Any:
-        if info.codec != "none":
-            if info.codec not in codecs:
-                raise _foreign(info, f"compression {info.codec!r}")
-            payload = steps.decompress(codecs.factory(info.codec)(), payload, info.serialized_size)
-        if info.format not in serializers:
-            raise _foreign(info, f"format {info.format!r}")
-        return steps.deserialize(serializers.factory(info.format)(), payload)
-
-    def _surplus(self, task: str) -> CheckpointInfos:
-        return [] if self.keep_last is None else self.store.list(task)[self.keep_last :]
+    def _reduced(self, task: str, document: Document, head: CheckpointInfo | None) -> Document:
+        kept = {info.id: info for info in self.store.list(task)}
+        previous = head if head is not None and head.id in kept else next(iter(kept.values()), None)
+        smaller = reduced(self.pipeline.serializer, document, previous, self.incremental)
+        return smaller if {key.base for key in smaller.keys.values() if key.base} <= kept.keys() else document
 
     def _retain(self, task: str) -> None:
         """After a save that is durable: failing to tidy up must not make it a failed one."""
         try:
-            if self._surplus(task):
+            if not all(decision.keep for decision in self.plan(task)):
                 self.prune(task)
-        except CheckpointError:
-            pass
+        except CheckpointError as error:
+            emit(self.hooks, Event(moment="failed", operation="prune", task=task, error=error))
+
+    @contextmanager
+    def _told(self, operation: str, task: str, **facts: Any) -> Iterator[CheckpointInfos]:
+        """Tell the hooks before and after the block, which leaves the checkpoint it handled in the list."""
+        done: CheckpointInfos = []
+        if not self.hooks:
+            yield done
+            return
+        emit(self.hooks, Event(moment="before", operation=operation, task=task, **facts))
+        try:
+            yield done
+        except BaseException as error:
+            emit(self.hooks, Event(moment="failed", operation=operation, task=task, error=error, **facts))
+            raise
+        if done:
+            facts = {"id": done[0].id, "step": done[0].step, "status": done[0].status, "info": done[0]}
+        emit(self.hooks, Event(moment="after", operation=operation, task=task, **facts))
 
 
-class _Clock:
-    """Times that always go forward, so that the order of saves is the order of their times."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._last = 0
-
-    def now(self) -> dt.datetime:
-        with self._lock:
-            self._last = max(self._last + 1, time.time_ns() // 1000)
-            return _EPOCH + dt.timedelta(microseconds=self._last)
-
-
-def _new_id(created: dt.datetime) -> str:
-    return f"{created:%Y%m%dT%H%M%S.%f}-{secrets.token_hex(4)}"
-
-
-def _joined(blob: Blob) -> Buffer:
-    return blob.pieces[0] if len(blob.pieces) == 1 else bytes(blob)
-
-
-def _foreign(info: CheckpointInfo, what: str) -> CompatibilityError:
-    return CompatibilityError(f"checkpoint {info.id!r} of {info.task!r} has {what}, which is not here", code="compatibility.unknown_format")
+def _without_digests(keys: dict[str, KeyInfo]) -> dict[str, KeyInfo]:
+    return {name: KeyInfo(key.type, key.size) for name, key in keys.items()}

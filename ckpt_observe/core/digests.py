@@ -9,9 +9,6 @@ from collections.abc import Iterable
 from ckpt_observe.core.blob import Buffer
 
 ALGORITHM = "sha256"
-KEY_SIZE = 32
-"""Characters in the digest of a key. A value no longer than that needs none."""
-
 _KNOWN = frozenset({"sha256", "blake2b"})
 
 
@@ -25,7 +22,7 @@ def of(pieces: Iterable[Buffer], algorithm: str = ALGORITHM) -> str:
 
 def of_key(value: Buffer) -> str:
     """A short digest of one key's bytes: enough to tell a changed value from an unchanged one."""
-    return hashlib.blake2b(value, digest_size=KEY_SIZE // 2).hexdigest()
+    return hashlib.blake2b(value, digest_size=12).hexdigest()
 
 
 def fits(digest: str, pieces: Iterable[Buffer]) -> bool:

@@ -17,7 +17,9 @@ class KeyInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     size: int
     """Bytes of its serialized value."""
     digest: str = ""
-    """Of its serialized value; empty where the value is shorter than its digest would be."""
+    """Of its serialized value; empty in an encrypted checkpoint, where it would tell whether a value was guessed right."""
+    base: str = ""
+    """The earlier checkpoint that holds the value, where it has not changed since; empty where this one does."""
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,6 +34,10 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     created: dt.datetime
     format: str
     codec: str = "none"
+    cipher: str = ""
+    """How the payload is encrypted; empty where it is not."""
+    key_id: str = ""
+    """Which key opens it, where the program names its keys."""
     serialized_size: int
     """Bytes of the serialized state."""
     payload_size: int
@@ -39,10 +45,16 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     digest: str
     """Of the payload, `algorithm:hex`."""
     state_type: str
+    depth: int = 0
+    items: int = 0
+    """Nesting and number of values of the state, counted up to a limit; see `core.shape`."""
     keys: dict[str, KeyInfo] = {}
     """Top-level keys, when the state is a mapping with string keys."""
     parent: str | None = None
-    """The checkpoint that this one follows, in the same run or where a fork began."""
+    """The checkpoint that this one follows."""
+    parent_task: str | None = None
+    """The task of that checkpoint, where this one began a fork of it."""
+    tags: tuple[str, ...] = ()
     context: dict[str, str] = {}
     """Surroundings of the save, from `core.context`."""
     metadata: dict[str, Any] = {}
@@ -54,6 +66,11 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def stored_size(self) -> int:
         """Bytes in the store, header included."""
         return self.header_size + self.payload_size
+
+    @property
+    def bases(self) -> set[str]:
+        """Ids of the earlier checkpoints that hold part of this one's state."""
+        return {key.base for key in self.keys.values() if key.base}
 
 
 CheckpointInfos = list[CheckpointInfo]

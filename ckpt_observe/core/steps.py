@@ -11,6 +11,7 @@ from typing import Any
 
 from ckpt_observe.core import digests
 from ckpt_observe.core.blob import Blob, Buffer
+from ckpt_observe.core.ciphers import Cipher
 from ckpt_observe.core.codecs import Codec
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.serializers import Document, Serializer
@@ -27,6 +28,10 @@ def serialize(serializer: Serializer, state: Any) -> Document:
 
 def compress(codec: Codec, data: Buffer) -> bytes:
     return codec.compress(data)
+
+
+def encrypt(cipher: Cipher, data: Buffer, binding: bytes) -> bytes:
+    return cipher.encrypt(data, binding)
 
 
 def write(store: Store, info: CheckpointInfo, blob: Blob) -> None:
@@ -48,6 +53,10 @@ def validate(info: CheckpointInfo, payload: Buffer) -> None:
     """The check after a read, before anything looks into the payload."""
     if not digests.fits(info.digest, (payload,)):
         raise IntegrityError(f"checkpoint {info.id!r} of {info.task!r} is damaged: its content does not have the digest of its header")
+
+
+def decrypt(cipher: Cipher, data: Buffer, binding: bytes, key_id: str) -> bytes:
+    return cipher.decrypt(data, binding, key_id)
 
 
 def decompress(codec: Codec, data: Buffer, size: int) -> bytes:

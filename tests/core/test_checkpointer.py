@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
+import decimal
+import enum
 import json
+import math
+import uuid
 
 import pytest
 
@@ -15,8 +21,22 @@ def where(request, tmp_path):
     return "memory://" if request.param == "memory" else tmp_path / "checkpoints"
 
 
+class Colour(enum.Enum):
+    RED = 1
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int
+
+
+@pytest.fixture(params=["json", "msgpack"])
+def format(request):
+    return request.param
+
+
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
-@pytest.mark.parametrize("format", ["json", "msgpack"])
 def test_state_comes_back_equal(where, state, format, compression):
     """K3: the whole state round-trips exactly, in every format and codec."""
     checkpointer = Checkpointer(where, format=format, compression=compression)
@@ -113,19 +133,54 @@ def test_failed_removal_never_fails_a_save(where, monkeypatch):
     assert checkpointer.list("agent")[0] == info
 
 
-@pytest.mark.parametrize("bad", [{"a": (1, 2)}, {"a": {1: 2}}, {"a": b"x"}, {"a": float("nan")}, {"a": {1, 2}}, {"a": object()}])
-def test_json_refuses_what_would_change(where, bad):
-    """N4: a state that JSON would alter is refused at save, never silently altered."""
-    checkpointer = Checkpointer(where)
+def test_python_values_come_back_as_they_were(where, format):
+    """K3, N4: what JSON and MessagePack do not have comes back with its type and value all the same."""
+    state = {
+        "tuple": (1, (2, [3])),
+        "set": {1, 2},
+        "frozen": frozenset({"a"}),
+        "bytes": b"\x00\xff",
+        "complex": 1 + 2j,
+        "infinite": float("inf"),
+        "when": dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC),
+        "naive": dt.datetime.fromisoformat("2026-01-31T12:00:00.000001"),
+        "day": dt.date(2026, 1, 31),
+        "span": dt.timedelta(days=-1, microseconds=5),
+        "money": decimal.Decimal("1.10"),
+        "uuid": uuid.UUID(int=7),
+        "numbers": {1: "one", (2, 3): "pair", None: "none"},
+        "tag": {"~py": "looks like a tag"},
+        "large": 2**70,
+    }
+    checkpointer = Checkpointer(where, format=format)
+    checkpointer.save("agent", state)
+    loaded = checkpointer.load("agent")
+    assert loaded == state
+    assert {key: type(value) for key, value in loaded.items()} == {key: type(value) for key, value in state.items()}
+
+
+def test_not_a_number_comes_back(where, format):
+    """N4: NaN is carried, where plain JSON would have turned it into null."""
+    checkpointer = Checkpointer(where, format=format)
+    checkpointer.save("agent", {"loss": [1.0, math.nan]})
+    loaded = checkpointer.load("agent")["loss"]
+    assert loaded[0] == 1.0
+    assert math.isnan(loaded[1])
+
+
+@pytest.mark.parametrize("bad", [object(), [lambda: 0], Point(1, 2), Colour.RED, "\ud800"], ids=["object", "function", "dataclass", "enum", "surrogate"])
+def test_what_would_change_is_refused(where, format, bad):
+    """N4: a state that the format would alter is refused at save, never silently altered."""
+    checkpointer = Checkpointer(where, format=format)
     with pytest.raises(SerializationError):
-        checkpointer.save("agent", bad)
+        checkpointer.save("agent", {"a": bad})
     assert checkpointer.list("agent") == []
 
 
 def test_refusal_names_the_value():
     """The error says which value of the state is the trouble."""
-    with pytest.raises(SerializationError, match=r"state\['a'\]\[1\]\['b'\] \(tuple\)"):
-        Checkpointer("memory://").save("agent", {"a": [0, {"b": (1,)}]})
+    with pytest.raises(SerializationError, match=r"state\['a'\]\[1\]\['b'\] \(Point\)"):
+        Checkpointer("memory://").save("agent", {"a": [0, {"b": Point(1, 2)}]})
 
 
 def test_header_is_a_readable_first_line(tmp_path, state):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import KeyInfo
@@ -12,11 +13,15 @@ from ckpt_observe.core.registry import Registry
 class Document(Blob):
     """A serialized state, and what is known about its top-level keys."""
 
-    __slots__ = ("keys",)
+    __slots__ = ("keys", "members")
 
-    def __init__(self, pieces: tuple[Buffer, ...], keys: dict[str, KeyInfo]) -> None:
+    def __init__(
+        self, pieces: Sequence[Buffer], keys: dict[str, KeyInfo] | None = None, members: Mapping[str, Buffer] | None = None
+    ) -> None:
         super().__init__(pieces)
-        self.keys = keys
+        self.keys = keys or {}
+        self.members = members or {}
+        """The serialized value of each key, where the format keeps them apart."""
 
 
 class Serializer(Protocol):
@@ -31,6 +36,19 @@ class Serializer(Protocol):
 
     def loads(self, data: Buffer) -> Any:
         """The state again. Bytes that are none are refused with SerializationError."""
+        ...
+
+
+@runtime_checkable
+class KeyedSerializer(Serializer, Protocol):
+    """One whose documents are made of the values of their keys, each serialized by itself."""
+
+    def join(self, members: Mapping[str, Buffer]) -> bytes:
+        """A document of these serialized values."""
+        ...
+
+    def offsets(self, keys: Mapping[str, KeyInfo]) -> dict[str, int]:
+        """Where in a document with these keys each value begins."""
         ...
 
 

@@ -1,46 +1,30 @@
-"""JSON: readable with any tool. Carries what JSON can carry, exactly, and refuses the rest (tuples, bytes, sets, NaN...)."""
+"""JSON: readable with any tool."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 
 from ckpt_observe.core.blob import Buffer
-from ckpt_observe.core.serializers.base import Document
-from ckpt_observe.core.serializers.keyed import is_keyed, key_info, refuse_change
-from ckpt_observe.errors import SerializationError
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+from ckpt_observe.core.model import KeyInfo
+from ckpt_observe.core.serializers.keyed import Keyed
 
 
-class JsonSerializer:
-    """One JSON document."""
+class JsonSerializer(Keyed):
+    """One JSON document on one line."""
 
-    name = "json"
+    def __init__(self) -> None:
+        native: frozenset[type] = frozenset({str, int, float, bool, type(None)})
+        super().__init__("json", msgspec.json.Encoder().encode, msgspec.json.Decoder().decode, native)
 
-    def dumps(self, state: Any) -> Document:
-        try:
-            document = _keyed(state) if is_keyed(state) else Document((_encode(state),), {})
-            decoded = _decode(document.pieces[0])
-        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-            raise SerializationError(f"this state cannot become JSON: {error}") from error
-        refuse_change(state, decoded, "JSON")
-        return document
+    def join(self, members: Mapping[str, Buffer]) -> bytes:
+        return b"{%b}" % b",".join([b"%b:%b" % (self.encode(key), bytes(value)) for key, value in members.items()])
 
-    def loads(self, data: Buffer) -> Any:
-        try:
-            return _decode(data)
-        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise SerializationError(f"these bytes are not JSON: {error}", code="serialization.malformed") from error
-
-
-def _keyed(state: dict[str, Any]) -> Document:
-    keys = {}
-    members = []
-    for key, value in state.items():
-        encoded = _encode(value)
-        keys[key] = key_info(value, encoded)
-        members.append(b"%b:%b" % (_encode(key), encoded))
-    return Document((b"{%b}" % b",".join(members),), keys)
+    def offsets(self, keys: Mapping[str, KeyInfo]) -> dict[str, int]:
+        found = {}
+        position = 0
+        for key, info in keys.items():
+            found[key] = position + 1 + len(self.encode(key)) + 1  # { or comma, the key, a colon
+            position = found[key] + info.size
+        return found

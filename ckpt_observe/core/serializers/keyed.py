@@ -1,42 +1,91 @@
-"""What JSON and msgpack share: each top-level key is encoded by itself, so its size and digest cost nothing extra."""
+"""What JSON and msgpack share: each top-level key is encoded by itself, so its size and digest cost next to nothing."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from ckpt_observe.core import digests
+from ckpt_observe.core.blob import Buffer
 from ckpt_observe.core.model import KeyInfo
+from ckpt_observe.core.serializers import exact
+from ckpt_observe.core.serializers.base import Document
 from ckpt_observe.errors import SerializationError
 
-
-def key_info(value: Any, encoded: bytes) -> KeyInfo:
-    digest = digests.of_key(encoded) if len(encoded) > digests.KEY_SIZE else ""
-    return KeyInfo(type(value).__name__, len(encoded), digest)
+_REFUSALS = (TypeError, ValueError, OverflowError, RecursionError, ArithmeticError, msgspec.MsgspecError)
+_TAG = exact.TAG.encode()
 
 
-def is_keyed(state: Any) -> bool:
+class Keyed(ABC):
+    """A format of one document. What a plain encoding would alter is carried tagged; what even that alters is refused."""
+
+    def __init__(self, name: str, encode: Callable[[Any], bytes], decode: Callable[[Buffer], Any], native: frozenset[type]) -> None:
+        """`native` are the types that the format brings back as they were."""
+        self.name = name
+        self.encode = encode
+        self.decode = decode
+        self.native = native
+
+    @abstractmethod
+    def join(self, members: Mapping[str, Buffer]) -> bytes:
+        """A document of these serialized values."""
+
+    @abstractmethod
+    def offsets(self, keys: Mapping[str, KeyInfo]) -> dict[str, int]:
+        """Where in a document with these keys each value begins."""
+
+    def dumps(self, state: Any) -> Document:
+        try:
+            document = self._document(state, state)
+            if self.decode(document.pieces[0]) == state and _TAG not in document.pieces[0]:
+                return document
+        except _REFUSALS:
+            pass  # perhaps it can be carried tagged; if not, the error comes again
+        try:
+            document = self._tagged(state)
+            loaded = self.loads(document.pieces[0])
+        except _REFUSALS as error:
+            raise SerializationError(f"this state cannot become {self.name}: {error}") from error
+        if (where := _first_difference(state, loaded, "state")) is not None:
+            raise SerializationError(f"{where} would not come back from {self.name} as it is: convert it, or choose another format")
+        return document
+
+    def loads(self, data: Buffer) -> Any:
+        try:
+            plain = self.decode(data)
+            return exact.unwrap(plain) if _TAG in bytes(data) else plain
+        except _REFUSALS as error:
+            raise SerializationError(f"these bytes are not {self.name}: {error}", code="serialization.malformed") from error
+
+    def _tagged(self, state: Any) -> Document:
+        if _is_keyed(state):
+            return self._document(state, {key: exact.wrap(value, self.native) for key, value in state.items()})
+        return self._document(state, exact.wrap(state, self.native))
+
+    def _document(self, state: Any, plain: Any) -> Document:
+        encode = self.encode
+        if not _is_keyed(state):
+            return Document((encode(plain),))
+        members = {key: encode(value) for key, value in plain.items()}
+        keys = {key: KeyInfo(type(state[key]).__name__, len(encoded), digests.of_key(encoded)) for key, encoded in members.items()}
+        return Document((self.join(members),), keys, members)
+
+
+def _is_keyed(state: Any) -> bool:
     """Whether the state is a plain mapping whose keys are all strings."""
-    return type(state) is dict and all(type(key) is str for key in state)
-
-
-def refuse_change(state: Any, decoded: Any, format_name: str) -> None:
-    """Raise unless what would be loaded equals what is saved."""
-    if decoded != state:
-        where = _first_difference(state, decoded, "state")
-        if where is not None:
-            raise SerializationError(f"{where} would not come back from {format_name} as it is: convert it, or choose another format")
+    return type(state) is dict and exact.TAG not in state and all(type(key) is str for key in state)
 
 
 def _first_difference(saved: Any, loaded: Any, path: str) -> str | None:
     if isinstance(saved, float) and isinstance(loaded, float) and saved != saved and loaded != loaded:  # noqa: PLR0124 - not-a-number
         return None
     if isinstance(saved, dict) and isinstance(loaded, dict) and saved.keys() == loaded.keys():
-        pairs = ((f"{path}[{key!r}]", saved[key], loaded[key]) for key in saved)
-    elif isinstance(saved, list) and isinstance(loaded, list) and len(saved) == len(loaded):
-        pairs = ((f"{path}[{i}]", a, b) for i, (a, b) in enumerate(zip(saved, loaded, strict=True)))
+        pairs = [(f"{path}[{key!r}]", saved[key], loaded[key]) for key in saved]
+    elif type(saved) is type(loaded) and isinstance(saved, list | tuple) and len(saved) == len(loaded):
+        pairs = [(f"{path}[{i}]", a, b) for i, (a, b) in enumerate(zip(saved, loaded, strict=True))]
     else:
-        return None if saved == loaded else f"{path} ({type(saved).__name__})"
-    for where, a, b in pairs:
-        if (found := _first_difference(a, b, where)) is not None:
-            return found
-    return None
+        return None if type(saved) is type(loaded) and saved == loaded else f"{path} ({type(saved).__name__})"
+    return next((found for where, a, b in pairs if (found := _first_difference(a, b, where)) is not None), None)

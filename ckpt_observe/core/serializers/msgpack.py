@@ -1,53 +1,40 @@
-"""MessagePack: smaller and faster than JSON, carries bytes too. Extension types are refused both ways: data only, never code."""
+"""MessagePack: smaller and faster than JSON, and has bytes. Extension types are refused: data only, never code."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 
 from ckpt_observe.core.blob import Buffer
-from ckpt_observe.core.serializers.base import Document
-from ckpt_observe.core.serializers.keyed import is_keyed, key_info, refuse_change
-from ckpt_observe.errors import SerializationError
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder().decode
+from ckpt_observe.core.model import KeyInfo
+from ckpt_observe.core.serializers.keyed import Keyed
 
 
-class MsgpackSerializer:
+class MsgpackSerializer(Keyed):
     """One MessagePack value."""
 
-    name = "msgpack"
+    def __init__(self) -> None:
+        native: frozenset[type] = frozenset({str, int, float, bool, type(None), bytes})
+        super().__init__("msgpack", msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode, native)
 
-    def dumps(self, state: Any) -> Document:
-        try:
-            document = _keyed(state) if is_keyed(state) else Document((_encode(state),), {})
-            decoded = _decode(document.pieces[0])
-        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-            raise SerializationError(f"this state cannot become MessagePack: {error}") from error
-        refuse_change(state, decoded, "MessagePack")
-        return document
+    def join(self, members: Mapping[str, Buffer]) -> bytes:
+        pieces = [_map_head(len(members))]
+        for key, value in members.items():
+            pieces += (self.encode(key), bytes(value))
+        return b"".join(pieces)
 
-    def loads(self, data: Buffer) -> Any:
-        try:
-            return _decode(data)
-        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise SerializationError(f"these bytes are not MessagePack: {error}", code="serialization.malformed") from error
-
-
-def _keyed(state: dict[str, Any]) -> Document:
-    keys = {}
-    pieces = [_map_head(len(state))]
-    for key, value in state.items():
-        encoded = _encode(value)
-        keys[key] = key_info(value, encoded)
-        pieces += (_encode(key), encoded)
-    return Document((b"".join(pieces),), keys)
+    def offsets(self, keys: Mapping[str, KeyInfo]) -> dict[str, int]:
+        found = {}
+        position = len(_map_head(len(keys)))
+        for key, info in keys.items():
+            found[key] = position + len(self.encode(key))
+            position = found[key] + info.size
+        return found
 
 
 def _map_head(count: int) -> bytes:
-    """The byte or bytes that open a map of that many pairs, as MessagePack defines them."""
+    """The bytes that open a map of that many pairs, as MessagePack defines them."""
     if count < 16:
         return bytes((0x80 | count,))
     if count < 1 << 16:

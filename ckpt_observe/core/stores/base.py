@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from types import TracebackType
 from typing import ClassVar, NamedTuple, Self
 
 from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
+from ckpt_observe.core.query import Query
 from ckpt_observe.core.registry import Registry
 
 
@@ -54,8 +56,21 @@ class Store(ABC):
         """The checkpoints of a task, newest first. Those whose header is damaged are left out."""
 
     @abstractmethod
+    def ids(self, task: str) -> tuple[str, ...]:
+        """Ids of all checkpoints of a task, also of damaged ones, in no order."""
+
+    @abstractmethod
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks that have checkpoints, sorted."""
+
+    @abstractmethod
+    def quarantine(self, task: str, id: str) -> None:
+        """Move a checkpoint out of the way without losing its bytes: it is no longer listed nor loaded."""
+
+    def put_many(self, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
+        """Keep several, with fewer waits for the medium than one by one where the store can. In order; an error leaves the rest out."""
+        for info, blob in batch:
+            self.put(info, blob)
 
     def info(self, task: str, id: str) -> CheckpointInfo:
         """The header alone, checked."""
@@ -64,6 +79,17 @@ class Store(ABC):
     def size(self, task: str, id: str) -> int:
         """How many bytes are kept under that id."""
         return len(self.get(task, id))
+
+    def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
+        """`size` bytes of a checkpoint from `start`; fewer where it ends before."""
+        return self.get(task, id)[start : start + size]
+
+    def find(self, query: Query) -> CheckpointInfos:
+        """The checkpoints that a query asks for, newest first. Here by looking at each; stores with an index do better."""
+        tasks = self.tasks() if query.task is None else (query.task,)
+        found = [info for task in tasks for info in self.list(task) if query.matches(info)]
+        found.sort(key=newest_first, reverse=True)
+        return found[: query.limit]
 
     def close(self) -> None:  # noqa: B027 - most have nothing to give back
         """Give back what the store holds. May be called twice; using it afterwards is StorageError."""

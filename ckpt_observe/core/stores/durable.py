@@ -8,29 +8,52 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
+from collections.abc import Sequence
 
 from ckpt_observe.core.blob import Blob, Buffer
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_TEMPORARY = ".tmp"
+_ABANDONED = 3600.0
+"""Seconds after which a temporary file that nobody wrote to is left over."""
 _LARGEST_WRITE = 64 * 1024 * 1024
 """Linux writes at most 2 GiB a call; smaller ones let a signal in."""
 
 
-def write_new(directory: int, name: str, blob: Blob) -> None:
-    """Make `name` in the open directory with that content, whole and synced. FileExistsError if it is taken."""
-    temporary = f".{secrets.token_hex(8)}.tmp"
+def write_new(directory: int, files: Sequence[tuple[str, Blob]]) -> None:
+    """Make these files in the open directory, each whole and synced. FileExistsError if a name is taken."""
+    made: list[str] = []
+    try:
+        for name, blob in files:
+            _write_one(directory, name, blob)
+            made.append(name)
+        os.fsync(directory)
+    except BaseException:
+        for name in made:
+            _forget(directory, name)
+        raise
+
+
+def _write_one(directory: int, name: str, blob: Blob) -> None:
+    temporary = f".{secrets.token_hex(8)}{_TEMPORARY}"
     try:
         _write_synced(directory, temporary, blob)
         os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
-        os.unlink(temporary, dir_fd=directory)
-    except BaseException:
+    finally:
         _forget(directory, temporary)
-        raise
-    try:
-        os.fsync(directory)
-    except BaseException:
-        _forget(directory, name)
-        raise
+
+
+def sweep(directory: int) -> None:
+    """Remove temporary files that a killed process left. One that is still being written is younger than that."""
+    oldest = time.time() - _ABANDONED
+    for entry in os.scandir(directory):
+        if entry.name.startswith(".") and entry.name.endswith(_TEMPORARY):
+            try:
+                if os.stat(entry.name, dir_fd=directory, follow_symlinks=False).st_mtime < oldest:
+                    os.unlink(entry.name, dir_fd=directory)
+            except FileNotFoundError:
+                continue
 
 
 def make_directory(path: str) -> None:
@@ -50,14 +73,14 @@ def make_directory(path: str) -> None:
         os.close(descriptor)
 
 
-def read_all(file: int) -> Buffer:
-    """Everything from the start of an open file."""
-    data = bytearray(os.fstat(file).st_size)
+def read_range(file: int, start: int, size: int) -> Buffer:
+    """`size` bytes of an open file from `start`; fewer where it ends before."""
+    data = bytearray(size)
     view = memoryview(data)
     filled = 0
-    while filled < len(data) and (count := os.readv(file, [view[filled:]])):
+    while filled < size and (count := os.preadv(file, [view[filled:]], start + filled)):
         filled += count
-    return view[:filled] if filled < len(data) else data
+    return view[:filled] if filled < size else data
 
 
 def _write_synced(directory: int, name: str, blob: Blob) -> None:

@@ -8,23 +8,22 @@ Safe between threads and processes. Files are 0600 and directories 0700: a state
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 
-from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.names import from_file_name, to_file_name
-from ckpt_observe.core.stores import durable, oserrors
+from ckpt_observe.core.stores import durable, headers, oserrors
 from ckpt_observe.core.stores.base import Promise, Store, newest_first
-from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, ConflictError
+from ckpt_observe.core.stores.headers import READ, Headers
+from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError
 
-_SUFFIX = ".ckpt"
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-_DIRECTORY = _READ | os.O_DIRECTORY
-_HEADER_GUESS = 16 * 1024
+SUFFIX = ".ckpt"
+QUARANTINED = ".bad"
+_DIRECTORY = READ | os.O_DIRECTORY
 
 
 class FileStore(Store):
@@ -35,23 +34,28 @@ class FileStore(Store):
 
     def __init__(self, url: str) -> None:
         self._root = _path(url)
+        self._headers = Headers()
+        self._swept: set[str] = set()
         super().__init__(f"file://{self._root}")
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
-        doing = f"saving checkpoint {info.id!r} of {info.task!r} in {self._root}"
-        with oserrors.translated(doing), self._directory(info.task, make=True) as directory:
-            try:
-                durable.write_new(directory, to_file_name(info.id) + _SUFFIX, blob)
-            except FileExistsError as error:
-                raise ConflictError(f"{info.task!r} has a checkpoint {info.id!r} already") from error
+        self._write(info.task, [(info, blob)])
+
+    def put_many(self, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
+        for task in dict.fromkeys(info.task for info, _ in batch):
+            self._write(task, [(info, blob) for info, blob in batch if info.task == task])
 
     def get(self, task: str, id: str) -> Buffer:
         with self._opened(task, id) as file:
-            return durable.read_all(file)
+            return durable.read_range(file, 0, os.fstat(file).st_size)
+
+    def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
+        with self._opened(task, id) as file:
+            return durable.read_range(file, start, size)
 
     def info(self, task: str, id: str) -> CheckpointInfo:
-        with self._opened(task, id) as file:
-            return _header(file)
+        with self._found(task, id, "reading"), self._directory(task) as directory:
+            return headers.read(directory, to_file_name(id) + SUFFIX)
 
     def size(self, task: str, id: str) -> int:
         with self._opened(task, id) as file:
@@ -59,47 +63,57 @@ class FileStore(Store):
 
     def delete(self, task: str, id: str) -> None:
         with self._found(task, id, "deleting"), self._directory(task) as directory:
-            os.unlink(to_file_name(id) + _SUFFIX, dir_fd=directory)
+            os.unlink(to_file_name(id) + SUFFIX, dir_fd=directory)
+            os.fsync(directory)
+
+    def quarantine(self, task: str, id: str) -> None:
+        with self._found(task, id, "moving"), self._directory(task) as directory:
+            name = to_file_name(id)
+            os.rename(name + SUFFIX, name + QUARANTINED, src_dir_fd=directory, dst_dir_fd=directory)
             os.fsync(directory)
 
     def list(self, task: str) -> CheckpointInfos:
-        found: CheckpointInfos = []
-        with oserrors.translated(f"listing checkpoints of {task!r} in {self._root}"):
-            try:
-                with self._directory(task) as directory:
-                    names = [name for name in os.listdir(directory) if name.endswith(_SUFFIX)]
-                    found = [info for name in names if (info := _peek(directory, name)) is not None]
-            except FileNotFoundError:
-                pass
+        with self._entries(task) as (directory, entries):
+            found = [info for entry in entries if (info := self._headers.peek(directory, entry)) is not None]
         found.sort(key=newest_first, reverse=True)
         return found
+
+    def ids(self, task: str) -> tuple[str, ...]:
+        """A damaged checkpoint whose id is too long for a file name is left out: only its header knew the id."""
+        with self._entries(task) as (directory, entries):
+            names = [(from_file_name(entry.name.removesuffix(SUFFIX)), entry) for entry in entries]
+            peeked = [id if id is not None else getattr(self._headers.peek(directory, entry), "id", None) for id, entry in names]
+        return tuple(id for id in peeked if id is not None)
 
     def tasks(self) -> tuple[str, ...]:
         with oserrors.translated(f"listing tasks in {self._root}"):
             try:
-                names = os.listdir(self._root)
+                names = [entry.name for entry in os.scandir(self._root) if entry.is_dir(follow_symlinks=False)]
             except FileNotFoundError:
                 return ()
             return tuple(sorted(task for name in names if (task := self._task_of(name)) is not None))
 
     def _task_of(self, name: str) -> str | None:
         """The task a directory belongs to, if it holds any checkpoint."""
-        try:
-            directory = os.open(os.path.join(self._root, name), _DIRECTORY)
-        except (NotADirectoryError, FileNotFoundError):
-            return None
-        try:
-            held = [entry for entry in os.listdir(directory) if entry.endswith(_SUFFIX)]
-            if held and (task := from_file_name(name)) is not None:
+        with self._entries(name, encoded=True) as (directory, entries):
+            if entries and (task := from_file_name(name)) is not None:
                 return task
-            return next((info.task for entry in held if (info := _peek(directory, entry)) is not None), None)
-        finally:
-            os.close(directory)
+            return next((info.task for entry in entries if (info := self._headers.peek(directory, entry)) is not None), None)
+
+    def _write(self, task: str, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
+        with oserrors.translated(f"saving a checkpoint of {task!r} in {self._root}"), self._directory(task, make=True) as directory:
+            if task not in self._swept:
+                self._swept.add(task)
+                durable.sweep(directory)
+            try:
+                durable.write_new(directory, [(to_file_name(info.id) + SUFFIX, blob) for info, blob in batch])
+            except FileExistsError as error:
+                raise ConflictError(f"{task!r} has a checkpoint of that id already: {batch[0][0].id!r}") from error
 
     @contextmanager
     def _opened(self, task: str, id: str) -> Iterator[int]:
         with self._found(task, id, "reading"), self._directory(task) as directory:
-            file = os.open(to_file_name(id) + _SUFFIX, _READ, dir_fd=directory)
+            file = os.open(to_file_name(id) + SUFFIX, READ, dir_fd=directory)
             try:
                 yield file
             finally:
@@ -112,6 +126,22 @@ class FileStore(Store):
                 yield
             except FileNotFoundError as error:
                 raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._root}") from error
+
+    @contextmanager
+    def _entries(self, task: str, *, encoded: bool = False) -> Iterator[tuple[int, Sequence[os.DirEntry[str]]]]:
+        """The checkpoint files of a task, with the directory open; none where there is no directory."""
+        with oserrors.translated(f"listing checkpoints of {task!r} in {self._root}"):
+            path = os.path.join(self._root, task if encoded else to_file_name(task))
+            try:
+                entries = [entry for entry in os.scandir(path) if entry.name.endswith(SUFFIX)]
+                directory = os.open(path, _DIRECTORY)
+            except FileNotFoundError:
+                yield -1, ()
+                return
+            try:
+                yield directory, entries
+            finally:
+                os.close(directory)
 
     @contextmanager
     def _directory(self, task: str, *, make: bool = False) -> Iterator[int]:
@@ -136,24 +166,3 @@ def _path(url: str) -> str:
     if parts.netloc not in ("", "localhost") or not parts.path:
         raise ConfigError(f"a file store is file:///path or a plain path, not {url!r}")
     return os.path.abspath(unquote(parts.path))
-
-
-def _header(file: int) -> CheckpointInfo:
-    start = os.read(file, _HEADER_GUESS)
-    while b"\n" not in start and len(start) < container.MAX_HEADER and (more := os.read(file, len(start))):
-        start += more
-    return container.read_header(start)
-
-
-def _peek(directory: int, name: str) -> CheckpointInfo | None:
-    """The header of a file, or None if it is damaged or was removed meanwhile."""
-    try:
-        file = os.open(name, _READ, dir_fd=directory)
-    except FileNotFoundError:
-        return None
-    try:
-        return _header(file)
-    except CheckpointError:
-        return None
-    finally:
-        os.close(file)

@@ -28,6 +28,7 @@ class MemoryStore(Store):
         super().__init__(url)
         name = url.partition("://")[2]
         fresh: tuple[threading.Lock, _Kept] = (threading.Lock(), {})
+        self.quarantined: dict[tuple[str, str], bytes] = {}
         self._lock, self._kept = _named.setdefault(name, fresh) if name else fresh
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
@@ -58,6 +59,14 @@ class MemoryStore(Store):
             found = [info for info, _ in self._kept.get(task, {}).values()]
         found.sort(key=newest_first, reverse=True)
         return found
+
+    def ids(self, task: str) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(self._kept.get(task, ()))
+
+    def quarantine(self, task: str, id: str) -> None:
+        self.quarantined[task, id] = self.get(task, id)
+        self.delete(task, id)
 
     def tasks(self) -> tuple[str, ...]:
         with self._lock:

@@ -1,0 +1,68 @@
+"""AES-256-GCM and ChaCha20-Poly1305, from `cryptography` (extra `crypto`).
+
+The key is 32 bytes: from the environment as hex or base64, given, or asked of a function by key id, so that keys can be
+changed while old checkpoints stay readable. The header of a checkpoint stays readable; its payload does not.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import secrets
+from collections.abc import Callable
+from typing import Literal
+
+from ckpt_observe.core.blob import Buffer
+from ckpt_observe.errors import AccessError, ConfigError, MissingExtraError
+
+try:
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+except ImportError as error:
+    raise MissingExtraError("encryption", "crypto") from error
+
+KEY_VARIABLE = "CKPT_ENCRYPTION_KEY"
+KeySource = bytes | Callable[[str], bytes]
+
+_NONCE = 12
+_KINDS: dict[str, type[AESGCM | ChaCha20Poly1305]] = {"aes-256-gcm": AESGCM, "chacha20-poly1305": ChaCha20Poly1305}
+
+
+class AeadCipher:
+    """Nonce, then ciphertext with its tag."""
+
+    def __init__(
+        self, key: KeySource | None = None, *, key_id: str = "", kind: Literal["aes-256-gcm", "chacha20-poly1305"] = "aes-256-gcm"
+    ) -> None:
+        self.name: str = kind
+        self.key_id = key_id
+        self._make = _KINDS[kind]
+        self._key = key_from_environment() if key is None else key
+        self._aead(key_id)  # a wrong key is told now, not at the first save
+
+    def encrypt(self, data: Buffer, binding: bytes) -> bytes:
+        nonce = secrets.token_bytes(_NONCE)
+        return nonce + self._aead(self.key_id).encrypt(nonce, data, binding)
+
+    def decrypt(self, data: Buffer, binding: bytes, key_id: str) -> bytes:
+        try:
+            return self._aead(key_id).decrypt(bytes(data[:_NONCE]), data[_NONCE:], binding)
+        except InvalidTag as error:
+            raise AccessError("the key does not open this checkpoint", code="encryption.wrong_key") from error
+
+    def _aead(self, key_id: str) -> AESGCM | ChaCha20Poly1305:
+        key = self._key(key_id) if callable(self._key) else self._key
+        if len(key) != 32:
+            raise ConfigError(f"an encryption key has 32 bytes, not {len(key)}")
+        return self._make(key)
+
+
+def key_from_environment() -> bytes:
+    text = os.environ.get(KEY_VARIABLE, "")
+    if not text:
+        raise ConfigError(f"encryption needs a key: give one, or set {KEY_VARIABLE} to 32 bytes as hex or base64")
+    try:
+        return bytes.fromhex(text) if len(text) == 64 else base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error):
+        raise ConfigError(f"{KEY_VARIABLE} is neither hex nor base64") from None

@@ -1,0 +1,60 @@
+"""What differs between two checkpoints, of one run or of two: from their headers alone, values on demand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ckpt_observe.core.checkpointer import Checkpointer
+from ckpt_observe.core.model import CheckpointInfo
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """From `old` to `new`."""
+
+    old: CheckpointInfo
+    new: CheckpointInfo
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    growth: dict[str, int]
+    """Bytes that each key grew by; negative where it shrank."""
+
+    @property
+    def changed_ratio(self) -> float:
+        """Share of the new state's bytes that are new or changed."""
+        total = sum(key.size for key in self.new.keys.values())
+        fresh = sum(self.new.keys[name].size for name in self.added + self.changed)
+        return fresh / total if total else 0.0
+
+
+def compare(old: CheckpointInfo, new: CheckpointInfo) -> Difference:
+    """Keys and sizes, from the headers. Keys of encrypted checkpoints have no digest and count as changed."""
+    both = [name for name in new.keys if name in old.keys]
+    same = [name for name in both if old.format == new.format and _same(old, new, name)]
+    return Difference(
+        old,
+        new,
+        added=tuple(name for name in new.keys if name not in old.keys),
+        removed=tuple(name for name in old.keys if name not in new.keys),
+        changed=tuple(name for name in both if name not in same),
+        unchanged=tuple(same),
+        growth={name: _size(new, name) - _size(old, name) for name in {**old.keys, **new.keys}},
+    )
+
+
+def values(checkpointer: Checkpointer, difference: Difference) -> dict[str, tuple[Any, Any]]:
+    """Old and new value of each changed key."""
+    old = checkpointer.open(difference.old.task, difference.old.id)
+    new = checkpointer.open(difference.new.task, difference.new.id)
+    return {name: (old[name], new[name]) for name in difference.changed}
+
+
+def _same(old: CheckpointInfo, new: CheckpointInfo, name: str) -> bool:
+    return bool(new.keys[name].digest) and old.keys[name].digest == new.keys[name].digest
+
+
+def _size(info: CheckpointInfo, name: str) -> int:
+    return info.keys[name].size if name in info.keys else 0

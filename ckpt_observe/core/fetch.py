@@ -1,0 +1,71 @@
+"""Reading a checkpoint back: read, validate, decrypt, decompress, deserialize; from its bases too where it has any."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ckpt_observe.core import container, steps
+from ckpt_observe.core.blob import Buffer
+from ckpt_observe.core.incremental import merged
+from ckpt_observe.core.model import CheckpointInfo, Restored
+from ckpt_observe.core.names import checked
+from ckpt_observe.core.pipeline import Pipeline
+from ckpt_observe.core.stores import Store
+from ckpt_observe.errors import CheckpointNotFoundError, IntegrityError
+
+
+class Fetcher:
+    """Brings states back from a store."""
+
+    def __init__(self, store: Store, pipeline: Pipeline, *, fallback: bool) -> None:
+        self.store = store
+        self.pipeline = pipeline
+        self.fallback = fallback
+
+    def newest(self, task: str) -> CheckpointInfo:
+        infos = self.store.list(checked(task, "task"))
+        if not infos:
+            raise CheckpointNotFoundError(f"{task!r} has no checkpoint in {self.store.location}")
+        return infos[0]
+
+    def newest_good(self, task: str) -> Restored[Any]:
+        """The newest checkpoint; where fallback is allowed, the newest that is whole."""
+        skipped: list[str] = []
+        for info in self.store.list(task):
+            try:
+                return self.one(task, info.id, tuple(skipped))
+            except CheckpointNotFoundError:
+                continue  # removed by somebody else since it was listed
+            except IntegrityError as error:
+                if not self.fallback:
+                    raise
+                logging.getLogger(__name__).warning("passed over checkpoint %r of %r: %s", info.id, task, error)
+                skipped.append(info.id)
+        raise CheckpointNotFoundError(f"{task!r} has no {'whole ' if skipped else ''}checkpoint in {self.store.location}")
+
+    def one(self, task: str, id: str, skipped: tuple[str, ...] = ()) -> Restored[Any]:
+        info, state = self._own(task, id)
+        if info.bases:
+            state = merged(info, state, {base: self._base(info, base) for base in info.bases})
+        return Restored(state, info, skipped)
+
+    def document(self, task: str, id: str) -> tuple[CheckpointInfo, Buffer]:
+        """The serialized state of one checkpoint, checked."""
+        info, payload = container.split(steps.read(self.store, task, id))
+        if (info.task, info.id) != (task, id):
+            message = f"what is kept as checkpoint {id!r} of {task!r} is {info.id!r} of {info.task!r}"
+            raise IntegrityError(message, code="integrity.malformed")
+        steps.validate(info, payload)
+        return info, self.pipeline.unpack(info, payload)
+
+    def _own(self, task: str, id: str) -> tuple[CheckpointInfo, Any]:
+        info, data = self.document(task, id)
+        return info, self.pipeline.decode(info, data)
+
+    def _base(self, info: CheckpointInfo, base: str) -> tuple[CheckpointInfo, dict[str, Any]]:
+        try:
+            return self._own(info.task, base)
+        except CheckpointNotFoundError as error:
+            message = f"checkpoint {info.id!r} of {info.task!r} is built on {base!r}, which is gone"
+            raise IntegrityError(message, code="integrity.broken_base") from error

@@ -1,0 +1,55 @@
+"""Questions about checkpoints, answered from what their headers say."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ckpt_observe.core.model import CheckpointInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """What to find. Every part that is given must hold."""
+
+    task: str | None = None
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
+    min_step: int | None = None
+    max_step: int | None = None
+    status: str | None = None
+    error_class: str | None = None
+    """Of the failure that a checkpoint tells of, in its metadata under `error`."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Entries that the metadata must have."""
+    tag: str | None = None
+    min_size: int | None = None
+    max_size: int | None = None
+    """Stored bytes."""
+    limit: int | None = None
+
+    def matches(self, info: CheckpointInfo) -> bool:
+        return (
+            self.task in (None, info.task)
+            and self.status in (None, info.status)
+            and (self.tag is None or self.tag in info.tags)
+            and _within(info.created, self.since, self.until)
+            and _within(info.step, self.min_step, self.max_step)
+            and _within(info.stored_size, self.min_size, self.max_size)
+            and self._metadata_matches(info.metadata)
+        )
+
+    def _metadata_matches(self, metadata: dict[str, Any]) -> bool:
+        if self.error_class is not None:
+            error = metadata.get("error")
+            if not isinstance(error, dict) or error.get("class") != self.error_class:
+                return False
+        return all(name in metadata and metadata[name] == value for name, value in self.parameters.items())
+
+
+def _within(value: Any, low: Any, high: Any) -> bool:
+    if value is None:
+        return low is None and high is None
+    return (low is None or value >= low) and (high is None or value <= high)

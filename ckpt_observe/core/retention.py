@@ -1,0 +1,133 @@
+"""What to keep: small pure policies over what is known about checkpoints. They delete nothing and need no disk.
+
+`KeepLast(10) | KeepEvery(1000)` keeps what either keeps; `KeepLast(10) & KeepWithin(2**30)` what both keep. Whatever the
+policy says, the newest checkpoint stays, and so does every one that a kept incremental checkpoint is built on.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ckpt_observe.core.model import CheckpointInfo
+
+Reasons = dict[str, str]
+"""Why each kept checkpoint is kept, by id."""
+
+
+class Decision(NamedTuple):
+    """What becomes of one checkpoint, and why."""
+
+    info: CheckpointInfo
+    keep: bool
+    reason: str
+
+
+class Retention(ABC):
+    """A policy."""
+
+    @abstractmethod
+    def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
+        """Those to keep of these, which are given newest first."""
+
+    def __or__(self, other: Retention) -> Retention:
+        return Either(self, other)
+
+    def __and__(self, other: Retention) -> Retention:
+        return Both(self, other)
+
+
+@dataclass(frozen=True)
+class KeepLast(Retention):
+    """The newest `count`."""
+
+    count: int
+
+    def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
+        return {info.id: f"one of the newest {self.count}" for info in infos[: self.count]}
+
+
+@dataclass(frozen=True)
+class KeepEvery(Retention):
+    """Those whose step is a multiple of `steps`."""
+
+    steps: int
+
+    def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
+        due = [info for info in infos if info.step is not None and not info.step % self.steps]
+        return {info.id: f"step {info.step} is a multiple of {self.steps}" for info in due}
+
+
+@dataclass(frozen=True)
+class KeepFor(Retention):
+    """Those no older than `seconds`."""
+
+    seconds: float
+
+    def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
+        oldest = now - dt.timedelta(seconds=self.seconds)
+        return {info.id: f"younger than {self.seconds:g} s" for info in infos if info.created >= oldest}
+
+
+@dataclass(frozen=True)
+class KeepWithin(Retention):
+    """The newest that together take no more than `size` bytes."""
+
+    size: int
+
+    def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
+        kept, total = {}, 0
+        for info in infos:
+            total += info.stored_size
+            if total > self.size:
+                break
+            kept[info.id] = f"within {self.size} bytes"
+        return kept
+
+
+@dataclass(frozen=True)
+class KeepTagged(Retention):
+    """Those that carry a tag."""
+
+    tag: str
+
+    def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
+        return {info.id: f"tagged {self.tag!r}" for info in infos if self.tag in info.tags}
+
+
+@dataclass(frozen=True)
+class Either(Retention):
+    """What one of the two keeps."""
+
+    left: Retention
+    right: Retention
+
+    def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
+        return {**self.right.keep(infos, now), **self.left.keep(infos, now)}
+
+
+@dataclass(frozen=True)
+class Both(Retention):
+    """What both of the two keep."""
+
+    left: Retention
+    right: Retention
+
+    def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
+        right = self.right.keep(infos, now)
+        return {id: f"{reason}, and {right[id]}" for id, reason in self.left.keep(infos, now).items() if id in right}
+
+
+def plan(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> list[Decision]:
+    """What would become of each checkpoint, newest first: the dry run, and what a real one does."""
+    kept = policy.keep(infos, now)
+    if infos:
+        kept.setdefault(infos[0].id, "the newest")
+    for info in infos:
+        if info.id in kept:
+            for base in info.bases:
+                kept.setdefault(base, f"{info.id} is built on it")
+    return [Decision(info, info.id in kept, kept.get(info.id, "no rule keeps it")) for info in infos]

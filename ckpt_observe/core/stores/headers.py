@@ -1,0 +1,49 @@
+"""Headers of checkpoint files, remembered: listing a directory a second time opens only what is new in it."""
+
+from __future__ import annotations
+
+import os
+
+from ckpt_observe.core import container
+from ckpt_observe.core.model import CheckpointInfo
+from ckpt_observe.errors import CheckpointError
+
+READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_GUESS = 16 * 1024
+_MOST = 100_000
+"""Headers remembered, about 2 KB each."""
+
+
+class Headers:
+    """A memory of headers. A file that changed has another size, time or inode, and is read again."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], tuple[tuple[int, int, int], CheckpointInfo]] = {}
+
+    def peek(self, directory: int, entry: os.DirEntry[str]) -> CheckpointInfo | None:
+        """The header of a file, or None if it is damaged or was removed meanwhile."""
+        try:
+            status = entry.stat(follow_symlinks=False)
+            key, mark = (status.st_dev, entry.path), (status.st_ino, status.st_mtime_ns, status.st_size)
+            known = self._known.get(key)
+            if known is not None and known[0] == mark:
+                return known[1]
+            info = read(directory, entry.name)
+        except (FileNotFoundError, CheckpointError):
+            return None
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        self._known[key] = mark, info
+        return info
+
+
+def read(directory: int, name: str) -> CheckpointInfo:
+    """The header of a file in an open directory, checked."""
+    file = os.open(name, READ, dir_fd=directory)
+    try:
+        start = os.read(file, _GUESS)
+        while b"\n" not in start and len(start) < container.MAX_HEADER and (more := os.read(file, len(start))):
+            start += more
+        return container.read_header(start)
+    finally:
+        os.close(file)

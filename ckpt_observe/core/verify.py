@@ -1,0 +1,44 @@
+"""The integrity checker: reads checkpoints as a load would, and says which would fail and why."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from ckpt_observe.core.fetch import Fetcher
+from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, IntegrityError
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What was found about one checkpoint."""
+
+    task: str
+    id: str
+    good: bool
+    code: str = ""
+    """Error code where it is not good."""
+    message: str = ""
+    quarantined: bool = False
+
+
+def examine(fetcher: Fetcher, task: str | None, *, sample: int | None, quarantine: bool) -> list[Finding]:
+    """Check the checkpoints of a task, or of all; with `sample` that many of them, chosen at random."""
+    tasks = fetcher.store.tasks() if task is None else (task,)
+    names = [(name, id) for name in tasks for id in fetcher.store.ids(name)]
+    if sample is not None and sample < len(names):
+        names = random.SystemRandom().sample(names, sample)  # never the program's own generator: a training run counts on it
+    return [finding for name, id in names if (finding := _examined(fetcher, name, id, quarantine=quarantine)) is not None]
+
+
+def _examined(fetcher: Fetcher, task: str, id: str, *, quarantine: bool) -> Finding | None:
+    try:
+        fetcher.one(task, id)
+    except CheckpointNotFoundError:
+        return None  # removed since it was listed
+    except CheckpointError as error:
+        damaged = isinstance(error, IntegrityError)
+        if quarantine and damaged:
+            fetcher.store.quarantine(task, id)
+        return Finding(task, id, good=False, code=error.code, message=str(error), quarantined=quarantine and damaged)
+    return Finding(task, id, good=True)

@@ -1,0 +1,48 @@
+"""Hooks."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.errors import CheckpointNotFoundError
+
+
+def test_hooks_are_told_before_and_after_every_operation():
+    """K6: with task, id, step, status and time, before and after save, load, restore and delete."""
+    events = []
+    checkpointer = Checkpointer("memory://", hooks=[events.append])
+    info = checkpointer.save("agent", {"n": 1}, step=3, status="paused")
+    checkpointer.load("agent")
+    checkpointer.restore("agent", info.id)
+    checkpointer.delete("agent", info.id)
+    assert [(event.moment, event.operation) for event in events] == [
+        (moment, operation) for operation in ("save", "load", "restore", "delete") for moment in ("before", "after")
+    ]
+    before, after = events[:2]
+    assert (before.task, before.id, before.step, before.status) == ("agent", info.id, 3, "paused")
+    assert before.time <= after.time
+    assert after.info == info
+
+
+def test_failure_is_told():
+    """A failed operation tells its hooks the error, and raises it unchanged."""
+    events = []
+    with pytest.raises(CheckpointNotFoundError) as caught:
+        Checkpointer("memory://", hooks=[events.append]).load("agent")
+    assert [event.moment for event in events] == ["before", "failed"]
+    assert events[1].error is caught.value
+
+
+def test_failing_hook_never_fails_a_save(caplog):
+    """K6: a hook that raises is logged, the others are told, and the save succeeds."""
+    seen = []
+
+    def broken(event):
+        raise RuntimeError("mine")
+
+    checkpointer = Checkpointer("memory://", hooks=[broken, seen.append])
+    checkpointer.save("agent", {"n": 1})
+    assert checkpointer.load("agent") == {"n": 1}
+    assert len(seen) == 4
+    assert "mine" in caplog.text

@@ -1,0 +1,118 @@
+"""Incremental checkpoints, and states read key by key."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.stores.memory import MemoryStore
+from ckpt_observe.errors import ConflictError, IntegrityError
+
+LARGE = "x" * 5000
+
+
+@pytest.fixture(params=["json", "msgpack"])
+def checkpointer(request, tmp_path):
+    return Checkpointer(tmp_path, format=request.param, incremental=4)
+
+
+def test_unchanged_keys_are_not_written_again(checkpointer):
+    """K10: a key whose value is the same is pointed to; the state comes back whole, in its order."""
+    first = checkpointer.save("t", {"n": 1, "large": LARGE, "list": [LARGE]})
+    state = {"n": 2, "large": LARGE, "list": [LARGE, 1]}
+    second = checkpointer.save("t", state)
+    assert second.keys["large"].base == first.id
+    assert second.payload_size < first.payload_size - 4000
+    loaded = checkpointer.load("t")
+    assert loaded == state
+    assert list(loaded) == list(state)
+
+
+def test_no_chain_grows(checkpointer):
+    """K10: however many saves, a checkpoint points straight to who holds the value, and to no more than allowed."""
+    for n in range(10):
+        info = checkpointer.save("t", {f"key{i}": f"{LARGE}{n if i == n else 0}" for i in range(10)})
+        assert len(info.bases) <= 4
+        assert checkpointer.load("t", info.id)[f"key{n}"] == f"{LARGE}{n}"
+
+
+def test_another_process_goes_on_from_the_newest(tmp_path):
+    """A new Checkpointer builds on what an earlier one left."""
+    first = Checkpointer(tmp_path, incremental=4).save("t", {"large": LARGE, "n": 1})
+    second = Checkpointer(tmp_path, incremental=4).save("t", {"large": LARGE, "n": 2})
+    assert second.bases == {first.id}
+
+
+def test_lost_base_is_detected(checkpointer):
+    """K10: a base that is gone is an integrity error, never a state with a hole."""
+    first = checkpointer.save("t", {"large": LARGE, "n": 1})
+    checkpointer.save("t", {"large": LARGE, "n": 2})
+    checkpointer.store.delete("t", first.id)
+    with pytest.raises(IntegrityError) as caught:
+        checkpointer.load("t")
+    assert caught.value.code == "integrity.broken_base"
+
+
+def test_replaced_base_is_detected(checkpointer):
+    """K10: a base with another value under the same id is an integrity error, also key by key."""
+    first = checkpointer.save("t", {"large": LARGE, "n": 1})
+    second = checkpointer.save("t", {"large": LARGE, "n": 2})
+    checkpointer.store.delete("t", first.id)
+    Checkpointer(checkpointer.store).save("t", {"large": LARGE.upper(), "n": 1}, id=first.id)
+    with pytest.raises(IntegrityError):
+        checkpointer.load("t", second.id)
+    with pytest.raises(IntegrityError):
+        checkpointer.open("t", second.id)["large"]
+
+
+def test_bases_stay_while_needed(tmp_path):
+    """K5 with K10: retention keeps what a kept checkpoint is built on, and delete refuses it."""
+    checkpointer = Checkpointer(tmp_path, incremental=4, keep_last=2)
+    first = checkpointer.save("t", {"large": LARGE, "n": 0})
+    for n in range(1, 6):
+        checkpointer.save("t", {"large": LARGE, "n": n})
+    infos = checkpointer.list("t")
+    assert len(infos) == 3
+    assert infos[-1] == first
+    assert checkpointer.load("t") == {"large": LARGE, "n": 5}
+    with pytest.raises(ConflictError):
+        checkpointer.delete("t", first.id)
+
+
+def test_removed_base_makes_the_next_save_whole(checkpointer):
+    """A base removed behind our back is noticed at the next save, which then writes everything."""
+    first = checkpointer.save("t", {"large": LARGE})
+    checkpointer.store.delete("t", first.id)
+    assert checkpointer.save("t", {"large": LARGE}).bases == set()
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("format", ["json", "msgpack"])
+def test_keys_are_read_one_by_one(tmp_path, state, format, compression):
+    """K10: lazy loading gives the same values as a load."""
+    checkpointer = Checkpointer(tmp_path, format=format, compression=compression)
+    checkpointer.save("agent", state)
+    lazy = checkpointer.open("agent")
+    assert list(lazy) == list(state)
+    assert dict(lazy) == state
+
+
+def test_only_the_bytes_of_the_key_are_read(tmp_path, monkeypatch):
+    """K10: of an uncompressed checkpoint nothing but that key is read."""
+    checkpointer = Checkpointer(tmp_path)
+    checkpointer.save("t", {"large": LARGE, "small": [1, 2]})
+    lazy = checkpointer.open("t")
+    monkeypatch.setattr(checkpointer.store, "get", None)
+    assert lazy["small"] == [1, 2]
+
+
+def test_damaged_key_is_noticed_when_read():
+    """A flipped bit inside one key's value fails that key, and no other."""
+    store = MemoryStore()
+    info = Checkpointer(store).save("t", {"a": "aaaa", "b": "bbbb"})
+    damaged = bytes(store.get("t", info.id)).replace(b'"aaaa"', b'"axaa"')
+    store._kept["t"][info.id] = info, damaged
+    lazy = Checkpointer(store).open("t")
+    assert lazy["b"] == "bbbb"
+    with pytest.raises(IntegrityError):
+        lazy["a"]

@@ -1,0 +1,75 @@
+"""Retention policies, without a disk."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+import pytest
+
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.retention import KeepEvery, KeepFor, KeepLast, KeepTagged, KeepWithin, plan
+
+NOW = dt.datetime(2026, 1, 31, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def infos():
+    """Ten checkpoints, newest first, an hour apart, of 1000 bytes each."""
+    checkpointer = Checkpointer("memory://")
+    template = checkpointer.save("t", {})
+
+    def info(step):
+        created = NOW - dt.timedelta(hours=9 - step)
+        return msgspec.structs.replace(
+            template, id=f"c{step}", step=step, created=created, payload_size=1000, header_size=0, tags=("best",) if step == 2 else ()
+        )
+
+    return [info(step) for step in range(9, -1, -1)]
+
+
+def kept(policy, infos):
+    return [decision.info.step for decision in plan(policy, infos, NOW) if decision.keep]
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (KeepLast(3), [9, 8, 7]),
+        (KeepEvery(4), [9, 8, 4, 0]),
+        (KeepFor(2 * 3600), [9, 8, 7]),
+        (KeepWithin(2500), [9, 8]),
+        (KeepTagged("best"), [9, 2]),
+        (KeepLast(2) | KeepTagged("best"), [9, 8, 2]),
+        (KeepLast(5) & KeepWithin(3000), [9, 8, 7]),
+        (KeepLast(0), [9]),
+        (KeepWithin(10), [9]),
+    ],
+    ids=["last", "every", "age", "size", "tag", "either", "both", "none", "too-small"],
+)
+def test_policy_keeps(infos, policy, expected):
+    """Each policy keeps what it says, and the newest always stays."""
+    assert kept(policy, infos) == expected
+
+
+def test_every_decision_has_a_reason(infos):
+    """The dry run says for each checkpoint what happens and why."""
+    decisions = plan(KeepLast(1) | KeepTagged("best"), infos, NOW)
+    assert len(decisions) == 10
+    assert {decision.info.id: decision.reason for decision in decisions if decision.keep} == {
+        "c9": "one of the newest 1",
+        "c2": "tagged 'best'",
+    }
+    assert {decision.reason for decision in decisions if not decision.keep} == {"no rule keeps it"}
+
+
+def test_plan_deletes_nothing_and_prune_does_what_it_said():
+    """The plan of a Checkpointer is exactly what its prune then does."""
+    checkpointer = Checkpointer("memory://")
+    for step in range(6):
+        checkpointer.save("t", {"n": step}, step=step)
+    checkpointer.retention = KeepEvery(3)
+    planned = [decision.info.id for decision in checkpointer.plan("t") if not decision.keep]
+    assert len(checkpointer.list("t")) == 6
+    assert [info.id for info in checkpointer.prune("t")] == planned
+    assert [info.step for info in checkpointer.list("t")] == [5, 3, 0]

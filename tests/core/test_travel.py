@@ -1,0 +1,114 @@
+"""Time travel, forks, queries, comparison, verification."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.compare import compare, values
+from ckpt_observe.core.query import Query
+from ckpt_observe.errors import CheckpointNotFoundError, ConfigError
+
+
+@pytest.fixture
+def checkpointer():
+    checkpointer = Checkpointer("memory://")
+    for step in range(5):
+        checkpointer.save("run", {"n": step}, step=step, id=f"s{step}", metadata={"lr": 0.1 * (step % 2)}, tags=["even"] if step % 2 == 0 else [])
+    return checkpointer
+
+
+@pytest.mark.parametrize(("reference", "id"), [("latest", "s4"), ("latest~0", "s4"), ("latest~2", "s2"), ("step:3", "s3"), ("s1", "s1")])
+def test_reference_names_a_checkpoint(checkpointer, reference, id):
+    """K10: any checkpoint by id, by step, or counted back from the newest."""
+    assert checkpointer.resolve("run", reference).id == id
+
+
+def test_reference_by_time(checkpointer):
+    """K10: the newest that was there at a time."""
+    third = checkpointer.resolve("run", "s2")
+    assert checkpointer.resolve("run", f"at:{third.created.isoformat()}") == third
+    with pytest.raises(ConfigError):
+        checkpointer.resolve("run", "at:yesterday")
+
+
+@pytest.mark.parametrize("reference", ["latest~5", "step:99", "nope", "at:2001-01-01"])
+def test_reference_to_nothing(checkpointer, reference):
+    """A reference that names nothing is not found."""
+    with pytest.raises(CheckpointNotFoundError):
+        checkpointer.resolve("run", reference)
+
+
+def test_fork_begins_a_new_task(checkpointer):
+    """K10: a fork has the state, and says where it came from; the origin goes on by itself."""
+    info = checkpointer.fork("run", "branch", "s2")
+    assert checkpointer.load("branch") == {"n": 2}
+    assert (info.parent, info.parent_task, info.step) == ("s2", "run", 2)
+    assert len(checkpointer.list("run")) == 5
+
+
+def test_parent_is_what_was_saved_or_loaded_last(checkpointer):
+    """L7: a checkpoint says which one it follows."""
+    assert [info.parent for info in checkpointer.list("run")] == ["s3", "s2", "s1", "s0", None]
+    checkpointer.restore("run", "s1")
+    assert checkpointer.save("run", {}).parent == "s1"
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        (Query(min_step=3), ["s4", "s3"]),
+        (Query(max_step=1), ["s1", "s0"]),
+        (Query(parameters={"lr": 0.1}), ["s3", "s1"]),
+        (Query(parameters={"lr": None}), []),
+        (Query(tag="even", limit=2), ["s4", "s2"]),
+        (Query(status="failed"), ["f"]),
+        (Query(error_class="capacity"), ["f"]),
+        (Query(error_class="storage"), []),
+        (Query(task="other"), ["f"]),
+        (Query(min_size=5000), ["f"]),
+        (Query(max_size=10), []),
+        (Query(until=dt.datetime(2001, 1, 1, tzinfo=dt.UTC)), []),
+        (Query(since=dt.datetime(2001, 1, 1, tzinfo=dt.UTC), limit=1), ["f"]),
+    ],
+)
+def test_query_finds(checkpointer, query, ids):
+    """D4, D6: by time, task, step, status, error class, parameter, tag and size, over all tasks."""
+    checkpointer.save("other", {"text": "x" * 5000}, id="f", status="failed", metadata={"error": {"class": "capacity"}})
+    assert [info.id for info in checkpointer.find(query)] == ids
+
+
+def test_compare_tells_keys_and_sizes(checkpointer):
+    """D4, L6: added, removed, changed, unchanged keys, growth in bytes; values on demand; between runs too."""
+    old = checkpointer.save("one", {"same": [1, 2], "gone": 1, "grown": "x"})
+    new = checkpointer.save("two", {"same": [1, 2], "grown": "xxx", "new": None})
+    difference = compare(old, new)
+    assert (difference.added, difference.removed, difference.changed, difference.unchanged) == (("new",), ("gone",), ("grown",), ("same",))
+    assert difference.growth == {"same": 0, "gone": -1, "grown": 2, "new": 4}
+    assert difference.changed_ratio == pytest.approx(9 / 14)
+    assert values(checkpointer, difference) == {"grown": ("x", "xxx")}
+
+
+def test_verify_names_the_damaged_and_moves_them(tmp_path):
+    """L7, L8: verification names each damaged checkpoint and its reason, and quarantines it on request."""
+    checkpointer = Checkpointer(tmp_path)
+    for n in range(4):
+        checkpointer.save("t", {"n": n}, id=f"c{n}")
+    for id, cut in (("c1", -1), ("c2", 30)):
+        path = tmp_path / "t" / f"{id}.ckpt"
+        path.write_bytes(path.read_bytes()[:cut])
+    bad = {finding.id: finding.code for finding in checkpointer.verify() if not finding.good}
+    assert bad == {"c1": "integrity.truncated", "c2": "integrity.truncated"}
+    assert len(checkpointer.verify("t", sample=2)) == 2
+    moved = [finding.id for finding in checkpointer.verify("t", quarantine=True) if finding.quarantined]
+    assert sorted(moved) == ["c1", "c2"]
+    assert all(finding.good for finding in checkpointer.verify())
+    assert sorted(path.name for path in (tmp_path / "t").iterdir()) == ["c0.ckpt", "c1.bad", "c2.bad", "c3.ckpt"]
+
+
+def test_complexity_of_the_state_is_in_the_header(checkpointer):
+    """L3: depth, number of values, keys and type of a state are known without loading it."""
+    info = checkpointer.save("t", {"a": [1, [2, {"b": 3}]], "c": None})
+    assert (info.depth, info.items, len(info.keys), info.state_type) == (5, 8, 2, "dict")

@@ -9,22 +9,21 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from ckpt_observe.core import container, context, digests, retention, shape, steps, travel
-from ckpt_observe.core.blob import Blob
+from ckpt_observe.core import retention as policies
+from ckpt_observe.core import steps, travel
+from ckpt_observe.core.batch import Batch
 from ckpt_observe.core.ciphers import Cipher
 from ckpt_observe.core.codecs import codecs
+from ckpt_observe.core.draft import Drafter, Label, Staged
 from ckpt_observe.core.fetch import Fetcher
-from ckpt_observe.core.heads import Clock, Heads, new_id
 from ckpt_observe.core.hooks import Event, Hook, emit
-from ckpt_observe.core.incremental import reduced
 from ckpt_observe.core.lazy import LazyState
-from ckpt_observe.core.model import FORMAT_VERSION, CheckpointInfo, CheckpointInfos, KeyInfo, Restored
+from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos, Restored
 from ckpt_observe.core.names import checked
-from ckpt_observe.core.pipeline import Pipeline, binding
+from ckpt_observe.core.pipeline import Pipeline
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.retention import Decision, KeepLast, Retention
-from ckpt_observe.core.serializers import Document, serializers
-from ckpt_observe.core.staged import Staged
+from ckpt_observe.core.serializers import serializers
 from ckpt_observe.core.stores import Store, locate
 from ckpt_observe.core.verify import Finding, examine
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, ConflictError
@@ -53,11 +52,9 @@ class Checkpointer:
         codec = None if compression == "none" else codecs.factory(compression)()
         self.pipeline = Pipeline(serializers.factory(format)(), codec, encryption)
         self.retention = KeepLast(keep_last) if keep_last is not None else retention
-        self.incremental = incremental
         self.hooks = tuple(hooks)
         self._fetcher = Fetcher(self.store, self.pipeline, fallback=fallback)
-        self._clock = Clock()
-        self._heads = Heads()
+        self._drafter = Drafter(self.store, self.pipeline, incremental)
 
     def save(
         self,
@@ -76,39 +73,12 @@ class Checkpointer:
         `state` may be what `stage` returned. `parent` is needed only where it is not the checkpoint this program saved or
         loaded last.
         """
-        created = self._clock.now()
-        id = new_id(created) if id is None else checked(id, "checkpoint id")
-        with self._told("save", checked(task, "task"), id=id, step=step, status=status) as done:
-            staged = state if isinstance(state, Staged) else self.stage(state)
-            head = self._heads.get(task) if parent is None else parent
-            document = self._reduced(task, staged.document, head) if self.incremental else staged.document
-            payload = self.pipeline.pack(document, binding(task, id))
-            cipher = self.pipeline.cipher
-            info = CheckpointInfo(
-                version=FORMAT_VERSION,
-                id=id,
-                task=task,
-                step=step,
-                status=status,
-                created=created,
-                format=self.pipeline.serializer.name,
-                codec=self.pipeline.codec.name if self.pipeline.codec else "none",
-                cipher=cipher.name if cipher else "",
-                key_id=cipher.key_id if cipher else "",
-                serialized_size=len(document),
-                payload_size=len(payload),
-                digest=digests.of(payload),
-                state_type=staged.type,
-                depth=staged.depth,
-                items=staged.items,
-                keys=_without_digests(document.keys) if cipher else document.keys,
-                parent=head.id if head else None,
-                parent_task=head.task if head and head.task != task else None,
-                context=context.gather() if context.providers else {},
-                metadata=metadata or {},
-                tags=tuple(tags),
-            )
-            self._keep(info, container.pack(info, payload))
+        label = self._drafter.labelled(Label(task, id, step, status, metadata, tags, parent))
+        with self._told("save", task, id=label.id, step=step, status=status) as done:
+            info, blob = self._drafter.draft(label, state)
+            steps.write(self.store, info, blob)
+            steps.confirm(self.store, info, blob)
+            self._drafter.heads.set(info)
             done.append(info)
         if self.retention is not None:
             self._retain(task)
@@ -116,7 +86,11 @@ class Checkpointer:
 
     def stage(self, state: Any) -> Staged:
         """Freeze a state now, to save it later or on another thread: `save(task, staged)`."""
-        return Staged(steps.serialize(self.pipeline.serializer, state), type(state).__name__, *shape.measure(state))
+        return self._drafter.stage(state)
+
+    def batch(self) -> Batch:
+        """Gather small saves: `with checkpointer.batch() as batch: batch.save(...)` makes them durable together."""
+        return Batch(self.store, self._drafter)
 
     def load(self, task: str, id: str | None = None) -> Any:
         """The state of the newest checkpoint of the task, or of the one with that id."""
@@ -161,7 +135,7 @@ class Checkpointer:
     def plan(self, task: str) -> Sequence[Decision]:
         """What `prune` would do with each checkpoint, and why."""
         policy = self.retention or KeepLast(2**63)
-        return retention.plan(policy, self.store.list(checked(task, "task")), dt.datetime.now(dt.UTC))
+        return policies.plan(policy, self.store.list(checked(task, "task")), dt.datetime.now(dt.UTC))
 
     def prune(self, task: str) -> CheckpointInfos:
         """Remove what the retention policy no longer keeps; returns what was removed."""
@@ -189,25 +163,14 @@ class Checkpointer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _keep(self, info: CheckpointInfo, blob: Blob) -> None:
-        steps.write(self.store, info, blob)
-        steps.confirm(self.store, info, blob)
-        self._heads.set(info)
-
     def _fetch(self, operation: str, task: str, id: str | None, into: Any = None) -> Restored[Any]:
         with self._told(operation, checked(task, "task"), id=id) as done:
             restored = self._fetcher.newest_good(task) if id is None else self._fetcher.one(task, checked(id, "checkpoint id"))
             if into is not None:
                 steps.apply(into, restored.state)
-            self._heads.set(restored.info)
+            self._drafter.heads.set(restored.info)
             done.append(restored.info)
         return restored
-
-    def _reduced(self, task: str, document: Document, head: CheckpointInfo | None) -> Document:
-        kept = {info.id: info for info in self.store.list(task)}
-        previous = head if head is not None and head.id in kept else next(iter(kept.values()), None)
-        smaller = reduced(self.pipeline.serializer, document, previous, self.incremental)
-        return smaller if {key.base for key in smaller.keys.values() if key.base} <= kept.keys() else document
 
     def _retain(self, task: str) -> None:
         """After a save that is durable: failing to tidy up must not make it a failed one."""
@@ -234,6 +197,3 @@ class Checkpointer:
             facts = {"id": done[0].id, "step": done[0].step, "status": done[0].status, "info": done[0]}
         emit(self.hooks, Event(moment="after", operation=operation, task=task, **facts))
 
-
-def _without_digests(keys: dict[str, KeyInfo]) -> dict[str, KeyInfo]:
-    return {name: KeyInfo(key.type, key.size) for name, key in keys.items()}

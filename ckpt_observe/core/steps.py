@@ -6,7 +6,7 @@ trace them replaces the functions here and sees every one. A step with nothing t
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from ckpt_observe.core import digests
@@ -36,6 +36,10 @@ def encrypt(cipher: Cipher, data: Buffer, binding: bytes) -> bytes:
 
 def write(store: Store, info: CheckpointInfo, blob: Blob) -> None:
     store.put(info, blob)
+
+
+def write_many(store: Store, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
+    store.put_many(batch)
 
 
 def confirm(store: Store, info: CheckpointInfo, blob: Blob) -> None:

@@ -106,6 +106,7 @@ stores: Registry[Store] = Registry(
     {
         "memory": "ckpt_observe.core.stores.memory:MemoryStore",
         "file": "ckpt_observe.core.stores.file:FileStore",
+        "sqlite": "ckpt_observe.core.stores.sqlite:SqliteStore",
     },
 )
 """Factories by URL scheme. Each takes the URL."""

@@ -59,10 +59,9 @@ def sweep(directory: int) -> None:
 def make_directory(path: str) -> None:
     """Make a directory and its missing ancestors, each one durable in its parent before anything is put into it."""
     parent = os.path.dirname(path)
-    try:
-        os.mkdir(path, 0o700)
-    except FileNotFoundError:
+    if not os.path.isdir(parent):
         make_directory(parent)
+    try:
         os.mkdir(path, 0o700)
     except FileExistsError:
         pass  # somebody else was making it: sync the parent all the same, as he may not have come to that yet

@@ -1,0 +1,104 @@
+"""A checkpoint before it is written: its header and its bytes, made from a state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ckpt_observe.core import container, context, digests, shape, steps
+from ckpt_observe.core.blob import Blob
+from ckpt_observe.core.heads import Clock, Heads, new_id
+from ckpt_observe.core.incremental import reduced
+from ckpt_observe.core.model import FORMAT_VERSION, CheckpointInfo, KeyInfo
+from ckpt_observe.core.names import checked
+from ckpt_observe.core.pipeline import Pipeline, binding
+from ckpt_observe.core.serializers import Document
+from ckpt_observe.core.stores import Store
+
+
+class Staged(NamedTuple):
+    """A state that was serialized and can be saved later: changes made to the live one since do not reach it."""
+
+    document: Document
+    type: str
+    depth: int
+    items: int
+
+
+class Label(NamedTuple):
+    """What a save says about its checkpoint."""
+
+    task: str
+    id: str | None = None
+    step: int | None = None
+    status: str = "running"
+    metadata: dict[str, Any] | None = None
+    tags: Sequence[str] = ()
+    parent: CheckpointInfo | None = None
+
+
+class Drafter:
+    """Makes checkpoints ready to be written."""
+
+    def __init__(self, store: Store, pipeline: Pipeline, incremental: int) -> None:
+        self.heads = Heads()
+        self._store = store
+        self._pipeline = pipeline
+        self._incremental = incremental
+        self._clock = Clock()
+
+    def labelled(self, label: Label) -> Label:
+        """The label with an id, if its names can be."""
+        checked(label.task, "task")
+        if label.id is None:
+            return label._replace(id=new_id(self._clock.now()))
+        checked(label.id, "checkpoint id")
+        return label
+
+    def stage(self, state: Any) -> Staged:
+        return Staged(steps.serialize(self._pipeline.serializer, state), type(state).__name__, *shape.measure(state))
+
+    def draft(self, label: Label, state: Any) -> tuple[CheckpointInfo, Blob]:
+        """Header and bytes of a new checkpoint."""
+        staged = state if isinstance(state, Staged) else self.stage(state)
+        task, id = label.task, str(label.id)
+        head = self.heads.get(task) if label.parent is None else label.parent
+        document = self._reduced(task, staged.document, head) if self._incremental else staged.document
+        payload = self._pipeline.pack(document, binding(task, id))
+        codec, cipher = self._pipeline.codec, self._pipeline.cipher
+        info = CheckpointInfo(
+            version=FORMAT_VERSION,
+            id=id,
+            task=task,
+            step=label.step,
+            status=label.status,
+            created=self._clock.now(),
+            format=self._pipeline.serializer.name,
+            codec=codec.name if codec else "none",
+            cipher=cipher.name if cipher else "",
+            key_id=cipher.key_id if cipher else "",
+            serialized_size=len(document),
+            payload_size=len(payload),
+            digest=digests.of(payload),
+            state_type=staged.type,
+            depth=staged.depth,
+            items=staged.items,
+            keys=_without_digests(document.keys) if cipher else document.keys,
+            parent=head.id if head else None,
+            parent_task=head.task if head and head.task != task else None,
+            context=context.gather() if context.providers else {},
+            metadata=label.metadata or {},
+            tags=tuple(label.tags),
+        )
+        return info, container.pack(info, payload)
+
+    def _reduced(self, task: str, document: Document, head: CheckpointInfo | None) -> Document:
+        """What is new since the head, or the newest there is; all of it where a base would not be there."""
+        kept = {info.id: info for info in self._store.list(task)}
+        previous = head if head is not None and head.id in kept else next(iter(kept.values()), None)
+        smaller = reduced(self._pipeline.serializer, document, previous, self._incremental)
+        return smaller if {key.base for key in smaller.keys.values() if key.base} <= kept.keys() else document
+
+
+def _without_digests(keys: dict[str, KeyInfo]) -> dict[str, KeyInfo]:
+    return {name: KeyInfo(key.type, key.size) for name, key in keys.items()}

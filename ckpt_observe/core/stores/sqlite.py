@@ -1,0 +1,205 @@
+"""Checkpoints in one SQLite file: `sqlite:///path/file.db`.
+
+WAL with synchronous=FULL: when `put` returns, the transaction is on the disk. Each put is one transaction, so a reader
+sees all of a checkpoint or nothing. Safe between threads (one connection, one lock) and processes. Lists and finds by index.
+A checkpoint may have up to 1 GB, SQLite's limit for a value.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+from urllib.parse import unquote
+
+from ckpt_observe.core import container
+from ckpt_observe.core.blob import Blob, Buffer
+from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
+from ckpt_observe.core.query import Query
+from ckpt_observe.core.stores import durable, oserrors, sql
+from ckpt_observe.core.stores.base import Promise, Store
+from ckpt_observe.errors import (
+    AccessError,
+    CapacityError,
+    CheckpointError,
+    CheckpointNotFoundError,
+    CompatibilityError,
+    ConflictError,
+    IntegrityError,
+    StorageError,
+)
+
+VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS checkpoints (
+    task TEXT NOT NULL, id TEXT NOT NULL, created INTEGER NOT NULL, step INTEGER, status TEXT NOT NULL, error_class TEXT,
+    stored_size INTEGER NOT NULL, quarantined INTEGER NOT NULL DEFAULT 0, header BLOB NOT NULL, payload BLOB NOT NULL,
+    PRIMARY KEY (task, id));
+CREATE INDEX IF NOT EXISTS checkpoints_by_task ON checkpoints (task, created DESC, id DESC);
+CREATE INDEX IF NOT EXISTS checkpoints_by_time ON checkpoints (created DESC, id DESC);
+CREATE INDEX IF NOT EXISTS checkpoints_by_status ON checkpoints (status, created DESC);
+"""
+_ONE = "FROM checkpoints WHERE task = ? AND id = ? AND NOT quarantined"
+_LOCK_WAIT = 30.0
+"""Seconds to wait for another process's transaction: longer than any save of ours, shorter than anybody's patience."""
+
+_TABLE: dict[int, tuple[type[CheckpointError], str, bool]] = {
+    sqlite3.SQLITE_BUSY: (ConflictError, "conflict.locked", True),
+    sqlite3.SQLITE_LOCKED: (ConflictError, "conflict.locked", True),
+    sqlite3.SQLITE_FULL: (CapacityError, "storage.no_space", False),
+    sqlite3.SQLITE_TOOBIG: (CapacityError, "storage.too_large", False),
+    sqlite3.SQLITE_NOMEM: (CapacityError, "memory.exhausted", False),
+    sqlite3.SQLITE_CANTOPEN: (AccessError, "storage.permission", False),
+    sqlite3.SQLITE_PERM: (AccessError, "storage.permission", False),
+    sqlite3.SQLITE_AUTH: (AccessError, "storage.permission", False),
+    sqlite3.SQLITE_READONLY: (StorageError, "storage.read_only", False),
+    sqlite3.SQLITE_CORRUPT: (IntegrityError, "integrity.malformed", False),
+    sqlite3.SQLITE_NOTADB: (IntegrityError, "integrity.malformed", False),
+    sqlite3.SQLITE_IOERR: (StorageError, "storage.io", True),
+}
+
+
+class SqliteStore(Store):
+    """A table of checkpoints."""
+
+    kind = "sqlite"
+    promise: ClassVar[Promise] = Promise(durable="machine", shared="processes")
+
+    def __init__(self, url: str) -> None:
+        self._path = os.path.abspath(unquote(url.partition("://")[2]))
+        super().__init__(f"sqlite://{self._path}")
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._closed = False
+
+    def put(self, info: CheckpointInfo, blob: Blob) -> None:
+        self.put_many([(info, blob)])
+
+    def put_many(self, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
+        rows = [sql.row(info, blob) for info, blob in batch]
+        with self._transaction("saving") as connection:
+            try:
+                connection.executemany(f"INSERT INTO checkpoints ({sql.COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)  # noqa: S608
+            except sqlite3.IntegrityError as error:
+                raise ConflictError(f"{batch[0][0].task!r} has a checkpoint of that id already: {batch[0][0].id!r}") from error
+
+    def get(self, task: str, id: str) -> Buffer:
+        header, payload = self._one("header, payload", task, id)
+        return bytes(header + payload)
+
+    def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
+        length = self._one("length(header)", task, id)[0]
+        if start < length:
+            return super().get_range(task, id, start, size)
+        with self._reading() as connection:
+            found = connection.execute(f"SELECT substr(payload, ?, ?) {_ONE}", (start - length + 1, size, task, id)).fetchone()
+        return bytes(found[0]) if found else b""
+
+    def info(self, task: str, id: str) -> CheckpointInfo:
+        return container.read_header(self._one("header", task, id)[0])
+
+    def size(self, task: str, id: str) -> int:
+        return int(self._one("length(header) + length(payload)", task, id)[0])
+
+    def delete(self, task: str, id: str) -> None:
+        self._change(f"DELETE {_ONE}", task, id)
+
+    def quarantine(self, task: str, id: str) -> None:
+        self._change("UPDATE checkpoints SET quarantined = 1 WHERE task = ? AND id = ? AND NOT quarantined", task, id)
+
+    def list(self, task: str) -> CheckpointInfos:
+        return self.find(Query(task=task))
+
+    def find(self, query: Query) -> CheckpointInfos:
+        where, values = sql.conditions(query, lambda: "?")
+        limit = query.limit if query.limit is not None and sql.columns_suffice(query) else -1
+        statement = f"SELECT header FROM checkpoints WHERE {where} ORDER BY created DESC, id DESC LIMIT ?"  # noqa: S608
+        with self._reading() as connection:
+            headers = [row[0] for row in connection.execute(statement, (*values, limit))]
+        return [info for info in sql.infos(headers) if query.matches(info)][: query.limit]
+
+    def ids(self, task: str) -> tuple[str, ...]:
+        with self._reading() as connection:
+            return tuple(row[0] for row in connection.execute("SELECT id FROM checkpoints WHERE task = ? AND NOT quarantined", (task,)))
+
+    def tasks(self) -> tuple[str, ...]:
+        with self._reading() as connection:
+            return tuple(row[0] for row in connection.execute("SELECT DISTINCT task FROM checkpoints WHERE NOT quarantined ORDER BY task"))
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _one(self, columns: str, task: str, id: str) -> Any:
+        with self._reading() as connection:
+            found = connection.execute(f"SELECT {columns} {_ONE}", (task, id)).fetchone()
+        if found is None:
+            raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._path}")
+        return found
+
+    def _change(self, statement: str, task: str, id: str) -> None:
+        with self._transaction("changing") as connection:
+            if not connection.execute(statement, (task, id)).rowcount:
+                raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._path}")
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, _translated(f"reading {self._path}"):
+            yield self._opened()
+
+    @contextmanager
+    def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
+        with self._lock, _translated(f"{doing} a checkpoint in {self._path}"):
+            connection = self._opened()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._closed:
+            raise StorageError("this store was closed", code="storage.closed", retryable=False)
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        with oserrors.translated(f"opening {self._path}"):
+            if not os.path.isdir(os.path.dirname(self._path)):
+                durable.make_directory(os.path.dirname(self._path))
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # sqlite3 itself would make it readable for all
+        connection = sqlite3.connect(self._path, timeout=_LOCK_WAIT, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > VERSION:
+            connection.close()
+            raise CompatibilityError(f"{self._path} has schema {version}, this program knows up to {VERSION}: upgrade ckpt-observe")
+        if version < VERSION:
+            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
+        return connection
+
+
+@contextmanager
+def _translated(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _of(error, doing) from error
+
+
+def _of(error: sqlite3.Error, doing: str) -> CheckpointError:
+    primary = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    kind, code, retryable = _TABLE.get(primary, (StorageError, "storage.io", True))
+    return kind(f"{doing}: {error}", code=code, retryable=retryable)
+

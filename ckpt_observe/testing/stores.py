@@ -1,0 +1,213 @@
+"""The contract of a store, as tests: inherit it, give it a `store` fixture and the back doors to its medium.
+
+`raw_read` and `raw_write` see and replace the bytes as they lie there, past the store; `another` opens the same medium as
+another process would. tests/core/stores/ has one for each store of the package.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ckpt_observe.core.checkpointer import Checkpointer
+from ckpt_observe.core.container import read_header
+from ckpt_observe.core.query import Query
+from ckpt_observe.core.stores import Store
+from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConflictError, IntegrityError
+from ckpt_observe.testing.writing import SAVES, save_some
+
+HOSTILE = ["../../x", "..", "a/b", "%2e", "x' OR 1=1; --", "*?[]{}:", "naïve ☃", "y" * 256, "☃" * 256, "-rf", " spaced "]
+PROCESSES = 8
+
+
+class StoreContract:
+    """What every store must do."""
+
+    shares_processes = True
+
+    def raw_read(self, store: Store, task: str, id: str) -> bytes:
+        raise NotImplementedError
+
+    def raw_write(self, store: Store, task: str, id: str, data: bytes) -> None:
+        raise NotImplementedError
+
+    def another(self, store: Store) -> Store:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def checkpointer(self, store: Store) -> Checkpointer:
+        return Checkpointer(store)
+
+    def test_what_is_put_lies_in_the_medium(self, store: Store, checkpointer: Checkpointer) -> None:
+        """The bytes of a checkpoint are in the medium, header first, and `get` gives exactly them."""
+        info = checkpointer.save("t", {"n": 1}, step=1)
+        raw = self.raw_read(store, "t", info.id)
+        assert read_header(raw) == info
+        assert bytes(store.get("t", info.id)) == raw
+        assert store.size("t", info.id) == len(raw) == info.stored_size
+        assert bytes(store.get_range("t", info.id, 1, 12)) == raw[1:13]
+        assert bytes(store.get_range("t", info.id, info.header_size + 1, 3)) == raw[info.header_size + 1 : info.header_size + 4]
+        assert store.info("t", info.id) == info
+
+    def test_another_opens_what_was_put(self, store: Store, checkpointer: Checkpointer) -> None:
+        """A second store on the same medium sees the checkpoint."""
+        checkpointer.save("t", {"n": [1, 2, 3]})
+        with self.another(store) as other:
+            assert Checkpointer(other).load("t") == {"n": [1, 2, 3]}
+
+    def test_large_checkpoint_comes_back(self, checkpointer: Checkpointer) -> None:
+        """Three megabytes round-trip."""
+        state = {"text": "0123456789" * 300_000}
+        checkpointer.save("t", state)
+        assert checkpointer.load("t") == state
+
+    def test_taken_id_is_a_conflict(self, store: Store, checkpointer: Checkpointer) -> None:
+        """A checkpoint is never overwritten."""
+        checkpointer.save("t", {"n": 1}, id="a")
+        before = self.raw_read(store, "t", "a")
+        with pytest.raises(ConflictError):
+            checkpointer.save("t", {"n": 2}, id="a")
+        assert self.raw_read(store, "t", "a") == before
+
+    def test_missing_is_not_found(self, store: Store) -> None:
+        """Whatever is done with a checkpoint that is not there is not_found; there is nothing to list."""
+        for method in (store.get, store.delete, store.info, store.size, store.quarantine):
+            with pytest.raises(CheckpointNotFoundError):
+                method("t", "a")
+        assert store.list("t") == []
+        assert store.ids("t") == ()
+        assert store.tasks() == ()
+
+    def test_listing_is_newest_first_and_apart_by_task(self, store: Store, checkpointer: Checkpointer) -> None:
+        """Tasks do not see one another; order is that of the saves, whatever the ids."""
+        saved = [checkpointer.save("one", {"n": n}, id=name) for n, name in enumerate("bca")]
+        other = checkpointer.save("on", {"n": 9}, id="a")
+        assert store.list("one") == saved[::-1]
+        assert store.list("on") == [other]
+        assert sorted(store.ids("one")) == ["a", "b", "c"]
+        assert store.tasks() == ("on", "one")
+
+    def test_deleted_is_gone_and_its_id_free(self, store: Store, checkpointer: Checkpointer) -> None:
+        """After a delete nothing is left, and the id can be used again."""
+        checkpointer.save("t", {"n": 1}, id="a")
+        store.delete("t", "a")
+        assert store.tasks() == ()
+        checkpointer.save("t", {"n": 2}, id="a")
+        assert checkpointer.load("t", "a") == {"n": 2}
+
+    @pytest.mark.parametrize("name", HOSTILE)
+    def test_hostile_names(self, store: Store, checkpointer: Checkpointer, name: str) -> None:
+        """Names are data: they come back as given and reach nothing else."""
+        checkpointer.save("t", {"n": 0}, id="bystander")
+        info = checkpointer.save(name, {"n": 1}, id=name)
+        assert checkpointer.load(name, name) == {"n": 1}
+        assert store.list(name) == [info]
+        assert store.tasks() == tuple(sorted(("t", name)))
+        store.delete(name, name)
+        assert checkpointer.load("t") == {"n": 0}
+
+    def test_damage_is_noticed_and_can_be_quarantined(self, store: Store, checkpointer: Checkpointer) -> None:
+        """L8: altered bytes never become a state; the checkpoint stays known until it is quarantined."""
+        info = checkpointer.save("t", {"n": 1})
+        raw = self.raw_read(store, "t", info.id)
+        self.raw_write(store, "t", info.id, raw[:-2] + b"2}")
+        with pytest.raises(IntegrityError):
+            checkpointer.load("t", info.id)
+        self.raw_write(store, "t", info.id, b"!" + raw[1:])
+        with pytest.raises(IntegrityError):
+            checkpointer.load("t", info.id)
+        assert store.ids("t") == (info.id,)
+        store.quarantine("t", info.id)
+        assert store.ids("t") == ()
+        assert store.list("t") == []
+        with pytest.raises(CheckpointNotFoundError):
+            store.get("t", info.id)
+
+    def test_every_flip_and_cut_is_noticed(self, store: Store, checkpointer: Checkpointer) -> None:
+        """F10: of a small checkpoint, no flipped byte and no truncation gives a state."""
+        info = checkpointer.save("t", {"n": 1, "m": "x"})
+        raw = self.raw_read(store, "t", info.id)
+        mutations = [raw[:at] + bytes((raw[at] ^ 1 << at % 8,)) + raw[at + 1 :] for at in range(len(raw))]
+        mutations += [raw[:length] for length in range(len(raw))]
+        for damaged in mutations:
+            self.raw_write(store, "t", info.id, damaged)
+            with pytest.raises(CheckpointError):
+                checkpointer.load("t", info.id)
+        self.raw_write(store, "t", info.id, raw)
+        assert checkpointer.load("t", info.id) == {"n": 1, "m": "x"}
+
+    def test_find_answers_by_index_as_by_scan(self, store: Store, checkpointer: Checkpointer) -> None:
+        """D6: whatever a store does to answer a query, the answer is that of looking at each header."""
+        for n in range(6):
+            failed = {"error": {"class": "capacity"}} if n == 4 else {}
+            status = "failed" if n > 3 else "ok"
+            checkpointer.save(f"task{n % 2}", {"x": "x" * 100 * n}, step=n, status=status, metadata={"lr": n % 3, **failed})
+        middle = checkpointer.list("task0")[1]
+        for query in (
+            Query(),
+            Query(task="task1"),
+            Query(since=middle.created, status="ok"),
+            Query(until=middle.created),
+            Query(min_step=1, max_step=3, limit=2),
+            Query(error_class="capacity"),
+            Query(parameters={"lr": 2}, limit=1),
+            Query(min_size=middle.stored_size, max_size=middle.stored_size + 200),
+        ):
+            assert store.find(query) == Store.find(store, query)
+
+    def test_put_many_keeps_all(self, store: Store, checkpointer: Checkpointer) -> None:
+        """K10: a batch is kept whole, of several tasks too."""
+        with checkpointer.batch() as batch:
+            for n in range(5):
+                batch.save(f"task{n % 2}", {"n": n}, step=n)
+            assert store.tasks() == ()
+        assert [info.step for info in checkpointer.list("task0")] == [4, 2, 0]
+        assert checkpointer.load("task1") == {"n": 3}
+
+    def test_threads_write_at_once(self, store: Store, checkpointer: Checkpointer) -> None:
+        """K8: several agents save through one store; nothing is lost or mixed."""
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda n: checkpointer.save(f"agent{n % 4}", {"n": n}, id=str(n)), range(40)))
+        for n in range(40):
+            assert checkpointer.load(f"agent{n % 4}", str(n)) == {"n": n}
+
+    def test_one_of_many_wins_an_id(self, store: Store) -> None:
+        """Of several that write the same id at once exactly one succeeds, and its state is what is kept."""
+
+        def attempt(n: int) -> int | None:
+            try:
+                Checkpointer(store).save("t", {"n": n}, id="same")
+            except ConflictError:
+                return None
+            return n
+
+        with ThreadPoolExecutor(8) as pool:
+            winners = [n for n in pool.map(attempt, range(16)) if n is not None]
+        assert len(winners) == 1
+        assert Checkpointer(store).load("t") == {"n": winners[0]}
+
+    def test_processes_write_at_once(self, store: Store) -> None:
+        """K8: eight processes write to one medium; all that was acknowledged is there and whole."""
+        if not self.shares_processes:
+            pytest.skip("this store lives in one process")
+        store.close()
+        spawn = multiprocessing.get_context("spawn")
+        with spawn.Pool(PROCESSES) as pool:
+            saved = pool.starmap(save_some, [(self.url(store), n) for n in range(PROCESSES)])
+        with self.another(store) as reader:
+            checkpointer = Checkpointer(reader)
+            for n, ids in enumerate(saved):
+                assert [checkpointer.load("shared", id) for id in ids] == [{"writer": n, "save": save} for save in range(SAVES)]
+            assert len(reader.list("shared")) == PROCESSES * SAVES
+
+    def url(self, store: Store) -> str:
+        """What another process opens this medium with; the store's location unless that hides something."""
+        return store.location
+
+    def test_close_twice(self, store: Store) -> None:
+        """Closing is idempotent."""
+        store.close()
+        store.close()
+

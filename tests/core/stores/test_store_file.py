@@ -1,0 +1,140 @@
+"""The file store under the contract, and what is peculiar to files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+import pytest
+
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.names import to_file_name
+from ckpt_observe.core.stores import headers
+from ckpt_observe.core.stores.file import FileStore
+from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, ConfigError, StorageError
+from ckpt_observe.testing.stores import StoreContract
+
+
+def path_of(store, task, id):
+    return os.path.join(store._root, to_file_name(task), to_file_name(id) + ".ckpt")
+
+
+class TestFileStore(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path):
+        return FileStore(str(tmp_path / "deep" / "down"))
+
+    def raw_read(self, store, task, id):
+        with open(path_of(store, task, id), "rb") as file:
+            return file.read()
+
+    def raw_write(self, store, task, id, data):
+        with open(path_of(store, task, id), "wb") as file:
+            file.write(data)
+
+    def another(self, store):
+        return FileStore(store.location)
+
+    def test_modes_are_private(self, store, checkpointer):
+        """A state is readable for its owner only."""
+        info = checkpointer.save("t", {"n": 1})
+        path = path_of(store, "t", info.id)
+        assert os.stat(path).st_mode & 0o777 == 0o600
+        assert os.stat(os.path.dirname(path)).st_mode & 0o777 == 0o700
+
+    def test_order_of_system_calls_is_durable(self, store, checkpointer, monkeypatch):
+        """K7: file synced before it gets its name, directory synced after, each new ancestor synced in its parent."""
+        calls = []
+
+        def watched(name, describe):
+            original = getattr(os, name)
+
+            def call(*args, **kwargs):
+                result = original(*args, **kwargs)
+                calls.append(describe(*args))
+                return result
+
+            monkeypatch.setattr(os, name, call)
+
+        watched("fsync", lambda fd: "fsync " + os.path.basename(os.readlink(f"/proc/self/fd/{fd}")).split(".tmp")[-1])
+        watched("link", lambda *_: "link")
+        watched("mkdir", lambda path, *_: "mkdir " + os.path.basename(path))
+        checkpointer.save("t", {"n": 1})
+        parent = os.path.basename(os.path.dirname(os.path.dirname(store._root)))
+        assert calls == ["mkdir deep", f"fsync {parent}", "mkdir down", "fsync deep", "mkdir t", "fsync down", "fsync ", "link", "fsync t"]
+
+    @pytest.mark.parametrize("call", ["write", "fsync", "link"])
+    @pytest.mark.parametrize(
+        ("number", "kind", "code"),
+        [
+            (errno.ENOSPC, CapacityError, "storage.no_space"),
+            (errno.EDQUOT, CapacityError, "storage.quota"),
+            (errno.EIO, StorageError, "storage.io"),
+            (errno.EROFS, StorageError, "storage.read_only"),
+            (errno.EACCES, AccessError, "storage.permission"),
+        ],
+    )
+    def test_failed_write_is_typed_and_leaves_nothing(self, store, checkpointer, monkeypatch, call, number, kind, code):
+        """L9, F3: an error at any system call is of the right class; the old checkpoint loads, no litter stays, the next save works."""
+        checkpointer.save("t", {"n": 1}, id="old")
+
+        def fail(*args, **kwargs):
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, fail)
+            with pytest.raises(kind) as caught:
+                checkpointer.save("t", {"n": 2}, id="new")
+        assert caught.value.code == code
+        assert isinstance(caught.value.__cause__, OSError)
+        assert os.listdir(os.path.dirname(path_of(store, "t", "old"))) == ["old.ckpt"]
+        assert checkpointer.load("t") == {"n": 1}
+        checkpointer.save("t", {"n": 2}, id="new")
+        assert checkpointer.load("t") == {"n": 2}
+
+    def test_short_writes_are_completed(self, checkpointer, monkeypatch):
+        """A system that writes a few bytes at a time still gets all of them."""
+        original = os.write
+        monkeypatch.setattr(os, "write", lambda fd, data: original(fd, data[:7]))
+        checkpointer.save("t", {"text": "x" * 100})
+        assert checkpointer.load("t") == {"text": "x" * 100}
+
+    def test_left_over_temporary_files_are_swept(self, store, checkpointer):
+        """What a killed process left is removed once it is surely abandoned; a young one may still be in use."""
+        checkpointer.save("t", {"n": 1})
+        directory = os.path.join(store._root, "t")
+        for name, age in (("old", 7200), ("young", 0)):
+            path = os.path.join(directory, f".{name}.tmp")
+            with open(path, "w"):
+                os.utime(path, (time.time() - age,) * 2)
+        Checkpointer(self.another(store)).save("t", {"n": 2})
+        assert sorted(name for name in os.listdir(directory) if name.endswith(".tmp")) == [".young.tmp"]
+
+    def test_links_are_not_followed(self, store, checkpointer, tmp_path):
+        """A symbolic link planted in the place of a checkpoint is refused."""
+        checkpointer.save("t", {"n": 1})
+        secret = tmp_path / "secret"
+        secret.write_text("no")
+        os.symlink(secret, os.path.join(store._root, "t", "link.ckpt"))
+        with pytest.raises(CheckpointError):
+            checkpointer.load("t", "link")
+
+    def test_listing_again_opens_only_what_is_new(self, store, checkpointer, monkeypatch):
+        """The cost of a listing does not repeat: known headers are remembered, changed files are read again."""
+        read = []
+        original = headers.read
+        monkeypatch.setattr(headers, "read", lambda directory, name: read.append(name) or original(directory, name))
+        for n in range(5):
+            checkpointer.save("t", {"n": n}, id=f"c{n}")
+            store.list("t")
+        assert read == [f"c{n}.ckpt" for n in range(5)]
+        self.raw_write(store, "t", "c2", b"damaged")
+        assert len(store.list("t")) == 4
+
+
+@pytest.mark.parametrize("url", ["file://host/path", "file://"])
+def test_urls_that_cannot_be(url):
+    """A file URL with a host or without a path says what would do."""
+    with pytest.raises(ConfigError, match="plain path"):
+        FileStore(url)

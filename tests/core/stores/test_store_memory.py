@@ -1,0 +1,44 @@
+"""The memory store under the contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpt_observe.core.stores.memory import MemoryStore
+from ckpt_observe.testing.stores import StoreContract
+
+
+class TestMemoryStore(StoreContract):
+    shares_processes = False
+
+    @pytest.fixture
+    def store(self, request):
+        return MemoryStore(f"memory://{request.node.name}-{id(request)}")
+
+    def raw_read(self, store, task, id):
+        return store._kept[task][id][1]
+
+    def raw_write(self, store, task, id, data):
+        store._kept[task][id] = store._kept[task][id][0], data
+
+    def another(self, store):
+        return MemoryStore(store.location)
+
+    def test_quarantined_bytes_are_kept(self, store, checkpointer):
+        """Quarantine loses nothing."""
+        info = checkpointer.save("t", {"n": 1})
+        data = store.get("t", info.id)
+        store.quarantine("t", info.id)
+        assert store.quarantined == {("t", info.id): data}
+
+    def test_unnamed_stores_are_apart(self):
+        """`memory://` is a new store each time."""
+        assert MemoryStore()._kept is not MemoryStore()._kept
+
+    # the medium of this store is a list of infos beside the bytes: a damaged header cannot hide it from the listing
+    def test_damage_is_noticed_and_can_be_quarantined(self, store, checkpointer):
+        """L8, in memory: altered bytes never become a state."""
+        info = checkpointer.save("t", {"n": 1})
+        self.raw_write(store, "t", info.id, self.raw_read(store, "t", info.id)[:-2] + b"2}")
+        assert not checkpointer.verify("t", quarantine=True)[0].good
+        assert store.ids("t") == ()

@@ -79,7 +79,7 @@ class Drafter:
             key_id=cipher.key_id if cipher else "",
             serialized_size=len(document),
             payload_size=len(payload),
-            digest=digests.of(payload),
+            digest=digests.of(payload) if len(payload) < digests.LARGE else digests.of_large(payload),
             state_type=staged.type,
             depth=staged.depth,
             items=staged.items,

@@ -91,6 +91,7 @@ ERROR_CODES: Final = {
     "not_found.checkpoint": ErrorCode("not_found", False, "There is no checkpoint of that task and id."),
     "not_found.path": ErrorCode("not_found", False, "A file or directory is missing."),
     "conflict.exists": ErrorCode("conflict", False, "A checkpoint of that id exists already."),
+    "conflict.finished": ErrorCode("conflict", False, "The run is at its end: there is nothing to resume."),
     "conflict.in_use": ErrorCode("conflict", False, "Another checkpoint is built on this one."),
     "conflict.locked": ErrorCode("conflict", True, "Somebody else holds the lock."),
     "timeout.deadline": ErrorCode("timeout", True, "The deadline passed."),

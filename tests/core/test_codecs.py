@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 
 from ckpt_observe.core.codecs import codecs
 from ckpt_observe.errors import CompressionError
 
-NAMES = ["gzip", "zstd"]
+NAMES = ["gzip", "zstd", pytest.param("lz4", marks=pytest.mark.skipif(find_spec("lz4") is None, reason="lz4 is not installed"))]
 
 
 @pytest.mark.parametrize("name", NAMES)

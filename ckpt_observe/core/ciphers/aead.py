@@ -43,11 +43,13 @@ class AeadCipher:
 
     def encrypt(self, data: Buffer, binding: bytes) -> bytes:
         nonce = secrets.token_bytes(_NONCE)
-        return nonce + self._aead(self.key_id).encrypt(nonce, data, binding)
+        sealed: bytes = self._aead(self.key_id).encrypt(nonce, data, binding)
+        return nonce + sealed
 
     def decrypt(self, data: Buffer, binding: bytes, key_id: str) -> bytes:
         try:
-            return self._aead(key_id).decrypt(bytes(data[:_NONCE]), data[_NONCE:], binding)
+            opened: bytes = self._aead(key_id).decrypt(bytes(data[:_NONCE]), data[_NONCE:], binding)
+            return opened
         except InvalidTag as error:
             raise AccessError("the key does not open this checkpoint", code="encryption.wrong_key") from error
 

@@ -35,6 +35,7 @@ codecs: Registry[Codec] = Registry(
     "compression",
     {
         "gzip": "ckpt_observe.core.codecs.gzip_:GzipCodec",
+        "lz4": "ckpt_observe.core.codecs.lz4_:Lz4Codec",
         "zstd": "ckpt_observe.core.codecs.zstd:ZstdCodec",
     },
 )

@@ -55,7 +55,9 @@ class KeyedSerializer(Serializer, Protocol):
 serializers: Registry[Serializer] = Registry(
     "format",
     {
+        "arrays": "ckpt_observe.core.serializers.arrays:ArraysSerializer",
         "json": "ckpt_observe.core.serializers.json_:JsonSerializer",
         "msgpack": "ckpt_observe.core.serializers.msgpack:MsgpackSerializer",
+        "pickle": "ckpt_observe.core.serializers.pickle_:PickleSerializer",
     },
 )

@@ -10,7 +10,8 @@ import datetime as dt
 import decimal
 import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 TAG = "~py"
@@ -49,33 +50,38 @@ _FROM_PLAIN: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def wrap(value: Any, native: frozenset[type]) -> Any:
-    """The value as plain data; what the format has of its own (`native`) stays as it is."""
+def wrap(value: Any, native: frozenset[type], take: Callable[[Any], Any] | None = None) -> Any:
+    """The value as plain data; what the format has of its own (`native`) stays as it is.
+
+    `take` is asked first about each value, and gives what stands for it or NotImplemented.
+    """
     kind = type(value)
     if kind in native and not (kind is float and not math.isfinite(value)) and not (kind is int and value.bit_length() > 63):
         return value
+    if take is not None and (taken := take(value)) is not NotImplemented:
+        return taken
     if kind is list:
-        return [wrap(item, native) for item in value]
+        return [wrap(item, native, take) for item in value]
     if kind in (tuple, set, frozenset):
-        return {TAG: kind.__name__, "v": [wrap(item, native) for item in value]}
+        return {TAG: kind.__name__, "v": [wrap(item, native, take) for item in value]}
     if kind is dict:
         if TAG not in value and all(type(key) is str for key in value):
-            return {key: wrap(item, native) for key, item in value.items()}
-        return {TAG: "dict", "v": [[wrap(key, native), wrap(item, native)] for key, item in value.items()]}
+            return {key: wrap(item, native, take) for key, item in value.items()}
+        return {TAG: "dict", "v": [[wrap(key, native, take), wrap(item, native, take)] for key, item in value.items()]}
     if kind in _TO_PLAIN:
         return {TAG: kind.__name__, "v": _TO_PLAIN[kind](value)}
     return value  # the format refuses it, and says what it is
 
 
-def unwrap(plain: Any) -> Any:
-    """The value that `wrap` was given. A tag that is not on the list is ValueError."""
+def unwrap(plain: Any, more: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})) -> Any:
+    """The value that `wrap` was given. A tag that is neither on the list nor in `more` is ValueError."""
     if type(plain) is list:
-        return [unwrap(item) for item in plain]
+        return [unwrap(item, more) for item in plain]
     if type(plain) is not dict:
         return plain
     if TAG not in plain:
-        return {key: unwrap(item) for key, item in plain.items()}
-    make = _FROM_PLAIN.get(plain[TAG])
+        return {key: unwrap(item, more) for key, item in plain.items()}
+    make = _FROM_PLAIN.get(plain[TAG]) or more.get(plain[TAG])
     if make is None or plain.keys() != {TAG, "v"}:
         raise ValueError(f"a value is tagged {plain[TAG]!r:.40}, which is not known here")
-    return make(unwrap(plain["v"]))
+    return make(unwrap(plain["v"], more))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
@@ -29,8 +29,8 @@ class Store(ABC):
     Every error is a CheckpointError. All methods may be called from several threads.
     """
 
-    kind: ClassVar[str]
-    promise: ClassVar[Promise]
+    kind: str
+    promise: Promise
 
     def __init__(self, location: str) -> None:
         self.location = location
@@ -106,6 +106,15 @@ stores: Registry[Store] = Registry(
     {
         "memory": "ckpt_observe.core.stores.memory:MemoryStore",
         "file": "ckpt_observe.core.stores.file:FileStore",
+        "az": "ckpt_observe.core.stores.objects:ObjectStore",
+        "git": "ckpt_observe.core.stores.git:GitStore",
+        "gs": "ckpt_observe.core.stores.objects:ObjectStore",
+        "jsonl": "ckpt_observe.core.stores.jsonl:JsonlStore",
+        "postgres": "ckpt_observe.core.stores.postgres:PostgresStore",
+        "postgresql": "ckpt_observe.core.stores.postgres:PostgresStore",
+        "redis": "ckpt_observe.core.stores.redis_:RedisStore",
+        "rediss": "ckpt_observe.core.stores.redis_:RedisStore",
+        "s3": "ckpt_observe.core.stores.objects:ObjectStore",
         "sqlite": "ckpt_observe.core.stores.sqlite:SqliteStore",
     },
 )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 
 from ckpt_observe.core.blob import Blob, Buffer
@@ -21,7 +20,6 @@ from ckpt_observe.core.stores.base import Promise, Store, newest_first
 from ckpt_observe.core.stores.headers import READ, Headers
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError
 
-SUFFIX = ".ckpt"
 QUARANTINED = ".bad"
 _DIRECTORY = READ | os.O_DIRECTORY
 
@@ -30,11 +28,13 @@ class FileStore(Store):
     """A directory of checkpoints."""
 
     kind = "file"
-    promise: ClassVar[Promise] = Promise(durable="machine", shared="processes")
+    promise = Promise(durable="machine", shared="processes")
+
+    suffix = ".ckpt"
 
     def __init__(self, url: str) -> None:
         self._root = _path(url)
-        self._headers = Headers()
+        self._headers = Headers(self._header)
         self._swept: set[str] = set()
         super().__init__(f"file://{self._root}")
 
@@ -55,7 +55,7 @@ class FileStore(Store):
 
     def info(self, task: str, id: str) -> CheckpointInfo:
         with self._found(task, id, "reading"), self._directory(task) as directory:
-            return headers.read(directory, to_file_name(id) + SUFFIX)
+            return self._header(directory, to_file_name(id) + self.suffix)
 
     def size(self, task: str, id: str) -> int:
         with self._opened(task, id) as file:
@@ -63,13 +63,13 @@ class FileStore(Store):
 
     def delete(self, task: str, id: str) -> None:
         with self._found(task, id, "deleting"), self._directory(task) as directory:
-            os.unlink(to_file_name(id) + SUFFIX, dir_fd=directory)
+            os.unlink(to_file_name(id) + self.suffix, dir_fd=directory)
             os.fsync(directory)
 
     def quarantine(self, task: str, id: str) -> None:
         with self._found(task, id, "moving"), self._directory(task) as directory:
             name = to_file_name(id)
-            os.rename(name + SUFFIX, name + QUARANTINED, src_dir_fd=directory, dst_dir_fd=directory)
+            os.rename(name + self.suffix, name + QUARANTINED, src_dir_fd=directory, dst_dir_fd=directory)
             os.fsync(directory)
 
     def list(self, task: str) -> CheckpointInfos:
@@ -81,7 +81,7 @@ class FileStore(Store):
     def ids(self, task: str) -> tuple[str, ...]:
         """A damaged checkpoint whose id is too long for a file name is left out: only its header knew the id."""
         with self._entries(task) as (directory, entries):
-            names = [(from_file_name(entry.name.removesuffix(SUFFIX)), entry) for entry in entries]
+            names = [(from_file_name(entry.name.removesuffix(self.suffix)), entry) for entry in entries]
             peeked = [id if id is not None else getattr(self._headers.peek(directory, entry), "id", None) for id, entry in names]
         return tuple(id for id in peeked if id is not None)
 
@@ -92,6 +92,13 @@ class FileStore(Store):
             except FileNotFoundError:
                 return ()
             return tuple(sorted(task for name in names if (task := self._task_of(name)) is not None))
+
+    def _encoded(self, info: CheckpointInfo, blob: Blob) -> Blob:
+        """The bytes of the file; for formats that differ from the checkpoint's own."""
+        return blob
+
+    def _header(self, directory: int, name: str) -> CheckpointInfo:
+        return headers.read(directory, name)
 
     def _task_of(self, name: str) -> str | None:
         """The task a directory belongs to, if it holds any checkpoint."""
@@ -106,14 +113,14 @@ class FileStore(Store):
                 self._swept.add(task)
                 durable.sweep(directory)
             try:
-                durable.write_new(directory, [(to_file_name(info.id) + SUFFIX, blob) for info, blob in batch])
+                durable.write_new(directory, [(to_file_name(info.id) + self.suffix, self._encoded(info, blob)) for info, blob in batch])
             except FileExistsError as error:
                 raise ConflictError(f"{task!r} has a checkpoint of that id already: {batch[0][0].id!r}") from error
 
     @contextmanager
     def _opened(self, task: str, id: str) -> Iterator[int]:
         with self._found(task, id, "reading"), self._directory(task) as directory:
-            file = os.open(to_file_name(id) + SUFFIX, READ, dir_fd=directory)
+            file = os.open(to_file_name(id) + self.suffix, READ, dir_fd=directory)
             try:
                 yield file
             finally:
@@ -133,7 +140,7 @@ class FileStore(Store):
         with oserrors.translated(f"listing checkpoints of {task!r} in {self._root}"):
             path = os.path.join(self._root, task if encoded else to_file_name(task))
             try:
-                entries = [entry for entry in os.scandir(path) if entry.name.endswith(SUFFIX)]
+                entries = [entry for entry in os.scandir(path) if entry.name.endswith(self.suffix)]
                 directory = os.open(path, _DIRECTORY)
             except FileNotFoundError:
                 yield -1, ()

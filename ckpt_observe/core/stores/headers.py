@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from ckpt_observe.core import container
 from ckpt_observe.core.model import CheckpointInfo
@@ -17,7 +18,8 @@ _MOST = 100_000
 class Headers:
     """A memory of headers. A file that changed has another size, time or inode, and is read again."""
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[int, str], CheckpointInfo]) -> None:
+        self._read = read
         self._known: dict[tuple[int, str], tuple[tuple[int, int, int], CheckpointInfo]] = {}
 
     def peek(self, directory: int, entry: os.DirEntry[str]) -> CheckpointInfo | None:
@@ -28,7 +30,7 @@ class Headers:
             known = self._known.get(key)
             if known is not None and known[0] == mark:
                 return known[1]
-            info = read(directory, entry.name)
+            info = self._read(directory, entry.name)
         except (FileNotFoundError, CheckpointError):
             return None
         if len(self._known) >= _MOST:

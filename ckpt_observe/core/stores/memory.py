@@ -6,7 +6,6 @@ Atomic and safe between threads. `memory://` is a new store each time; `memory:/
 from __future__ import annotations
 
 import threading
-from typing import ClassVar
 
 from ckpt_observe.core.blob import Blob
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
@@ -22,7 +21,7 @@ class MemoryStore(Store):
     """A dictionary with the manners of a store."""
 
     kind = "memory"
-    promise: ClassVar[Promise] = Promise(durable="nothing", shared="threads")
+    promise = Promise(durable="nothing", shared="threads")
 
     def __init__(self, url: str = "memory://") -> None:
         super().__init__(url)

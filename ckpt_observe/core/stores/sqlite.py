@@ -12,7 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import unquote
 
 from ckpt_observe.core import container
@@ -66,7 +66,7 @@ class SqliteStore(Store):
     """A table of checkpoints."""
 
     kind = "sqlite"
-    promise: ClassVar[Promise] = Promise(durable="machine", shared="processes")
+    promise = Promise(durable="machine", shared="processes")
 
     def __init__(self, url: str) -> None:
         self._path = os.path.abspath(unquote(url.partition("://")[2]))

@@ -1,0 +1,53 @@
+"""The one adapter for asyncio: the same operations, awaited, while threads do the work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ckpt_observe.core.checkpointer import Checkpointer
+from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos, Restored
+
+T = TypeVar("T")
+
+
+class AsyncCheckpointer:
+    """A Checkpointer for coroutines. Cancelling one that waits does not take back what a thread has begun."""
+
+    def __init__(self, checkpointer: Checkpointer, *, threads: int = 4) -> None:
+        self.checkpointer = checkpointer
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ckpt-async")
+
+    async def save(self, task: str, state: Any, **label: Any) -> CheckpointInfo:
+        """As `Checkpointer.save`. The state is frozen before the first await: it may be changed while this waits."""
+        staged = self.checkpointer.stage(state)
+        return await self._run(lambda: self.checkpointer.save(task, staged, **label))
+
+    async def load(self, task: str, id: str | None = None) -> Any:
+        return await self._run(lambda: self.checkpointer.load(task, id))
+
+    async def restore(self, task: str, id: str | None = None, *, into: Any = None) -> Restored[Any]:
+        return await self._run(lambda: self.checkpointer.restore(task, id, into=into))
+
+    async def delete(self, task: str, id: str) -> None:
+        await self._run(lambda: self.checkpointer.delete(task, id))
+
+    async def list(self, task: str) -> CheckpointInfos:
+        return await self._run(lambda: self.checkpointer.list(task))
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._pool.shutdown)
+        self.checkpointer.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, contextvars.copy_context().run, call)

@@ -1,0 +1,53 @@
+"""What other tools wrote: JSON Lines, plain or gzip, told apart by their content."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator
+from typing import IO, Any
+
+import msgspec
+
+from ckpt_observe.core.checkpointer import Checkpointer
+from ckpt_observe.core.model import CheckpointInfos
+from ckpt_observe.errors import CompressionError, SerializationError
+
+LONGEST_LINE = 256 * 1024 * 1024
+"""A line longer than this is no checkpoint, or a bomb."""
+
+
+def read_json_lines(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """The value on each line that is not empty."""
+    with open(path, "rb") as file:
+        zipped = file.peek(2)[:2] == b"\x1f\x8b"
+        lines: IO[bytes] = gzip.GzipFile(fileobj=file) if zipped else file  # type: ignore[assignment]
+        number = 0
+        try:
+            while line := lines.readline(LONGEST_LINE + 1):
+                number += 1
+                if len(line) > LONGEST_LINE:
+                    raise CompressionError(f"line {number} of {path} has more than {LONGEST_LINE} bytes", code="compression.bomb")
+                if line.strip():
+                    yield msgspec.json.decode(line)
+        except (OSError, EOFError) as error:
+            raise CompressionError(f"{path} is damaged after line {number}: {error}") from error
+        except msgspec.DecodeError as error:
+            raise SerializationError(f"line {number} of {path} is not JSON: {error}", code="serialization.malformed") from error
+
+
+def adopt(checkpointer: Checkpointer, task: str, path: str | os.PathLike[str]) -> CheckpointInfos:
+    """Save every line of a foreign file as a checkpoint of the task, in order; `step` and `status` are taken where a line has them."""
+    saved = []
+    for value in read_json_lines(path):
+        facts = value if isinstance(value, dict) else {}
+        step, status = facts.get("step"), facts.get("status")
+        info = checkpointer.save(
+            task,
+            value,
+            step=step if type(step) is int else None,
+            status=status if isinstance(status, str) else "running",
+            metadata={"adopted_from": os.path.basename(path)},
+        )
+        saved.append(info)
+    return saved

@@ -1,0 +1,74 @@
+"""An agent: a loop of steps over a state, saved as it goes and resumed where it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ckpt_observe.core.checkpointer import Checkpointer
+from ckpt_observe.core.runner.session import Session, Settings
+
+
+class Done(NamedTuple):
+    """Returned by a step that was the last: the agent has finished with this state."""
+
+    state: Any
+
+
+class Outcome(NamedTuple):
+    """How a run ended."""
+
+    state: Any
+    step: int
+    """Steps completed, those before a resume included."""
+    status: str
+    """`completed`, or `stopped` at the limit of steps."""
+    resumed_from: str | None
+    """The checkpoint it went on from."""
+
+
+Step = Callable[[Any, Session], Any]
+
+
+def run_agent(
+    agent: str, advance: Step, initial: Any, checkpointer: Checkpointer, *, settings: Settings | None = None, max_steps: int = 1_000_000
+) -> Outcome:
+    """Call `advance(state, session)` until it returns Done, or `max_steps` are completed.
+
+    Goes on from the newest checkpoint of the agent, or begins with `initial` where there is none. Saves when the trigger
+    says so, and once more at the end, however it ends: `completed`, `stopped`, `failed` (the error is raised on) or
+    `interrupted`. What is saved is always the state after a completed step.
+    """
+    session = Session(checkpointer, agent, settings or Settings())
+    restored = session.resume()
+    state, step = (initial, 0) if restored is None else (restored.state, restored.info.step or 0)
+    if restored is not None:
+        session.resumed(restored.info)
+        if restored.info.status == "completed":
+            return Outcome(state, step, "completed", restored.info.id)
+    status = "stopped"
+    try:
+        while step < max_steps and status != "completed":
+            with session.timed("step"):
+                result = advance(state, session)
+            step += 1
+            state, status = (result.state, "completed") if isinstance(result, Done) else (result, status)
+            if status != "completed":
+                session.completed(step, state, state)
+    except BaseException as error:
+        _save_after(session, step, state, error)
+        raise
+    session.save(step, state, status=status, reason="final")
+    session.finished(step, status)
+    return Outcome(state, step, status, None if restored is None else restored.info.id)
+
+
+def _save_after(session: Session, step: int, state: Any, error: BaseException) -> None:
+    """Keep the last good state when the run ends by an error, which stays the one that is raised."""
+    status = "failed" if isinstance(error, Exception) else "interrupted"
+    session.notes.failed(error)
+    try:
+        session.save(step, state, status=status, reason=status)
+    except Exception as second:
+        error.add_note(f"the final checkpoint could not be saved either: {second}")
+    session.finished(step, status)

@@ -1,0 +1,67 @@
+"""What a checkpoint tells about its run besides the state: timings, resources, choices, renderings, configuration, errors.
+
+All of it goes into the checkpoint's metadata, bounded, so that a person or a query can read it without loading the state.
+It is not encrypted with the payload: put nothing secret here.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+import traceback
+from typing import Any
+
+KEPT = 20
+"""Entries of each kind: the last ones."""
+LONGEST = 2000
+"""Characters of a text; the middle of a longer one is left out."""
+
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+class Notes:
+    """A run's own account of itself."""
+
+    def __init__(self, configuration: dict[str, Any] | None = None) -> None:
+        self._facts: dict[str, Any] = {} if configuration is None else {"configuration": configuration}
+        self._timings: dict[str, dict[str, float]] = {}
+
+    def choice(self, what: str, chosen: Any, reason: str) -> None:
+        """A decision, such as which model was asked, and why."""
+        self._append("choices", {"what": what, "chosen": chosen, "reason": _cut(reason)})
+
+    def rendering(self, template: str, before: str, after: str) -> None:
+        """A template before and after it was filled in."""
+        self._append("renderings", {"template": template, "before": _cut(before), "after": _cut(after)})
+
+    def timed(self, name: str, seconds: float) -> None:
+        """A step or node that took that long."""
+        timing = self._timings.setdefault(name, {"count": 0, "seconds": 0.0, "last": 0.0})
+        timing["count"] += 1
+        timing["seconds"] += seconds
+        timing["last"] = seconds
+
+    def failed(self, error: BaseException) -> None:
+        """The error that ended the run, with its stack."""
+        self._facts["error"] = {
+            "class": getattr(error, "error_class", "unknown"),
+            "type": type(error).__qualname__,
+            "message": _cut(str(error)),
+            "stack": _cut("".join(traceback.format_exception(error))),
+        }
+
+    def as_metadata(self) -> dict[str, Any]:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        used = {"cpu_seconds": round(time.process_time(), 6), "memory_peak_bytes": usage.ru_maxrss * _RSS_UNIT}
+        return {**self._facts, "timings": {name: dict(timing) for name, timing in self._timings.items()}, "resources": used}
+
+    def _append(self, kind: str, entry: dict[str, Any]) -> None:
+        self._facts[kind] = [*self._facts.get(kind, []), entry][-KEPT:]
+
+
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    half = LONGEST // 2
+    return f"{text[:half]} … {len(text) - 2 * half} characters left out … {text[-half:]}"

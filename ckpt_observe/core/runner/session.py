@@ -1,0 +1,107 @@
+"""What every run does about checkpoints: when one is due it is saved, and the observers are told. Under both runners."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ckpt_observe.core.checkpointer import Checkpointer
+from ckpt_observe.core.hooks import Event, Hook, emit
+from ckpt_observe.core.model import CheckpointInfo, Restored
+from ckpt_observe.core.runner.notes import Notes
+from ckpt_observe.core.triggers import Moment, Never, Trigger
+from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a run is checkpointed."""
+
+    trigger: Trigger = field(default_factory=Never)
+    fail_fast: bool = True
+    """A failed save ends the run; otherwise it goes on and the observers are told."""
+    preserve: bool = True
+    """Checkpoints stay after success."""
+    observers: Sequence[Hook] = ()
+    """Told `saved`, `loaded`, `resumed`, `finished` and `failed`, with task and node."""
+    save_requested: Callable[[], bool] = lambda: False
+    """Asked after each step; see `signals.SaveOnSignal.taken`."""
+    configuration: dict[str, Any] | None = None
+    """Kept in every checkpoint of the run."""
+    clock: Callable[[], float] = time.monotonic
+
+
+class Session:
+    """One run of one task."""
+
+    def __init__(self, checkpointer: Checkpointer, task: str, settings: Settings) -> None:
+        self.task = task
+        self.notes = Notes(settings.configuration)
+        self._checkpointer = checkpointer
+        self._settings = settings
+        self._saved_at = settings.clock()
+        self._saved_step = 0
+        self._last: CheckpointInfo | None = None
+
+    def resume(self) -> Restored[Any] | None:
+        """What the task's newest checkpoint holds, or None where there is none."""
+        try:
+            restored = self._checkpointer.restore(self.task)
+        except CheckpointNotFoundError:
+            return None
+        self._last = restored.info
+        self._saved_step = restored.info.step or 0
+        self._tell("loaded", info=restored.info)
+        return restored
+
+    def resumed(self, info: CheckpointInfo, node: str | None = None) -> None:
+        self._tell("resumed", info=info, node=node)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Time a step or node."""
+        start = self._settings.clock()
+        try:
+            yield
+        finally:
+            self.notes.timed(name, self._settings.clock() - start)
+
+    def completed(self, step: int, seen: Any, state: Any, node: str | None = None) -> CheckpointInfo | None:
+        """After a step: save `state` if a save is due. `seen` is what the trigger may look at."""
+        moment = Moment(
+            step=step,
+            steps_since=step - self._saved_step,
+            seconds_since=self._settings.clock() - self._saved_at,
+            state=seen,
+            requested=self._settings.save_requested(),
+        )
+        reason = self._settings.trigger.due(moment)
+        return None if reason is None else self.save(step, state, status="running", node=node, reason=reason)
+
+    def save(self, step: int, state: Any, *, status: str, node: str | None = None, reason: str) -> CheckpointInfo | None:
+        """Save now. What a failure does is in the settings."""
+        metadata = {**self.notes.as_metadata(), "reason": reason, **({"node": node} if node else {})}
+        try:
+            info = self._checkpointer.save(self.task, state, step=step, status=status, metadata=metadata)
+        except CheckpointError as error:
+            self._tell("failed", node=node, error=error, step=step)
+            if self._settings.fail_fast:
+                raise
+            return None
+        self._saved_step, self._saved_at, self._last = step, self._settings.clock(), info
+        self._tell("saved", info=info, node=node)
+        return info
+
+    def finished(self, step: int, status: str, node: str | None = None) -> None:
+        """Tell the observers, and clean up after a success unless the checkpoints are to stay."""
+        if status == "completed" and not self._settings.preserve:
+            for info in self._checkpointer.list(self.task):
+                self._checkpointer.delete(self.task, info.id)
+        self._tell("finished", step=step, status=status, node=node, info=self._last)
+
+    def _tell(self, moment: str, *, info: CheckpointInfo | None = None, **facts: Any) -> None:
+        known = {} if info is None else {"id": info.id, "step": info.step, "status": info.status}
+        emit(self._settings.observers, Event(moment=moment, operation="run", task=self.task, info=info, **{**known, **facts}))

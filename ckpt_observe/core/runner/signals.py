@@ -1,0 +1,37 @@
+"""A save asked for from outside: `kill -USR1`, or the notice before a preemption."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+
+class SaveOnSignal:
+    """While the block runs, these signals ask for a save at the next step; what handled them before still does."""
+
+    def __init__(self, signals: Sequence[signal.Signals] = (signal.SIGUSR1,)) -> None:
+        self._signals = tuple(signals)
+        self._before: dict[signal.Signals, Any] = {}
+        self._asked = False
+
+    def taken(self) -> bool:
+        """Whether a save was asked for since this was last called."""
+        asked, self._asked = self._asked, False
+        return asked
+
+    def __enter__(self) -> Self:
+        for number in self._signals:
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True
+        before = self._before.get(signal.Signals(number))
+        if callable(before):
+            before(number, frame)

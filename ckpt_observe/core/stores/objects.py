@@ -1,0 +1,193 @@
+"""Checkpoints in object stores: `s3://bucket/prefix`, `gs://`, `az://`. Extra `objects` (obstore).
+
+One object each, written whole with "create only", so a reader sees all of a checkpoint or nothing and an id is won by one
+writer. When `put` returns, the service has acknowledged it. Credentials and endpoint come from the environment, as the
+service's own tools take them (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT`...). Listing reads the head of each object it has not seen.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ckpt_observe.core import container
+from ckpt_observe.core.blob import Blob, Buffer
+from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
+from ckpt_observe.core.names import from_file_name, to_file_name
+from ckpt_observe.core.stores.base import Promise, Store, newest_first
+from ckpt_observe.errors import (
+    AccessError,
+    CheckpointError,
+    CheckpointNotFoundError,
+    ConflictError,
+    DeadlineError,
+    MissingExtraError,
+    StorageError,
+    UnavailableError,
+)
+
+try:
+    import obstore
+    from obstore import exceptions
+    from obstore.store import from_url
+except ImportError as error:
+    raise MissingExtraError("object stores", "objects") from error
+
+_SUFFIX = ".ckpt"
+_QUARANTINED = ".bad"
+_HEAD = 16 * 1024
+_SECONDS = 30
+_MOST_HEADERS = 100_000
+
+_TABLE: tuple[tuple[type[BaseException], type[CheckpointError], str, bool], ...] = (
+    (exceptions.AlreadyExistsError, ConflictError, "conflict.exists", False),
+    (exceptions.PreconditionError, ConflictError, "conflict.exists", False),
+    (exceptions.PermissionDeniedError, AccessError, "storage.permission", False),
+    (exceptions.UnauthenticatedError, AccessError, "storage.permission", False),
+    (TimeoutError, DeadlineError, "timeout.deadline", True),
+)
+_WORDS: tuple[tuple[str, type[CheckpointError], str], ...] = (
+    ("timed out", DeadlineError, "timeout.deadline"),
+    ("error sending request", UnavailableError, "unavailable.connection"),
+    ("Service Unavailable", UnavailableError, "unavailable.connection"),
+    ("SlowDown", UnavailableError, "unavailable.connection"),
+)
+"""obstore tells a connection that failed only by its message."""
+
+
+class ObjectStore(Store):
+    """Objects under a prefix."""
+
+    promise = Promise(durable="machine", shared="hosts")
+
+    def __init__(self, url: str) -> None:
+        scheme, _, rest = url.partition("://")
+        super().__init__(f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}")
+        self.kind = scheme
+        retries = {"max_retries": 0, "retry_timeout": dt.timedelta(seconds=_SECONDS)}  # who wants retries wraps the store
+        with _translated("opening", self.location):
+            self._bucket = from_url(url, client_options={"timeout": f"{_SECONDS}s"}, retry_config=retries)
+        self._headers: dict[tuple[str, str], CheckpointInfo] = {}
+
+    def put(self, info: CheckpointInfo, blob: Blob) -> None:
+        with _translated(f"saving checkpoint {info.id!r} of {info.task!r}", self.location):
+            obstore.put(self._bucket, _path(info.task, info.id), bytes(blob), mode="create")
+
+    def get(self, task: str, id: str) -> Buffer:
+        with self._found(task, id):
+            return bytes(obstore.get(self._bucket, _path(task, id)).bytes())
+
+    def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
+        with self._found(task, id):
+            return bytes(obstore.get_range(self._bucket, _path(task, id), start=start, length=size))
+
+    def info(self, task: str, id: str) -> CheckpointInfo:
+        with self._found(task, id):
+            return self._header(_path(task, id))
+
+    def size(self, task: str, id: str) -> int:
+        with self._found(task, id):
+            return int(obstore.head(self._bucket, _path(task, id))["size"])
+
+    def delete(self, task: str, id: str) -> None:
+        with self._found(task, id):
+            obstore.head(self._bucket, _path(task, id))  # services answer a delete of nothing with success
+            obstore.delete(self._bucket, _path(task, id))
+
+    def quarantine(self, task: str, id: str) -> None:
+        with self._found(task, id):
+            obstore.rename(self._bucket, _path(task, id), _path(task, id).removesuffix(_SUFFIX) + _QUARANTINED)
+
+    def list(self, task: str) -> CheckpointInfos:
+        found = []
+        for entry in self._objects(task):
+            try:
+                found.append(self._known_header(entry))
+            except CheckpointError:
+                continue
+        found.sort(key=newest_first, reverse=True)
+        return found
+
+    def ids(self, task: str) -> tuple[str, ...]:
+        """A damaged checkpoint whose id is too long for a name is left out: only its header knew the id."""
+        named = [(from_file_name(entry["path"].rpartition("/")[2].removesuffix(_SUFFIX)), entry) for entry in self._objects(task)]
+        if all(id is not None for id, _ in named):
+            return tuple(str(id) for id, _ in named)
+        return tuple({id for id, _ in named if id is not None} | {info.id for info in self.list(task)})
+
+    def tasks(self) -> tuple[str, ...]:
+        with _translated("listing tasks", self.location):
+            names = {entry["path"].rpartition("/")[0] for batch in obstore.list(self._bucket) for entry in batch if _is_ours(entry)}
+        return tuple(sorted(task for name in names if (task := self._task_of(name)) is not None))
+
+    def _task_of(self, name: str) -> str | None:
+        task = from_file_name(name)
+        if task is not None:
+            return task
+        return next((self._known_header(entry).task for entry in self._entries(name)), None)
+
+    def _objects(self, task: str) -> Any:
+        return self._entries(to_file_name(task))
+
+    def _entries(self, folder: str) -> Any:
+        with _translated("listing checkpoints", self.location):
+            return [entry for batch in obstore.list(self._bucket, prefix=folder) for entry in batch if _is_ours(entry)]
+
+    def _known_header(self, entry: Any) -> CheckpointInfo:
+        key = (entry["path"], entry.get("e_tag") or str(entry["last_modified"]))
+        if key not in self._headers:
+            if len(self._headers) >= _MOST_HEADERS:
+                self._headers.clear()
+            with _translated("reading a header", self.location):
+                self._headers[key] = self._header(entry["path"])
+        return self._headers[key]
+
+    def _header(self, path: str) -> CheckpointInfo:
+        start = b""
+        size = _HEAD
+        while b"\n" not in start and len(start) < container.MAX_HEADER:
+            more = bytes(obstore.get_range(self._bucket, path, start=len(start), length=size))
+            start += more
+            if len(more) < size:
+                break
+            size = len(start)
+        return container.read_header(start)
+
+    @contextmanager
+    def _found(self, task: str, id: str) -> Iterator[None]:
+        with _translated(f"checkpoint {id!r} of {task!r}", self.location):
+            try:
+                yield
+            except FileNotFoundError as error:
+                raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self.location}") from error
+
+
+def _path(task: str, id: str) -> str:
+    return f"{to_file_name(task)}/{to_file_name(id)}{_SUFFIX}"
+
+
+def _is_ours(entry: Any) -> bool:
+    return bool(entry["path"].endswith(_SUFFIX))
+
+
+@contextmanager
+def _translated(doing: str, location: str) -> Iterator[None]:
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (exceptions.BaseError, OSError, ValueError) as error:
+        raise _of(error, f"{doing} in {location}") from error
+
+
+def _of(error: BaseException, doing: str) -> CheckpointError:
+    """The message of obstore is left out: it may hold what was sent."""
+    for kind, ours, code, retryable in _TABLE:
+        if isinstance(error, kind):
+            return ours(f"{doing}: {type(error).__name__}", code=code, retryable=retryable)
+    for words, ours, code in _WORDS:
+        if words in str(error):
+            return ours(f"{doing}: {words}", code=code)
+    return StorageError(f"{doing}: {type(error).__name__}")

@@ -1,0 +1,159 @@
+"""The agent loop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.query import Query
+from ckpt_observe.core.runner import Done, SaveOnSignal, Settings, run_agent
+from ckpt_observe.core.triggers import EverySeconds, EverySteps, OnRequest
+from ckpt_observe.errors import CapacityError
+
+
+@pytest.fixture
+def checkpointer():
+    return Checkpointer("memory://")
+
+
+def count_to(limit, fail_at=None):
+    def advance(state, session):
+        if state["n"] == fail_at:
+            raise RuntimeError("out of luck")
+        state = {**state, "n": state["n"] + 1, "log": [*state["log"], state["n"]]}
+        return Done(state) if state["n"] == limit else state
+
+    return advance
+
+
+START = {"n": 0, "log": []}
+
+
+def test_saves_every_n_steps_and_at_the_end(checkpointer):
+    """K1: automatic saves every N steps, plus a final one with the status."""
+    outcome = run_agent("a", count_to(7), START, checkpointer, settings=Settings(trigger=EverySteps(3)))
+    assert (outcome.step, outcome.status, outcome.resumed_from) == (7, "completed", None)
+    assert [(info.step, info.status) for info in checkpointer.list("a")] == [(7, "completed"), (6, "running"), (3, "running")]
+
+
+def test_saves_by_time_or_steps(checkpointer):
+    """K1: every M seconds or every N steps, whichever comes first."""
+    ticks = iter(range(0, 1000, 10))
+    settings = Settings(trigger=EverySteps(100) | EverySeconds(35), clock=lambda: next(ticks))
+    run_agent("a", count_to(5), START, checkpointer, settings=settings)
+    reasons = [info.metadata["reason"] for info in checkpointer.list("a")]
+    assert reasons[0] == "final"
+    assert "35 seconds" in reasons
+
+
+def test_resumes_after_a_failure_where_it_stopped(checkpointer):
+    """K2, K7: the failed run saved its last good state; the next run goes on from there and repeats nothing."""
+    with pytest.raises(RuntimeError, match="out of luck"):
+        run_agent("a", count_to(9, fail_at=5), START, checkpointer)
+    failed = checkpointer.list("a")[0]
+    assert (failed.status, failed.step) == ("failed", 5)
+    outcome = run_agent("a", count_to(9), START, checkpointer)
+    assert outcome.state == {"n": 9, "log": list(range(9))}
+    assert (outcome.step, outcome.resumed_from) == (9, failed.id)
+
+
+def test_starts_fresh_without_a_checkpoint_of_its_own(checkpointer):
+    """K2, K8: another agent's checkpoints are not its own."""
+    run_agent("a", count_to(3), START, checkpointer)
+    assert run_agent("b", count_to(2), START, checkpointer).resumed_from is None
+
+
+def test_completed_agent_is_not_run_again(checkpointer):
+    """A completed agent is given back as it ended."""
+    run_agent("a", count_to(3), START, checkpointer)
+    outcome = run_agent("a", count_to(99), START, checkpointer)
+    assert (outcome.state["n"], outcome.status) == (3, "completed")
+
+
+def test_limit_of_steps_stops_and_can_be_raised(checkpointer):
+    """The limit ends a run as `stopped`, which a later one goes on from."""
+    assert run_agent("a", count_to(10), START, checkpointer, max_steps=4).status == "stopped"
+    assert run_agent("a", count_to(10), START, checkpointer).state["log"] == list(range(10))
+
+
+def test_interrupt_is_not_a_failure(checkpointer):
+    """Ctrl-C saves the last good state as `interrupted`, and is raised on."""
+
+    def advance(state, session):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_agent("a", advance, START, checkpointer)
+    assert checkpointer.list("a")[0].status == "interrupted"
+
+
+def test_failed_final_save_does_not_hide_the_error(checkpointer, monkeypatch):
+    """L10: when the state cannot be saved either, the first error is raised and says so."""
+
+    def full(info, blob):
+        raise CapacityError("disk full")
+
+    monkeypatch.setattr(checkpointer.store, "put", full)
+    with pytest.raises(RuntimeError, match="out of luck") as caught:
+        run_agent("a", count_to(9, fail_at=0), START, checkpointer)
+    assert "disk full" in caught.value.__notes__[0]
+
+
+def test_checkpoint_tells_about_its_run(checkpointer):
+    """D3: timings, resources, choices with reasons, renderings, configuration and the stack of an error are in the checkpoint."""
+
+    def advance(state, session):
+        session.notes.choice("model", "small", "cheap enough")
+        session.notes.rendering("greeting", "Hello {name}", "Hello Ann" * 1000)
+        if state["n"]:
+            raise ValueError("no more")
+        return {**state, "n": 1}
+
+    with pytest.raises(ValueError, match="no more"):
+        run_agent("a", advance, START, checkpointer, settings=Settings(configuration={"temperature": 0}))
+    metadata = checkpointer.list("a")[0].metadata
+    assert metadata["configuration"] == {"temperature": 0}
+    assert metadata["choices"][0] == {"what": "model", "chosen": "small", "reason": "cheap enough"}
+    assert len(metadata["renderings"][0]["after"]) < 2100
+    assert metadata["timings"]["step"]["count"] == 2
+    assert metadata["resources"]["memory_peak_bytes"] > 1_000_000
+    assert metadata["error"]["type"] == "ValueError"
+    assert "in advance" in metadata["error"]["stack"]
+    assert len(checkpointer.find(Query(error_class="unknown"))) == 1
+
+
+def test_signal_asks_for_a_save(checkpointer):
+    """K1: a signal saves at the next step, and whoever handled it before is still called."""
+    seen = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: seen.append("mine"))
+
+    def advance(state, session):
+        if state["n"] == 2:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return count_to(5)(state, session)
+
+    try:
+        with SaveOnSignal() as request:
+            run_agent("a", advance, START, checkpointer, settings=Settings(trigger=OnRequest(), save_requested=request.taken))
+        assert signal.getsignal(signal.SIGUSR1).__name__ == "<lambda>"
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert [info.step for info in checkpointer.list("a")] == [5, 3]
+    assert seen == ["mine"]
+
+
+def test_several_agents_at_once(tmp_path):
+    """K8: agents in threads of one program do not disturb one another."""
+    checkpointer = Checkpointer(tmp_path, keep_last=3)
+    settings = Settings(trigger=EverySteps(1))
+    threads = [threading.Thread(target=run_agent, args=(f"a{n}", count_to(5 + n), START, checkpointer), kwargs={"settings": settings}) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [checkpointer.load(f"a{n}")["n"] for n in range(6)] == [5 + n for n in range(6)]
+    assert {len(checkpointer.list(f"a{n}")) for n in range(6)} == {3}

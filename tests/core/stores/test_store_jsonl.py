@@ -1,0 +1,108 @@
+"""The JSON Lines store under the contract, and exchange with other tools."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.exchange import adopt, read_json_lines
+from ckpt_observe.core.names import to_file_name
+from ckpt_observe.core.stores.jsonl import JsonlStore
+from ckpt_observe.errors import CheckpointError, CompressionError, ConfigError, SerializationError
+from ckpt_observe.testing.stores import StoreContract
+
+
+class TestJsonlStore(StoreContract):
+    @pytest.fixture(params=["", "?gzip"], ids=["plain", "gzip"])
+    def store(self, request, tmp_path):
+        return JsonlStore(f"jsonl://{tmp_path}/lines{request.param}")
+
+    def path(self, store, task, id):
+        return f"{store._root}/{to_file_name(task)}/{to_file_name(id)}.jsonl"
+
+    def raw_read(self, store, task, id):
+        with open(self.path(store, task, id), "rb") as file:
+            data = file.read()
+        return (gzip.decompress(data) if store._gzip else data).removesuffix(b"\n")
+
+    def raw_write(self, store, task, id, data):
+        data += b"\n"
+        with open(self.path(store, task, id), "wb") as file:
+            file.write(gzip.compress(data) if store._gzip else data)
+
+    def another(self, store):
+        return JsonlStore(store.location)
+
+    def test_file_is_json_lines(self, store, checkpointer, state):
+        """K4: any tool that reads JSON Lines reads it: a summary, then the state."""
+        info = checkpointer.save("agent", state)
+        summary, loaded = read_json_lines(self.path(store, "agent", info.id))
+        assert summary["id"] == info.id
+        assert loaded == state
+
+    def test_every_flip_and_cut_of_the_file_is_noticed(self, store, checkpointer):
+        """F10: also where the file is compressed as a whole."""
+        info = checkpointer.save("t", {"n": 1})
+        with open(self.path(store, "t", info.id), "rb") as file:
+            raw = file.read()
+        for at in range(len(raw)):
+            for damaged in (raw[:at], raw[:at] + bytes((raw[at] ^ 16,)) + raw[at + 1 :]):
+                with open(self.path(store, "t", info.id), "wb") as file:
+                    file.write(damaged)
+                try:
+                    # gzip has bytes that mean nothing (time, system): altering them may leave the state as it was, or be an error
+                    assert checkpointer.load("t", info.id) == {"n": 1}
+                except CheckpointError:
+                    continue
+                assert damaged != raw[:at]
+
+
+def test_gzip_halves_a_typical_state(tmp_path, state):
+    """K4, K9: more than half is saved on a typical agent state."""
+    plain = Checkpointer(f"jsonl://{tmp_path}/plain").save("a", state, id="x")
+    Checkpointer(f"jsonl://{tmp_path}/zipped?gzip").save("a", state, id="x")
+    assert (tmp_path / "zipped/a/x.jsonl").stat().st_size < plain.stored_size / 2
+
+
+def test_plain_and_gzip_lie_side_by_side(tmp_path):
+    """K4: the format is detected on load; one directory may hold both."""
+    plain, zipped = Checkpointer(f"jsonl://{tmp_path}"), Checkpointer(f"jsonl://{tmp_path}?gzip")
+    plain.save("a", {"n": 1}, id="one")
+    zipped.save("a", {"n": 2}, id="two")
+    for checkpointer in (plain, zipped):
+        assert [checkpointer.load("a", id) for id in ("one", "two")] == [{"n": 1}, {"n": 2}]
+        assert len(checkpointer.list("a")) == 2
+
+
+def test_other_formats_are_refused(tmp_path):
+    """A jsonl store holds JSON, and says so."""
+    with pytest.raises(ConfigError, match="plain JSON"):
+        Checkpointer(f"jsonl://{tmp_path}", format="msgpack").save("a", {})
+    with pytest.raises(ConfigError, match="gzip"):
+        Checkpointer(f"jsonl://{tmp_path}?zip")
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_foreign_lines_are_adopted(tmp_path, zipped):
+    """K4: checkpoints of another tool become ours, in order, with step and status."""
+    lines = "".join(json.dumps({"agent_id": "a", "step": n, "status": "paused", "memory": [n]}) + "\n\n" for n in range(3)).encode()
+    path = tmp_path / "theirs.jsonl"
+    path.write_bytes(gzip.compress(lines) if zipped else lines)
+    checkpointer = Checkpointer("memory://")
+    adopt(checkpointer, "a", path)
+    assert [(info.step, info.status) for info in checkpointer.list("a")] == [(2, "paused"), (1, "paused"), (0, "paused")]
+    assert checkpointer.load("a")["memory"] == [2]
+
+
+def test_damaged_foreign_files_are_typed(tmp_path):
+    """Half a gzip file and lines that are no JSON are told for what they are, with the line."""
+    path = tmp_path / "x"
+    path.write_bytes(gzip.compress(b'{"a":1}\n' * 1000)[:-20])
+    with pytest.raises(CompressionError):
+        list(read_json_lines(path))
+    path.write_bytes(b'{"a":1}\nnonsense\n')
+    with pytest.raises(SerializationError, match="line 2"):
+        list(read_json_lines(path))

@@ -1,0 +1,110 @@
+"""The retrying store."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.stores.memory import MemoryStore
+from ckpt_observe.core.stores.retrying import Patience, RetryingStore
+from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConflictError, UnavailableError
+from ckpt_observe.testing.stores import StoreContract
+
+
+class Flaky(MemoryStore):
+    """Fails the next calls of a method, before or after doing its work."""
+
+    def __init__(self, url="memory://"):
+        super().__init__(url)
+        self.failures = []
+        self.answer_lost = False
+
+    def put(self, info, blob):
+        if self.answer_lost and self.failures:
+            super().put(info, blob)
+        if self.failures:
+            raise self.failures.pop()
+        super().put(info, blob)
+
+    def delete(self, task, id):
+        super().delete(task, id)
+        if self.failures:
+            raise self.failures.pop()
+
+
+@pytest.fixture
+def waits():
+    return []
+
+
+@pytest.fixture
+def store(waits):
+    return RetryingStore(Flaky(), Patience(attempts=4, first_delay=1, longest_delay=3, sleep=waits.append))
+
+
+class TestRetryingStore(StoreContract):
+    shares_processes = False
+
+    @pytest.fixture
+    def store(self, request):
+        return RetryingStore(MemoryStore(f"memory://{request.node.name}-{id(request)}"))
+
+    def raw_read(self, store, task, id):
+        return store.inner._kept[task][id][1]
+
+    def raw_write(self, store, task, id, data):
+        store.inner._kept[task][id] = store.inner._kept[task][id][0], data
+
+    def another(self, store):
+        return RetryingStore(MemoryStore(store.location))
+
+    def test_damage_is_noticed_and_can_be_quarantined(self, store, checkpointer):
+        """See the memory store: its listing does not depend on the bytes."""
+        info = checkpointer.save("t", {"n": 1})
+        store.quarantine("t", info.id)
+        assert store.ids("t") == ()
+
+
+def test_passing_trouble_is_waited_out(store, waits):
+    """What says it can be retried is retried, with growing waits that have a limit."""
+    store.inner.failures = [UnavailableError("away")] * 3
+    Checkpointer(store).save("t", {"n": 1})
+    assert Checkpointer(store).load("t") == {"n": 1}
+    assert [low <= wait <= 2 * low for wait, low in zip(waits, (0.5, 1, 1.5), strict=True)] == [True] * 3
+
+
+def test_lasting_trouble_is_told(store, waits):
+    """After the last attempt the error itself is raised, and says how often it was tried."""
+    store.inner.failures = [UnavailableError("away")] * 9
+    with pytest.raises(UnavailableError) as caught:
+        Checkpointer(store).save("t", {"n": 1})
+    assert caught.value.recovery == "tried 4 times"
+    assert len(waits) == 3
+
+
+def test_hopeless_trouble_is_not_repeated(store, waits):
+    """A full disk does not empty itself."""
+    store.inner.failures = [CapacityError("full")]
+    with pytest.raises(CapacityError):
+        Checkpointer(store).save("t", {"n": 1})
+    assert waits == []
+
+
+def test_lost_answer_is_no_conflict(store):
+    """F20: a put that worked though its answer was lost is not reported as a conflict with itself; a real conflict is."""
+    store.inner.failures, store.inner.answer_lost = [UnavailableError("answer lost")], True
+    checkpointer = Checkpointer(store)
+    checkpointer.save("t", {"n": 1}, id="a")
+    assert checkpointer.load("t", "a") == {"n": 1}
+    with pytest.raises(ConflictError):
+        checkpointer.save("t", {"n": 2}, id="a")
+
+
+def test_lost_answer_of_a_delete(store):
+    """A delete that worked is done; one of nothing is not found."""
+    checkpointer = Checkpointer(store)
+    checkpointer.save("t", {"n": 1}, id="a")
+    store.inner.failures = [UnavailableError("answer lost")]
+    store.delete("t", "a")
+    with pytest.raises(CheckpointNotFoundError):
+        store.delete("t", "a")

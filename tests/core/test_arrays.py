@@ -1,0 +1,101 @@
+"""Arrays."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("numpy")
+
+import numpy as np
+
+from ckpt_observe.core import Checkpointer, digests
+from ckpt_observe.core.serializers.arrays import ArraysSerializer
+from ckpt_observe.errors import IntegrityError, SerializationError
+
+STATE = {
+    "weights": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "nested": [{"ids": np.array([1, 2, 3], dtype=">i8")}, (np.array(7), "text")],
+    "strided": np.arange(100)[::3],
+    "empty": np.zeros((0, 5)),
+    "flags": np.array([True, False]),
+    "times": np.array(["2026-01-31"], dtype="M8[D]"),
+    "words": np.array(["a", "bc"]),
+    "step": 4,
+}
+
+
+def same(a, b):
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return type(a) is type(b) and all(map(same, a, b))
+    return a == b
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_arrays_come_back(tmp_path, compression):
+    """K3: arrays anywhere in a state come back with type, shape and values."""
+    checkpointer = Checkpointer(tmp_path, format="arrays", compression=compression)
+    info = checkpointer.save("train", STATE, step=4)
+    assert same(STATE, checkpointer.load("train"))
+    assert info.keys["weights"].type == "array[float32[3, 4]]"
+
+
+def test_memory_of_arrays_is_not_copied():
+    """The document shares the memory of a contiguous array, and a loaded array lies in the bytes that were read."""
+    array = np.arange(1000)
+    document = ArraysSerializer().dumps({"a": array})
+    assert np.shares_memory(np.frombuffer(document.pieces[1], np.uint8), array)
+    data = bytearray(bytes(document))
+    loaded = ArraysSerializer().loads(data)["a"]
+    assert np.shares_memory(np.frombuffer(data, np.uint8), loaded)
+    loaded[0] = 5  # and can be written to
+
+
+def test_arrays_are_aligned():
+    """Arrays begin at multiples of 64 bytes of the document."""
+    document = ArraysSerializer().dumps({"a": np.zeros(3, np.uint8), "b": np.zeros(5)})
+    data = bytearray(bytes(document))
+    loaded = ArraysSerializer().loads(data)
+    start = np.frombuffer(data, np.uint8).ctypes.data
+    assert {(loaded[key].ctypes.data - start) % 64 for key in "ab"} == {0}
+
+
+@pytest.mark.parametrize("bad", [np.array([object()]), np.zeros(2, dtype=[("x", "i4")]), object()], ids=["objects", "records", "object"])
+def test_what_is_not_data_is_refused(bad):
+    """Arrays of objects would need code to load, and are refused."""
+    with pytest.raises(SerializationError):
+        ArraysSerializer().dumps({"a": bad})
+
+
+def test_hostile_documents_are_refused():
+    """An array that claims to lie outside the document, or to hold objects, is refused."""
+    good = bytes(ArraysSerializer().dumps({"a": np.arange(4)}))
+    for bad in (good[:-40], good.replace(b'"<i8"', b'"|O8"'), good.replace(b'"size":32', b'"size":99'), good.replace(b'"offset":0', b'"offset":-8'), b"", b"\n"):
+        with pytest.raises(SerializationError):
+            ArraysSerializer().loads(bad)
+
+
+def test_large_digests_are_independent_of_pieces(monkeypatch):
+    """The digest of a large payload depends on its bytes, not on how they lie in pieces; a flipped bit changes it."""
+    monkeypatch.setattr(digests, "CHUNK", 100)
+    data = bytes(range(256)) * 10
+    digest = digests.of_large([data])
+    assert digest == digests.of_large([data[:99], data[99:101], b"", data[101:]])
+    assert digests.fits(digest, [data])
+    assert not digests.fits(digest, [data[:-1] + b"x"])
+
+
+def test_large_checkpoint_is_checked(tmp_path):
+    """L8: above the size from which hashing is parallel, damage is noticed as well."""
+    checkpointer = Checkpointer(tmp_path, format="arrays")
+    info = checkpointer.save("t", {"a": np.ones(digests.LARGE, np.uint8)}, id="x")
+    assert info.digest.startswith("sha256-4m:")
+    assert checkpointer.load("t")["a"].sum() == digests.LARGE
+    with open(tmp_path / "t" / "x.ckpt", "r+b") as file:
+        file.seek(-1000, 2)
+        file.write(b"\x00")
+    with pytest.raises(IntegrityError):
+        checkpointer.load("t")

@@ -1,0 +1,98 @@
+"""Saves behind the caller, and awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+
+import pytest
+
+from ckpt_observe.core import Checkpointer, context
+from ckpt_observe.core.aio import AsyncCheckpointer
+from ckpt_observe.core.background import BackgroundCheckpointer
+from ckpt_observe.core.codecs import codecs
+from ckpt_observe.core.codecs.gzip_ import GzipCodec
+from ckpt_observe.errors import CheckpointNotFoundError, ConflictError, SerializationError
+
+
+def test_state_is_frozen_when_given():
+    """N9: what is saved behind is the state at the call, whatever the program does to it meanwhile."""
+    checkpointer = Checkpointer("memory://")
+    state = {"n": 1}
+    with BackgroundCheckpointer(checkpointer) as behind:
+        future = behind.save("t", state, step=1)
+        state["n"] = 2
+    assert checkpointer.load("t", future.result().id) == {"n": 1}
+
+
+def test_compression_is_off_the_callers_thread(monkeypatch):
+    """K10: compressing and writing happen on another thread; serializing on the caller's."""
+    threads = []
+
+    class Watched(GzipCodec):
+        def compress(self, data):
+            threads.append(threading.get_ident())
+            return super().compress(data)
+
+    codecs.register("watched", Watched)
+    monkeypatch.setattr(Watched, "name", "gzip")
+    with BackgroundCheckpointer(Checkpointer("memory://", compression="watched")) as behind:
+        behind.save("t", {"n": 1}).result()
+    assert threads != [threading.get_ident()]
+
+
+def test_errors_come_at_once_or_with_the_future():
+    """N9: a state that cannot be saved is told at the call; a failed write by the future of that very save."""
+    checkpointer = Checkpointer("memory://")
+    with BackgroundCheckpointer(checkpointer) as behind:
+        with pytest.raises(SerializationError):
+            behind.save("t", {"bad": object()})
+        first, second = behind.save("t", {"n": 1}, id="a"), behind.save("t", {"n": 2}, id="a")
+        assert first.result().id == "a"
+        with pytest.raises(ConflictError):
+            second.result()
+
+
+def test_waiting_saves_are_bounded(monkeypatch):
+    """A store that hangs is felt: no more than the given number of saves wait in memory."""
+    checkpointer = Checkpointer("memory://")
+    gate, third = threading.Event(), threading.Event()
+    original = checkpointer.store.put
+    monkeypatch.setattr(checkpointer.store, "put", lambda info, blob: (gate.wait(), original(info, blob)))
+    with BackgroundCheckpointer(checkpointer, depth=2) as behind:
+        behind.save("t", {"n": 1})
+        behind.save("t", {"n": 2})
+        thread = threading.Thread(target=lambda: (behind.save("t", {"n": 3}), third.set()))
+        thread.start()
+        assert not third.wait(0.05)
+        gate.set()
+        assert third.wait(10)
+        thread.join()
+    assert len(checkpointer.list("t")) == 3
+
+
+def test_surroundings_reach_the_other_thread(monkeypatch):
+    """The context of the caller is that of the save: a trace goes on across the thread."""
+    current = contextvars.ContextVar("current", default="nobody")
+    monkeypatch.setattr(context, "providers", [lambda: {"who": current.get()}])
+    current.set("caller")
+    with BackgroundCheckpointer(Checkpointer("memory://")) as behind:
+        assert behind.save("t", {}).result().context == {"who": "caller"}
+
+
+def test_async_operations(tmp_path):
+    """Every operation can be awaited, many at once, and the event loop goes on meanwhile."""
+
+    async def main():
+        async with AsyncCheckpointer(Checkpointer(tmp_path)) as checkpointer:
+            infos = await asyncio.gather(*(checkpointer.save("t", {"n": n}, step=n, id=str(n)) for n in range(10)))
+            assert [info.step for info in infos] == list(range(10))
+            assert await checkpointer.load("t", "3") == {"n": 3}
+            assert (await checkpointer.restore("t", "4")).next_step == 5
+            await checkpointer.delete("t", "5")
+            assert len(await checkpointer.list("t")) == 9
+            with pytest.raises(CheckpointNotFoundError):
+                await checkpointer.load("t", "5")
+
+    asyncio.run(main())

@@ -1,0 +1,96 @@
+"""Encrypted checkpoints."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("cryptography")
+
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.ciphers.aead import KEY_VARIABLE, AeadCipher
+from ckpt_observe.core.stores.memory import MemoryStore
+from ckpt_observe.errors import AccessError, CompatibilityError, ConfigError, IntegrityError
+
+KEY, OTHER = b"k" * 32, b"o" * 32
+STATE = {"secret": "the password is swordfish"}
+
+
+@pytest.mark.parametrize("kind", ["aes-256-gcm", "chacha20-poly1305"])
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_round_trip_and_nothing_readable(kind, compression):
+    """K10, D7: the state comes back with the key, and is not in the stored bytes."""
+    store = MemoryStore()
+    checkpointer = Checkpointer(store, encryption=AeadCipher(KEY, kind=kind), compression=compression)
+    info = checkpointer.save("t", STATE)
+    assert checkpointer.load("t") == STATE
+    assert b"swordfish" not in store.get("t", info.id)
+    assert info.keys["secret"].digest == ""
+
+
+def test_wrong_key_no_key_other_cipher():
+    """A wrong key, a missing one and another cipher are told apart."""
+    store = MemoryStore()
+    Checkpointer(store, encryption=AeadCipher(KEY)).save("t", STATE)
+    for wrong, kind, code in (
+        (AeadCipher(OTHER), AccessError, "encryption.wrong_key"),
+        (None, AccessError, "encryption.no_key"),
+        (AeadCipher(KEY, kind="chacha20-poly1305"), CompatibilityError, "compatibility.unknown_format"),
+    ):
+        with pytest.raises(kind) as caught:
+            Checkpointer(store, encryption=wrong).load("t")
+        assert caught.value.code == code
+
+
+def test_swapped_payload_does_not_open():
+    """A payload moved to another checkpoint's place is refused, though every digest fits."""
+    store = MemoryStore()
+    checkpointer = Checkpointer(store, encryption=AeadCipher(KEY))
+    a, b = checkpointer.save("t", {"who": "ann"}, id="a"), checkpointer.save("t", {"who": "bob"}, id="b")
+    forged = bytes(store.get("t", "a")).replace(b'"id":"a"', b'"id":"b"')
+    store._kept["t"]["b"] = b, forged
+    with pytest.raises(IntegrityError):
+        checkpointer.load("t", "b")
+    assert a.digest != b.digest
+
+
+def test_plain_neighbours_stay_readable():
+    """D7: checkpoints from before encryption was switched on still load."""
+    store = MemoryStore()
+    Checkpointer(store).save("t", {"n": 1}, id="old")
+    checkpointer = Checkpointer(store, encryption=AeadCipher(KEY))
+    checkpointer.save("t", {"n": 2}, id="new")
+    assert [checkpointer.load("t", id)["n"] for id in ("old", "new")] == [1, 2]
+
+
+def test_keys_can_be_changed():
+    """The key id in the header chooses the key: old checkpoints open after a change."""
+    keys = {"2025": KEY, "2026": OTHER}
+    store = MemoryStore()
+    Checkpointer(store, encryption=AeadCipher(keys.__getitem__, key_id="2025")).save("t", {"n": 1}, id="old")
+    now = Checkpointer(store, encryption=AeadCipher(keys.__getitem__, key_id="2026"))
+    now.save("t", {"n": 2}, id="new")
+    assert [now.load("t", id)["n"] for id in ("old", "new")] == [1, 2]
+
+
+@pytest.mark.parametrize("text", [KEY.hex(), "a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s="])
+def test_key_from_environment(monkeypatch, text):
+    """The key may come from the environment, as hex or base64."""
+    monkeypatch.setenv(KEY_VARIABLE, text)
+    store = MemoryStore()
+    Checkpointer(store, encryption=AeadCipher()).save("t", STATE)
+    assert Checkpointer(store, encryption=AeadCipher(KEY)).load("t") == STATE
+
+
+@pytest.mark.parametrize("text", ["", "short", "zz" * 32])
+def test_impossible_keys_are_told_at_once(monkeypatch, text):
+    """A key that cannot be is a configuration error before anything is saved, and is not repeated in the message."""
+    monkeypatch.setenv(KEY_VARIABLE, text)
+    with pytest.raises(ConfigError) as caught:
+        AeadCipher()
+    assert not text or text not in str(caught.value)
+
+
+def test_incremental_and_encrypted_exclude_each_other():
+    """They need opposite things of the header, so the pair is refused."""
+    with pytest.raises(ConfigError, match="choose one"):
+        Checkpointer("memory://", encryption=AeadCipher(KEY), incremental=3)

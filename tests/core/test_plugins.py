@@ -1,0 +1,89 @@
+"""Plug-ins by name, pickle, missing extras."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.codecs import codecs
+from ckpt_observe.core.stores import stores
+from ckpt_observe.core.stores.memory import MemoryStore
+from ckpt_observe.errors import AccessError, CompatibilityError, ConfigError
+
+
+def test_own_store_by_name():
+    """G6: a store registered under a name is found by its URL."""
+    stores.register("mine", lambda url: MemoryStore(url.replace("mine", "memory")))
+    checkpointer = Checkpointer("mine://place")
+    checkpointer.save("t", {"n": 1})
+    assert isinstance(checkpointer.store, MemoryStore)
+    assert Checkpointer("mine://place").load("t") == {"n": 1}
+
+
+@pytest.mark.parametrize("wrong", [{"store": "nosuch://x"}, {"store": "memory://", "format": "xml"}, {"store": "memory://", "compression": "rar"}])
+def test_unknown_names_list_the_known(wrong):
+    """A name that is not known says which are."""
+    with pytest.raises(ConfigError, match="known are"):
+        Checkpointer(**wrong)
+
+
+def test_codec_that_is_gone_is_a_compatibility_error():
+    """D7: a checkpoint made with a plug-in that is not here says so."""
+
+    class Reverse:
+        name = "reverse"
+
+        def compress(self, data):
+            return bytes(data)[::-1]
+
+        def decompress(self, data, size):
+            return bytes(data)[::-1]
+
+    codecs.register("reverse", Reverse)
+    store = MemoryStore()
+    Checkpointer(store, compression="reverse").save("t", {"n": 1})
+    assert Checkpointer(store).load("t") == {"n": 1}
+    del codecs._factories["reverse"]
+    with pytest.raises(CompatibilityError, match="'reverse', which is not here"):
+        Checkpointer(store).load("t")
+
+
+def test_pickle_only_when_asked():
+    """A pickle is loaded only by a Checkpointer that was made for pickles: never by fallback."""
+    store = MemoryStore()
+    trusting = Checkpointer(store, format="pickle")
+    trusting.save("t", {"odd": slice(1, 2)})
+    assert trusting.load("t") == {"odd": slice(1, 2)}
+    with pytest.raises(AccessError, match="if you trust it"):
+        Checkpointer(store).load("t")
+
+
+MISSING = """
+import sys
+for name in ("cryptography", "lz4", "numpy", "obstore", "psycopg", "redis"):
+    sys.modules[name] = None
+from importlib import import_module
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.errors import MissingExtraError
+for use in (
+    lambda: Checkpointer("memory://", compression="lz4"),
+    lambda: Checkpointer("memory://", format="arrays"),
+    lambda: Checkpointer("postgresql://x/y"),
+    lambda: Checkpointer("redis://x/0"),
+    lambda: Checkpointer("s3://bucket/prefix"),
+    lambda: import_module("ckpt_observe.core.ciphers.aead"),
+):
+    try:
+        use()
+    except MissingExtraError as error:
+        print(str(error).split("[")[1].split("]")[0])
+"""
+
+
+def test_missing_package_names_its_extra():
+    """A plug-in whose package is not installed says what to install; everything else works without any extra."""
+    run = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["lz4", "arrays", "postgres", "redis", "objects", "crypto"]

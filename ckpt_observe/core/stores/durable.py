@@ -65,7 +65,24 @@ def make_directory(path: str) -> None:
         os.mkdir(path, 0o700)
     except FileExistsError:
         pass  # somebody else was making it: sync the parent all the same, as he may not have come to that yet
-    descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    sync_directory(parent)
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable."""
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def sync_tree(path: str) -> None:
+    """Make a directory and everything below it durable."""
+    for place, _, files in os.walk(path):
+        for name in files:
+            _sync(os.path.join(place, name), os.O_RDONLY | os.O_CLOEXEC)
+        sync_directory(place)
+
+
+def _sync(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:

@@ -8,6 +8,7 @@ service's own tools take them (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT`...). Listing 
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -67,8 +68,9 @@ class ObjectStore(Store):
         super().__init__(f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}")
         self.kind = scheme
         retries = {"max_retries": 0, "retry_timeout": dt.timedelta(seconds=_SECONDS)}  # who wants retries wraps the store
+        plain = os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true"  # options given here hide that variable from obstore
         with _translated("opening", self.location):
-            self._bucket = from_url(url, client_options={"timeout": f"{_SECONDS}s"}, retry_config=retries)
+            self._bucket = from_url(url, client_options={"timeout": f"{_SECONDS}s", "allow_http": plain}, retry_config=retries)
         self._headers: dict[tuple[str, str], CheckpointInfo] = {}
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:

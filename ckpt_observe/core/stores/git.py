@@ -1,0 +1,100 @@
+"""Checkpoints in git: `git:///path`, one bare repository for each task, one commit for each checkpoint.
+
+Whatever reads git reads them: `git --git-dir /path/<task>.git show refs/checkpoints/<id>:checkpoint | head -1`. Objects and
+references are synced before `put` returns. Safe between threads and processes. Costs a handful of processes for each
+operation: meant for checkpoints that belong to a workspace (see `core.workspace`), not for thousands a minute.
+"""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import unquote
+
+from ckpt_observe.core import container
+from ckpt_observe.core.blob import Blob, Buffer
+from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
+from ckpt_observe.core.names import from_file_name, to_file_name
+from ckpt_observe.core.stores import oserrors
+from ckpt_observe.core.stores.base import Promise, Store, newest_first
+from ckpt_observe.core.stores.gitrepo import Repository, from_reference, to_reference
+from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConflictError
+
+_CHECKPOINTS = "refs/checkpoints/"
+_QUARANTINED = "refs/quarantine/"
+
+
+class GitStore(Store):
+    """A directory of bare repositories."""
+
+    kind = "git"
+    promise = Promise(durable="machine", shared="processes")
+
+    def __init__(self, url: str) -> None:
+        self._root = os.path.abspath(unquote(url.partition("://")[2] or url))
+        super().__init__(f"git://{self._root}")
+
+    def repository(self, task: str) -> Repository:
+        return Repository(os.path.join(self._root, to_file_name(task) + ".git"))
+
+    def put(self, info: CheckpointInfo, blob: Blob) -> None:
+        repository = self.repository(info.task)
+        repository.make()
+        if to_reference(info.id) in repository.references(_CHECKPOINTS):
+            raise ConflictError(f"{info.task!r} has a checkpoint {info.id!r} already")
+        content = repository.line("hash-object", "-w", "--stdin", data=bytes(blob))
+        tree = repository.line("mktree", data=f"100644 blob {content}\tcheckpoint\n".encode())
+        repository.commit(tree, _CHECKPOINTS + to_reference(info.id), f"checkpoint {info.id} of {info.task}")
+
+    def get(self, task: str, id: str) -> Buffer:
+        repository = self.repository(task)
+        return repository.run("cat-file", "blob", f"{self._commit(repository, task, id)}:checkpoint")
+
+    def delete(self, task: str, id: str) -> None:
+        repository = self.repository(task)
+        repository.run("update-ref", "-d", _CHECKPOINTS + to_reference(id), self._commit(repository, task, id))
+
+    def quarantine(self, task: str, id: str) -> None:
+        repository = self.repository(task)
+        commit = self._commit(repository, task, id)
+        repository.run("update-ref", _QUARANTINED + to_reference(id), commit)
+        repository.run("update-ref", "-d", _CHECKPOINTS + to_reference(id), commit)
+
+    def list(self, task: str) -> CheckpointInfos:
+        found = []
+        repository = self.repository(task)
+        for commit in repository.references(_CHECKPOINTS).values():
+            try:
+                found.append(container.read_header(repository.run("cat-file", "blob", f"{commit}:checkpoint")))
+            except CheckpointError:
+                continue
+        found.sort(key=newest_first, reverse=True)
+        return found
+
+    def ids(self, task: str) -> tuple[str, ...]:
+        """A damaged checkpoint whose id is too long for a reference is left out: only its header knew the id."""
+        named = [from_reference(name) for name in self.repository(task).references(_CHECKPOINTS)]
+        if None not in named:
+            return tuple(str(id) for id in named)
+        return tuple({id for id in named if id is not None} | {info.id for info in self.list(task)})
+
+    def tasks(self) -> tuple[str, ...]:
+        with oserrors.translated(f"listing tasks in {self._root}"):
+            try:
+                names = [name.removesuffix(".git") for name in os.listdir(self._root) if name.endswith(".git")]
+            except FileNotFoundError:
+                return ()
+        return tuple(sorted(task for name in names if (task := self._task_of(name)) is not None))
+
+    def _task_of(self, name: str) -> str | None:
+        repository = Repository(os.path.join(self._root, name + ".git"))
+        commits = repository.references(_CHECKPOINTS).values()
+        if not commits or (task := from_file_name(name)) is not None:
+            return task if commits else None
+        return container.read_header(repository.run("cat-file", "blob", f"{next(iter(commits))}:checkpoint")).task
+
+    def _commit(self, repository: Repository, task: str, id: str) -> str:
+        commit = repository.references(_CHECKPOINTS).get(to_reference(id))
+        if commit is None:
+            raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._root}")
+        return commit
+

@@ -1,0 +1,117 @@
+"""A bare git repository that we own, driven by plumbing commands.
+
+Nothing of the user's git reaches it: no global configuration, no hooks, no filters, no attributes that alter content.
+Objects and references are synced when a command returns.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Mapping
+
+from ckpt_observe.core.names import from_file_name, to_file_name
+from ckpt_observe.core.stores import durable, oserrors
+from ckpt_observe.errors import CapacityError, CheckpointError, ConfigError, ConflictError, StorageError
+
+_SETTINGS = ("core.fsync=all", "core.fsyncMethod=fsync", "gc.auto=0", "user.name=ckpt", "user.email=ckpt@localhost")
+_SYSTEM = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+_ATTRIBUTES = "* -text -filter -ident -working-tree-encoding -diff\n"
+"""Above any .gitattributes in a workspace: what is kept is what was there, byte for byte."""
+_SECONDS = 600
+
+_TABLE: tuple[tuple[bytes, type[CheckpointError], str, bool], ...] = (
+    (b"reference already exists", ConflictError, "conflict.exists", False),
+    (b"cannot lock ref", ConflictError, "conflict.locked", True),
+    (b"No space left", CapacityError, "storage.no_space", False),
+)
+"""What git says, in our words."""
+
+
+class Repository:
+    """One bare repository."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def exists(self) -> bool:
+        return os.path.isfile(os.path.join(self.path, "HEAD"))
+
+    def make(self) -> None:
+        """Make it, unless it is there: made aside and then renamed, so that nobody sees half of one."""
+        if self.exists():
+            return
+        if shutil.which("git") is None:
+            raise ConfigError("git checkpoints need the git program, which is not installed")
+        aside = f"{self.path}.{secrets.token_hex(4)}.tmp"
+        with oserrors.translated(f"making {self.path}"):
+            durable.make_directory(aside)
+            Repository(aside).run("init", "--bare", "--quiet", "--template=", aside)
+            os.mkdir(os.path.join(aside, "info"))
+            with open(os.path.join(aside, "info", "attributes"), "w", encoding="ascii") as file:
+                file.write(_ATTRIBUTES)
+            durable.sync_tree(aside)
+            try:
+                os.rename(aside, self.path)
+            except OSError:
+                if not self.exists():
+                    raise
+                shutil.rmtree(aside)  # somebody else was faster
+            durable.sync_directory(os.path.dirname(self.path))
+
+    def run(
+        self, *arguments: str, data: bytes | None = None, environment: Mapping[str, str] | None = None, cwd: str | None = None
+    ) -> bytes:
+        """What the command prints. A failure is an error of ours with git's own words."""
+        settings = [part for setting in _SETTINGS for part in ("-c", setting)]
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        try:
+            done = subprocess.run(
+                ["git", *settings, "--git-dir", self.path, *arguments],
+                input=data,
+                capture_output=True,
+                check=False,
+                timeout=_SECONDS,
+                cwd=cwd,
+                env={**inherited, **_SYSTEM, **(environment or {})},
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise StorageError(f"git {arguments[0]} in {self.path}: {error}") from error
+        if done.returncode:
+            raise _of(done.stderr, f"git {arguments[0]} in {self.path}")
+        return done.stdout
+
+    def line(self, *arguments: str, data: bytes | None = None, environment: Mapping[str, str] | None = None, cwd: str | None = None) -> str:
+        return self.run(*arguments, data=data, environment=environment, cwd=cwd).decode().strip()
+
+    def commit(self, tree: str, reference: str, message: str) -> str:
+        """A commit of the tree under a new reference. ConflictError if that is taken."""
+        commit = self.line("commit-tree", tree, "-m", message)
+        self.run("update-ref", "--create-reflog", reference, commit, "0" * 40)
+        return commit
+
+    def references(self, prefix: str) -> dict[str, str]:
+        """Names below the prefix, and the commit of each."""
+        if not self.exists():
+            return {}
+        listing = self.run("for-each-ref", "--format=%(objectname) %(refname)", prefix).decode()
+        pairs = [line.split(" ", 1) for line in listing.splitlines()]
+        return {name.removeprefix(prefix): commit for commit, name in pairs}
+
+
+def _of(said: bytes, doing: str) -> CheckpointError:
+    text = said.decode(errors="replace").strip()[:300]
+    kind, code, retryable = next((entry[1:] for entry in _TABLE if entry[0] in said), (StorageError, "storage.io", True))
+    return kind(f"{doing}: {text}", code=code, retryable=retryable)
+
+
+def to_reference(id: str) -> str:
+    """The last part of a reference: a file name under git's rules too, which forbid two dots, an end in .lock, and a tilde."""
+    return to_file_name(id).replace("_", "_1").replace("~", "_2").replace(".", "%2E")
+
+
+def from_reference(name: str) -> str | None:
+    """The id again, or None where only its hash was kept."""
+    return from_file_name(name.replace("_2", "~").replace("_1", "_"))

@@ -1,0 +1,96 @@
+"""Snapshots of a directory: one bare git repository for each task, which may be the one its checkpoints are in.
+
+Every file is kept byte for byte, ignored ones too, with its executable bit and symbolic links; unchanged files cost nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from ckpt_observe.core.names import checked, to_file_name
+from ckpt_observe.core.stores import oserrors
+from ckpt_observe.core.stores.gitrepo import Repository, to_reference
+from ckpt_observe.errors import CheckpointNotFoundError, ConfigError
+
+_SNAPSHOTS = "refs/workspaces/"
+_KINDS = {"A": "added", "D": "removed", "M": "changed", "T": "changed"}
+
+
+class Change(NamedTuple):
+    """What became of one file."""
+
+    path: str
+    kind: str
+    """`added`, `removed` or `changed`."""
+
+
+class Workspace:
+    """Snapshots of the directory that a task works in."""
+
+    def __init__(self, root: str | os.PathLike[str], task: str) -> None:
+        self._repository = Repository(os.path.join(os.path.abspath(root), to_file_name(checked(task, "task")) + ".git"))
+        self._task = task
+
+    def save(self, directory: str | os.PathLike[str], id: str) -> str:
+        """Keep the directory as it is under that id, such as that of a checkpoint; returns the git commit."""
+        checked(id, "checkpoint id")
+        _refuse_inner_repositories(os.fspath(directory))
+        self._repository.make()
+        with self._index(directory) as (environment, place):
+            self._repository.run("add", "--all", "--force", ".", environment=environment, cwd=place)
+            tree = self._repository.line("write-tree", environment=environment, cwd=place)
+        return self._repository.commit(tree, _SNAPSHOTS + to_reference(id), f"workspace at {id}")
+
+    def restore(self, directory: str | os.PathLike[str], id: str) -> None:
+        """Put the directory back to a snapshot: files that were not in it are removed, `.git` of its own is left alone."""
+        commit = self._commit(id)
+        with oserrors.translated(f"restoring {directory}"):
+            os.makedirs(directory, exist_ok=True)
+        with self._index(directory) as (environment, place):
+            self._repository.run("read-tree", commit, environment=environment, cwd=place)
+            extra = self._repository.run("ls-files", "--others", "-z", environment=environment, cwd=place)
+            with oserrors.translated(f"restoring {directory}"):
+                for name in filter(None, extra.split(b"\0")):
+                    os.unlink(os.path.join(os.fsencode(place), name))
+                _remove_empty(place)
+            self._repository.run("checkout-index", "--all", "--force", environment=environment, cwd=place)
+
+    def diff(self, old: str, new: str) -> list[Change]:
+        """Which files differ between two snapshots."""
+        said = self._repository.run("diff-tree", "-r", "-z", "--no-renames", "--name-status", self._commit(old), self._commit(new))
+        fields = [os.fsdecode(field) for field in said.split(b"\0")[:-1]]
+        return [Change(path, _KINDS[kind]) for kind, path in zip(fields[::2], fields[1::2], strict=True)]
+
+    def _commit(self, id: str) -> str:
+        commit = self._repository.references(_SNAPSHOTS).get(to_reference(id))
+        if commit is None:
+            raise CheckpointNotFoundError(f"{self._task!r} has no workspace snapshot {id!r}")
+        return commit
+
+    @contextmanager
+    def _index(self, directory: str | os.PathLike[str]) -> Iterator[tuple[dict[str, str], str]]:
+        """An index of its own for each operation, so that two do not meet in one."""
+        place = os.path.abspath(directory)
+        scratch = tempfile.mkdtemp()
+        try:
+            yield {"GIT_INDEX_FILE": os.path.join(scratch, "index"), "GIT_WORK_TREE": place}, place
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _refuse_inner_repositories(directory: str) -> None:
+    """Git would keep only the name of a repository below, and none of its files."""
+    for place, folders, files in os.walk(directory):
+        if place != directory and (".git" in folders or ".git" in files):
+            raise ConfigError(f"{place} is a git repository inside of the workspace: its files would not be kept")
+
+
+def _remove_empty(directory: str) -> None:
+    for place, _, _ in os.walk(directory, topdown=False):
+        if place != directory and os.sep + ".git" not in place and not os.listdir(place):
+            os.rmdir(place)

@@ -1,0 +1,144 @@
+"""The git store under the contract, and workspaces."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.stores.git import GitStore
+from ckpt_observe.core.stores.gitrepo import from_reference, to_reference
+from ckpt_observe.core.workspace import Change, Workspace
+from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError
+from ckpt_observe.testing.stores import HOSTILE, StoreContract
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+
+class TestGitStore(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path):
+        return GitStore(f"git://{tmp_path}/repositories")
+
+    def raw_read(self, store, task, id):
+        return store.repository(task).run("cat-file", "blob", f"refs/checkpoints/{to_reference(id)}:checkpoint")
+
+    def raw_write(self, store, task, id, data):
+        repository = store.repository(task)
+        content = repository.line("hash-object", "-w", "--stdin", data=data)
+        tree = repository.line("mktree", data=f"100644 blob {content}\tcheckpoint\n".encode())
+        repository.run("update-ref", f"refs/checkpoints/{to_reference(id)}", repository.line("commit-tree", tree, "-m", "x"))
+
+    def another(self, store):
+        return GitStore(store.location)
+
+    # a dozen processes for each of a thousand mutations: what a flipped byte does to a checkpoint is shown by the other stores
+    test_every_flip_and_cut_is_noticed = None
+
+    def test_damaged_object_is_noticed_by_git_itself(self, store, checkpointer):
+        """F10: a flipped bit in git's own object file is an error, never another state."""
+        info = checkpointer.save("t", {"n": 1})
+        repository = store.repository("t")
+        content = repository.line("rev-parse", f"refs/checkpoints/{to_reference(info.id)}:checkpoint")
+        path = os.path.join(repository.path, "objects", content[:2], content[2:])
+        os.chmod(path, 0o600)
+        with open(path, "r+b") as file:
+            file.seek(40)
+            file.write(b"\xff\xff")
+        assert not checkpointer.verify("t")[0].good
+
+    def test_users_git_configuration_does_not_reach_it(self, store, checkpointer, monkeypatch, tmp_path):
+        """Hooks, identities and directories of the user's git are not ours."""
+        monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+        monkeypatch.setenv("GIT_CONFIG_COUNT", "nonsense")
+        checkpointer.save("t", {"n": 1})
+        assert checkpointer.load("t") == {"n": 1}
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "a..b", "a.lock", "_", "_1", "_2", "@{", "^"])
+def test_references_are_git_names_and_injective(name):
+    """Every id has a reference that git accepts, and short ones are told from it again."""
+    reference = to_reference(name)
+    subprocess.run(["git", "check-ref-format", f"refs/checkpoints/{reference}"], check=True)
+    assert from_reference(reference) in (name, None)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    directory = tmp_path / "work"
+    (directory / "src").mkdir(parents=True)
+    (directory / "src" / "main.py").write_bytes(b"print('hi')\r\n")
+    (directory / "ignored.log").write_bytes(b"\x00\xff")
+    (directory / ".gitignore").write_text("*.log\n")
+    (directory / ".gitattributes").write_text("* text=auto eol=lf\n")
+    script = directory / "run"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    (directory / "link").symlink_to("src/main.py")
+    return directory
+
+
+def contents(directory):
+    return {
+        str(path.relative_to(directory)): (os.readlink(path) if path.is_symlink() else path.read_bytes(), os.access(path, os.X_OK))
+        for path in sorted(directory.rglob("*"))
+        if path.is_symlink() or path.is_file()
+    }
+
+
+def test_workspace_comes_back_byte_for_byte(tmp_path, directory):
+    """L14: a snapshot holds every file as it is, ignored ones and line ends too, and restore undoes every change."""
+    workspace = Workspace(tmp_path / "repositories", "task")
+    before = contents(directory)
+    workspace.save(directory, "one")
+    (directory / "src" / "main.py").write_text("changed")
+    (directory / "ignored.log").unlink()
+    (directory / "new" / "deep").mkdir(parents=True)
+    (directory / "new" / "deep" / "file").write_text("new")
+    workspace.save(directory, "two")
+    after = contents(directory)
+    workspace.restore(directory, "one")
+    assert contents(directory) == before
+    assert not (directory / "new").exists()
+    workspace.restore(directory, "two")
+    assert contents(directory) == after
+
+
+def test_workspace_diff(tmp_path, directory):
+    """L14: what changed between two snapshots."""
+    workspace = Workspace(tmp_path / "repositories", "task")
+    workspace.save(directory, "one")
+    (directory / "src" / "main.py").write_text("changed")
+    (directory / "ignored.log").unlink()
+    (directory / "näme\n").write_text("new")
+    workspace.save(directory, "two")
+    assert sorted(workspace.diff("one", "two")) == [
+        Change("ignored.log", "removed"),
+        Change("näme\n", "added"),
+        Change("src/main.py", "changed"),
+    ]
+
+
+def test_workspace_beside_its_checkpoints(tmp_path, directory):
+    """L14: one repository per task holds state and workspace under the same id."""
+    checkpointer = Checkpointer(f"git://{tmp_path}/repositories")
+    info = checkpointer.save("task", {"n": 1})
+    Workspace(tmp_path / "repositories", "task").save(directory, info.id)
+    assert os.listdir(tmp_path / "repositories") == ["task.git"]
+    assert checkpointer.load("task", info.id) == {"n": 1}
+
+
+def test_workspace_refusals(tmp_path, directory):
+    """A taken id, a missing one and a repository inside are told for what they are."""
+    workspace = Workspace(tmp_path / "repositories", "task")
+    with pytest.raises(CheckpointNotFoundError):
+        workspace.restore(directory, "one")
+    workspace.save(directory, "one")
+    with pytest.raises(ConflictError):
+        workspace.save(directory, "one")
+    (directory / "inner" / ".git").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="inside of the workspace"):
+        workspace.save(directory, "two")

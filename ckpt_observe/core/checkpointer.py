@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
@@ -74,7 +74,7 @@ class Checkpointer:
         loaded last.
         """
         label = self._drafter.labelled(Label(task, id, step, status, metadata, tags, parent))
-        with self._told("save", task, id=label.id, step=step, status=status) as done:
+        with self._told("save", task, id=label.id, step=step, status=status) if self.hooks else nullcontext([]) as done:
             info, blob = self._drafter.draft(label, state)
             steps.write(self.store, info, blob)
             steps.confirm(self.store, info, blob)
@@ -164,7 +164,8 @@ class Checkpointer:
         self.close()
 
     def _fetch(self, operation: str, task: str, id: str | None, into: Any = None) -> Restored[Any]:
-        with self._told(operation, checked(task, "task"), id=id) as done:
+        checked(task, "task")
+        with self._told(operation, task, id=id) if self.hooks else nullcontext([]) as done:
             restored = self._fetcher.newest_good(task) if id is None else self._fetcher.one(task, checked(id, "checkpoint id"))
             if into is not None:
                 steps.apply(into, restored.state)
@@ -184,9 +185,6 @@ class Checkpointer:
     def _told(self, operation: str, task: str, **facts: Any) -> Iterator[CheckpointInfos]:
         """Tell the hooks before and after the block, which leaves the checkpoint it handled in the list."""
         done: CheckpointInfos = []
-        if not self.hooks:
-            yield done
-            return
         emit(self.hooks, Event(moment="before", operation=operation, task=task, **facts))
         try:
             yield done

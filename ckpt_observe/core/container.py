@@ -48,16 +48,12 @@ def pack(info: CheckpointInfo, payload: Blob) -> Blob:
 
 def read_header(line: Buffer) -> CheckpointInfo:
     """The header that a stored checkpoint begins with; `line` may go on beyond it."""
-    start = bytes(line[: len(_START)])
-    if start != _START[: len(start)] or not start:
-        raise IntegrityError("these bytes do not begin like a checkpoint", code="integrity.malformed")
-    end = _line_end(line)
-    text = bytes(line[:end])
+    text = _first_line(line)
     body = text[:-_TAIL]
     if text[-_TAIL:] != b'%b%b"}\n' % (_SEAL, _seal(body)):
         raise _unreadable(text)
     info = _decode(text)
-    msgspec.structs.force_setattr(info, "header_size", end)
+    msgspec.structs.force_setattr(info, "header_size", len(text))
     return info
 
 
@@ -74,13 +70,17 @@ def split(stored: Buffer) -> tuple[CheckpointInfo, memoryview]:
     return info, payload
 
 
-def _line_end(stored: Buffer) -> int:
+def _first_line(stored: Buffer) -> bytes:
     if isinstance(stored, memoryview):
         stored = bytes(stored[:MAX_HEADER])
+    if stored[: len(_START)] != _START:
+        cut = bool(stored) and _START.startswith(bytes(stored))
+        code = "integrity.truncated" if cut else "integrity.malformed"
+        raise IntegrityError("these bytes do not begin like a checkpoint", code=code)
     end = stored.find(b"\n", 0, MAX_HEADER) + 1
     if not end:
         raise IntegrityError("the header line of this checkpoint has no end: it was cut", code="integrity.truncated")
-    return end
+    return bytes(stored[:end])
 
 
 def _unreadable(text: bytes) -> CompatibilityError | IntegrityError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +16,12 @@ CHUNK = 4 * 1024 * 1024
 LARGE = 8 * CHUNK
 """Bytes from which several threads are worth starting."""
 
-_KNOWN = frozenset({"sha256", "blake2b"})
+_KNOWN = {"sha256": hashlib.sha256, "blake2b": hashlib.blake2b}
 
 
 def of(pieces: Iterable[Buffer], algorithm: str = ALGORITHM) -> str:
     """Digest of the pieces one after the other."""
-    digest = hashlib.new(algorithm)
+    digest = _KNOWN[algorithm]()
     for piece in pieces:
         digest.update(piece)
     return f"{algorithm}:{digest.hexdigest()}"
@@ -69,5 +68,5 @@ def of_key(value: Buffer) -> str:
 def fits(digest: str, pieces: Iterable[Buffer]) -> bool:
     algorithm = digest.partition(":")[0]
     if algorithm == LARGE_ALGORITHM:
-        return hmac.compare_digest(of_large(pieces), digest)
-    return algorithm in _KNOWN and hmac.compare_digest(of(pieces, algorithm), digest)
+        return of_large(pieces) == digest
+    return algorithm in _KNOWN and of(pieces, algorithm) == digest

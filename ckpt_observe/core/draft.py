@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ class Label(NamedTuple):
     metadata: dict[str, Any] | None = None
     tags: Sequence[str] = ()
     parent: CheckpointInfo | None = None
+    created: dt.datetime | None = None
 
 
 class Drafter:
@@ -48,12 +50,11 @@ class Drafter:
         self._clock = Clock()
 
     def labelled(self, label: Label) -> Label:
-        """The label with an id, if its names can be."""
+        """The label with time and id, if its names can be."""
         checked(label.task, "task")
-        if label.id is None:
-            return label._replace(id=new_id(self._clock.now()))
-        checked(label.id, "checkpoint id")
-        return label
+        created = self._clock.now()
+        id = new_id(created) if label.id is None else checked(label.id, "checkpoint id")
+        return label._replace(id=id, created=created)
 
     def stage(self, state: Any) -> Staged:
         return Staged(steps.serialize(self._pipeline.serializer, state), type(state).__name__, *shape.measure(state))
@@ -72,7 +73,7 @@ class Drafter:
             task=task,
             step=label.step,
             status=label.status,
-            created=self._clock.now(),
+            created=label.created or self._clock.now(),
             format=self._pipeline.serializer.name,
             codec=codec.name if codec else "none",
             cipher=cipher.name if cipher else "",

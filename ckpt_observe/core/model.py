@@ -10,7 +10,7 @@ import msgspec
 FORMAT_VERSION = 1
 
 
-class KeyInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+class KeyInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One top-level key of a state."""
 
     type: str

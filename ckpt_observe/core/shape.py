@@ -16,7 +16,7 @@ def measure(state: Any) -> tuple[int, int]:
         depth += 1
         count += len(level)
         below: list[Any] = []
-        for value in level:
+        for value in level:  # plain on purpose: this runs in every save
             kind = type(value)
             if kind is dict:
                 below += value.values()

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from ckpt_observe.core.blob import Blob, Buffer
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_SMALL = 64 * 1024
 _TEMPORARY = ".tmp"
 _ABANDONED = 3600.0
 """Seconds after which a temporary file that nobody wrote to is left over."""
@@ -89,6 +90,12 @@ def _sync(path: str, flags: int) -> None:
         os.close(descriptor)
 
 
+def read_whole(file: int) -> Buffer:
+    """All bytes of an open file, with one read if it is small."""
+    start = os.read(file, _SMALL)
+    return start if len(start) < _SMALL else read_range(file, 0, os.fstat(file).st_size)
+
+
 def read_range(file: int, start: int, size: int) -> Buffer:
     """`size` bytes of an open file from `start`; fewer where it ends before."""
     data = bytearray(size)
@@ -102,7 +109,7 @@ def read_range(file: int, start: int, size: int) -> Buffer:
 def _write_synced(directory: int, name: str, blob: Blob) -> None:
     file = os.open(name, _NEW, 0o600, dir_fd=directory)
     try:
-        for piece in blob:
+        for piece in (blob.joined(),) if len(blob) <= _SMALL else blob:
             view = memoryview(piece)
             while view:
                 view = view[os.write(file, view[:_LARGEST_WRITE]) :]

@@ -18,7 +18,7 @@ from ckpt_observe.core.names import from_file_name, to_file_name
 from ckpt_observe.core.stores import durable, headers, oserrors
 from ckpt_observe.core.stores.base import Promise, Store, newest_first
 from ckpt_observe.core.stores.headers import READ, Headers
-from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError
+from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, ConflictError
 
 QUARANTINED = ".bad"
 _DIRECTORY = READ | os.O_DIRECTORY
@@ -46,8 +46,14 @@ class FileStore(Store):
             self._write(task, [(info, blob) for info, blob in batch if info.task == task])
 
     def get(self, task: str, id: str) -> Buffer:
-        with self._opened(task, id) as file:
-            return durable.read_range(file, 0, os.fstat(file).st_size)
+        try:  # without the helpers below: every save and load comes through here
+            file = os.open(f"{self._root}/{to_file_name(task)}/{to_file_name(id)}{self.suffix}", READ)
+            try:
+                return durable.read_whole(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise self._error(error, task, id, "reading") from error
 
     def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
         with self._opened(task, id) as file:
@@ -128,11 +134,15 @@ class FileStore(Store):
 
     @contextmanager
     def _found(self, task: str, id: str, doing: str) -> Iterator[None]:
-        with oserrors.translated(f"{doing} checkpoint {id!r} of {task!r} in {self._root}"):
-            try:
-                yield
-            except FileNotFoundError as error:
-                raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._root}") from error
+        try:
+            yield
+        except OSError as error:
+            raise self._error(error, task, id, doing) from error
+
+    def _error(self, error: OSError, task: str, id: str, doing: str) -> CheckpointError:
+        if isinstance(error, FileNotFoundError):
+            return CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._root}")
+        return oserrors.of(error, f"{doing} checkpoint {id!r} of {task!r} in {self._root}")
 
     @contextmanager
     def _entries(self, task: str, *, encoded: bool = False) -> Iterator[tuple[int, Sequence[os.DirEntry[str]]]]:

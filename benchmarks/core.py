@@ -1,0 +1,238 @@
+"""What the core costs, against doing the same by hand: `python -m benchmarks.core [section ...]`.
+
+Both sides of a ratio are measured in turns, so that a busy machine slows both alike. Budgets are those of the design; a
+ratio over its budget is marked, and the exit code says so.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import secrets
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+
+import msgspec
+
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.query import Query
+
+STATE = {
+    "step": 7,
+    "conversation": [{"role": "user" if i % 2 else "assistant", "content": f"message {i}: " + "words " * 9} for i in range(16)],
+    "memory": {"facts": ["the sky is blue", "water is wet"], "scores": {"a": 0.5, "b": -1.25}},
+    "plan": ["read", "think", "write"],
+    "budget": {"tokens": 12_000, "dollars": 0.42},
+    "status": "running",
+    "metadata": {"model": "m-1", "nothing": None, "flag": True},
+}
+"""A typical agent state of about 2 KB."""
+
+ROUNDS, EACH = 30, 10
+exceeded = []
+
+
+def timed(call):
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def in_turns(*calls, rounds=ROUNDS, each=EACH):
+    """Median seconds of each call, measured in turns after a warm-up."""
+    for call in calls:
+        call()
+    times = [[] for _ in calls]
+    for _ in range(rounds):
+        for call, kept in zip(calls, times, strict=True):
+            kept += [timed(call) for _ in range(each)]
+    return [statistics.median(kept) for kept in times]
+
+
+def report(what, value, budget=None, unit="×", *, at_most=True):
+    good = budget is None or (value <= budget if at_most else value >= budget)
+    if not good:
+        exceeded.append(what)
+    allowed = "" if budget is None else f"   {'≤' if at_most else '≥'} {budget:g} {'ok' if good else 'EXCEEDED'}"
+    print(f"  {what:<62}{value:>10.2f} {unit}{allowed}")
+
+
+def durable_save(place):
+    """A 2 KB state on the file store, against bare write + fsync + rename + directory fsync."""
+    data = msgspec.json.encode(STATE)
+    directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+
+    def bare():
+        name = f"{place}/{secrets.token_hex(8)}"
+        file = os.open(name + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        os.write(file, data)
+        os.fsync(file)
+        os.close(file)
+        os.rename(name + ".tmp", name)
+        os.fsync(directory)
+
+    checkpointer = Checkpointer(f"{place}/store")
+    zipped = Checkpointer(f"{place}/zipped", compression="gzip")
+    hand, ours, ours_zipped = in_turns(bare, lambda: checkpointer.save("t", STATE), lambda: zipped.save("t", STATE))
+    report("save on file / bare durable write", ours / hand, 1.3)
+    report("save on file", ours * 1000, 5, "ms")
+    report("save on file with gzip", ours_zipped * 1000, 8, "ms")
+    os.close(directory)
+
+
+def load(place):
+    """Against reading and parsing the same bytes."""
+    checkpointer, zipped = Checkpointer(f"{place}/store"), Checkpointer(f"{place}/zipped", compression="gzip")
+    id = checkpointer.save("t", STATE).id
+    zipped_id = zipped.save("t", STATE).id
+    path = f"{place}/plain.json"
+    with open(path, "wb") as file:
+        file.write(msgspec.json.encode(STATE))
+
+    def bare():
+        with open(path, "rb") as file:
+            msgspec.json.decode(file.read())
+
+    hand, ours, ours_zipped = in_turns(bare, lambda: checkpointer.load("t", id), lambda: zipped.load("t", zipped_id), rounds=50)
+    report("load by id / bare read and parse", ours / hand, 2)
+    report("load", ours * 1000, 2, "ms")
+    report("load with gzip", ours_zipped * 1000, 3, "ms")
+
+
+def sizes(place):
+    """What compression saves on typical states of 500 to 2000 bytes."""
+    for count in (3, 8, 16):
+        state = {**STATE, "conversation": STATE["conversation"][:count]}
+        size = {}
+        for url in ("", "?gzip"):
+            Checkpointer(f"jsonl://{place}/{count}{url[1:]}{url}").save("t", state, id="x")
+            size[url] = os.path.getsize(f"{place}/{count}{url[1:]}/t/x.jsonl")
+        print(f"  state of {len(msgspec.json.encode(state))} bytes: file {size['']} plain, {size['?gzip']} gzip")
+        report("gzip saves", 100 * (1 - size["?gzip"] / size[""]), 50, "%", at_most=False)
+
+
+def sqlite_save(place):
+    """Against LangGraph's SqliteSaver.put of the same state, at the same durability."""
+    if find_spec("langgraph") is None:
+        print("  left out: langgraph-checkpoint-sqlite is not installed")
+        return
+    from langgraph.checkpoint.base import empty_checkpoint
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    connection = sqlite3.connect(f"{place}/theirs.db", check_same_thread=False)
+    saver = SqliteSaver(connection)
+    saver.setup()
+    connection.execute("PRAGMA synchronous = FULL")
+    config = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+
+    def theirs():
+        checkpoint = empty_checkpoint()
+        checkpoint["channel_values"] = STATE
+        saver.put(config, checkpoint, {}, {})
+
+    checkpointer = Checkpointer(f"sqlite://{place}/ours.db")
+    langgraph, ours = in_turns(theirs, lambda: checkpointer.save("t", STATE))
+    report("save on SQLite / LangGraph SqliteSaver.put", ours / langgraph, 1)
+
+
+def many(place):
+    """Listing and asking among 100,000 checkpoints in SQLite; and whether the number kept makes a save slower."""
+    checkpointer = Checkpointer(f"sqlite://{place}/many.db")
+    few = in_turns(lambda: checkpointer.save("few", {"n": 1}))[0]
+    for start in range(0, 100_000, 5000):
+        with checkpointer.batch() as batch:
+            for n in range(start, start + 5000):
+                batch.save(f"task{n % 1000}", {"n": n}, step=n, status="failed" if n % 1000 == 7 else "ok")
+    lots = in_turns(lambda: checkpointer.save("few", {"n": 1}))[0]
+    report("save with 100,000 kept / with none", lots / few, 1.5)
+    middle = checkpointer.list("task5")[50].created
+    queries = {
+        "list a task of 100": lambda: checkpointer.list("task5"),
+        "newest 100 of all": lambda: checkpointer.find(Query(limit=100)),
+        "failed ones, newest 100": lambda: checkpointer.find(Query(status="failed", limit=100)),
+        "a second of time": lambda: checkpointer.find(Query(since=middle, until=middle + dt.timedelta(seconds=1), limit=100)),
+        "steps 500 to 600": lambda: checkpointer.find(Query(min_step=500, max_step=600)),
+    }
+    for name, query in queries.items():
+        report(f"{name} among 100,000", in_turns(query, rounds=5, each=1)[0] * 1000, 50, "ms")
+
+
+def retention(place):
+    """Whether the number kept makes a save on files slower."""
+    small, large = Checkpointer(f"{place}/small", keep_last=10), Checkpointer(f"{place}/large", keep_last=1000)
+    for _ in range(1000):
+        large.save("t", {"n": 1})
+    low, high = in_turns(lambda: small.save("t", {"n": 1}), lambda: large.save("t", {"n": 1}), rounds=10)
+    report("save that keeps 1000 / that keeps 10, on files", high / low)
+
+
+ARRAYS = """
+import os, resource, sys, time
+import numpy as np
+from ckpt_observe.core import Checkpointer
+way, place, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+state = {f"layer{i}": np.full(2**23, i, np.float64) for i in range(count)}
+state["step"] = 1
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start = time.perf_counter()
+if way == "ours":
+    Checkpointer(place, format="arrays").save("t", state)
+elif way == "savez":
+    with open(place + "/z.npz", "wb") as file:
+        np.savez(file, **state)
+        file.flush()
+        os.fsync(file.fileno())
+else:
+    with open(place + "/raw", "wb", buffering=0) as file:
+        for value in list(state.values())[:-1]:
+            file.write(memoryview(value).cast("B"))
+        os.fsync(file.fileno())
+print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def arrays(place):
+    """1 GiB of arrays, against writing the same bytes raw and syncing, and against numpy.savez. Each in a process of its own."""
+    if find_spec("numpy") is None:
+        print("  left out: numpy is not installed")
+        return
+    count = int(os.environ.get("BENCH_GIB", "1")) * 16
+    results = {"raw": [], "ours": [], "savez": []}
+    for _ in range(3):
+        for way, kept in results.items():
+            scratch = tempfile.mkdtemp(dir=place)
+            run = subprocess.run([sys.executable, "-c", ARRAYS, way, scratch, str(count)], capture_output=True, text=True, check=True)
+            kept.append(tuple(map(float, run.stdout.split())))
+            shutil.rmtree(scratch)
+    seconds = {way: statistics.median(result[0] for result in kept) for way, kept in results.items()}
+    report("speed of saving 1 GiB of arrays / raw write", seconds["raw"] / seconds["ours"], 0.8, at_most=False)
+    report("speed of saving 1 GiB of arrays / numpy.savez", seconds["savez"] / seconds["ours"], 1, at_most=False)
+    report("extra memory", max(result[1] for result in results["ours"]) / 1024, 64, "MiB")
+
+
+SECTIONS = [durable_save, load, sizes, sqlite_save, many, retention, arrays]
+
+
+def main():
+    wanted = set(sys.argv[1:])
+    for section in SECTIONS:
+        if wanted and section.__name__ not in wanted:
+            continue
+        print(f"{section.__name__}: {section.__doc__}")
+        place = tempfile.mkdtemp(prefix="ckpt-bench-", dir=os.environ.get("BENCH_DIR"))
+        try:
+            section(place)
+        finally:
+            shutil.rmtree(place)
+    if exceeded:
+        sys.exit(f"over budget: {', '.join(exceeded)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from ckpt_observe.core.draft import Drafter, Label, Staged
 from ckpt_observe.core.fetch import Fetcher
 from ckpt_observe.core.hooks import Event, Hook, emit
 from ckpt_observe.core.lazy import LazyState
+from ckpt_observe.core.ledger import Ledger
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos, Restored
 from ckpt_observe.core.names import checked
 from ckpt_observe.core.pipeline import Pipeline
@@ -54,6 +56,7 @@ class Checkpointer:
         self.retention = KeepLast(keep_last) if keep_last is not None else retention
         self.hooks = tuple(hooks)
         self._fetcher = Fetcher(self.store, self.pipeline, fallback=fallback)
+        self._ledger = Ledger(self.store)
         self._drafter = Drafter(self.store, self.pipeline, incremental)
 
     def save(
@@ -74,14 +77,14 @@ class Checkpointer:
         loaded last.
         """
         label = self._drafter.labelled(Label(task, id, step, status, metadata, tags, parent))
-        with self._told("save", task, id=label.id, step=step, status=status) if self.hooks else nullcontext([]) as done:
+        with self._told("save", task, id=label.id, step=step, status=status) as done:
             info, blob = self._drafter.draft(label, state)
             steps.write(self.store, info, blob)
             steps.confirm(self.store, info, blob)
             self._drafter.heads.set(info)
             done.append(info)
         if self.retention is not None:
-            self._retain(task)
+            self._retain(info)
         return info
 
     def stage(self, state: Any) -> Staged:
@@ -108,6 +111,7 @@ class Checkpointer:
             if user is not None:
                 raise ConflictError(f"checkpoint {user!r} of {task!r} is built on {id!r}: delete that one first", code="conflict.in_use")
             self.store.delete(task, id)
+            self._ledger.removed(task, {id})
 
     def list(self, task: str) -> CheckpointInfos:
         """The checkpoints of a task, newest first."""
@@ -132,22 +136,24 @@ class Checkpointer:
         origin = restored.info
         return self.save(new_task, restored.state, step=origin.step, status=origin.status, metadata=origin.metadata, parent=origin)
 
-    def plan(self, task: str) -> Sequence[Decision]:
-        """What `prune` would do with each checkpoint, and why."""
-        policy = self.retention or KeepLast(2**63)
-        return policies.plan(policy, self.store.list(checked(task, "task")), dt.datetime.now(dt.UTC))
+    def plan(self, task: str, infos: CheckpointInfos | None = None) -> Sequence[Decision]:
+        """What `prune` would do with each checkpoint, and why: the dry run."""
+        policy = self.retention or KeepLast(sys.maxsize)
+        known = self.store.list(checked(task, "task")) if infos is None else infos
+        return policies.plan(policy, known, dt.datetime.now(dt.UTC))
 
-    def prune(self, task: str) -> CheckpointInfos:
-        """Remove what the retention policy no longer keeps; returns what was removed."""
+    def prune(self, task: str, plan: Sequence[Decision] | None = None) -> CheckpointInfos:
+        """Remove what the retention policy no longer keeps, or what a `plan` says; returns what was removed."""
         removed = []
-        for decision in self.plan(task):  # newest first: what is built on another goes before it
+        for decision in self.plan(task) if plan is None else plan:  # newest first: what is built on another goes before it
             if decision.keep:
                 continue
             try:
-                self.store.delete(task, decision.info.id)
+                self.store.discard(task, decision.info.id)
             except CheckpointNotFoundError:
                 continue  # somebody else was faster
             removed.append(decision.info)
+        self._ledger.removed(task, {info.id for info in removed})
         return removed
 
     def verify(self, task: str | None = None, *, sample: int | None = None, quarantine: bool = False) -> Sequence[Finding]:
@@ -165,7 +171,7 @@ class Checkpointer:
 
     def _fetch(self, operation: str, task: str, id: str | None, into: Any = None) -> Restored[Any]:
         checked(task, "task")
-        with self._told(operation, task, id=id) if self.hooks else nullcontext([]) as done:
+        with self._told(operation, task, id=id) as done:
             restored = self._fetcher.newest_good(task) if id is None else self._fetcher.one(task, checked(id, "checkpoint id"))
             if into is not None:
                 steps.apply(into, restored.state)
@@ -173,17 +179,21 @@ class Checkpointer:
             done.append(restored.info)
         return restored
 
-    def _retain(self, task: str) -> None:
+    def _retain(self, saved: CheckpointInfo) -> None:
         """After a save that is durable: failing to tidy up must not make it a failed one."""
         try:
-            if not all(decision.keep for decision in self.plan(task)):
-                self.prune(task)
+            plan = self.plan(saved.task, self._ledger.saved(saved))
+            if not all(decision.keep for decision in plan):
+                self.prune(saved.task, plan)
         except CheckpointError as error:
-            emit(self.hooks, Event(moment="failed", operation="prune", task=task, error=error))
+            emit(self.hooks, Event(moment="failed", operation="prune", task=saved.task, error=error))
+
+    def _told(self, operation: str, task: str, **facts: Any) -> AbstractContextManager[CheckpointInfos]:
+        """Tell the hooks before and after the block, which leaves the checkpoint it handled in the list."""
+        return self._telling(operation, task, facts) if self.hooks else nullcontext([])
 
     @contextmanager
-    def _told(self, operation: str, task: str, **facts: Any) -> Iterator[CheckpointInfos]:
-        """Tell the hooks before and after the block, which leaves the checkpoint it handled in the list."""
+    def _telling(self, operation: str, task: str, facts: dict[str, Any]) -> Iterator[CheckpointInfos]:
         done: CheckpointInfos = []
         emit(self.hooks, Event(moment="before", operation=operation, task=task, **facts))
         try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from ckpt_observe.core.blob import Buffer
 
@@ -16,7 +17,7 @@ CHUNK = 4 * 1024 * 1024
 LARGE = 8 * CHUNK
 """Bytes from which several threads are worth starting."""
 
-_KNOWN = {"sha256": hashlib.sha256, "blake2b": hashlib.blake2b}
+_KNOWN: dict[str, Callable[[], Any]] = {"sha256": hashlib.sha256, "blake2b": hashlib.blake2b}
 
 
 def of(pieces: Iterable[Buffer], algorithm: str = ALGORITHM) -> str:

@@ -85,6 +85,7 @@ class Drafter:
             depth=staged.depth,
             items=staged.items,
             keys=_without_digests(document.keys) if cipher else document.keys,
+            bases=tuple(sorted({key.base for key in document.keys.values() if key.base})) if self._incremental else (),
             parent=head.id if head else None,
             parent_task=head.task if head and head.task != task else None,
             context=context.gather() if context.providers else {},

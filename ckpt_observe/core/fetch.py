@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 from ckpt_observe.core import container, steps
@@ -11,6 +12,7 @@ from ckpt_observe.core.incremental import merged
 from ckpt_observe.core.model import CheckpointInfo, Restored
 from ckpt_observe.core.names import checked
 from ckpt_observe.core.pipeline import Pipeline
+from ckpt_observe.core.query import Query
 from ckpt_observe.core.stores import Store
 from ckpt_observe.errors import CheckpointNotFoundError, IntegrityError
 
@@ -24,15 +26,15 @@ class Fetcher:
         self.fallback = fallback
 
     def newest(self, task: str) -> CheckpointInfo:
-        infos = self.store.list(checked(task, "task"))
-        if not infos:
+        info = next(self._newest_first(checked(task, "task")), None)
+        if info is None:
             raise CheckpointNotFoundError(f"{task!r} has no checkpoint in {self.store.location}")
-        return infos[0]
+        return info
 
     def newest_good(self, task: str) -> Restored[Any]:
         """The newest checkpoint; where fallback is allowed, the newest that is whole."""
         skipped: list[str] = []
-        for info in self.store.list(task):
+        for info in self._newest_first(task):
             try:
                 return self.one(task, info.id, tuple(skipped))
             except CheckpointNotFoundError:
@@ -43,6 +45,12 @@ class Fetcher:
                 logging.getLogger(__name__).warning("passed over checkpoint %r of %r: %s", info.id, task, error)
                 skipped.append(info.id)
         raise CheckpointNotFoundError(f"{task!r} has no {'whole ' if skipped else ''}checkpoint in {self.store.location}")
+
+    def _newest_first(self, task: str) -> Iterator[CheckpointInfo]:
+        """The newest by the store's index; the others, which cost more to list, only for who asks on."""
+        newest = self.store.find(Query(task=task, limit=1))
+        yield from newest
+        yield from (info for info in self.store.list(task) if info not in newest)
 
     def one(self, task: str, id: str, skipped: tuple[str, ...] = ()) -> Restored[Any]:
         info, state = self._own(task, id)

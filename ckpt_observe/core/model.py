@@ -50,6 +50,8 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Nesting and number of values of the state, counted up to a limit; see `core.shape`."""
     keys: dict[str, KeyInfo] = {}
     """Top-level keys, when the state is a mapping with string keys."""
+    bases: tuple[str, ...] = ()
+    """The earlier checkpoints that hold part of this one's state."""
     parent: str | None = None
     """The checkpoint that this one follows."""
     parent_task: str | None = None
@@ -66,11 +68,6 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def stored_size(self) -> int:
         """Bytes in the store, header included."""
         return self.header_size + self.payload_size
-
-    @property
-    def bases(self) -> set[str]:
-        """Ids of the earlier checkpoints that hold part of this one's state."""
-        return {key.base for key in self.keys.values() if key.base}
 
 
 CheckpointInfos = list[CheckpointInfo]

@@ -47,7 +47,7 @@ class KeepLast(Retention):
     count: int
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
-        return {info.id: f"one of the newest {self.count}" for info in infos[: self.count]}
+        return dict.fromkeys([info.id for info in infos[: self.count]], f"one of the newest {self.count}")
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def plan(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -
     if infos:
         kept.setdefault(infos[0].id, "the newest")
     for info in infos:
-        if info.id in kept:
+        if info.bases and info.id in kept:
             for base in info.bases:
                 kept.setdefault(base, f"{info.id} is built on it")
     return [Decision(info, info.id in kept, kept.get(info.id, "no rule keeps it")) for info in infos]

@@ -12,7 +12,7 @@ import uuid
 
 import pytest
 
-from ckpt_observe.core import Checkpointer, context, steps
+from ckpt_observe.core import Checkpointer, context, ledger, steps
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError, IntegrityError, SerializationError
 
 
@@ -29,6 +29,20 @@ class Colour(enum.Enum):
 class Point:
     x: int
     y: int
+
+
+def test_keep_last_sees_what_others_saved(where, monkeypatch):
+    """K5: retention notices the checkpoints of other programs at its next fresh listing."""
+    if where == "memory://":
+        where = "memory://shared-retention"
+    monkeypatch.setattr(ledger, "FRESH_FOR", 2)
+    mine, theirs = Checkpointer(where, keep_last=3), Checkpointer(where)
+    mine.save("agent", {"n": 0})
+    for n in range(5):
+        theirs.save("agent", {"n": n})
+    for n in range(3):
+        mine.save("agent", {"n": n})
+    assert len(mine.list("agent")) == 3
 
 
 @pytest.fixture(params=["json", "msgpack"])
@@ -128,7 +142,7 @@ def test_failed_removal_never_fails_a_save(where, monkeypatch):
     def refuse(task, id):
         raise IntegrityError("no")
 
-    monkeypatch.setattr(checkpointer.store, "delete", refuse)
+    monkeypatch.setattr(checkpointer.store, "discard", refuse)
     info = checkpointer.save("agent", {"n": 1})
     assert checkpointer.list("agent")[0] == info
 

@@ -51,6 +51,10 @@ class Store(ABC):
     def delete(self, task: str, id: str) -> None:
         """Remove it for good; CheckpointNotFoundError if there is none."""
 
+    def discard(self, task: str, id: str) -> None:
+        """Remove it without waiting for the medium: after a power cut it may be there again. Retention runs after each save."""
+        self.delete(task, id)
+
     @abstractmethod
     def list(self, task: str) -> CheckpointInfos:
         """The checkpoints of a task, newest first. Those whose header is damaged are left out."""

@@ -72,6 +72,10 @@ class FileStore(Store):
             os.unlink(to_file_name(id) + self.suffix, dir_fd=directory)
             os.fsync(directory)
 
+    def discard(self, task: str, id: str) -> None:
+        with self._found(task, id, "deleting"):
+            os.unlink(f"{self._root}/{to_file_name(task)}/{to_file_name(id)}{self.suffix}")
+
     def quarantine(self, task: str, id: str) -> None:
         with self._found(task, id, "moving"), self._directory(task) as directory:
             name = to_file_name(id)

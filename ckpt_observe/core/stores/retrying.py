@@ -75,6 +75,9 @@ class RetryingStore(StoreWrapper):
     def delete(self, task: str, id: str) -> None:
         self._try_once_effective(lambda: self.inner.delete(task, id))
 
+    def discard(self, task: str, id: str) -> None:
+        self._try_once_effective(lambda: self.inner.discard(task, id))
+
     def quarantine(self, task: str, id: str) -> None:
         self._try_once_effective(lambda: self.inner.quarantine(task, id))
 

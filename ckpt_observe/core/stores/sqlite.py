@@ -42,11 +42,13 @@ CREATE INDEX IF NOT EXISTS checkpoints_by_task ON checkpoints (task, created DES
 CREATE INDEX IF NOT EXISTS checkpoints_by_time ON checkpoints (created DESC, id DESC, step, status, error_class, stored_size);
 """
 # the second index holds every column that a query may ask about: rows are visited only where they match
+_INSERT = f"INSERT INTO checkpoints ({sql.COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _ONE = "FROM checkpoints WHERE task = ? AND id = ? AND NOT quarantined"
 _LOCK_WAIT = 30.0
 """Seconds to wait for another process's transaction: longer than any save of ours, shorter than anybody's patience."""
 
 _TABLE: dict[int, tuple[type[CheckpointError], str, bool]] = {
+    sqlite3.SQLITE_CONSTRAINT: (ConflictError, "conflict.exists", False),
     sqlite3.SQLITE_BUSY: (ConflictError, "conflict.locked", True),
     sqlite3.SQLITE_LOCKED: (ConflictError, "conflict.locked", True),
     sqlite3.SQLITE_FULL: (CapacityError, "storage.no_space", False),
@@ -76,15 +78,14 @@ class SqliteStore(Store):
         self._closed = False
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
-        self.put_many([(info, blob)])
+        row = sql.row(info, blob)
+        with self._lock, _translated(f"saving a checkpoint in {self._path}"):
+            self._opened().execute(_INSERT, row)  # a statement by itself is a transaction
 
     def put_many(self, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
         rows = [sql.row(info, blob) for info, blob in batch]
         with self._transaction("saving") as connection:
-            try:
-                connection.executemany(f"INSERT INTO checkpoints ({sql.COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)  # noqa: S608
-            except sqlite3.IntegrityError as error:
-                raise ConflictError(f"{batch[0][0].task!r} has a checkpoint of that id already: {batch[0][0].id!r}") from error
+            connection.executemany(_INSERT, rows)
 
     def get(self, task: str, id: str) -> Buffer:
         header, payload = self._one("header, payload", task, id)

@@ -40,6 +40,9 @@ class StoreWrapper(Store):
     def delete(self, task: str, id: str) -> None:
         self.inner.delete(task, id)
 
+    def discard(self, task: str, id: str) -> None:
+        self.inner.discard(task, id)
+
     def quarantine(self, task: str, id: str) -> None:
         self.inner.quarantine(task, id)
 

@@ -1,0 +1,42 @@
+"""The checkpoints of a task as this program knows them, so that tidying up after each save need not list them anew.
+
+What others add is seen at the next fresh listing. Until then a ledger knows too few checkpoints, never too many of the newest:
+it can only keep more than it should.
+"""
+
+from __future__ import annotations
+
+from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
+from ckpt_observe.core.stores import Store
+
+FRESH_FOR = 64
+"""Saves after which a task is listed anew."""
+_MOST_TASKS = 64
+
+
+class Ledger:
+    """Listings, brought up to date by our own saves and removals."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, tuple[list[int], CheckpointInfos]] = {}
+
+    def saved(self, info: CheckpointInfo) -> CheckpointInfos:
+        """The checkpoints of the task, newest first, after this one was saved."""
+        age, infos = self._known.get(info.task, ([FRESH_FOR], []))
+        age[0] += 1
+        if age[0] > FRESH_FOR:
+            age, infos = [0], self._store.list(info.task)
+            self._known.pop(info.task, None)
+            self._known[info.task] = age, infos
+            if len(self._known) > _MOST_TASKS:
+                self._known.pop(next(iter(self._known)), None)
+        else:
+            infos.insert(0, info)
+        return infos
+
+    def removed(self, task: str, ids: set[str]) -> None:
+        """These are gone."""
+        if task in self._known:
+            infos = self._known[task][1]
+            infos[:] = [info for info in infos if info.id not in ids]

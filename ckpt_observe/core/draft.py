@@ -88,7 +88,7 @@ class Drafter:
             bases=tuple(sorted({key.base for key in document.keys.values() if key.base})) if self._incremental else (),
             parent=head.id if head else None,
             parent_task=head.task if head and head.task != task else None,
-            context=context.gather() if context.providers else {},
+            context=context.gather(),
             metadata=label.metadata or {},
             tags=tuple(label.tags),
         )

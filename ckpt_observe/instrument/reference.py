@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ckpt_observe.instrument.base import Instrumentor
 from ckpt_observe.instrument.calls import Observed
+from ckpt_observe.instrument.operation import Begin
 from ckpt_observe.instrument.targets import Target
 from ckpt_observe.record import parents, phase
 from ckpt_observe.record.guard import fault
@@ -22,29 +23,41 @@ from ckpt_observe.semconv import attributes as names
 _CHECKPOINTER: Final = "ckpt_observe.core.checkpointer"
 _STEPS: Final = "ckpt_observe.core.steps"
 _CONTEXT: Final = "ckpt_observe.core.context"
+_NAMED: Final = ("load", "restore", "delete")
+"""Operations whose second argument is the checkpoint's id."""
 
-
-def _operation(name: str) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], Operation | None]:
+def _operation(name: str) -> Begin:
     def begin(checkpointer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation | None:
         if not recorder.on:
             return None
         store = checkpointer.store
-        codec = checkpointer.codec
+        pipeline = checkpointer.pipeline
+        codec, cipher = pipeline.codec, pipeline.cipher
         return Operation(
             name,
             {
                 names.SYSTEM: "reference",
                 names.STORE: store.kind,
                 names.LOCATION: store.location,
-                names.FORMAT: checkpointer.serializer.name,
-                names.CODEC: "none" if codec is None else codec.name,
+                names.FORMAT: pipeline.serializer.name,
+                names.CODEC: codec.name if codec else "none",
+                names.CIPHER: cipher.name if cipher else None,
                 names.TASK_ID: args[0] if args else kwargs.get("task"),
                 names.STEP: kwargs.get("step"),
-                names.ID: kwargs.get("id"),
+                names.STATUS: kwargs.get("status"),
+                names.ID: kwargs.get("id") or (args[1] if name in _NAMED and len(args) > 1 else None),
             },
         )
 
     return begin
+
+
+def _committing(batch: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Operation | None:
+    if not recorder.on:
+        return None
+    store = batch._store
+    known = {names.SYSTEM: "reference", names.STORE: store.kind, names.LOCATION: store.location}
+    return Operation("save", {**known, names.COUNT: len(batch._drafts)})
 
 
 def _saved(operation: Operation, info: Any) -> None:
@@ -57,6 +70,8 @@ def _saved(operation: Operation, info: Any) -> None:
             names.DIGEST: info.digest,
             names.STATE_TYPE: info.state_type,
             names.STATE_KEYS: len(info.keys),
+            names.STATE_DEPTH: info.depth,
+            names.STATE_ITEMS: info.items,
         }
     )
 
@@ -112,12 +127,17 @@ TARGETS: Final = (
     Target(_CHECKPOINTER, "Checkpointer.delete", Observed(_operation("delete"), fault)),
     Target(_CHECKPOINTER, "Checkpointer.list", Observed(_operation("list"), fault, _counted)),
     Target(_CHECKPOINTER, "Checkpointer.prune", Observed(_operation("prune"), fault, _counted)),
+    Target(_CHECKPOINTER, "Checkpointer.verify", Observed(_operation("verify"), fault, _counted)),
+    Target("ckpt_observe.core.batch", "Batch.commit", Observed(_committing, fault)),
     Target(_STEPS, "serialize", phase.observed("serialize", lambda _, result: {_BYTES_OUT: len(result)})),
     Target(_STEPS, "compress", phase.observed("compress", lambda args, result: {_BYTES_IN: len(args[1]), _BYTES_OUT: len(result)})),
+    Target(_STEPS, "encrypt", phase.observed("encrypt", lambda args, result: {_BYTES_IN: len(args[1]), _BYTES_OUT: len(result)})),
     Target(_STEPS, "write", phase.observed("write", lambda args, _: {_BYTES_IN: len(args[2])})),
+    Target(_STEPS, "write_many", phase.observed("write", lambda args, _: {_BYTES_IN: sum(len(blob) for _, blob in args[1])})),
     Target(_STEPS, "confirm", phase.observed("validate", lambda args, _: {_BYTES_IN: len(args[2])})),
     Target(_STEPS, "read", phase.observed("read", lambda _, result: {_BYTES_OUT: len(result)})),
     Target(_STEPS, "validate", phase.observed("validate", _validated)),
+    Target(_STEPS, "decrypt", phase.observed("decrypt", lambda args, result: {_BYTES_IN: len(args[1]), _BYTES_OUT: len(result)})),
     Target(_STEPS, "decompress", phase.observed("decompress", lambda args, result: {_BYTES_IN: len(args[1]), _BYTES_OUT: len(result)})),
     Target(_STEPS, "deserialize", phase.observed("deserialize", lambda args, _: {_BYTES_IN: len(args[1])})),
     Target(_STEPS, "apply", phase.observed("apply", lambda _args, _: None)),

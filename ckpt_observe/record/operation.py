@@ -229,7 +229,7 @@ class Operation(trace.Span):
     def add_link(self, context: trace.SpanContext, attributes: Any = None) -> None:
         self.link(f"{context.trace_id:032x}", f"{context.span_id:016x}", redact.attributes(attributes or {}))
 
-    def record_exception(self, exception: BaseException, attributes: Any = None, timestamp: Any = None, escaped: bool = False) -> None:  # noqa: ARG002
+    def record_exception(self, exception: BaseException, attributes: Any = None, timestamp: Any = None, escaped: bool = False) -> None:
         self.add_event(spans.EVENT_EXCEPTION, {**described(exception, stack=True), **(attributes or {})}, timestamp)
 
     def is_recording(self) -> bool:
@@ -241,7 +241,7 @@ class Operation(trace.Span):
     def set_status(self, status: Any, description: str | None = None) -> None:
         """Ignored: the outcome is the status."""
 
-    def end(self, end_time: int | None = None) -> None:  # noqa: ARG002 - OpenTelemetry's name and signature
+    def end(self, end_time: int | None = None) -> None:
         self.finish()
 
 

@@ -39,7 +39,7 @@ def validate(data: bytes) -> None: ...
 class Library:
     kind, location, format, codec = "nothing", "nothing://", "nothing", "nothing"
 
-    def save(self, task: str, state: Any, *, step: int) -> tuple[int, int]:  # noqa: ARG002
+    def save(self, task: str, state: Any, *, step: int) -> tuple[int, int]:
         data = this.serialize(state)
         packed = this.compress(data)
         this.write(packed)

@@ -110,6 +110,7 @@ class Watch:
         """In a child: the journal is the parent's, and the threads are not here. The first operation makes our own."""
         self._lock = threading.RLock()
         self._starting = False
+        _inherited.append(self._drain)  # kept, not freed: its sinks hold connections that are the parent's, and would close them
         journal, self._journal, self._drain = self._journal, None, None
         if journal is not None:
             journal.forget()
@@ -117,6 +118,7 @@ class Watch:
 
 
 _watch: Watch | None = None
+_inherited: list[Drain | None] = []
 _observing = threading.Lock()
 
 

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from opentelemetry.trace import get_current_span
+
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.instrument.calls import Observed
 from ckpt_observe.instrument.patching import PatchedCallable
@@ -37,7 +39,15 @@ class Scope(Generic[Scoped]):
         return scoped
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._entered.pop().__exit__(kind, error, trace)
+        self._entered.remove(entered := self._innermost())
+        entered.__exit__(kind, error, trace)
+
+    def _innermost(self) -> Scoped:
+        """What was entered here: one scope may be used by many threads and tasks at once. It is current; or not recorded, as any other."""
+        here: Any = get_current_span()
+        if here in self._entered:
+            return here  # type: ignore[no-any-return]
+        return next((each for each in reversed(self._entered) if not getattr(each, "_token", None)), self._entered[-1])
 
     async def __aenter__(self) -> Scoped:
         return self.__enter__()
@@ -60,9 +70,9 @@ def task(
 ) -> Scope[Task]:
     """A run that makes checkpoints. Its name, id, user and session are put on every checkpoint operation within it."""
     given = {names.TASK_NAME: name, names.TASK_ID: id, names.USER_ID: user, names.SESSION_ID: session}
-    shared = {key: value for key, value in given.items() if value is not None}
+    shared = redact.attributes({key: value for key, value in given.items() if value is not None})
     own = redact.attributes(attributes or {})
-    return Scope(lambda: Task(name, shared, own))
+    return Scope(lambda: Task(redact.text(str(name)), shared, own))
 
 
 def checkpoint(
@@ -76,7 +86,7 @@ def checkpoint(
     if operation not in OPERATIONS:
         raise ConfigError(f"checkpoint operation '{operation}' is not known; use one of: {', '.join(OPERATIONS)}")
     known = {names.SYSTEM: "custom", names.ID: id, names.STEP: step}
-    given = {key: value for key, value in known.items() if value is not None} | redact.attributes(attributes or {})
+    given = redact.attributes({key: value for key, value in known.items() if value is not None} | dict(attributes or {}))
     return Scope(lambda: Operation(operation, given))
 
 

@@ -1,8 +1,19 @@
-"""Fixtures and settings for all tests."""
+"""What all tests share. Contracts live in the package; fixtures that are used in one directory live there."""
 
 from __future__ import annotations
 
+import threading
+
 import pytest
+
+import ckpt_observe
+from ckpt_observe import api
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.drain.assemble import assemble
+from ckpt_observe.instrument.patching import PatchedCallable
+from ckpt_observe.journal.spool import record
+from ckpt_observe.record.recorder import recorder
+from ckpt_observe.tracestore import FILENAME, TraceReader
 
 # Contracts live in the package, where pytest does not explain assertions unless asked to.
 pytest.register_assert_rewrite("ckpt_observe.testing")
@@ -17,3 +28,86 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None and reporter.stats.get("skipped") and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    """Every test ends with no thread, no patch and no recording of ours."""
+    yield
+    assert not recorder.on
+    assert api._watch is None
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("ckpt-observe")]
+    assert not isinstance(Checkpointer.__dict__["save"], PatchedCallable)
+
+
+@pytest.fixture
+def state(tmp_path):
+    """A state directory that is not made yet."""
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def watch(state, tmp_path):
+    """This process observed, into the local store of `state`."""
+    watch = ckpt_observe.observe(exporters="local", dir=state, ring_dir=tmp_path / "ring", service="test")
+    yield watch
+    watch.close(10)
+
+
+@pytest.fixture
+def kept(state):
+    """All spans that the local store has."""
+
+    def read():
+        if not (state / FILENAME).exists():
+            return []
+        with TraceReader(state / FILENAME) as reader:
+            return [span for trace in reader.newest(10_000) for span in reader.spans(trace.trace_id)]
+
+    return read
+
+
+class MemoryPage:
+    """A page that a test can read."""
+
+    def __init__(self):
+        self.lines = []
+        self.marks = {}
+        self.ended = 0
+
+    def append(self, line):
+        self.lines.append(line)
+
+    def mark(self, index, word):
+        self.marks[index] = word
+
+    def finish(self, line):
+        self.lines.append(line)
+        self.ended += 1
+
+
+class Recorded:
+    """What operations write, without a journal: pages in memory."""
+
+    def __init__(self):
+        self.pages = []
+
+    def take(self):
+        self.pages.append(MemoryPage())
+        return self.pages[-1]
+
+    def spans(self):
+        return [span for page in self.pages for span in assemble(record(b"".join(page.lines)), {})]
+
+    def text(self):
+        return b"".join(line for page in self.pages for line in page.lines).decode()
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Recording is on, and what is recorded can be read at once."""
+    found = Recorded()
+    for name, value in (("on", True), ("take", found.take), ("traceparent", "")):
+        monkeypatch.setattr(recorder, name, value)
+    yield found
+    monkeypatch.undo()

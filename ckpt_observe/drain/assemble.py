@@ -22,8 +22,9 @@ def assemble(payload: bytes, resource: dict[str, Any]) -> list[Span]:
         begin = next(line for line in lines if line[0] == events.BEGIN)
         mine = [line for line in lines if line[1] == begin[1]]  # a thread that comes too late writes into a page that is another's by then
         end = next(line for line in mine if line[0] == events.END)
-        return [*_phases(begin, end, resource), _operation(begin, end, mine, resource)]
-    except (msgspec.DecodeError, StopIteration, IndexError, TypeError, ValueError):
+        stories = [*(line[3] for line in mine if line[0] == events.DONE), *(end[4] if len(end) > 4 else ())]
+        return [*_phases(begin, stories, resource), _operation(begin, end, mine, resource)]
+    except (msgspec.DecodeError, StopIteration, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         return []
 
 
@@ -42,15 +43,19 @@ def _operation(begin: list[Any], end: list[Any], lines: list[list[Any]], resourc
         end_unix_nano=stop,
         status=_status(attributes),
         attributes=attributes,
-        events=tuple(Event(line[3], line[2], _present(line[4])) for line in lines if line[0] == events.EVENT),
+        events=tuple(sorted((Event(line[3], line[2], _present(line[4])) for line in lines if line[0] == events.EVENT), key=_moment)),
         links=tuple(Link(line[3], line[4], _present(line[5])) for line in lines if line[0] == events.LINK),
         resource=resource,
     )
 
 
-def _phases(begin: list[Any], end: list[Any], resource: dict[str, Any]) -> Iterator[Span]:
+def _moment(event: Event) -> int:
+    return event.time_unix_nano
+
+
+def _phases(begin: list[Any], stories: list[Any], resource: dict[str, Any]) -> Iterator[Span]:
     operation, trace_id = begin[1], begin[5]
-    for name, number, parent, start, stop, given in end[4] if len(end) > 4 else ():
+    for name, number, parent, start, stop, given in stories:
         attributes = _present({names.PHASE: name, names.OUTCOME: "ok", **(given or {})})
         told: dict[str, Any] = {key: attributes.pop(key) for key in _EXCEPTION if key in attributes}
         yield Span(
@@ -67,17 +72,19 @@ def _phases(begin: list[Any], end: list[Any], resource: dict[str, Any]) -> Itera
         )
 
 
-def _present(attributes: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if value is not None}
+def _present(attributes: dict[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if value is not None} if attributes else {}
 
 
 def _status(attributes: dict[str, Any]) -> Any:
-    return "error" if attributes[names.OUTCOME] in ("error", "interrupted") else "ok"
+    return "error" if attributes.get(names.OUTCOME) in ("error", "interrupted") else "ok"
 
 
 def _derive(attributes: dict[str, Any], seconds: float) -> None:
     serialized, stored = attributes.get(names.SIZE_SERIALIZED), attributes.get(names.SIZE_STORED)
-    if serialized and stored and names.RATIO not in attributes:
+    if not isinstance(stored, int | float):  # whatever somebody's own code wrote there: the operation is not lost by it
+        return
+    if isinstance(serialized, int | float) and serialized and stored and names.RATIO not in attributes:
         attributes[names.RATIO] = round(serialized / stored, 3)
     if stored and seconds > 0 and names.THROUGHPUT not in attributes:
         attributes[names.THROUGHPUT] = round(stored / seconds, 1)

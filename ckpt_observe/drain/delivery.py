@@ -56,43 +56,42 @@ class Delivery:
     def deliver(self, spans: Sequence[Span]) -> bool:
         """Whether the sink is done with these: has them, or will never take them."""
         try:
-            self._send(spans)
+            refused = self._send(spans)
         except SinkRetryError as error:
             self.retries += 1
             self._wait(error)
             return False
+        self.delivered += len(spans) - refused  # only now: a batch that is sent again is counted once
+        self.refused += refused
         self._pause, self._not_before = 0.0, 0.0
         return True
 
-    def _send(self, spans: Sequence[Span]) -> None:
-        """Halve what is refused until the refused ones stand alone, so that one bad span does not take a thousand with it."""
+    def _send(self, spans: Sequence[Span]) -> int:
+        """How many were refused. What is refused is halved until the bad ones stand alone: one does not take a thousand with it."""
         if not spans:
-            return
+            return 0
         try:
             self.sink.send(spans)
         except SinkRefusedError as error:
-            self._report(str(error))
             if len(spans) > 1:
                 middle = len(spans) // 2
-                self._send(spans[:middle])
-                self._send(spans[middle:])
-            else:
-                self.refused += 1
+                return self._send(spans[:middle]) + self._send(spans[middle:])
+            self._report(f"{error}; span {spans[0].span_id} is left out")
+            return 1
         except SinkRetryError:
             raise
         except Exception as error:  # a fault of the sink: treated as passing, for nothing may be lost by it
             raise SinkRetryError(f"{type(error).__name__}: {error}") from error
-        else:
-            self.delivered += len(spans)
-            self.trouble = None
+        self.trouble = None
+        return 0
 
     def _wait(self, error: SinkRetryError) -> None:
         self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, self._pause * 2))
         pause = self._pause if error.after is None else max(error.after, FIRST_PAUSE)
         self._not_before = time.monotonic() + pause * _jitter(0.8, 1.2)
-        self._report(str(error))
+        self._report(f"{error}; kept, and tried again")
 
     def _report(self, trouble: str) -> None:
         if self.trouble is None:  # once for each outage, not for each attempt
-            logger.warning("ckpt_observe: sink %s: %s; kept, and tried again", self.name, trouble)
+            logger.warning("ckpt_observe: sink %s: %s", self.name, trouble)
         self.trouble = trouble

@@ -18,7 +18,7 @@ from ckpt_observe.drain.delivery import Delivery, Sink
 from ckpt_observe.drain.outbox import Outbox
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import recovery
-from ckpt_observe.journal.journal import JOURNALS, Journal
+from ckpt_observe.journal.journal import JOURNALS, UNFINISHED, Journal
 from ckpt_observe.journal.recovery import Claim
 
 logger = logging.getLogger("ckpt_observe")
@@ -47,7 +47,10 @@ class Drain:
         """For who flushes: a sink has had something."""
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._collecting = threading.Lock()
+        """Held while records move to the spool or a dead journal is taken over: `flush` must not look in between."""
         self._left_alone: set[str] = set()
+        self._told: set[str] = set()
         self.interrupted = 0
         """Operations of dead processes that were reported."""
 
@@ -76,17 +79,22 @@ class Drain:
 
     def close(self, timeout: float = 2.0) -> bool:
         """Flush, stop, and leave what could not be delivered to whoever comes next; whether all was delivered."""
+        if self._stopping.is_set():
+            return not self._pending()
         deadline = time.monotonic() + timeout
-        done = self.flush(timeout)
+        self.flush(timeout)
         self._stopping.set()
         self._tell(self._news)
         for thread in self._threads:
             thread.join(max(0.0, deadline + TICK - time.monotonic()))
         stopped = not any(thread.is_alive() for thread in self._threads)
+        if stopped:
+            self._collect()  # what ended while we flushed: it stays in the spool, and is not forgotten
+        done = not self._pending()
         for outbox, claim in list(self._adopted.values()):
             self._let_go(outbox, claim)
         if self._journal is not None:
-            if done and stopped and not self._journal.pool.in_flight():
+            if done and stopped and not self._journal.pool.busy():
                 self._journal.remove()
             else:
                 self._journal.release()
@@ -101,13 +109,16 @@ class Drain:
         synced = claimed = 0.0
         while not self._stopping.is_set():
             now = time.monotonic()
-            self._collect()
-            if now - synced >= SYNC_EVERY:
-                synced = now
-                self._sync()
-            if now - claimed >= max(CLAIM_EVERY, self._crowd() / 10):
-                claimed = now
-                self.adopt()
+            try:
+                self._collect()
+                if now - synced >= SYNC_EVERY:
+                    synced = now
+                    self._sync()
+                if now - claimed >= max(CLAIM_EVERY, self._crowd() / 10):
+                    claimed = now
+                    self.adopt()
+            except Exception as error:  # whatever it is, the next round may go better; a thread that ended would lose everything
+                self._say(repr(error), f"a fault of its own while collecting: {error!r}")
             self._stopping.wait(TICK)
 
     def _collect(self) -> None:
@@ -115,10 +126,13 @@ class Drain:
         if journal is None or own is None:
             return
         try:
-            journal.pool.beat(time.time_ns())
-            journal.pool.make_room()
-            if journal.pool.collect():
-                own.keep_within_limit()
+            with self._collecting:
+                journal.pool.beat(time.time_ns())
+                journal.pool.make_room()
+                moved = journal.pool.collect()
+                if moved:
+                    own.keep_within_limit()
+            if moved:
                 self._tell(self._news)
         except OSError as error:  # a full or vanished disk: the pages hold what they can, the rest is counted
             self._say("spool", f"{journal.directory}: {error.strerror}; records wait in memory")
@@ -132,8 +146,8 @@ class Drain:
                 self._say("sync", f"{self._journal.directory}: {error.strerror}; records would not survive the machine")
 
     def _say(self, kind: str, trouble: str) -> None:
-        if kind not in self._left_alone:
-            self._left_alone.add(kind)
+        if kind not in self._told:
+            self._told.add(kind)
             logger.warning("ckpt_observe: %s", trouble)
 
     # adopting
@@ -147,16 +161,22 @@ class Drain:
     def adopt(self) -> None:
         """Claim the journals of dead processes and finish what they began."""
         try:
-            found = sorted(entry.path for entry in os.scandir(self._state / JOURNALS) if not entry.name.endswith(".new"))
+            found = sorted(entry.path for entry in os.scandir(self._state / JOURNALS))
         except OSError:
             return
+        recovery.sweep(path for path in found if path.endswith(UNFINISHED))
         own = self._journal.directory if self._journal else ""
         for directory in found:
-            if directory not in self._adopted and directory not in self._left_alone and directory != own:
+            known = directory == own or directory in self._adopted or directory in self._left_alone
+            if not known and not directory.endswith(UNFINISHED):
                 try:
-                    self._adopt(directory)
-                except (JournalError, OSError) as error:
+                    with self._collecting:
+                        self._adopt(directory)
+                except JournalError as error:  # damaged, or of a newer version: not ours to touch
+                    self._left_alone.add(directory)
                     self._say(directory, str(error))
+                except OSError as error:  # a full disk may have room later
+                    self._say(directory, f"{directory}: cannot be taken over yet: {error}")
 
     def _adopt(self, directory: str) -> None:
         claim = recovery.claim(directory)
@@ -173,7 +193,7 @@ class Drain:
         self._tell(self._news)
 
     def _let_go(self, outbox: Outbox, claim: Claim) -> None:
-        if not outbox.pending():
+        if not outbox.pending():  # for the sinks of its owner, of which we may not have all
             shutil.rmtree(outbox.directory, ignore_errors=True)
         claim.release()
         self._adopted.pop(outbox.directory, None)
@@ -185,14 +205,17 @@ class Drain:
 
     def _pending(self) -> bool:
         """Whether something is in the spool that a sink of ours has not had."""
-        return any(outbox.batch(name)[0] for outbox in self._outboxes() for name in self._names if outbox.wants(name))
+        try:
+            return any(outbox.batch(name)[0] for outbox in self._outboxes() for name in self._names if outbox.wants(name))
+        except OSError:  # it is there, and cannot be read now
+            return True
 
     def _deliver_forever(self, delivery: Delivery) -> None:
         while not self._stopping.is_set():
             try:
                 moved = delivery.ready() and self._deliver(delivery)
-            except OSError as error:
-                self._say(delivery.name, f"sink {delivery.name}: {error}")
+            except Exception as error:
+                self._say(f"{delivery.name} {error!r}", f"sink {delivery.name}: {error!r}")
                 moved = False
             if moved:
                 self._tell(self._progress)

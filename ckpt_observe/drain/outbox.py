@@ -6,6 +6,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -29,8 +30,10 @@ class Outbox:
         self._lock = threading.Lock()
         saved = _load(os.path.join(directory, _CURSORS))
         self._cursors = {sink: saved.get(sink, Cursor()) for sink in wanted}
-        self._last: tuple[Cursor, list[Span], Cursor] | None = None
-        """The batch assembled last: sinks that keep pace with each other share it."""
+        self._last: tuple[Cursor, list[Span], Cursor, int] | None = None
+        """The batch assembled last, and of how many records: sinks that keep pace with each other share it."""
+        self._handed = dict.fromkeys(self._cursors, 0)
+        """Records in the batch that each sink was given last."""
         self.counts: Counter[str] = Counter()
         """Records that were corrupt, not understood, or dropped beyond the limit (for each sink that had not had them)."""
 
@@ -43,25 +46,28 @@ class Outbox:
             cursor = self._cursors[sink]
             if self._last is None or self._last[0] != cursor or self._last[2] == cursor:  # there may be something new by now
                 self._last = (cursor, *self._read(cursor))
-            return self._last[1], self._last[2]
+            _, spans, after, self._handed[sink] = self._last
+            return spans, after
 
-    def _read(self, cursor: Cursor) -> tuple[list[Span], Cursor]:
+    def _read(self, cursor: Cursor) -> tuple[list[Span], Cursor, int]:
         try:
             records = spool.read(self.directory, cursor)
         except FileNotFoundError:  # removed by hand: what was in it is gone
-            return [], cursor
+            return [], cursor, 0
         spans: list[Span] = []
         for payload in records.payloads:
             made = assemble(payload, self._resource)
             spans += made
             self.counts["unknown"] += not made
         self.counts["corrupt"] += records.corrupt
-        return spans, records.after
+        return spans, records.after, len(records.payloads)
 
     def passed(self, sink: str, cursor: Cursor) -> None:
         """The sink is done with everything before the cursor. Segments that all sinks are done with are removed."""
         with self._lock:
             if cursor <= self._cursors[sink]:
+                if cursor != self._cursors[sink]:  # dropped and counted while the sink was at it, and yet it has them
+                    self.counts[f"dropped {sink}"] -= self._handed[sink]
                 return
             self._cursors[sink] = cursor
             self._last = None if self._last and self._last[0] < min(self._cursors.values()) else self._last
@@ -77,6 +83,8 @@ class Outbox:
                         return True
                 except FileNotFoundError:
                     continue
+                except OSError:  # it is there, and cannot be read now
+                    return True
         return False
 
     def keep_within_limit(self) -> None:
@@ -85,7 +93,7 @@ class Outbox:
             while spool.size(self.directory) > SPOOL_LIMIT and len(oldest := spool.segments(self.directory)) > 1:
                 after = Cursor(oldest[0] + 1, 0)
                 for sink, cursor in self._cursors.items():
-                    while cursor < after and (records := spool.read(self.directory, cursor)).after < after and records.payloads:
+                    while cursor < after and cursor < (records := spool.read(self.directory, cursor)).after < after:
                         self.counts[f"dropped {sink}"] += len(records.payloads)
                         cursor = records.after  # noqa: PLW2901
                     self._cursors[sink] = max(self._cursors[sink], after)
@@ -105,7 +113,8 @@ class Outbox:
     def _remove_before(self, cursor: Cursor) -> None:
         for number in spool.segments(self.directory):
             if number < cursor.segment:
-                os.unlink(spool.path(self.directory, number))
+                with suppress(FileNotFoundError):
+                    os.unlink(spool.path(self.directory, number))
 
 
 def _load(path: str) -> dict[str, Cursor]:

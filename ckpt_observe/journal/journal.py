@@ -26,6 +26,8 @@ from ckpt_observe.journal.spool import Spool
 VERSION: Final = 1
 JOURNALS: Final = "journals"
 OPEN: Final = "open.pages"
+UNFINISHED: Final = ".new"
+"""Ending of a journal that is being made."""
 
 
 class About(msgspec.Struct, frozen=True):
@@ -100,16 +102,24 @@ class Journal:
 
 def _made(directory: str, about: About) -> tuple[Lock, Lock]:
     """The journal's directory with its locks held. It gets its name last, so nobody sees a journal that is not locked yet."""
-    temporary = directory + ".new"
+    temporary = directory + UNFINISHED
     os.mkdir(temporary, 0o700)
-    locks = [Lock.take(os.path.join(temporary, name)) for name in ("owner.lock", "drain.lock")]
-    with open(os.path.join(temporary, "about.json"), "wb") as file:
-        file.write(msgspec.json.encode(about))
-    os.rename(temporary, directory)
-    owner, drain = locks
-    if owner is None or drain is None:
-        raise JournalError(f"{directory}: cannot be locked; set CKPT_OBSERVE_DIR to a file system with locks")
-    return owner, drain
+    locks: list[Lock] = []
+    try:
+        for name in ("owner.lock", "drain.lock"):
+            lock = Lock.take(os.path.join(temporary, name))
+            if lock is None:
+                raise JournalError(f"{directory}: cannot be locked; set CKPT_OBSERVE_DIR to a file system with locks")
+            locks.append(lock)
+        with open(os.path.join(temporary, "about.json"), "wb") as file:
+            file.write(msgspec.json.encode(about))
+        os.rename(temporary, directory)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        for lock in locks:
+            lock.release()
+        raise
+    return locks[0], locks[1]
 
 
 def boot_id() -> str:

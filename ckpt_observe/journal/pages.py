@@ -1,8 +1,11 @@
 """Pages: one operation in flight writes its lines into one page of shared memory, without a system call and without a lock.
 
-A page is 4 KiB of a mapped file: a word that says how much of it counts, words for marks, then JSON lines. `append` is two C calls:
-`mmap.write`, which reserves and copies in one step under the GIL, so threads and signal handlers cannot interleave; and one aligned
-8-byte store that makes the line count. A process killed between the two leaves a line that was never there. `mark` is one such store.
+A page is 4 KiB of a mapped file: a word that says how much of it counts, words for marks, then JSON lines. `append` reserves a place,
+copies the line there, and makes it count with one aligned 8-byte store: a process killed before that leaves a line that was never there.
+`mark` is one such store. CPython gives the GIL away, and runs signal handlers, only after calls and at jumps; so the three statements
+that reserve are one step, and so is reading the count in the same expression that stores it.
+
+The file is mapped once: every map of its own would take a file descriptor of the host's.
 
 The file is allocated (`posix_fallocate`), so a full file system cannot raise SIGBUS in the host; a sparse one would. Truncating it by
 hand would too: no map survives that, which is why its directory is private.
@@ -14,7 +17,6 @@ import mmap
 import os
 import struct
 import threading
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -35,68 +37,71 @@ _EMPTY: Final = bytes(_HEADER)
 _commit = _WORD.pack_into
 
 
-BACKLOG: Final = 768
-"""Ended operations that wait for the drain. Beyond it the caller writes its own to the spool: one disk write instead of a loss."""
+def _nothing(_offset: int, _word: int) -> None: ...
 
 
 class Home(Protocol):
     """Whom a page belongs to: takes it back when its operation ended, and finds room when it is full."""
 
     abandoned: bool
-    backlog: deque[AnyPage]
 
     def ended(self, page: AnyPage) -> None: ...
     def overflow(self, page: AnyPage, line: bytes) -> None: ...
 
 
-class MappedPage(mmap.mmap):
+class MappedPage:
     """A page of shared memory."""
 
-    home: Home
-    backlog: deque[AnyPage]
-    more: tuple[AnyPage, ...] = ()
-    """Further pages of the same operation."""
+    __slots__ = ("_limit", "_map", "_start", "_used", "_view", "home", "mark", "more")
+
+    def __init__(self, shared: mmap.mmap, view: memoryview, number: int, home: Home) -> None:
+        self._map, self._start = shared, number * PAGE_SIZE
+        self._used, self._limit = self._start + _HEADER, self._start + PAGE_SIZE
+        self._view = view[self._start : self._limit]
+        self.mark: Callable[[int, int], None] = partial(_commit, self._view)
+        """Keep a word at one of 31 places, given by its offset in bytes: `pack_into` itself, so that it is one C call."""
+        self.home = home
+        self.more: tuple[AnyPage, ...] = ()
+        """Further pages of the same operation."""
 
     def append(self, line: bytes) -> None:
         """Keep a line, newline included."""
-        try:
-            self.write(line)
-        except ValueError:  # full; or, in a forked child, the parent's and closed
+        size = len(line)
+        used = self._used
+        end = used + size
+        if end > self._limit or self.home.abandoned:  # full; or, in a forked child, the parent's
             self.home.overflow(self, line)
-        else:
-            _commit(self, 0, self.tell())
-
-    mark: Callable[[int, int], None]
-    """Keep a word at one of 31 places, given by its offset in bytes: `pack_into` itself, so that it is one C call."""
+            return
+        self._used = end
+        self._map[used:end] = line
+        _commit(self._map, self._start, self._used - self._start)
 
     def finish(self, line: bytes) -> None:
         """Keep the last line; the drain may have the page."""
-        try:
-            self.write(line)
-        except ValueError:
-            self.home.overflow(self, line)
-            if self.home.abandoned:
-                return
-        _commit(self, 0, self.tell() | ENDED)
-        backlog = self.backlog
-        if len(backlog) < BACKLOG:
-            backlog.append(self)
-        else:
-            self.home.ended(self)
+        self.append(line)
+        home = self.home
+        if not home.abandoned:
+            _commit(self._map, self._start, self._used - self._start | ENDED)
+            home.ended(self)
+
+    def abandon(self) -> None:
+        """Not ours any more. Who still holds it marks nothing."""
+        self.mark = _nothing
+        self._view.release()
 
     def clear(self) -> None:
-        self[:_HEADER] = _EMPTY
-        self.seek(_HEADER)
+        self._map[self._start : self._start + _HEADER] = _EMPTY
+        self._used = self._start + _HEADER
         self.more = ()
 
     def lines(self) -> bytes:
-        return self[_HEADER : self.tell()]
+        return self._map[self._start + _HEADER : self._used]
 
     def image(self) -> bytes:
-        return self[:]
+        return self._map[self._start : self._limit]
 
     def room(self, line: bytes) -> bool:
-        return self.tell() + len(line) <= PAGE_SIZE
+        return self._used + len(line) <= self._limit
 
 
 class WrittenPage:
@@ -113,8 +118,9 @@ class WrittenPage:
             if self.home.abandoned or not self.room(line):
                 self.home.overflow(self, line)
                 return
-            os.pwrite(self._fd, line, self._start + self._used)
-            self._used += len(line)
+            place = self._start + self._used
+            self._used += len(line)  # first: a signal handler that comes in between must not take the same place
+            os.pwrite(self._fd, line, place)
             os.pwrite(self._fd, _WORD.pack(self._used), self._start)
 
     def mark(self, offset: int, word: int) -> None:
@@ -176,14 +182,20 @@ class PageFile:
 
     def __init__(self, path: str, count: int, home: Home, *, mapped: bool) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-        self.path, self._fd, self._home = path, os.open(path, flags, 0o600), home
+        self.path, self._fd = path, os.open(path, flags, 0o600)
         try:
             self._allocate((count + 1) * PAGE_SIZE)
-            self.pages = [self._mapped(number) if mapped else WrittenPage(self._fd, number, home) for number in range(1, count + 1)]
+            self._map = self._mapped() if mapped else None
+            self._view = memoryview(self._map) if self._map else None
         except BaseException:
             os.close(self._fd)
             os.unlink(path)
             raise
+        numbers = range(1, count + 1)
+        self.pages: list[MappedPage | WrittenPage] = [
+            MappedPage(self._map, self._view, number, home) if self._map and self._view else WrittenPage(self._fd, number, home)
+            for number in numbers
+        ]
 
     def _allocate(self, size: int) -> None:
         if hasattr(os, "posix_fallocate"):
@@ -191,23 +203,24 @@ class PageFile:
         else:
             os.write(self._fd, bytes(size))
 
-    def _mapped(self, number: int) -> MappedPage:
+    def _mapped(self) -> mmap.mmap:
         # populated at once: a page fault would cost the first operation more than its records do
-        page = MappedPage(self._fd, PAGE_SIZE, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0), offset=number * PAGE_SIZE)
-        page.home, page.backlog = self._home, self._home.backlog
-        page.mark = partial(_commit, page)
-        page.seek(_HEADER)
-        return page
+        return mmap.mmap(self._fd, 0, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
 
     def beat(self, now: int) -> None:
         os.pwrite(self._fd, heartbeat_page(now)[:8], 0)
 
     def close(self) -> None:
         """The pages are not ours any more (a forked child) or not needed (the end). A late `append` goes to `overflow`."""
-        for page in self.pages:
-            if isinstance(page, MappedPage):
-                page.close()
-        os.close(self._fd)
+        if self._fd >= 0:  # once: by the second time the number may be a file of the host's
+            fd, self._fd = self._fd, -1
+            if self._map is not None and self._view is not None:
+                for page in self.pages:
+                    if isinstance(page, MappedPage):
+                        page.abandon()
+                self._view.release()
+                self._map.close()
+            os.close(fd)
 
 
 def heartbeat_page(now: int) -> bytes:

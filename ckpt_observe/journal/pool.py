@@ -1,6 +1,6 @@
 """The pool of pages of one process: who needs one takes it, who is done gives it back to be collected.
 
-`free` and `backlog` are a list and a deque used only by single C calls (`pop`, `append`, `popleft`), which the GIL makes atomic: no
+`free` and `_ended` are a list and a deque used only by single C calls (`pop`, `append`, `popleft`), which the GIL makes atomic: no
 lock, so no caller ever waits for another, and a signal handler that saves a checkpoint cannot deadlock.
 """
 
@@ -12,13 +12,15 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ckpt_observe.journal.pages import BACKLOG, AnyPage, LoosePage, PageFile
+from ckpt_observe.journal.pages import AnyPage, LoosePage, PageFile
 from ckpt_observe.journal.spool import record
 
 PAGES_PER_FILE: Final = 128
 """Half a mebibyte: what a process with few checkpoints takes of shared memory."""
 MAX_FILES: Final = 64
 """32 MiB of pages: 8,000 operations at once."""
+BACKLOG: Final = 768
+"""Ended operations that wait for the drain. Beyond it the caller writes its own to the spool: one disk write instead of a loss."""
 
 
 class Pool:
@@ -28,7 +30,7 @@ class Pool:
         self._prefix, self._spill, self._mapped = prefix, spill, mapped
         self._files: list[PageFile] = []
         self._free: list[AnyPage] = []
-        self.backlog: deque[AnyPage] = deque()
+        self._ended: deque[AnyPage] = deque()
         self._growing = threading.Lock()
         self.abandoned = False
         self.counts = {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0}
@@ -43,17 +45,22 @@ class Pool:
             return self._another()
 
     def _another(self) -> AnyPage:
-        # never waits: whoever comes while another thread makes pages goes without the protection, and is counted
-        if self._growing.acquire(blocking=False):
+        """More pages; else one whose operation has ended and waits, which we bring to disk ourselves; else none that would survive us."""
+        for attempt in (self._grow_alone, lambda: self.collect(limit=8)):
             try:
-                self._grow()
+                attempt()
                 return self._free.pop()
             except (OSError, IndexError):
                 pass
-            finally:
-                self._growing.release()
         self.counts["unprotected"] += 1
         return LoosePage(self)
+
+    def _grow_alone(self) -> None:
+        if self._growing.acquire(blocking=False):  # never waits for another thread that makes pages
+            try:
+                self._grow()
+            finally:
+                self._growing.release()
 
     def _grow(self) -> None:
         if self.abandoned or len(self._files) >= MAX_FILES:
@@ -64,11 +71,11 @@ class Pool:
 
     def make_room(self) -> None:
         """By the drain, ahead of need: so that no caller has to make pages itself."""
-        if len(self._free) < PAGES_PER_FILE // 4 and self._growing.acquire(blocking=False):
+        if len(self._free) < PAGES_PER_FILE // 4:
             try:
-                self._grow()
-            finally:
-                self._growing.release()
+                self._grow_alone()
+            except OSError:
+                pass  # no room: what is there must do
 
     def overflow(self, page: AnyPage, line: bytes) -> None:
         """A line that found its page full goes to a further page of the same operation."""
@@ -83,8 +90,8 @@ class Pool:
 
     def ended(self, page: AnyPage) -> None:
         """The operation of this page has ended."""
-        if len(self.backlog) < BACKLOG and not isinstance(page, LoosePage):
-            self.backlog.append(page)
+        if len(self._ended) < BACKLOG and not isinstance(page, LoosePage):
+            self._ended.append(page)
             return
         try:
             self._spill([record(_lines(page))])
@@ -92,7 +99,7 @@ class Pool:
             if isinstance(page, LoosePage):
                 self.counts["lost"] += 1
             else:
-                self.backlog.append(page)  # wait in memory until the disk has room
+                self._ended.append(page)  # wait in memory until the disk has room
         else:
             self.counts["spilled"] += 1
             self._release(page)
@@ -100,14 +107,14 @@ class Pool:
     def collect(self, limit: int = 1024) -> int:
         """By the drain: move ended operations to the spool; how many. OSError: they stay where they are."""
         pages: list[AnyPage] = []
-        while self.backlog and len(pages) < limit:
-            pages.append(self.backlog.popleft())
+        while self._ended and len(pages) < limit:
+            pages.append(self._ended.popleft())
         if not pages:
             return 0
         try:
             self._spill([record(_lines(page)) for page in pages])
         except OSError:
-            self.backlog.extendleft(reversed(pages))
+            self._ended.extendleft(reversed(pages))
             raise
         for page in pages:
             self._release(page)
@@ -121,8 +128,12 @@ class Pool:
 
     def in_flight(self) -> list[bytes]:
         """Images of the pages whose operations have begun and not ended, as they stand now."""
-        idle = {id(page) for page in (*self._free, *self.backlog)}
+        idle = {id(page) for page in (*self._free, *self._ended)}
         return [page.image() for file in self._files for page in file.pages if id(page) not in idle]
+
+    def busy(self) -> bool:
+        """Whether an operation runs, or has ended and is not collected."""
+        return bool(self._ended or self.in_flight())
 
     def beat(self, now: int) -> None:
         self._files[0].beat(now)

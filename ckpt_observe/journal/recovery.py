@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import Any, NamedTuple
+import shutil
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -20,6 +24,9 @@ from ckpt_observe.journal.pages import read_pages
 from ckpt_observe.journal.remains import Remains, parse_lines
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
+
+UNFINISHED_FOR: Final = 60.0
+"""Seconds after which a journal that is not finished never will be; it takes a millisecond."""
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -57,6 +64,14 @@ def claim(directory: str) -> Claim | None:
     return None
 
 
+def sweep(unfinished: Iterable[str]) -> None:
+    """Remove what processes left that died while they made their journal: nothing was recorded there yet."""
+    for directory in unfinished:
+        with suppress(OSError):
+            if time.time() - os.stat(directory).st_mtime > UNFINISHED_FOR:
+                shutil.rmtree(directory)
+
+
 def read_about(directory: str) -> About:
     """Who the owner is. JournalError: damaged, or written by a newer version."""
     try:
@@ -79,7 +94,7 @@ def recover(claimed: Claim) -> int:
         heartbeat, left = _left_behind(files)
     else:  # the machine died too, or somebody emptied the shared memory: the last copy on disk
         heartbeat, left = _left_behind([copy] if os.path.exists(copy) else [])
-    known = {begun[1] for payload in spool.read_all(directory) if (begun := beginning(_decode(payload)))}
+    known = {begun[1] for payload in spool.read_all(directory) if (begun := beginning(_lines_of(payload)))}
     ended = [each.ended(heartbeat, about.pid) for name, each in left.items() if name not in known and beginning(each.lines)]
     if ended:
         writer = spool.Spool(directory)
@@ -90,6 +105,15 @@ def recover(claimed: Claim) -> int:
         if os.path.exists(path):
             os.unlink(path)
     return sum(lines[-1][3].get(names.OUTCOME) == "interrupted" for lines in ended if lines[-1][3])
+
+
+def _lines_of(payload: bytes) -> list[Any]:
+    """The lines of a record in the spool."""
+    try:
+        lines = _decode(payload)
+    except msgspec.DecodeError:
+        return []
+    return [line for line in lines if isinstance(line, list) and len(line) > 3] if isinstance(lines, list) else []
 
 
 def beginning(lines: list[Any]) -> list[Any] | None:

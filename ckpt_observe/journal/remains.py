@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -12,6 +12,25 @@ from ckpt_observe.semconv import events, spans
 
 _decode = msgspec.json.Decoder().decode
 _PHASE_NAMES = {code: name for name, code in events.PHASE_CODES.items()}
+
+_Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+_Id = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
+_TraceId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+_Parent = _Number | _Id
+_Attributes = dict[str, Any] | None
+
+_Story = tuple[str, _Number, _Parent, _Time, _Time, _Attributes]
+
+SHAPES: Final[dict[str, Any]] = {
+    events.BEGIN: tuple[str, _Id, _Time, str, str, _TraceId, str, _Attributes],
+    events.PHASE: tuple[str, _Id, _Time, _Number, _Parent, str],
+    events.DONE: tuple[str, _Id, _Time, _Story],
+    events.LINK: tuple[str, _Id, _Time, str, str, _Attributes],
+    events.EVENT: tuple[str, _Id, _Time, str, _Attributes],
+    events.END: tuple[str, _Id, _Time, _Attributes, list[_Story]],
+}
+"""What each line must look like to be believed."""
 
 
 @dataclass(slots=True)
@@ -23,6 +42,10 @@ class Phase:
     name: str
     start: int
     end: int | None = None
+    attributes: dict[str, Any] | None = None
+
+    def story(self) -> list[Any]:
+        return [self.name, self.number, self.parent, self.start, self.end, self.attributes]
 
 
 @dataclass(slots=True)
@@ -34,8 +57,8 @@ class Remains:
 
     def ended(self, heartbeat: int, pid: int) -> list[list[Any]]:
         """Its lines with an end: its own if it had one, else `interrupted` at its owner's last sign of life."""
-        lines = sorted(self.lines, key=lambda line: (line[0] != events.BEGIN, line[2]))
-        if any(line[0] == events.END for line in lines):
+        lines = sorted(self.lines, key=lambda line: (line[0] == events.END, line[0] != events.BEGIN, line[2]))
+        if lines[-1][0] == events.END:
             return lines
         phases = sorted([*self._marked(lines[0][2]), *self._written(lines)], key=lambda phase: phase.start)
         seen = [line[2] for line in lines] + [moment for phase in phases for moment in (phase.start, phase.end or 0)]
@@ -43,7 +66,7 @@ class Remains:
         running = [phase for phase in phases if phase.end is None]
         failure = _failure(running[-1].name if running else None)
         kept = [line for line in lines if line[0] not in (events.PHASE, events.DONE)]
-        told = [[each.name, each.number, each.parent, each.start, each.end or end, None if each.end else failure] for each in phases]
+        told = [each.story() if each.end else replace(each, end=end, attributes=failure).story() for each in phases]
         operation = lines[0][1]
         words = f"process {pid} ended without a word, {_where(phases, running)}"
         message = {spans.EXCEPTION_TYPE: "ProcessDied", spans.EXCEPTION_MESSAGE: words}
@@ -64,8 +87,9 @@ class Remains:
         for line in lines:
             if line[0] == events.PHASE:
                 found[line[3]] = Phase(line[3], line[4], line[5], line[2])
-            elif line[0] == events.DONE and line[3] in found:
-                found[line[3]].end = line[2]
+            elif line[0] == events.DONE:
+                name, number, parent, start, end, attributes = line[3]
+                found[number] = Phase(number, parent, name, start, end, attributes)
         return list(found.values())
 
 
@@ -75,10 +99,10 @@ def parse_lines(chunk: bytes) -> list[list[Any]]:
     for line in chunk.split(b"\n"):
         try:
             parsed = _decode(line)
-        except msgspec.DecodeError:
+            msgspec.convert(parsed, SHAPES[parsed[0]])
+        except (msgspec.MsgspecError, LookupError, TypeError, ValueError, RecursionError):
             continue
-        if isinstance(parsed, list) and len(parsed) > 3 and isinstance(parsed[1], str) and isinstance(parsed[2], int):
-            found.append(parsed)
+        found.append(parsed)
     return found
 
 

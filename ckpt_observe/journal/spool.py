@@ -55,8 +55,8 @@ class Spool:
         data = b"".join([b"%08x %b\n" % (zlib.crc32(each), each) for each in records])
         with self._lock:
             fd = self._open()
-            if os.write(fd, data) != len(data):  # a disk that filled up in the middle: give back what it took
-                os.ftruncate(fd, self._size)
+            if os.write(fd, data) != len(data):  # a disk that filled up in the middle
+                self._close()  # nothing may follow half a line, and nothing be cut off that a sink has read: go on in a new segment
                 raise OSError(errno.ENOSPC, "the disk is full")
             self._size += len(data)
             if self._size >= SEGMENT_SIZE:
@@ -93,7 +93,14 @@ class Spool:
 
 def size(directory: str) -> int:
     """Bytes on disk."""
-    return sum(os.path.getsize(path(directory, number)) for number in segments(directory))
+    return sum(_size_of(path(directory, number)) for number in segments(directory))
+
+
+def _size_of(segment: str) -> int:
+    try:
+        return os.path.getsize(segment)
+    except FileNotFoundError:  # delivered and removed since it was listed
+        return 0
 
 
 def path(directory: str, number: int) -> str:
@@ -108,6 +115,7 @@ def segments(directory: str) -> list[int]:
 def read(directory: str, cursor: Cursor, limit: int = 1 << 20) -> Records:
     """Records from the cursor on, at most about `limit` bytes. No payloads and the same cursor: there is nothing new."""
     present = segments(directory)
+    torn = 0
     for number in [each for each in present if each >= cursor.segment]:
         offset = cursor.offset if number == cursor.segment else 0
         with open(path(directory, number), "rb") as file:
@@ -118,9 +126,10 @@ def read(directory: str, cursor: Cursor, limit: int = 1 << 20) -> Records:
         whole = data.rfind(b"\n") + 1
         if whole:
             payloads, corrupt = _parse(data[:whole])
-            return Records(payloads, Cursor(number, offset + whole), corrupt)
+            return Records(payloads, Cursor(number, offset + whole), corrupt + torn)
         if number == present[-1]:
-            return Records([], Cursor(number, offset), 0)
+            return Records([], Cursor(number, offset), torn)
+        torn += bool(data)  # half a line, and nobody writes here any more
     return Records([], cursor, 0)
 
 

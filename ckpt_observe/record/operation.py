@@ -160,12 +160,12 @@ class Operation(trace.Span):
     def set(self, attributes: Mapping[str, Any]) -> None:
         """Add attributes: names of the registry, or your own. Values must be small; secrets are taken out."""
         try:
-            self.note(redact.checked(attributes))
+            self.note(redact.attributes(attributes))
         except Exception as error:
             fault(error)
 
     def note(self, attributes: Mapping[str, Any]) -> None:
-        """`set` for attributes that are ours: names of the registry only."""
+        """`set` for attributes that are ours: names of the registry, and values that hold no secret but by accident."""
         if self._attributes is None:
             self._attributes = dict(attributes)
         else:
@@ -180,7 +180,7 @@ class Operation(trace.Span):
     def link(self, trace_id: str, span_id: str, attributes: Mapping[str, Any] | None = None) -> None:
         """Point to another span, such as the save that a restore comes from."""
         if self.live:
-            self.write((events.LINK, self.span_id, _monotonic() + self.offset, trace_id, span_id, attributes or {}))
+            self.write((events.LINK, self.span_id, _monotonic() + self.offset, trace_id, span_id, redact.attributes(attributes or {})))
 
     def traceparent(self) -> str:
         """The W3C trace context of this operation; empty if it is not recorded."""
@@ -227,7 +227,7 @@ class Operation(trace.Span):
             self.write((events.EVENT, self.span_id, timestamp or _monotonic() + self.offset, name, redact.attributes(attributes or {})))
 
     def add_link(self, context: trace.SpanContext, attributes: Any = None) -> None:
-        self.link(f"{context.trace_id:032x}", f"{context.span_id:016x}", redact.attributes(attributes or {}))
+        self.link(f"{context.trace_id:032x}", f"{context.span_id:016x}", attributes)
 
     def record_exception(self, exception: BaseException, attributes: Any = None, timestamp: Any = None, escaped: bool = False) -> None:
         self.add_event(spans.EVENT_EXCEPTION, {**described(exception, stack=True), **(attributes or {})}, timestamp)

@@ -39,6 +39,12 @@ def parse(traceparent: str) -> Parent | None:
     return Parent(match[1], match[2], bool(int(match[3], 16) & 1))
 
 
+def within(span: Any, trace_id: str) -> str:
+    """The id of a span if it is of that trace, else empty."""
+    found = _of(span)
+    return found.span if found is not None and found.trace == trace_id else ""
+
+
 def _of(span: Any) -> Parent | None:
     if not isinstance(span, trace.Span):
         return None

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 from opentelemetry.context import Context, attach, detach, get_current
 
-from ckpt_observe.record import redact, resources
+from ckpt_observe.record import parents, redact, resources
 from ckpt_observe.record.classify import classify
 from ckpt_observe.record.failure import described
 from ckpt_observe.record.guard import fault
@@ -34,7 +34,7 @@ class Phase:
     __slots__ = ("_attributes", "_here", "_started", "_token", "name", "number", "operation", "parent")
 
     number: int
-    parent: int
+    parent: int | str
 
     def __init__(self, operation: Operation, name: str) -> None:
         self.operation = operation
@@ -48,11 +48,13 @@ class Phase:
         if operation.live:
             try:
                 here = _get()
-                if here is not None and here[0] is operation:
-                    self.parent = here[1]
-                else:  # another thread or task than the operation's: what happens there belongs to it all the same
-                    self.parent = 0
-                    self._token = attach(Context({**get_current(), SPAN_KEY: operation}))
+                self.parent = here[1] if here is not None and here[0] is operation else 0
+                context = get_current()
+                above: Any = context.get(SPAN_KEY)
+                if above is not operation:  # somebody else's span within the operation, or another thread than the operation's
+                    if not isinstance(above, Operation):
+                        self.parent = parents.within(above, operation.trace_id) or self.parent
+                    self._token = attach(Context({**context, SPAN_KEY: operation}))
                 self.number = number = next(operation.numbers)
                 self._started = started = _monotonic()
                 _begun(operation, self.name, number, self.parent, started)
@@ -76,7 +78,7 @@ class Phase:
     def set(self, attributes: Mapping[str, Any]) -> None:
         """Add attributes: names of the registry, or your own. Values must be small; secrets are taken out."""
         try:
-            self._attributes = {**(self._attributes or {}), **redact.checked(attributes)}
+            self._attributes = {**(self._attributes or {}), **redact.attributes(attributes)}
         except Exception as error:
             fault(error)
 
@@ -124,7 +126,7 @@ def observed(name: str, read: Callable[[tuple[Any, ...], Any], dict[str, Any] | 
         _reset(token)
         try:
             attributes = read(args, result)
-            if number <= MARKED_PHASES and ended - started < _WORTH_ASKING:
+            if number <= MARKED_PHASES and ended - started < _WORTH_ASKING and operation.live:
                 operation.page.mark(16 * number + 8, (ended - operation.started) << 12 | 1)
                 offset = operation.offset
                 operation.phases.append((name, number, parent, started + offset, ended + offset, attributes))
@@ -137,27 +139,28 @@ def observed(name: str, read: Callable[[tuple[Any, ...], Any], dict[str, Any] | 
     return call
 
 
-def _begun(operation: Operation, name: str, number: int, parent: int, started: int) -> None:
+def _begun(operation: Operation, name: str, number: int, parent: int | str, started: int) -> None:
     code = PHASE_CODES.get(name)
-    if code and number <= MARKED_PHASES:
+    if code and number <= MARKED_PHASES and isinstance(parent, int):
         operation.page.mark(16 * number, (started - operation.started) << 12 | parent << 8 | code)
     else:
         operation.write((events.PHASE, operation.span_id, started + operation.offset, number, parent, name))
 
 
 def _ended(
-    operation: Operation, name: str, number: int, parent: int, started: int, ended: int, attributes: Any, error: BaseException | None
+    operation: Operation, name: str, number: int, parent: int | str, started: int, ended: int, attributes: Any, error: BaseException | None
 ) -> None:
     offset = operation.offset
-    if name in PHASE_CODES and number <= MARKED_PHASES:
-        operation.page.mark(16 * number + 8, (ended - operation.started) << 12 | 1)
-    else:
-        operation.write((events.DONE, operation.span_id, ended + offset, number))
     if ended - started > _WORTH_ASKING and operation.thread == _thread():
         attributes = {**(attributes or {}), **operation.cpu_since_last()}
     if error is not None:
         attributes = {**(attributes or {}), **_failure(operation, name, error)}
-    operation.phases.append((name, number, parent, started + offset, ended + offset, attributes))
+    story = (name, number, parent, started + offset, ended + offset, attributes)
+    if name not in PHASE_CODES or number > MARKED_PHASES or isinstance(parent, str):
+        operation.write((events.DONE, operation.span_id, ended + offset, story))
+    elif operation.live:  # else the page may be another operation's by now
+        operation.page.mark(16 * number + 8, (ended - operation.started) << 12 | 1)
+        operation.phases.append(story)
 
 
 def _guarded_end(*told: Any) -> None:

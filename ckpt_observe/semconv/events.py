@@ -4,12 +4,12 @@ Every line is `[word, operation id, time in Unix ns, ...]`; ids are hex. What fo
 
     begin  kind, name, trace id, parent span id, attributes     kind is `task` or `operation`
     phase  number, parent, name                                 a phase that the marks have no place for begins
-    done   number                                               and ends
+    done   [name, number, parent, start, end, attributes]       and ends
     link   trace id, span id, attributes
     event  name, attributes
     end    attributes, phases                                   `checkpoint.outcome` is `ok` unless they say otherwise
 
-`phases` in `end` are `[name, number, parent, start, end, attributes]`. A phase's parent is the number of another phase, 0 for the
+`phases` in `end` are lists like that in `done`, of those that had marks. A phase's parent is the number of another phase, 0 for the
 operation itself, or the hex id of somebody else's span. Its own span id follows from the operation's and its number: `phase_span_id`.
 
 While an operation runs, its phases are marks: two 64-bit words for each of the first 14, begin and end, so that a phase costs two

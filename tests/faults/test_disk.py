@@ -1,0 +1,186 @@
+"""Full and read-only disks: the host's output and exit code are those of an unobserved run, nothing is raised, and losses are counted.
+
+Each program runs in a mount namespace of its own, where its directories are a tmpfs of a few hundred KiB.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from ckpt_observe.tracestore import TraceReader
+
+pytestmark = pytest.mark.faults
+
+HOST = """
+import os, sys, threading, time
+import ckpt_observe, ckpt_observe.auto
+from ckpt_observe import api
+
+state, ring = os.environ["CKPT_OBSERVE_DIR"], os.environ["CKPT_OBSERVE_RING_DIR"]
+
+def fill(directory):
+    with open(os.path.join(directory, "filler"), "ab", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            pass
+
+def free(directory):
+    os.unlink(os.path.join(directory, "filler"))
+
+def save(number):
+    with ckpt_observe.checkpoint("save", id=str(number)) as operation, operation.phase("write"):
+        operation.set({"filler": "x" * 200})
+    return number
+
+def until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+def observed():
+    return api._watch is not None and api._watch._journal is not None
+
+total = 0
+"""
+
+AT_THE_END = """
+print("result", total)
+sys.exit(4)
+"""
+
+FULL_AT_START = """
+for directory in {directories}:
+    fill(directory)
+total = sum(map(save, range(500)))
+"""
+
+FULL_WHILE_RUNNING = """
+total = save(0)
+fill(state)
+total += sum(map(save, range(1, 3000)))
+if observed():
+    counts = api._watch._journal.pool.counts
+    free(state)
+    until(lambda: not api._watch._journal.pool.busy())
+    api._watch.flush(30)
+    with open(os.environ["TEST_COUNTS"], "w") as file:
+        print(counts["lost"], file=file)
+"""
+
+RING_GETS_FULL = """
+total = save(0)
+fill(ring)
+started = threading.Barrier(301)
+done = threading.Event()
+
+def hold(number):
+    with ckpt_observe.checkpoint("save", id=f"held {number}") as operation, operation.phase("write"):
+        started.wait(30)
+        done.wait(30)
+        operation.set({"more": "y" * 900})
+        for each in range(30):
+            operation.add_event("event", {"text": "z" * 900})
+
+threads = [threading.Thread(target=hold, args=(number,)) for number in range(300)]
+for thread in threads:
+    thread.start()
+started.wait(30)
+total += sum(map(save, range(1, 1000)))
+done.set()
+for thread in threads:
+    thread.join()
+"""
+
+READ_ONLY = """
+total = save(0)
+if os.environ["TEST_REMOUNT"] == "now":
+    os.system(f"mount -t tmpfs -o ro none {state}")  # over it: the kernel does not remount what has open files
+total += sum(map(save, range(1, 500)))
+"""
+
+
+def namespaces() -> str | None:
+    """Why mounting in a namespace of one's own is not possible here, if it is not."""
+    if shutil.which("unshare") is None:
+        return "needs the program unshare (util-linux)"
+    tried = subprocess.run(["unshare", "-Urm", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, text=True, check=False)
+    return None if tried.returncode == 0 else f"needs root or user namespaces to mount a small tmpfs: {tried.stderr.strip()}"
+
+
+MISSING = namespaces()
+needs_mounts = pytest.mark.skipif(MISSING is not None, reason=MISSING or "")
+
+
+@pytest.fixture
+def host(tmp_path):
+    """Runs a program on small disks, observed and not: both results."""
+
+    def run(code, *, state_options="size=1m", ring_options="size=2m", remount="never"):
+        for name in ("state", "ring"):
+            (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / "host.py").write_text(HOST + code + AT_THE_END)
+        mounts = f"mount -t tmpfs -o mode=700,{state_options} none {tmp_path}/state && mount -t tmpfs -o mode=700,{ring_options} none {tmp_path}/ring"
+        results = []
+        for enabled in ("false", "true"):
+            environment = {
+                **os.environ, "CKPT_OBSERVE_ENABLED": enabled, "CKPT_OBSERVE_DIR": f"{tmp_path}/state", "CKPT_OBSERVE_RING_DIR": f"{tmp_path}/ring",
+                "TEST_REMOUNT": remount, "TEST_COUNTS": f"{tmp_path}/counts",
+            }  # fmt: skip
+            after = "code=$?; cp -r state/. kept/ 2>/dev/null; exit $code"
+            command = f"cd {tmp_path} && rm -rf kept && mkdir kept && {mounts} && {sys.executable} host.py; {after}"
+            results.append(subprocess.run(["unshare", "-Urm", "sh", "-c", command], capture_output=True, text=True, env=environment, check=False, timeout=120))
+        return results
+
+    return run
+
+
+def same(plain, observed):
+    assert (plain.returncode, plain.stderr) == (4, "")
+    assert (observed.returncode, observed.stdout) == (plain.returncode, plain.stdout), observed.stderr
+    assert "Bus error" not in observed.stderr
+
+
+@needs_mounts
+@pytest.mark.parametrize("directories", ["[state]", "[ring]", "[state, ring]"])
+def test_full_at_start(host, directories):
+    """No room for journal or pages: unobserved, told once, unharmed."""
+    plain, observed = host(FULL_AT_START.replace("{directories}", directories))
+    same(plain, observed)
+    assert observed.stderr.count("ckpt_observe:") == 1
+    assert "No space left" in observed.stderr
+
+
+@needs_mounts
+def test_full_while_running(host, tmp_path):
+    """The spool's disk fills up and is freed again: what is neither delivered nor counted as lost does not exist."""
+    plain, observed = host(FULL_WHILE_RUNNING, state_options="size=32m", ring_options="size=40m")
+    same(plain, observed)
+    lost = int((tmp_path / "counts").read_text())
+    with TraceReader(tmp_path / "kept" / "traces.db") as reader:
+        delivered = sum(trace.operations for trace in reader.newest(100_000))
+    assert delivered + lost == 3000
+    assert observed.stderr.count("records wait in memory") <= 1
+
+
+@needs_mounts
+def test_ring_gets_full(host):
+    """More operations at once than pages fit: no SIGBUS, no error, those without a page are unprotected."""
+    same(*host(RING_GETS_FULL, state_options="size=40m", ring_options="size=700k"))
+
+
+@needs_mounts
+@pytest.mark.parametrize("remount", ["now", "never"])
+def test_read_only(host, remount):
+    """A disk that is read-only from the start, or becomes so: the host does not notice."""
+    plain, observed = host(READ_ONLY, state_options="size=4m" if remount == "now" else "size=4m,ro", remount=remount)
+    same(plain, observed)
+    assert observed.stderr.count("ckpt_observe:") >= 1
+    assert observed.stderr.count("a fault of its own") == (0 if remount == "now" else 1)

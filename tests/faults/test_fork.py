@@ -1,0 +1,99 @@
+"""Forked children that die: by os.fork and by multiprocessing, each with a journal of its own, found by whoever lives."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+
+import pytest
+
+import ckpt_observe
+from ckpt_observe.semconv import attributes as names
+
+pytestmark = pytest.mark.faults
+
+CHILDREN = 20
+
+
+def work(key: str, ending: str) -> None:
+    """Three operations that end, and one that the death of the process cuts short."""
+    for number in range(3):
+        with ckpt_observe.checkpoint("save", id=f"{key} ended {number}") as operation, operation.phase("write"):
+            pass
+    with ckpt_observe.checkpoint("save", id=f"{key} open") as operation, operation.phase("commit"):
+        if ending == "SIGKILL":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(0)
+
+
+def judge(watch, kept):
+    assert watch.flush(30)
+    found = {}
+    for span in kept():
+        if names.OPERATION in span.attributes:
+            assert span.attributes[names.ID] not in found, "told twice"
+            found[span.attributes[names.ID]] = (span.attributes[names.OUTCOME], span.attributes.get(names.ERROR_PHASE))
+    expected = {f"{child} ended {number}": ("ok", None) for child in range(CHILDREN) for number in range(3)}
+    expected |= {f"{child} open": ("interrupted", "commit") for child in range(CHILDREN)}
+    assert found == expected | {"parent": ("ok", None)}
+
+
+@pytest.mark.parametrize("ending", ["SIGKILL", "os._exit"])
+@pytest.mark.parametrize("before", ["with", "without"])
+def test_os_fork(watch, kept, ending, before):
+    """Whether or not the parent has a journal when it forks: what the child ended is there, what it left open is interrupted, once."""
+    if before == "with":
+        with ckpt_observe.checkpoint("save", id="parent"):
+            pass
+    children = []
+    for number in range(CHILDREN):
+        child = os.fork()
+        if not child:
+            work(str(number), ending)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+    if before == "without":
+        with ckpt_observe.checkpoint("save", id="parent"):
+            pass
+    judge(watch, kept)
+
+
+@pytest.mark.parametrize("ending", ["SIGKILL", "os._exit"])
+def test_multiprocessing(watch, kept, ending):
+    """The same for multiprocessing's own forks."""
+    with ckpt_observe.checkpoint("save", id="parent"):
+        context = multiprocessing.get_context("fork")
+        children = [context.Process(target=work, args=(str(number), ending)) for number in range(CHILDREN)]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(30)
+    judge(watch, kept)
+
+
+def test_child_lives_on(watch, kept):
+    """A child that lives does not keep its dead parent's journal from being found."""
+    reader, writer = os.pipe()
+    parent = os.fork()
+    if not parent:
+        with ckpt_observe.checkpoint("save", id="dies") as operation, operation.phase("write"):
+            child = os.fork()
+            if not child:
+                os.close(reader)
+                signal.pause()
+            os.write(writer, b"%d" % child)
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(parent, 0)
+    child = int(os.read(reader, 20))
+    try:
+        with ckpt_observe.checkpoint("save", id="parent"):
+            pass
+        assert watch.flush(30)
+        outcomes = {span.attributes[names.ID]: span.attributes[names.OUTCOME] for span in kept() if names.OPERATION in span.attributes}
+        assert outcomes == {"dies": "interrupted", "parent": "ok"}
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.close(reader)
+        os.close(writer)

@@ -1,0 +1,91 @@
+"""A journal from the first operation to its removal."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import pytest
+
+from ckpt_observe.errors import JournalError
+from ckpt_observe.journal import journal as journals
+from ckpt_observe.journal import pool
+from ckpt_observe.journal.journal import Journal
+from ckpt_observe.journal.locks import Lock
+from tests.journal.conftest import begin
+
+
+def test_private(journal, state, tmp_path):
+    """Every file and directory can be read by its owner only."""
+    paths = [state, *state.rglob("*"), *(tmp_path / "ring").rglob("*")]
+    assert len(paths) > 5
+    assert {path.stat().st_mode & 0o077 for path in paths if path.name != "about.json"} == {0}
+
+
+def test_removed_without_a_trace(state, tmp_path):
+    """When all is delivered nothing is left, in no directory, and no descriptor."""
+    gc.collect()  # what other tests left open is closed before we count
+    before = len(os.listdir("/proc/self/fd"))
+    journal = Journal(state, tmp_path / "ring", ["local"], {})
+    journal.take().append(begin())
+    journal.remove()
+    assert list((state / "journals").iterdir()) == list((tmp_path / "ring").iterdir()) == []
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_no_room_for_pages(state, tmp_path, monkeypatch):
+    """No room in the ring's directory: a typed error that says what to set, and nothing is left behind."""
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pool, "PageFile", full)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(JournalError, match=r"No space left.*CKPT_OBSERVE_RING_DIR"):
+        Journal(state, tmp_path / "ring", [], {})
+    assert list((state / "journals").iterdir()) == []
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("failing", ["open", "rename"])
+def test_no_room_for_the_journal(state, tmp_path, monkeypatch, failing):
+    """A disk that is full when the journal is made: an error, and no half journal and no descriptor is left."""
+    (state / "journals").mkdir(parents=True, mode=0o700)
+    state.chmod(0o700)
+    before = len(os.listdir("/proc/self/fd"))
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(journals, "open", full, raising=False) if failing == "open" else monkeypatch.setattr(os, "rename", full)
+    with pytest.raises(OSError):
+        Journal(state, tmp_path / "ring", [], {})
+    monkeypatch.undo()
+    assert list((state / "journals").iterdir()) == []
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_released_can_be_claimed(state, tmp_path):
+    """A journal that is released with work in it waits for whoever comes next."""
+    journal = Journal(state, tmp_path / "ring", [], {})
+    journal.release()
+    lock = Lock.take(os.path.join(journal.directory, "owner.lock"), create=False)
+    assert lock is not None
+    lock.release()
+    journal.remove()
+
+
+def test_copy_of_what_is_in_flight(journal):
+    """The copy on disk is written when something changed, and only then."""
+    path = Path(journal.directory, "open.pages")
+    page = journal.take()
+    page.append(begin())
+    journal.save_open()
+    first = path.stat().st_ino
+    journal.save_open()
+    assert path.stat().st_ino == first
+    page.mark(16, 1)
+    journal.save_open()
+    assert path.stat().st_ino != first or page.image() in path.read_bytes()
+    assert page.image() in path.read_bytes()

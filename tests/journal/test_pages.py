@@ -1,0 +1,140 @@
+"""Pages: a line counts when it is whole, and a killed writer leaves none that is not."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+
+from ckpt_observe.journal import pages
+from ckpt_observe.journal.pages import ENDED, MARKS, PAGE_SIZE, read_pages
+
+HEADER = pages._HEADER
+
+
+def test_append_mark_finish(file, home):
+    """What is appended and marked can be read by another, and a finished page goes back to its home."""
+    page = file.pages[1]
+    page.append(b"one\n")
+    page.mark(8, 5)
+    page.mark(8 * MARKS, 1 << 63)
+    file.beat(77)
+    heartbeat, [found] = read_pages(file.path)
+    assert (heartbeat, found.lines, found.marks[0], found.marks[-1]) == (77, b"one\n", 5, 1 << 63)
+    page.finish(b"two\n")
+    assert home.gone == [page]
+    assert page.lines() == read_pages(file.path)[1][0].lines == b"one\ntwo\n"
+    assert struct.unpack_from("@Q", page.image())[0] == HEADER + 8 | ENDED
+
+
+def test_cleared_page_is_empty(file):
+    """A page that was given back has no lines and no marks."""
+    page = file.pages[0]
+    page.append(b"x" * 100 + b"\n")
+    page.mark(8 * 4, 9)
+    page.clear()
+    assert read_pages(file.path)[1] == []
+    page.append(b"y\n")
+    [found] = read_pages(file.path)[1]
+    assert found.lines == b"y\n"
+    assert set(found.marks) == {0}
+
+
+def test_full_page_overflows(file, home):
+    """A line that does not fit goes to the home, whole; one that just fits does not."""
+    page = file.pages[0]
+    page.append(b"x" * (PAGE_SIZE - HEADER - 3) + b"\n")
+    page.append(b"12\n")
+    assert home.overflown == [b"12\n"]
+    page.append(b"1\n")
+    assert home.overflown == [b"12\n"]
+    assert len(page.lines()) == PAGE_SIZE - HEADER
+    assert not page.room(b"1")
+
+
+def test_torn_line_is_never_read(file, tmp_path):
+    """Killed between copying a line and making it count: the line was never there."""
+    page = file.pages[0]
+    page.append(b"whole\n")
+    counted = struct.unpack_from("@Q", page.image())[0]
+    page.append(b"torn\n")
+    with open(file.path, "r+b") as raw:
+        raw.seek(PAGE_SIZE)
+        raw.write(struct.pack("@Q", counted))
+    assert [found.lines for found in read_pages(file.path)[1]] == [b"whole\n"]
+
+
+def test_threads_do_not_mix_lines(file, home):
+    """Lines of many threads in one page, or in the home when it is full: each whole, none twice, none missing."""
+    page, start = file.pages[0], threading.Barrier(8)
+
+    def write(who):
+        start.wait(10)
+        for number in range(100):
+            page.append(b"%d:%d\n" % (who, number))
+
+    threads = [threading.Thread(target=write, args=(who,)) for who in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    written = page.lines().splitlines() + [each.strip() for each in home.overflown]
+    assert sorted(written) == sorted(b"%d:%d" % (who, number) for who in range(8) for number in range(100))
+    assert read_pages(file.path)[1][0].lines == page.lines()
+
+
+def test_abandoned_page_takes_nothing(file, home):
+    """After a fork the child's writes do not reach the parent's page, and raise nothing."""
+    page = file.pages[0]
+    page.append(b"parent\n")
+    before = Path(file.path).read_bytes()
+    home.abandoned = True
+    file.close()
+    page.append(b"child\n")
+    page.mark(16, 1)
+    page.finish(b"child\n")
+    assert home.gone == []
+    assert Path(file.path).read_bytes() == before
+
+
+def test_few_file_descriptors(tmp_path, home):
+    """A file of pages takes two descriptors of the host at most, however many pages it has."""
+    before = len(os.listdir("/proc/self/fd"))
+    made = pages.PageFile(str(tmp_path / "x.pages"), 128, home, mapped=True)
+    assert len(os.listdir("/proc/self/fd")) - before <= 2
+    made.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_blocks_are_allocated(file):
+    """No block is left to be found when it is needed: a full disk cannot raise SIGBUS."""
+    status = os.stat(file.path)
+    assert status.st_blocks * 512 >= status.st_size == 4 * PAGE_SIZE
+    assert status.st_mode & 0o777 == 0o600
+
+
+def test_existing_file_is_not_taken(tmp_path, home, mapped):
+    """A file that is there already is somebody's: never opened, followed or emptied."""
+    path = tmp_path / "x.pages"
+    path.write_bytes(b"precious")
+    with pytest.raises(FileExistsError):
+        pages.PageFile(str(path), 1, home, mapped=mapped)
+    assert path.read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, PAGE_SIZE - 1, PAGE_SIZE, 2 * PAGE_SIZE - 1, 5 * PAGE_SIZE + 17])
+def test_hostile_file(tmp_path, size):
+    """Random bytes of any length are read without an error."""
+    path = tmp_path / "hostile"
+    chooser = random.Random(size)
+    for _ in range(20):
+        data = bytearray(chooser.randbytes(size))
+        for start in range(0, max(0, size - 8), PAGE_SIZE):  # counts that look possible
+            data[start : start + 8] = struct.pack("@Q", chooser.choice([0, 255, 256, 300, PAGE_SIZE, PAGE_SIZE + 1, 1 << 63 | 400]))
+        path.write_bytes(data)
+        _, found = read_pages(str(path))
+        assert all(len(each.marks) == MARKS and len(each.lines) <= PAGE_SIZE for each in found)

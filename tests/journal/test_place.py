@@ -1,0 +1,67 @@
+"""Private directories, and where pages may be mapped."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ckpt_observe.errors import JournalError
+from ckpt_observe.journal import place
+from ckpt_observe.journal.place import file_system, page_directory, private_directory
+
+
+def test_made_private(tmp_path):
+    """A directory that we make is ours alone."""
+    made = private_directory(tmp_path / "a" / "b")
+    assert made.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
+def test_open_to_others(tmp_path, mode):
+    """A directory into which others can write is refused, with what to do."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(mode)
+    with pytest.raises(JournalError, match=r"open: .*somebody else; set CKPT_OBSERVE_DIR"):
+        private_directory(tmp_path / "open")
+
+
+def test_not_a_directory(tmp_path):
+    """A file or a link in its place is refused."""
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(JournalError, match="CKPT_OBSERVE_DIR"):
+        private_directory(tmp_path / "file")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(JournalError, match="not a directory"):
+        private_directory(tmp_path / "link")
+
+
+def test_cannot_be_made():
+    """A place where nothing can be made is refused, not half made."""
+    with pytest.raises(JournalError, match="cannot be made"):
+        private_directory(place.Path("/proc/none/such"))
+
+
+def test_file_systems(tmp_path):
+    """The kernel's own name of what holds a path; nested mounts count."""
+    assert file_system(place.Path("/proc/self")) == "proc"
+    assert file_system(tmp_path)
+
+
+def test_pages_where_maps_cannot_be_trusted(tmp_path, monkeypatch):
+    """On a file system that may take blocks back the pages are written, not mapped."""
+    monkeypatch.setattr(place, "file_system", lambda path: "nfs4")
+    assert page_directory(tmp_path, tmp_path / "ring") == (tmp_path / "ring", False)
+    monkeypatch.setattr(place, "file_system", lambda path: "tmpfs")
+    assert page_directory(tmp_path, tmp_path / "ring") == (tmp_path / "ring", True)
+
+
+def test_no_shared_memory(tmp_path, monkeypatch):
+    """Without shared memory, or with too little of it, the pages lie in the state directory."""
+    monkeypatch.setattr(place, "SHARED_MEMORY", tmp_path / "none")
+    assert page_directory(tmp_path, None)[0] == tmp_path / "pages"
+    monkeypatch.setattr(place, "SHARED_MEMORY", place.Path("/dev/shm"))
+    monkeypatch.setattr(place, "ROOM", 1 << 62)
+    assert page_directory(tmp_path, None)[0] == tmp_path / "pages"
+    assert os.path.isdir(tmp_path / "pages")

@@ -1,0 +1,175 @@
+"""The pool: pages grow with need, are given back, and what has none is counted."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+import pytest
+
+from ckpt_observe.journal import pool as pools
+from ckpt_observe.journal.pages import LoosePage
+from ckpt_observe.journal.pool import Pool
+
+FULL = OSError(28, "No space left on device")
+
+
+class Disk:
+    """Where records are spilled to; `error` makes it fail."""
+
+    def __init__(self):
+        self.records, self.error = [], None
+
+    def __call__(self, records):
+        if self.error:
+            raise self.error
+        self.records += records
+
+
+@pytest.fixture
+def disk():
+    return Disk()
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(pools, "PAGES_PER_FILE", 2)
+    monkeypatch.setattr(pools, "MAX_FILES", 2)
+
+
+@pytest.fixture
+def pool(tmp_path, disk, small, mapped):
+    made = Pool(str(tmp_path / "p"), disk, mapped=mapped)
+    yield made
+    made.remove()
+    assert list(tmp_path.glob("*.pages")) == []
+
+
+def run(pool, text=b"[1]\n"):
+    page = pool.take()
+    page.append(text)
+    page.finish(b"[2]\n")
+    return page
+
+
+def test_collected_pages_are_used_again(pool, disk):
+    """Ended operations go to disk in order, as one record each, and their pages are free again."""
+    for number in range(9):
+        run(pool, b"[%d]\n" % number)
+        assert pool.collect() == 1
+    assert disk.records == [b"[[%d],[2]]" % number for number in range(9)]
+    assert len(pool._files) == 1
+    assert not pool.busy()
+
+
+def test_grows_then_goes_loose(pool, disk):
+    """More operations at once than pages: more files, up to the limit; then operations without protection, which are counted."""
+    held = [pool.take() for _ in range(6)]
+    assert [isinstance(page, LoosePage) for page in held] == [False] * 4 + [True] * 2
+    assert pool.counts["unprotected"] == 2
+    for page in held:
+        page.append(b"[1]\n")
+        page.finish(b"[2]\n")
+    pool.collect()
+    assert disk.records == [b"[[1],[2]]"] * 6, "an unprotected operation that ends is kept"
+    assert pool.counts["lost"] == 0
+
+
+def test_ring_directory_full(pool, disk, monkeypatch):
+    """No room for more pages: the caller brings an ended operation to disk itself and has its page; nothing is raised, nothing lost."""
+
+    def no_room(*args, **kwargs):
+        raise FULL
+
+    monkeypatch.setattr(pools, "PageFile", no_room)
+    for _ in range(5):
+        run(pool)
+    pool.make_room()
+    pool.collect()
+    assert disk.records == [b"[[1],[2]]"] * 5
+    assert pool.counts == {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0}
+
+
+def test_backlog_is_spilled(pool, disk, monkeypatch):
+    """When the drain does not come, the caller writes to disk itself, and that is counted."""
+    monkeypatch.setattr(pools, "BACKLOG", 1)
+    for _ in range(4):
+        run(pool)
+    assert pool.counts["spilled"] == 3
+    pool.collect()
+    assert len(disk.records) == 4
+
+
+def test_full_disk_keeps_pages(pool, disk):
+    """What cannot be written stays in its page, in order, and is written when there is room."""
+    disk.error = FULL
+    for number in range(3):
+        run(pool, b"[%d]\n" % number)
+    with pytest.raises(OSError):
+        pool.collect()
+    assert pool.busy()
+    disk.error = None
+    assert pool.collect() == 3
+    assert disk.records == [b"[[%d],[2]]" % number for number in range(3)]
+
+
+def test_full_disk_and_no_pages(pool, disk):
+    """With neither disk nor page the operation is lost, and counted; the host is told nothing."""
+    disk.error = FULL
+    for _ in range(7):
+        run(pool)
+    assert pool.counts["lost"] == pool.counts["unprotected"] == 3
+    disk.error = None
+    assert pool.collect() == 4
+
+
+def test_long_operation_takes_further_pages(pool, disk):
+    """Lines beyond one page go to further pages of the same operation, and come back in one record."""
+    page = pool.take()
+    lines = [b'[%d,"%b"]\n' % (number, b"9" * 1000) for number in range(8)]
+    for line in lines:
+        page.append(line)
+    page.finish(b"[2]\n")
+    assert len(page.more) == 2
+    pool.collect()
+    [record] = disk.records
+    assert sorted(msgspec.json.decode(record)) == sorted(msgspec.json.decode(line) for line in [*lines, b"[2]"])
+    assert len(pool._free) == 4
+
+
+def test_line_beyond_a_page_is_cut(pool):
+    """A line that no page can hold is left out and counted."""
+    page = pool.take()
+    page.append(b"x" * 5000 + b"\n")
+    assert pool.counts["cut"] == 1
+    page.finish(b"[2]\n")
+
+
+def test_in_flight(pool):
+    """Images of what runs now, and of nothing else."""
+    run(pool)
+    page = pool.take()
+    page.append(b"[1]\n")
+    assert pool.in_flight() == [page.image()]
+    page.finish(b"[2]\n")
+    assert pool.in_flight() == []
+    assert pool.busy()
+    pool.collect()
+    assert not pool.busy()
+
+
+def test_forked_child(pool, disk, tmp_path):
+    """A child that ends its copy of the parent's operation writes nowhere."""
+    page = pool.take()
+    page.append(b"[1]\n")
+    child = os.fork()
+    if not child:
+        pool.abandon()
+        page.append(b"[child]\n")
+        page.finish(b"[child]\n")
+        os._exit(len(disk.records) + len(pool._ended))
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+    page.finish(b"[2]\n")
+    pool.collect()
+    assert disk.records == [b"[[1],[2]]"]

@@ -1,0 +1,269 @@
+"""What a dead process left is finished once, as it was: ended, or interrupted in the phase it died in."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ckpt_observe.drain.assemble import assemble
+from ckpt_observe.errors import JournalError
+from ckpt_observe.journal import recovery, spool
+from ckpt_observe.journal.journal import About
+from ckpt_observe.journal.pages import PAGE_SIZE
+from ckpt_observe.journal.spool import record
+from ckpt_observe.record.line import line
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv import events
+from ckpt_observe.semconv.values import PHASES
+from tests.journal.conftest import NOW, SPAN, begin, end, phase_word
+
+
+def recovered(directory):
+    """The operations' spans after recovery, and how many were said to be interrupted."""
+    claim = recovery.claim(directory)
+    count = recovery.recover(claim)
+    spans = [span for payload in spool.read_all(directory) for span in assemble(payload, claim.about.resource)]
+    claim.release()
+    return [span for span in spans if names.OPERATION in span.attributes], spans, count
+
+
+def message(span):
+    return span.events[-1].attributes["exception.message"]
+
+
+def in_flight(*steps, lines=()):
+    """Work of a process that begins an operation, writes marks and lines, and dies."""
+
+    def work(journal):
+        page = journal.take()
+        page.append(begin())
+        for index, word in steps:
+            page.mark(8 * index, word)
+        for each in lines:
+            page.append(each)
+
+    return work
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_interrupted_in_each_phase(dead_journal, phase):
+    """The phase that has begun and not ended is the one it died in; those before are ok."""
+    directory = dead_journal(in_flight((2, phase_word("serialize", 1)), (3, 2 << 12 | 1), (4, phase_word(phase, 3))))
+    [span], spans, count = recovered(directory)
+    assert count == 1
+    assert (span.span_id, span.attributes[names.OUTCOME], span.status) == (SPAN, "interrupted", "error")
+    assert span.attributes[names.ERROR_PHASE] == phase
+    assert span.attributes[names.ERROR_CODE] == "interrupted.process_died"
+    assert f"in phase {phase}" in message(span)
+    assert [each.attributes[names.OUTCOME] for each in spans[:2]] == ["ok", "interrupted"]
+    assert spans[0].end_unix_nano - spans[0].start_unix_nano == 1
+    assert all(NOW <= each.start_unix_nano <= each.end_unix_nano <= span.end_unix_nano for each in spans)
+
+
+@pytest.mark.parametrize(
+    ("steps", "where"),
+    [((), "before its first phase"), (((2, phase_word("write", 1)), (3, 2 << 12 | 1)), "after phase write")],
+)
+def test_interrupted_between_phases(dead_journal, steps, where):
+    """Between two phases, or before any, no phase is blamed, and the message says where it was."""
+    [span], _, count = recovered(dead_journal(in_flight(*steps)))
+    assert (count, span.attributes.get(names.ERROR_PHASE)) == (1, None)
+    assert where in message(span)
+
+
+def test_nested_phases(dead_journal):
+    """The innermost phase that runs is the one; its parent is interrupted too."""
+    [span], spans, _ = recovered(dead_journal(in_flight((2, phase_word("write", 1)), (4, phase_word("compress", 2, parent=1)))))
+    assert span.attributes[names.ERROR_PHASE] == "compress"
+    write, compress = spans[:2]
+    assert compress.parent_span_id == write.span_id
+    assert write.attributes[names.OUTCOME] == "interrupted"
+
+
+def test_phases_in_lines(dead_journal):
+    """Phases that are told by lines: the one that has no end is the one; the one that has keeps its attributes."""
+    done = line((events.DONE, SPAN, NOW + 3, ("shard 0", 15, 0, NOW + 1, NOW + 3, {names.PHASE_BYTES_OUT: 9})))
+    running = [line((events.PHASE, SPAN, NOW + 1 + number, 15 + number, 0, f"shard {number}")) for number in range(2)]
+    [span], spans, _ = recovered(dead_journal(in_flight(lines=[running[0], done, running[1]])))
+    assert span.attributes[names.ERROR_PHASE] == "shard 1"
+    assert spans[0].attributes[names.PHASE_BYTES_OUT] == 9
+
+
+def test_ended_but_not_collected(dead_journal):
+    """An operation that had ended when its process died is delivered as it ended, though a late line came after its end."""
+
+    def work(journal):
+        page = journal.take()
+        page.append(begin())
+        page.append(end(**{names.SIZE_STORED: 5}))
+        page.append(line((events.EVENT, SPAN, NOW + 99, "late", {})))
+
+    [span], _, count = recovered(dead_journal(work))
+    assert count == 0
+    assert (span.attributes[names.OUTCOME], span.attributes[names.SIZE_STORED], span.end_unix_nano) == ("ok", 5, NOW + 10)
+
+
+def test_collected_but_not_cleared(dead_journal):
+    """Killed between writing to the spool and clearing the page: once."""
+
+    def work(journal):
+        page = journal.take()
+        page.append(begin())
+        page.append(end())
+        journal.spool.append([record(page.lines())])
+
+    spans, _, count = recovered(dead_journal(work))
+    assert (len(spans), count) == (1, 0)
+
+
+def test_lines_in_further_pages(dead_journal):
+    """An operation that took more than one page is put together."""
+
+    def work(journal):
+        page = journal.take()
+        page.append(begin())
+        for number in range(12):
+            page.append(line((events.EVENT, SPAN, NOW + number, f"event {number}", {"text": "x" * 900})))
+
+    [span], _, _ = recovered(dead_journal(work))
+    assert [event.name for event in span.events[:-1]] == [f"event {number}" for number in range(12)]
+
+
+def test_twice_is_once(dead_journal):
+    """Recovery that is done again, or was cut short before it removed the pages, reports nothing a second time."""
+    directory = dead_journal(in_flight())
+    claim = recovery.claim(directory)
+    pages = {path: Path(path).read_bytes() for path in recovery.glob.glob(claim.about.pages + "-*")}
+    assert recovery.recover(claim) == 1
+    assert recovery.recover(claim) == 0
+    for path, data in pages.items():  # as if we had died before removing them
+        Path(path).write_bytes(data)
+    assert recovery.recover(claim) == 0
+    claim.release()
+    assert len(list(spool.read_all(directory))) == 1
+
+
+def test_live_owner(journal):
+    """A journal whose owner lives cannot be claimed."""
+    assert recovery.claim(journal.directory) is None
+
+
+def test_one_claim_of_many(dead_journal):
+    """Eight processes race for one dead journal: one has it, one reports."""
+    directory = dead_journal(in_flight())
+    go_reader, go = os.pipe()
+    result_reader, result = os.pipe()
+    children = []
+    for _ in range(8):
+        child = os.fork()
+        if not child:
+            try:
+                os.close(go)
+                os.read(go_reader, 1)  # all begin when the parent closes the pipe
+                claim = recovery.claim(directory)
+                os.write(result, b"%d" % recovery.recover(claim) if claim else b"-")
+                os.read(go_reader, 1)
+                if claim:
+                    claim.release()
+            finally:
+                os._exit(0)
+        children.append(child)
+    os.close(go_reader)
+    os.close(go)
+    for child in children:
+        os.waitpid(child, 0)
+    os.close(result)
+    told = b""
+    while data := os.read(result_reader, 100):
+        told += data
+    os.close(result_reader)
+    assert len(told) == 8
+    assert told.count(b"1") == 1
+    assert len(list(spool.read_all(directory))) == 1
+
+
+@pytest.mark.parametrize("about", [b"", b"{", b"[]", b'{"version": 2}', b'{"version": 1}', b'{"version": "x"}', b"\xff\xfe"])
+def test_foreign_about(dead_journal, about):
+    """A journal that is damaged or of a newer version is left as it is, and the error says which it is and what to do."""
+    directory = dead_journal(in_flight())
+    path = Path(directory, "about.json")
+    path.write_bytes(about)
+    before = sorted(os.listdir(directory))
+    with pytest.raises(JournalError, match=r"upgrade|remove the directory") as caught:
+        recovery.claim(directory)
+    assert directory in str(caught.value)
+    assert (sorted(os.listdir(directory)), path.read_bytes()) == (before, about)
+
+
+def as_of_another_boot(directory):
+    path = Path(directory, "about.json")
+    about = msgspec.json.decode(path.read_bytes(), type=About)
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(about, boot="another")))
+
+
+def test_another_boot(dead_journal):
+    """After a reboot the copy on disk counts, not what lies where the shared memory was."""
+
+    def work(journal):
+        page = journal.take()
+        page.append(begin())
+        page.mark(16, phase_word("write"))
+        journal.save_open()
+        page.append(begin("00000000000000ff"))  # only in memory: gone with the machine
+
+    directory = dead_journal(work)
+    as_of_another_boot(directory)
+    spans, _, count = recovered(directory)
+    assert [(span.span_id, span.attributes[names.ERROR_PHASE]) for span in spans] == [(SPAN, "write")]
+    assert count == 1
+    assert "open.pages" not in os.listdir(directory)
+
+
+def test_another_boot_without_copy(dead_journal):
+    """Nothing on disk: nothing to report, nothing raised."""
+    directory = dead_journal(in_flight())
+    as_of_another_boot(directory)
+    assert recovered(directory) == ([], [], 0)
+
+
+def hostile_lines(chooser):
+    """Lines that are nearly right."""
+    good = [
+        [events.BEGIN, SPAN, NOW, "operation", "save", "0" * 31 + "1", "", {}],
+        [events.PHASE, SPAN, NOW, 15, 0, "write"],
+        [events.DONE, SPAN, NOW, ["write", 15, 0, NOW, NOW, None]],
+        [events.LINK, SPAN, NOW, "a", "b", {}],
+        [events.EVENT, SPAN, NOW, "e", {}],
+        [events.END, SPAN, NOW, {}, [["write", 1, 0, NOW, NOW, {}]]],
+    ]
+    odd = [None, [], {}, -1, 1 << 63, 1 << 70, "x", "ffffffffffffffff", 1.5, [[]], {"a": []}, True]
+    for _ in range(chooser.randrange(1, 12)):
+        row = list(chooser.choice(good))
+        for _ in range(chooser.randrange(3)):
+            row[chooser.randrange(len(row))] = chooser.choice(odd)
+        if chooser.random() < 0.2:
+            row = row[: chooser.randrange(len(row))]
+        yield msgspec.json.encode(row if not any(each == 1 << 70 for each in row) else str(row)) + b"\n"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_hostile_pages(dead_journal, seed):
+    """Random bytes, and lines that are nearly right, never raise; what is made of them can be encoded."""
+    chooser = random.Random(seed)
+    directory = dead_journal(lambda journal: None)
+    [path] = recovery.glob.glob(recovery.read_about(directory).pages + "-*")
+    data = bytearray(PAGE_SIZE)
+    for _ in range(4):
+        lines = b"".join(hostile_lines(chooser)) if chooser.random() < 0.8 else chooser.randbytes(2000)
+        marks = chooser.randbytes(248) if chooser.random() < 0.5 else bytes(248)
+        data += (struct.pack("@Q", min(PAGE_SIZE, 256 + len(lines))) + marks + lines)[:PAGE_SIZE].ljust(PAGE_SIZE, b"\0")
+    Path(path).write_bytes(data)
+    spans, everything, count = recovered(directory)
+    assert count <= len(spans) <= 4
+    for span in everything:
+        assert msgspec.json.decode(msgspec.json.encode(span))

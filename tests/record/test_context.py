@@ -1,0 +1,192 @@
+"""The operation follows the program: threads, executors, asyncio, generators."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from opentelemetry import trace
+
+import ckpt_observe
+from ckpt_observe.testing.spans import outline
+
+
+def save(name="write"):
+    with ckpt_observe.checkpoint("save") as operation, operation.phase(name):
+        pass
+
+
+def tree(recorded):
+    return outline(recorded.spans()).splitlines()
+
+
+def test_a_new_thread_has_no_parent(recorded):
+    """A thread starts with an empty context, as OpenTelemetry says: its operation is a root."""
+    with ckpt_observe.task("t"):
+        thread = threading.Thread(target=save)
+        thread.start()
+        thread.join()
+    assert "checkpoint.save" in tree(recorded)
+
+
+def test_executor_with_copied_context(recorded):
+    """With `copy_context` the operations of an executor's threads are children of the task."""
+    with ckpt_observe.task("t"), ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(contextvars.copy_context().run, save) for _ in range(8)]:
+            done.result()
+    assert tree(recorded) == ["task t", *["  checkpoint.save", "    checkpoint.write"] * 8]
+
+
+def test_to_thread(recorded):
+    """`asyncio.to_thread` copies the context by itself."""
+
+    async def main():
+        with ckpt_observe.task("t"):
+            await asyncio.gather(*(asyncio.to_thread(save) for _ in range(4)))
+
+    asyncio.run(main())
+    assert tree(recorded) == ["task t", *["  checkpoint.save", "    checkpoint.write"] * 4]
+
+
+def test_tasks_that_interleave(recorded):
+    """Tasks that take turns in the middle of their phases do not get into each other's operations."""
+
+    async def one(number, turn, following):
+        async with ckpt_observe.checkpoint("save", id=str(number)) as operation:
+            with operation.phase("serialize"):
+                await turn.wait()
+                following.set()
+            with ckpt_observe.phase("write"):
+                await asyncio.sleep(0)
+                assert trace.get_current_span() is operation
+
+    async def main():
+        turns = [asyncio.Event() for _ in range(6)]
+        async with ckpt_observe.task("t"):
+            saves = [asyncio.create_task(one(number, turns[number], turns[number + 1])) for number in range(5)]
+            turns[0].set()
+            await asyncio.gather(*saves)
+
+    asyncio.run(main())
+    assert tree(recorded) == ["task t", *["  checkpoint.save", "    checkpoint.serialize", "    checkpoint.write"] * 5]
+
+
+def test_one_scope_in_many_tasks(recorded):
+    """One scope object, entered by many tasks at once, ends for each its own operation."""
+    scope = ckpt_observe.checkpoint("save")
+
+    async def one(turn, following):
+        with scope as operation:
+            await turn.wait()
+            following.set()
+            assert operation.live
+        assert not operation.live
+
+    async def main():
+        turns = [asyncio.Event() for _ in range(4)]
+        tasks = [asyncio.create_task(one(turns[number], turns[number + 1])) for number in range(3)]
+        await asyncio.sleep(0)
+        turns[0].set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+    assert [page.ended for page in recorded.pages] == [1, 1, 1]
+
+
+def test_one_scope_in_many_threads(recorded):
+    """The same for threads, which leave it in the order in which they came."""
+    scope = ckpt_observe.checkpoint("save")
+    barrier, gates, ended = threading.Barrier(3), [threading.Event() for _ in range(4)], []
+
+    def one(number):
+        with scope as operation:
+            barrier.wait(10)
+            gates[number].wait(10)
+        ended.append(not operation.live)
+        gates[number + 1].set()
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    gates[0].set()
+    for thread in threads:
+        thread.join(10)
+    assert ended == [True] * 3
+    assert [page.ended for page in recorded.pages] == [1, 1, 1]
+
+
+def test_decorated_functions(recorded):
+    """As decorators: a function, a coroutine, a generator and an asynchronous generator are one operation a call."""
+
+    @ckpt_observe.checkpoint("save")
+    def plain(value):
+        """Doc."""
+        with ckpt_observe.phase("write"):
+            return value
+
+    @ckpt_observe.checkpoint("load")
+    async def coroutine(value):
+        await asyncio.sleep(0)
+        with ckpt_observe.phase("read"):
+            return value
+
+    @ckpt_observe.checkpoint("list")
+    def generator():
+        with ckpt_observe.phase("read"):
+            yield 1
+        yield 2
+
+    @ckpt_observe.checkpoint("verify")
+    async def async_generator():
+        yield 1
+        with ckpt_observe.phase("validate"):
+            await asyncio.sleep(0)
+        yield 2
+
+    async def all_of(items):
+        return [item async for item in items]
+
+    assert (plain(5), plain.__name__, plain.__doc__) == (5, "plain", "Doc.")
+    assert asyncio.run(coroutine(6)) == 6
+    assert list(generator()) == [1, 2]
+    assert asyncio.run(all_of(async_generator())) == [1, 2]
+    assert tree(recorded) == [
+        "checkpoint.save", "  checkpoint.write", "checkpoint.load", "  checkpoint.read",
+        "checkpoint.list", "  checkpoint.read", "checkpoint.verify", "  checkpoint.validate",
+    ]  # fmt: skip
+
+
+def test_between_two_steps_of_a_generator(recorded):
+    """What the consumer does between two steps is not part of the generator's operation."""
+
+    @ckpt_observe.checkpoint("list")
+    def generator():
+        yield 1
+        yield 2
+
+    for _ in generator():
+        save()
+    assert tree(recorded) == ["checkpoint.list", *["checkpoint.save", "  checkpoint.write"] * 2]
+
+
+def test_decorated_task_and_phase(recorded):
+    """`task` and `phase` decorate too; a recursive call nests."""
+
+    @ckpt_observe.phase("compress")
+    def compress():
+        pass
+
+    @ckpt_observe.task("walk")
+    def walk(depth):
+        with ckpt_observe.checkpoint("save"):
+            compress()
+        if depth:
+            walk(depth - 1)
+
+    compress()  # outside of any operation: nothing
+    walk(1)
+    assert tree(recorded) == [
+        "task walk", "  checkpoint.save", "    checkpoint.compress", "  task walk", "    checkpoint.save", "      checkpoint.compress",
+    ]  # fmt: skip

@@ -1,0 +1,74 @@
+"""A fault of our own never reaches the host, and is told once."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+import ckpt_observe
+from ckpt_observe.record import guard
+from ckpt_observe.record.recorder import recorder
+
+
+@pytest.fixture(autouse=True)
+def no_faults_before(monkeypatch):
+    monkeypatch.setattr(guard, "faults", type(guard.faults)())
+
+
+class BrokenPage:
+    """Fails in one of its methods."""
+
+    def __init__(self, broken):
+        self._broken = broken
+
+    def _do(self, method):
+        if method == self._broken:
+            raise RuntimeError("page is broken")
+
+    def append(self, line):
+        self._do("append")
+
+    def mark(self, index, word):
+        self._do("mark")
+
+    def finish(self, line):
+        self._do("finish")
+
+
+@pytest.mark.parametrize("broken", ["append", "mark", "finish"])
+def test_page_that_fails(recorded, monkeypatch, caplog, broken):
+    """Whatever the page does, the host's block runs, its result and exception are its own, and the log has one entry a place."""
+    monkeypatch.setattr(recorder, "take", lambda: BrokenPage(broken))
+    for _ in range(5):
+        with ckpt_observe.task("t"), ckpt_observe.checkpoint("save") as operation:
+            with operation.phase("write") as phase, operation.phase("own"):
+                phase.set({"a": 1})
+            operation.add_event("e")
+        with pytest.raises(KeyError), ckpt_observe.checkpoint("save"):
+            raise KeyError("host's")
+    assert sum(guard.faults.values()) >= 5
+    told = [entry for entry in caplog.records if entry.name == "ckpt_observe"]
+    assert len(told) == len(guard.faults) <= 4
+    assert all(entry.levelno == logging.WARNING and "your program is not affected" in entry.message for entry in told)
+
+
+def test_take_that_fails(recorded, monkeypatch):
+    """No page because the journal raised: the host runs unobserved."""
+
+    def take():
+        raise OSError(28, "full")
+
+    monkeypatch.setattr(recorder, "take", take)
+    with ckpt_observe.checkpoint("save") as operation, operation.phase("write"):
+        ran = True
+    assert ran
+    assert sum(guard.faults.values()) == 1
+
+
+def test_attributes_that_are_none(recorded):
+    """Something else than a mapping is our caller's mistake, and not worth a crash of his training."""
+    with ckpt_observe.checkpoint("save") as operation:
+        operation.set(7)  # type: ignore[arg-type]
+        operation.add_event("e", 7)
+    assert recorded.pages[0].ended == 1

@@ -1,0 +1,181 @@
+"""What may be written down: no secret, nothing large, and always one line that fits a page."""
+
+from __future__ import annotations
+
+import enum
+import math
+import random
+import string
+
+import msgspec
+import pytest
+
+import ckpt_observe
+from ckpt_observe.journal.pages import _HEADER as HEADER
+from ckpt_observe.journal.pages import PAGE_SIZE
+from ckpt_observe.record import redact
+from ckpt_observe.record.line import line
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv import events
+
+CANARY = "hunter2canary"
+
+PLANTED = [
+    f"postgres://admin:{CANARY}@db.example/x",
+    f"redis://:{CANARY}@cache:6379/0",
+    f"https://user:p@{CANARY}@host/path",
+    f"host=db user=u password={CANARY} dbname=x",
+    f"Server=db;Pwd={CANARY};",
+    f"PASSWORD: {CANARY}",
+    f'{{"api_key": "{CANARY}"}}',
+    f"https://bucket.example/k?X-Amz-Signature={CANARY}&x=1",
+    f"https://x.example/?access_token={CANARY}",
+    f"Authorization: Bearer {CANARY}",
+    f"authorization=Basic {CANARY}==",
+    f"bearer {CANARY}.abc",
+    f"sk-proj-{CANARY}0123456789",
+    f"ghp_{CANARY}0123456789abcdef",
+    f"xoxb-{CANARY}-0123456789",
+]
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_secrets_in_text(recorded, planted):
+    """A secret in a value is gone from every line: in ids, attributes, events, exceptions, phases; at the second time too."""
+    for _ in range(2):
+        task = ckpt_observe.task("t", id=planted, attributes={"own.first": planted})
+        with pytest.raises(ValueError), task:  # noqa: SIM117 - the operation may be one of many in the task
+            with ckpt_observe.checkpoint("save", id=planted, attributes={"own.second": planted}) as operation:
+                operation.set({"own.third": planted, names.LOCATION: planted, names.ID: planted, "list": [planted]})
+                operation.add_event("e", {"own.fourth": planted})
+                operation.link("a" * 32, "b" * 16, {"own.fifth": planted})
+                with operation.phase("write") as phase:
+                    phase.set({"own.sixth": planted})
+                    raise ValueError(planted)
+    assert "[redacted]" in recorded.text()
+    assert CANARY not in recorded.text()
+
+
+@pytest.mark.parametrize("key", ["password", "db.passwd", "API_KEY", "api-key", "client_secret", "auth_token", "Cookie", "aws.credentials", "private_key"])
+def test_secrets_by_name(recorded, key):
+    """A value under a name that says secret is gone, whatever it looks like."""
+    for _ in range(2):
+        with ckpt_observe.checkpoint("save", attributes={key: CANARY}) as operation:
+            operation.set({key: CANARY})
+    assert CANARY not in recorded.text()
+    assert recorded.spans()[0].attributes[key] == "[redacted]"
+
+
+@pytest.mark.parametrize(
+    "innocent",
+    ["asia-northeast1-a-bucket", "skip-connection-v2-final", "task-0123456789abcdef0", "tokenizer=bpe", "max_tokens=4096", "ckpt/step-100", "s3://bucket/a", "mail me"],
+)
+def test_innocent_text_stays(innocent):
+    """What only looks a little like a secret stays as it is."""
+    assert redact.text(innocent) == innocent
+
+
+class Colour(enum.IntEnum):
+    RED = 3
+
+
+class Word(str):
+    __slots__ = ()
+
+
+class NumpyLike:
+    size = 1
+
+    def item(self):
+        return 2.5
+
+
+class Hostile:
+    size = 1
+
+    def item(self):
+        raise RuntimeError
+
+    def __str__(self):
+        raise RuntimeError
+
+    __repr__ = __str__
+
+
+LOOP: list = []
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (True, True), (7, 7), (0.5, 0.5), ("a", "a"), (Colour.RED, 3), (Word("w"), "w"), (NumpyLike(), 2.5), (1 << 64, "<int of 65 bits>"),
+        ([1, 2], [1, 2]), ((1, "a"), ["1", "a"]), (b"bytes", "<bytes>"), ({"state": 1}, "<dict>"), ({1}, "<set>"), (Hostile(), "<Hostile>"),
+        (LOOP, ["<list>"]), ("half \ud800 pair", "half ? pair"), (-(1 << 63), -(1 << 63)), (1 << 40_000, "<int of 40001 bits>"),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_values(recorded, given, kept):
+    """Values become OpenTelemetry's types; of objects only the type is told, for content of a state is not telemetry."""
+    with ckpt_observe.checkpoint("save") as operation:
+        operation.set({"v": given})
+    assert recorded.spans()[0].attributes["v"] == kept
+
+
+@pytest.mark.parametrize("given", [None, math.nan, math.inf])
+def test_no_value(recorded, given):
+    """What JSON and OpenTelemetry have no word for is left out."""
+    with ckpt_observe.checkpoint("save") as operation:
+        operation.set({"v": given})
+    assert "v" not in recorded.spans()[0].attributes
+
+
+def test_long_values_and_many_attributes(recorded):
+    """A value is cut, attributes beyond the limit are left out, and the failure is told all the same."""
+    with pytest.raises(OSError), ckpt_observe.checkpoint("save", attributes={"long": "x" * 10_000_000}) as operation:
+        operation.set({f"own.{number}": "y" * 500 for number in range(1000)})
+        raise OSError(28, "z" * 100_000)
+    [span] = recorded.spans()
+    assert (span.attributes[names.OUTCOME], span.attributes[names.ERROR_CODE], span.status) == ("error", "storage.no_space", "error")
+    assert len(span.attributes["long"]) <= redact.MAX_TEXT
+    assert len(span.attributes) <= 2 * redact.MAX_ATTRIBUTES
+
+
+NOISE = "".join(random.Random(1).choices(string.printable + "\x00\ud800ä状🧭@= ", k=30_000))
+
+
+def some_text(chooser):
+    size, start = chooser.choice([0, 1, 5, 50, 300, 9000]), chooser.randrange(20_000)
+    noise = NOISE[start : start + size]
+    return chooser.choice([noise, noise + " " + chooser.choice(PLANTED), chooser.choice(PLANTED) + " " + noise])
+
+
+def anything(chooser):
+    """Some value that a program could pass."""
+    kinds = [some_text(chooser), chooser.getrandbits(80), -1.5, None, True, Hostile(), NumpyLike(), LOOP, {"a": some_text(chooser)}]
+    return chooser.choice([*kinds, [chooser.choice(kinds) for _ in range(chooser.choice([0, 1, 40]))]])
+
+
+def any_attributes(chooser):
+    keys = ["own", "password", names.ID, names.OUTCOME, names.ERROR_CODE]
+    size = chooser.choice([0, 3, 30, 80])
+    return {chooser.choice([*keys, f"own.{number}", some_text(chooser)]): anything(chooser) for number in range(size)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_line_fits_and_holds_no_canary(seed):
+    """Whatever is put into an event, its line is JSON, fits a page and has no planted secret."""
+    chooser = random.Random(seed)
+    start = ("0123456789abcdef", 1_700_000_000_000_000_000)
+    stories = [(name, number, 0, start[1], start[1], any_attributes(chooser)) for number, name in enumerate(events.PHASE_CODES, 1)]
+    for event in (
+        (events.BEGIN, *start, "operation", "save", "a" * 32, "", any_attributes(chooser)),
+        (events.EVENT, *start, some_text(chooser), any_attributes(chooser)),
+        (events.PHASE, *start, 15, 0, some_text(chooser)),
+        (events.DONE, *start, (some_text(chooser), 15, 0, start[1], start[1], any_attributes(chooser))),
+        (events.END, *start, any_attributes(chooser), stories[: chooser.choice([0, 4, 13])]),
+    ):
+        made = line(tuple(redact.attributes(part) if isinstance(part, dict) else part for part in event))
+        assert len(made) <= PAGE_SIZE - HEADER
+        assert CANARY.encode() not in made
+        assert msgspec.json.decode(made)[:3] == list(event[:3])

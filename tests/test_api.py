@@ -1,0 +1,223 @@
+"""`observe()`, `import ckpt_observe.auto` and what they do to a host that has wrong settings, no disk, or had enough."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import ckpt_observe
+from ckpt_observe import api
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.record import guard
+from ckpt_observe.record.recorder import recorder
+from ckpt_observe.semconv import attributes as names
+
+ORIGINAL = Checkpointer.__dict__["save"]
+
+
+def save(key="a"):
+    with ckpt_observe.checkpoint("save", id=key) as operation, operation.phase("write"):
+        pass
+    return operation
+
+
+def test_from_call_to_store(watch, kept):
+    """One observed save reaches the local store with its phase and its resource; nothing was made before it."""
+    assert not watch.settings.dir.exists()
+    operation = save()
+    assert watch.flush(20)
+    spans = kept()
+    assert {span.name for span in spans} == {"checkpoint.save", "checkpoint.write"}
+    [found] = [span for span in spans if span.span_id == operation.span_id]
+    assert found.resource["service.name"] == "test"
+    assert found.resource["process.pid"] == os.getpid()
+
+
+def test_threads_start_with_the_first_operation(watch):
+    """Observing alone starts no thread."""
+    before = threading.active_count()
+    save()
+    assert threading.active_count() == before + 2
+
+
+def test_observe_twice(watch, state, tmp_path):
+    """The same settings give the same watch; others replace it, and nothing recorded is lost."""
+    again = ckpt_observe.observe(exporters="local", dir=state, ring_dir=tmp_path / "ring", service="test")
+    assert again is watch
+    save("first")
+    other = ckpt_observe.observe(exporters="local", dir=state, ring_dir=tmp_path / "ring", service="other")
+    assert other is not watch
+    save("second")
+    assert other.close(20)
+    assert watch.close()
+
+
+def test_close_restores(watch, kept):
+    """After close the very same functions are back, nothing is recorded, and what was is in the store."""
+    assert Checkpointer.__dict__["save"] is not ORIGINAL
+    save()
+    assert watch.close(20)
+    assert Checkpointer.__dict__["save"] is ORIGINAL
+    assert save().span_id == ""
+    assert len(kept()) == 2
+    assert watch.close()
+
+
+def test_core_is_observed(watch, kept, tmp_path):
+    """The reference core: its phases nest, and a load links back to the save that made the checkpoint."""
+    checkpointer = Checkpointer(tmp_path / "ckpt")
+    random.seed(1)
+    before = random.getstate()
+    checkpointer.save("run", {"a": 1}, step=1)
+    assert checkpointer.load("run") == {"a": 1}
+    assert random.getstate() == before
+    assert watch.flush(20)
+    spans = {span.name: span for span in kept() if names.OPERATION in span.attributes}
+    assert [link.span_id for link in spans["checkpoint.load"].links] == [spans["checkpoint.save"].span_id]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"exporters": "carrier-pigeon"}, ("CKPT_OBSERVE_EXPORTERS", "carrier-pigeon", "local", "console", "none")),
+        ({"exporters": ["local", "none"]}, ("CKPT_OBSERVE_EXPORTERS", "none", "local")),
+        ({"drain": "sink"}, ("CKPT_OBSERVE_DRAIN", "sink", "thread")),
+        ({"enabled": "perhaps"}, ("CKPT_OBSERVE_ENABLED", "perhaps", "true", "false")),
+    ],
+)
+def test_wrong_argument(arguments, words):
+    """A wrong value is a ConfigError that names the setting, the value and the choices; nothing is started."""
+    with pytest.raises(ckpt_observe.ConfigError) as caught:
+        ckpt_observe.observe(**arguments)
+    assert [word for word in words if word not in str(caught.value)] == []
+    assert api._watch is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("CKPT_OBSERVE_EXPORTERS", "pigeon"), ("CKPT_OBSERVE_ENABLED", "maybe"), ("OTEL_SDK_DISABLED", "x"), ("OTEL_RESOURCE_ATTRIBUTES", "novalue"), ("CKPT_OBSERVE_DRAIN", "x")],
+)
+def test_wrong_variable(monkeypatch, variable, value):
+    """The same from the environment, under the variable's own name."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ckpt_observe.ConfigError, match=f"{variable}.*{value}"):
+        ckpt_observe.observe()
+
+
+def test_unknown_operation():
+    """An operation that is none is told where it is written."""
+    with pytest.raises(ckpt_observe.ConfigError, match=r"'sve' is not known; use one of: save, load"):
+        ckpt_observe.checkpoint("sve")
+
+
+@pytest.mark.parametrize(("variable", "value"), [("CKPT_OBSERVE_ENABLED", "false"), ("OTEL_SDK_DISABLED", "true"), ("CKPT_OBSERVE_EXPORTERS", "none")])
+def test_switched_off(monkeypatch, state, variable, value):
+    """Off means off: no patch, no record, no file."""
+    monkeypatch.setenv(variable, value)
+    watch = ckpt_observe.observe(dir=state)
+    assert not recorder.on
+    assert Checkpointer.__dict__["save"] is ORIGINAL
+    assert save().span_id == ""
+    assert watch.flush()
+    assert watch.close()
+    assert not state.exists()
+
+
+def test_instrumentation_switched_off(monkeypatch, state):
+    """A library that the user lists is left alone."""
+    monkeypatch.setenv("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "reference")
+    watch = ckpt_observe.observe(dir=state)
+    assert Checkpointer.__dict__["save"] is ORIGINAL
+    assert watch.close()
+
+
+@pytest.mark.parametrize("trouble", ["file", "open to others", "foreign"])
+def test_directory_that_cannot_be_used(monkeypatch, tmp_path, caplog, trouble):
+    """The host goes on unobserved, and is told once, with what to do."""
+    monkeypatch.setattr(guard, "faults", type(guard.faults)())
+    state = tmp_path / "state"
+    if trouble == "file":
+        state.write_text("x")
+    else:
+        state.mkdir(mode=0o700)
+    if trouble == "open to others":
+        state.chmod(0o777)
+    if trouble == "foreign":
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    watch = ckpt_observe.observe(exporters="local", dir=state, ring_dir=tmp_path / "ring")
+    for _ in range(5):
+        assert save().span_id == ""
+    assert watch.flush()
+    assert watch.close()
+    told = [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
+    assert len(told) == 1
+    assert "CKPT_OBSERVE_DIR" in caplog.text
+
+
+HOST = """
+import ckpt_observe.auto
+from ckpt_observe.core import Checkpointer
+import sys
+print(Checkpointer(sys.argv[1]).save("run", {"a": 1}).task)
+sys.exit(5)
+"""
+
+
+def host(tmp_path, **variables):
+    environment = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring"), **variables}
+    return subprocess.run([sys.executable, "-c", HOST, str(tmp_path / "ckpt")], capture_output=True, text=True, env=environment, check=False)
+
+
+def test_auto(tmp_path, kept):
+    """One import: the save is in the store, the program's output and exit code are its own."""
+    done = host(tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (5, "run\n", "")
+    assert "checkpoint.save" in {span.name for span in kept()}
+
+
+def test_auto_with_a_wrong_setting(tmp_path):
+    """A wrong setting is logged, and the program runs."""
+    done = host(tmp_path, CKPT_OBSERVE_EXPORTERS="pigeon")
+    assert (done.returncode, done.stdout) == (5, "run\n")
+    assert "not observing: CKPT_OBSERVE_EXPORTERS: 'pigeon'" in done.stderr
+
+
+def test_forked_child(watch, kept):
+    """A child has a journal of its own; what it and its parent do is told apart; an operation open at the fork is the parent's."""
+    with ckpt_observe.checkpoint("save", id="parent") as open_one:
+        child = os.fork()
+        if not child:
+            try:
+                save("child")
+                open_one.finish()
+                ckpt_observe.api._watch.close(20)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+    assert watch.flush(20)
+    found = {span.attributes[names.ID]: span for span in kept() if names.OPERATION in span.attributes}
+    assert set(found) == {"parent", "child"}
+    assert {span.attributes[names.OUTCOME] for span in found.values()} == {"ok"}
+    assert found["child"].resource["process.pid"] == child
+    assert found["child"].parent_span_id == open_one.span_id
+
+
+def test_child_that_dies(watch, kept):
+    """A forked child that goes without a word is adopted by its parent: what it ended and what it had begun is told."""
+    child = os.fork()
+    if not child:
+        save("ended")
+        with ckpt_observe.checkpoint("load", id="open") as operation, operation.phase("read"):
+            os._exit(0)
+    os.waitpid(child, 0)
+    save("parent")
+    assert watch.flush(20)
+    found = {span.attributes[names.ID]: span for span in kept() if names.OPERATION in span.attributes}
+    assert {key: span.attributes[names.OUTCOME] for key, span in found.items()} == {"ended": "ok", "open": "interrupted", "parent": "ok"}
+    assert found["open"].attributes[names.ERROR_PHASE] == "read"

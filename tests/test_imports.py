@@ -1,0 +1,162 @@
+"""Who may import whom, and what importing the package does: nothing."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ckpt_observe
+from ckpt_observe.semconv.attributes import ATTRIBUTES
+
+PACKAGE = Path(ckpt_observe.__file__).parent
+NAME = PACKAGE.name
+
+ARROWS = {
+    "errors": set(),
+    "environment": set(),
+    "span": set(),
+    "semconv": set(),
+    "config": {"environment", "errors"},
+    "core": {"errors"},
+    "record": {"semconv", "errors", "config"},
+    "journal": {"errors", "semconv"},
+    "drain": {"journal", "semconv", "config", "errors", "span"},
+    "tracestore": {"span", "errors", "semconv"},
+    "sinks": {"semconv", "config", "errors", "span", "tracestore"},
+    "instrument": {"record", "semconv", "errors"},
+    "viewer": {"tracestore", "semconv", "errors", "span"},
+}
+"""Each room and whom it may import. The others (api, auto, scopes, cli, testing) may import all but testing."""
+
+ANYBODY = {"api", "auto", "scopes", "cli", "testing", "__init__", "__main__"}
+
+
+def modules():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path):
+    """Every module that is imported, and whether at the top."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inner = {id(child) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for child in ast.walk(node)}
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            yield name, id(node) not in inner
+
+
+def test_every_room_has_its_arrows():
+    """A new room says whom it may import."""
+    assert {room_of(path) for path in modules()} <= set(ARROWS) | ANYBODY
+
+
+@pytest.mark.parametrize("room", ARROWS)
+def test_arrows(room):
+    """A room imports only those it may; inside functions too."""
+    allowed = ARROWS[room] | {room}
+    wrong = [
+        f"{path.relative_to(PACKAGE)}: {name}"
+        for path in modules()
+        if room_of(path) == room
+        for name, _ in imports(path)
+        if name.split(".")[0] == NAME and name.split(".")[1] not in allowed
+    ]
+    assert wrong == []
+
+
+def test_nothing_imports_testing():
+    """The test kit is for tests."""
+    assert [f"{path}: {name}" for path in modules() if room_of(path) != "testing" for name, _ in imports(path) if name.startswith(f"{NAME}.testing")] == []
+
+
+def test_semconv_stands_alone():
+    """Names import only names."""
+    wrong = [name for path in modules() if room_of(path) == "semconv" for name, _ in imports(path) if name.startswith(NAME) and not name.startswith(f"{NAME}.semconv")]
+    assert wrong == []
+
+
+def test_targets_are_imported_inside_functions():
+    """An instrumentor imports the library that it observes only when it is used; at the top stand wrapt and the standard library."""
+    allowed = {*sys.stdlib_module_names, "wrapt", "opentelemetry", NAME}
+    wrong = [f"{path.name}: {name}" for path in modules() if room_of(path) == "instrument" for name, top in imports(path) if top and name.split(".")[0] not in allowed]
+    assert wrong == []
+
+
+def test_core_knows_no_telemetry():
+    """The reference core imports nothing of OpenTelemetry, wrapt or Prometheus."""
+    wrong = [name for path in modules() if room_of(path) == "core" for name, _ in imports(path) if name.split(".")[0] in ("opentelemetry", "wrapt", "prometheus_client")]
+    assert wrong == []
+
+
+def test_names_come_from_the_registry():
+    """No attribute name is written as a literal outside of semconv: neither here nor there can it then be misspelt."""
+    wrong = []
+    for path in modules():
+        if room_of(path) in ("semconv", "testing"):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            literal = isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs
+            if literal and (node.value in ATTRIBUTES or node.value.startswith("checkpoint.")):
+                wrong.append(f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.value}")
+    assert wrong == []
+
+
+PROBE = """
+import os, sys, threading
+before = dict(os.environ)
+files = set(os.listdir("/proc/self/fd"))
+opened = []
+
+def audit(event, arguments):
+    if event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+"):
+        opened.append(arguments[0])
+    elif event == "open" and arguments[1] is None and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        opened.append(arguments[0])
+    elif event in ("os.mkdir", "socket.connect", "socket.bind", "subprocess.Popen", "os.fork"):
+        opened.append(event)
+
+sys.dont_write_bytecode = True
+sys.addaudithook(audit)
+import {module}
+assert not opened, opened
+assert set(os.listdir("/proc/self/fd")) <= files, os.listdir("/proc/self/fd")
+assert threading.enumerate() == [threading.main_thread()], threading.enumerate()
+assert dict(os.environ) == before
+heavy = [name for name in ("grpc", "prometheus_client", "lmnr", "torch", "requests", "google.protobuf", "sqlite3", "opentelemetry.sdk") if name in sys.modules]
+assert not heavy, heavy
+from opentelemetry import metrics, trace
+assert trace._TRACER_PROVIDER is None
+assert not os.path.exists(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("module", ["ckpt_observe", "ckpt_observe.auto"])
+def test_importing_does_nothing(module, tmp_path, monkeypatch):
+    """No heavy package, no thread, no file, no provider, no variable: also with everything on, until the first checkpoint."""
+    state = tmp_path / "state"
+    monkeypatch.setenv("CKPT_OBSERVE_DIR", str(state))
+    done = subprocess.run([sys.executable, "-c", PROBE.replace("{module}", module), str(state)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
+
+
+def test_auto_patches():
+    """`import ckpt_observe.auto` patches what is imported later, too."""
+    code = (
+        "import ckpt_observe.auto\nfrom ckpt_observe.core import Checkpointer\n"
+        "from ckpt_observe.instrument.patching import PatchedCallable\nassert isinstance(Checkpointer.__dict__['save'], PatchedCallable)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env={"PATH": "", "CKPT_OBSERVE_DIR": "/nonexistent/x"})
+    assert (done.returncode, done.stderr) == (0, "")

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
+
+from msgspec import Raw
 
 from ckpt_observe.instrument.base import Instrumentor
 from ckpt_observe.instrument.calls import Observed
 from ckpt_observe.instrument.targets import Target
 from ckpt_observe.record import phase
 from ckpt_observe.record.guard import fault
+from ckpt_observe.record.line import prepared
 from ckpt_observe.record.operation import Operation
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.semconv import attributes as names
@@ -74,7 +78,16 @@ def found(sizes: tuple[int, int]) -> dict[str, Any]:
 
 
 def _begin(library: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation | None:
-    return Operation("save", given(library, args[0], kwargs["step"])) if recorder.on else None
+    if not recorder.on:
+        return None
+    return Operation("save", {names.TASK_ID: args[0], names.STEP: kwargs["step"]}, _known(library.kind, library.location))
+
+
+@lru_cache
+def _known(*_of: str) -> Raw:
+    """As instrumentors do: what is the same for every operation of one library object is encoded once."""
+    both = given(Library(), "", 0)
+    return prepared({name: value for name, value in both.items() if name not in (names.TASK_ID, names.STEP)})
 
 
 _IN, _OUT = names.PHASE_BYTES_IN, names.PHASE_BYTES_OUT
@@ -90,10 +103,10 @@ class NothingInstrumentor(Instrumentor):
 
 TARGETS = (
     Target(__name__, "Library.save", Observed(_begin, fault, lambda operation, sizes: operation.note(found(sizes)))),
-    Target(__name__, "serialize", phase.observed("serialize", lambda _, result: {_OUT: len(result)})),
-    Target(__name__, "compress", phase.observed("compress", lambda args, result: {_IN: len(args[0]), _OUT: len(result)})),
-    Target(__name__, "write", phase.observed("write", lambda args, _: {_IN: len(args[0])})),
-    Target(__name__, "validate", phase.observed("validate", lambda args, _: {_IN: len(args[0])})),
+    Target(__name__, "serialize", phase.observed("serialize", lambda _, result: (None, len(result)))),
+    Target(__name__, "compress", phase.observed("compress", lambda args, result: (len(args[0]), len(result)))),
+    Target(__name__, "write", phase.observed("write", lambda args, _: (len(args[0]), None))),
+    Target(__name__, "validate", phase.observed("validate", lambda args, _: (len(args[0]), None))),
 )
 
 

@@ -22,17 +22,19 @@ def assemble(payload: bytes, resource: dict[str, Any]) -> list[Span]:
         begin = next(line for line in lines if line[0] == events.BEGIN)
         mine = [line for line in lines if line[1] == begin[1]]  # a thread that comes too late writes into a page that is another's by then
         end = next(line for line in mine if line[0] == events.END)
-        stories = [*(line[3] for line in mine if line[0] == events.DONE), *(end[4] if len(end) > 4 else ())]
+        written = [(line[3], 0) for line in mine if line[0] == events.DONE]
+        stories = [*written, *((story, end[5]) for story in (end[4] if len(end) > 4 else ()))]
         return [*_phases(begin, stories, resource), _operation(begin, end, mine, resource)]
     except (msgspec.DecodeError, StopIteration, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         return []
 
 
 def _operation(begin: list[Any], end: list[Any], lines: list[list[Any]], resource: dict[str, Any]) -> Span:
-    _, span_id, start, kind, name, trace_id, parent, given = begin
+    _, span_id, start, kind, name, trace_id, parent, given, known = begin
     stop = end[2]
     task = kind == events.TASK
-    attributes = _present({**({} if task else {names.OPERATION: name}), names.OUTCOME: "ok", **(given or {}), **(end[3] or {})})
+    said = {**(known or {}), **(given or {}), **(end[3] or {})}
+    attributes = _present({**({} if task else {names.OPERATION: name}), names.OUTCOME: "ok", **said})
     _derive(attributes, (stop - start) / 1e9)
     return Span(
         trace_id=trace_id,
@@ -53,21 +55,22 @@ def _moment(event: Event) -> int:
     return event.time_unix_nano
 
 
-def _phases(begin: list[Any], stories: list[Any], resource: dict[str, Any]) -> Iterator[Span]:
+def _phases(begin: list[Any], stories: list[tuple[Any, int]], resource: dict[str, Any]) -> Iterator[Span]:
     operation, trace_id = begin[1], begin[5]
-    for name, number, parent, start, stop, given in stories:
-        attributes = _present({names.PHASE: name, names.OUTCOME: "ok", **(given or {})})
+    for (name, number, parent, start, stop, given), offset in stories:
+        sizes = {names.PHASE_BYTES_IN: given[0], names.PHASE_BYTES_OUT: given[1]} if isinstance(given, list) else given
+        attributes = _present({names.PHASE: name, names.OUTCOME: "ok", **(sizes or {})})
         told: dict[str, Any] = {key: attributes.pop(key) for key in _EXCEPTION if key in attributes}
         yield Span(
             trace_id=trace_id,
             span_id=events.phase_span_id(operation, number),
             parent_span_id=parent if isinstance(parent, str) else events.phase_span_id(operation, parent) if parent else operation,
             name=spans.OPERATION_PREFIX + name,
-            start_unix_nano=start,
-            end_unix_nano=stop,
+            start_unix_nano=start + offset,
+            end_unix_nano=stop + offset,
             status=_status(attributes),
             attributes=attributes,
-            events=(Event(spans.EVENT_EXCEPTION, stop, told),) if told else (),
+            events=(Event(spans.EVENT_EXCEPTION, stop + offset, told),) if told else (),
             resource=resource,
         )
 

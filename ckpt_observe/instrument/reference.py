@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final
+
+from msgspec import Raw
 
 from ckpt_observe.instrument.base import Instrumentor
 from ckpt_observe.instrument.calls import Observed
@@ -16,6 +19,7 @@ from ckpt_observe.instrument.operation import Begin
 from ckpt_observe.instrument.targets import Target
 from ckpt_observe.record import parents, phase
 from ckpt_observe.record.guard import fault
+from ckpt_observe.record.line import prepared
 from ckpt_observe.record.operation import Operation, current
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.semconv import attributes as names
@@ -25,6 +29,13 @@ _STEPS: Final = "ckpt_observe.core.steps"
 _CONTEXT: Final = "ckpt_observe.core.context"
 _NAMED: Final = ("load", "restore", "delete")
 """Operations whose second argument is the checkpoint's id."""
+
+@lru_cache(maxsize=256)
+def _known(store: str, location: str, format: str | None, codec: str | None, cipher: str | None) -> Raw:
+    """What is the same for every operation of one Checkpointer."""
+    known = {names.SYSTEM: "reference", names.STORE: store, names.LOCATION: location}
+    return prepared({**known, names.FORMAT: format, names.CODEC: codec or "none", names.CIPHER: cipher})
+
 
 def _operation(name: str) -> Begin:
     def begin(checkpointer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation | None:
@@ -36,17 +47,12 @@ def _operation(name: str) -> Begin:
         return Operation(
             name,
             {
-                names.SYSTEM: "reference",
-                names.STORE: store.kind,
-                names.LOCATION: store.location,
-                names.FORMAT: pipeline.serializer.name,
-                names.CODEC: codec.name if codec else "none",
-                names.CIPHER: cipher.name if cipher else None,
                 names.TASK_ID: args[0] if args else kwargs.get("task"),
                 names.STEP: kwargs.get("step"),
                 names.STATUS: kwargs.get("status"),
                 names.ID: kwargs.get("id") or (args[1] if name in _NAMED and len(args) > 1 else None),
             },
+            _known(store.kind, store.location, pipeline.serializer.name, codec and codec.name, cipher and cipher.name),
         )
 
     return begin
@@ -56,8 +62,7 @@ def _committing(batch: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> 
     if not recorder.on:
         return None
     store = batch._store
-    known = {names.SYSTEM: "reference", names.STORE: store.kind, names.LOCATION: store.location}
-    return Operation("save", {**known, names.COUNT: len(batch._drafts)})
+    return Operation("save", {names.COUNT: len(batch._drafts)}, _known(store.kind, store.location, None, None, None))
 
 
 def _saved(operation: Operation, info: Any) -> None:
@@ -105,11 +110,16 @@ def _loading(operation: Operation, info: Any) -> None:
         operation.link(save.trace, save.span)
 
 
-def _validated(args: tuple[Any, ...], _result: Any) -> dict[str, Any]:
+def _fetched(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Load and restore come through here with the checkpoint that was really used, also when damaged ones were passed over."""
+    restored = wrapped(*args, **kwargs)
     operation = current()
     if operation is not None:
-        _loading(operation, args[0])
-    return {names.PHASE_BYTES_IN: len(args[1])}
+        try:
+            _loading(operation, restored.info)
+        except Exception as error:
+            fault(error)
+    return restored
 
 
 def _surroundings(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -117,8 +127,6 @@ def _surroundings(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, 
     operation = current()
     return facts if operation is None else {**facts, "traceparent": operation.traceparent()}
 
-
-_BYTES_IN, _BYTES_OUT = names.PHASE_BYTES_IN, names.PHASE_BYTES_OUT
 
 TARGETS: Final = (
     Target(_CHECKPOINTER, "Checkpointer.save", Observed(_operation("save"), fault, _saved)),
@@ -128,19 +136,20 @@ TARGETS: Final = (
     Target(_CHECKPOINTER, "Checkpointer.list", Observed(_operation("list"), fault, _counted)),
     Target(_CHECKPOINTER, "Checkpointer.prune", Observed(_operation("prune"), fault, _counted)),
     Target(_CHECKPOINTER, "Checkpointer.verify", Observed(_operation("verify"), fault, _counted)),
+    Target(_CHECKPOINTER, "Checkpointer._fetch", _fetched),
     Target("ckpt_observe.core.batch", "Batch.commit", Observed(_committing, fault)),
-    Target(_STEPS, "serialize", phase.observed("serialize", lambda _, result: {_BYTES_OUT: len(result)})),
-    Target(_STEPS, "compress", phase.observed("compress", lambda args, result: {_BYTES_IN: len(args[1]), _BYTES_OUT: len(result)})),
-    Target(_STEPS, "encrypt", phase.observed("encrypt", lambda args, result: {_BYTES_IN: len(args[1]), _BYTES_OUT: len(result)})),
-    Target(_STEPS, "write", phase.observed("write", lambda args, _: {_BYTES_IN: len(args[2])})),
-    Target(_STEPS, "write_many", phase.observed("write", lambda args, _: {_BYTES_IN: sum(len(blob) for _, blob in args[1])})),
-    Target(_STEPS, "confirm", phase.observed("validate", lambda args, _: {_BYTES_IN: len(args[2])})),
-    Target(_STEPS, "read", phase.observed("read", lambda _, result: {_BYTES_OUT: len(result)})),
-    Target(_STEPS, "validate", phase.observed("validate", _validated)),
-    Target(_STEPS, "decrypt", phase.observed("decrypt", lambda args, result: {_BYTES_IN: len(args[1]), _BYTES_OUT: len(result)})),
-    Target(_STEPS, "decompress", phase.observed("decompress", lambda args, result: {_BYTES_IN: len(args[1]), _BYTES_OUT: len(result)})),
-    Target(_STEPS, "deserialize", phase.observed("deserialize", lambda args, _: {_BYTES_IN: len(args[1])})),
-    Target(_STEPS, "apply", phase.observed("apply", lambda _args, _: None)),
+    Target(_STEPS, "serialize", phase.observed("serialize", lambda _, result: (None, len(result)))),
+    Target(_STEPS, "compress", phase.observed("compress", lambda args, result: (len(args[1]), len(result)))),
+    Target(_STEPS, "encrypt", phase.observed("encrypt", lambda args, result: (len(args[1]), len(result)))),
+    Target(_STEPS, "write", phase.observed("write", lambda args, _: (len(args[2]), None))),
+    Target(_STEPS, "write_many", phase.observed("write", lambda args, _: (sum(len(blob) for _, blob in args[1]), None))),
+    Target(_STEPS, "confirm", phase.observed("validate", lambda args, _: (len(args[2]), None))),
+    Target(_STEPS, "read", phase.observed("read", lambda _, result: (None, len(result)))),
+    Target(_STEPS, "validate", phase.observed("validate", lambda args, _: (len(args[1]), None))),
+    Target(_STEPS, "decrypt", phase.observed("decrypt", lambda args, result: (len(args[1]), len(result)))),
+    Target(_STEPS, "decompress", phase.observed("decompress", lambda args, result: (len(args[1]), len(result)))),
+    Target(_STEPS, "deserialize", phase.observed("deserialize", lambda args, _: (len(args[1]), None))),
+    Target(_STEPS, "apply", phase.observed("apply", lambda _args, _: (None, None))),
     Target(_CONTEXT, "gather", _surroundings),
 )
 

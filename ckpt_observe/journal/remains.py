@@ -20,15 +20,16 @@ _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 _Parent = _Number | _Id
 _Attributes = dict[str, Any] | None
 
-_Story = tuple[str, _Number, _Parent, _Time, _Time, _Attributes]
+_Sizes = tuple[int | None, int | None]
+_Story = tuple[str, _Number, _Parent, _Time, _Time, _Attributes | _Sizes]
 
 SHAPES: Final[dict[str, Any]] = {
-    events.BEGIN: tuple[str, _Id, _Time, str, str, _TraceId, str, _Attributes],
+    events.BEGIN: tuple[str, _Id, _Time, str, str, _TraceId, str, _Attributes, _Attributes],
     events.PHASE: tuple[str, _Id, _Time, _Number, _Parent, str],
     events.DONE: tuple[str, _Id, _Time, _Story],
     events.LINK: tuple[str, _Id, _Time, str, str, _Attributes],
     events.EVENT: tuple[str, _Id, _Time, str, _Attributes],
-    events.END: tuple[str, _Id, _Time, _Attributes, list[_Story]],
+    events.END: tuple[str, _Id, _Time, _Attributes, list[_Story], int],
 }
 """What each line must look like to be believed."""
 
@@ -70,7 +71,7 @@ class Remains:
         operation = lines[0][1]
         words = f"process {pid} ended without a word, {_where(phases, running)}"
         message = {spans.EXCEPTION_TYPE: "ProcessDied", spans.EXCEPTION_MESSAGE: words}
-        return [*kept, [events.EVENT, operation, end, spans.EVENT_EXCEPTION, message], [events.END, operation, end, failure, told]]
+        return [*kept, [events.EVENT, operation, end, spans.EVENT_EXCEPTION, message], [events.END, operation, end, failure, told, 0]]
 
     def _marked(self, started: int) -> list[Phase]:
         found = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,18 +13,25 @@ LINE_LIMIT: Final = 3800
 """Bytes; a page has 3840 for lines."""
 
 _LEVELS: Final = ((redact.MAX_TEXT, redact.MAX_ATTRIBUTES), (256, 32), (64, 16), (32, 8))
+_AT, _EQUALS, _SPACE = b"@= "
 _encode = msgspec.json.Encoder().encode
+
+
+def prepared(attributes: Mapping[str, Any]) -> msgspec.Raw:
+    """Attributes that are the same for many operations, cleaned and encoded once: half of what a `begin` line costs."""
+    return msgspec.Raw(_encode(redact.attributes(attributes)))
 
 
 def line(event: tuple[Any, ...]) -> bytes:
     """The event as one JSON line. Never raises, whatever the host put into it.
 
     Fast for what is common: a line of at most 2000 bytes has no value over that limit; and one without `@`, `=` and space has no
-    credentials in a URL, no `password=...` and no `Bearer ...` (each of the three is looked for by one `memchr`).
+    credentials in a URL, no `password=...` and no `Bearer ...` (each is one `memchr`: `find` of a number
+    costs a third of `in`).
     """
     try:
         data = _encode(event)
-        if len(data) <= redact.MAX_TEXT and b"@" not in data and b"=" not in data and b" " not in data:
+        if len(data) <= redact.MAX_TEXT and data.find(_AT) < 0 and data.find(_EQUALS) < 0 and data.find(_SPACE) < 0:
             return data + b"\n"
     except Exception:  # noqa: S110 - something JSON cannot carry; the careful way can
         pass
@@ -37,6 +45,8 @@ def line(event: tuple[Any, ...]) -> bytes:
 def _clean(part: Any, length: int, count: int) -> Any:
     if isinstance(part, dict):
         return redact.attributes(part, length, count)
+    if isinstance(part, msgspec.Raw):
+        return part
     if isinstance(part, (list, tuple)):  # phases
         return [_clean(each, length, count) for each in part]
     return redact.value(part, length)
@@ -44,8 +54,8 @@ def _clean(part: Any, length: int, count: int) -> Any:
 
 def _least(part: Any) -> Any:
     """What is left when even the shortest form is too long: ids, times, the outcome; phases lose what they say."""
-    if isinstance(part, dict):
-        return redact.attributes(part, 16, 4)
+    if isinstance(part, dict | msgspec.Raw):
+        return redact.attributes(part, 16, 4) if isinstance(part, dict) else None
     if isinstance(part, (list, tuple)):
         return [_bare(each) if isinstance(each, (list, tuple)) else _least(each) for each in part[:16]]
     return redact.value(part, 32)

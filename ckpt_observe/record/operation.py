@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from msgspec import Raw
 from opentelemetry import trace
 from opentelemetry.context import Context, attach, detach, get_current
 
@@ -50,8 +51,8 @@ class Operation(trace.Span):
     """One checkpoint operation. `with` it, or `begin` and `finish` it; a phase of it is `operation.phase(name)`."""
 
     __slots__ = (
-        "_attributes", "_given", "_here", "_last_usage", "_token", "_usage", "failed_phase", "live", "name", "numbers", "offset", "page",
-        "phases", "span_id", "started", "thread", "trace_id",
+        "_attributes", "_given", "_here", "_known", "_last_usage", "_token", "_usage", "failed_phase", "live", "name", "numbers", "offset",
+        "page", "phases", "running", "span_id", "started", "thread", "trace_id",
     )  # fmt: skip
 
     kind = events.OPERATION
@@ -60,20 +61,25 @@ class Operation(trace.Span):
     started: int
     offset: int
 
-    def __init__(self, name: str, attributes: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, name: str, attributes: Mapping[str, Any] | None = None, known: Raw | None = None) -> None:
+        """`known` are further attributes, encoded before: see `line.prepared`."""
         self.name = name
         self._given = attributes
+        self._known = known
         self._attributes: dict[str, Any] | None = None
         self._token: Any = None
         self.failed_phase: str | None = None
         self.live: list[Page] = []
         """The page while the operation runs. Popped to end it: one step, so it ends once, whoever comes."""
+        self.running = 0
+        """Number of the patched call that runs in the operation's own thread as a phase. Of all phases open there, the innermost has the
+        highest number."""
         self.trace_id = self.span_id = ""
 
     # its life
 
-    def begin(self) -> None:
-        """Start it, without making it current."""
+    def begin(self) -> Context | None:
+        """Start it, without making it current. Returns the context it begins in; None if it is not recorded."""
         try:
             here = get_current()
             above: Any = here.get(SPAN_KEY)
@@ -86,10 +92,10 @@ class Operation(trace.Span):
                 elif found.sampled:
                     self.trace_id, parent = found.trace, found.span
                 else:
-                    return  # the parent's decision is kept: its trace is not recorded
+                    return None  # the parent's decision is kept: its trace is not recorded
             page = recorder.take()
             if page is None:
-                return
+                return None
             task: Any = here.get(TASK_KEY)
             attributes = self._given if task is None else {**task.shared, **(self._given or {})}
             self.span_id = span_id = new_span_id()
@@ -100,19 +106,25 @@ class Operation(trace.Span):
             self.started = started = _monotonic()
             # one reading of the wall clock; all further times come from the monotonic one, so no duration is ever negative
             self.offset = offset = _wall() - started
-            page.append(line((events.BEGIN, span_id, started + offset, self.kind, self.name, self.trace_id, parent, attributes)))
+            begun = (events.BEGIN, span_id, started + offset, self.kind, self.name, self.trace_id, parent, attributes, self._known)
+            page.append(line(begun))
             self.page = page
             self.live.append(page)
         except Exception as error:
             fault(error)
+            return None
+        return here
 
     def resume(self) -> None:
         """Make it current."""
         if self.live:
-            context = Context(get_current())
-            _set_item(context, SPAN_KEY, self)
-            self._here = where.set((self, 0, None))
-            self._token = attach(context)
+            self._make_current(get_current())
+
+    def _make_current(self, here: Context) -> None:
+        context = Context(here)
+        _set_item(context, SPAN_KEY, self)
+        self._here = where.set((self, 0, None))
+        self._token = attach(context)
 
     def suspend(self) -> None:
         """No longer current, though not ended: between two steps of a generator, or when the rest happens elsewhere."""
@@ -123,8 +135,9 @@ class Operation(trace.Span):
             where.reset(self._here)
 
     def __enter__(self) -> Self:
-        self.begin()
-        self.resume()
+        here = self.begin()
+        if here is not None:
+            self._make_current(here)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -151,7 +164,7 @@ class Operation(trace.Span):
                 if found.outcome == "error":
                     page.append(line((events.EVENT, self.span_id, ended + offset, spans.EVENT_EXCEPTION, described(error, stack=True))))
                 self.note(found.attributes(self.failed_phase))
-            page.finish(line((events.END, self.span_id, ended + offset, self._attributes, self.phases)))
+            page.finish(line((events.END, self.span_id, ended + offset, self._attributes, self.phases, offset)))
         except Exception as own:
             fault(own)
 
@@ -164,10 +177,10 @@ class Operation(trace.Span):
         except Exception as error:
             fault(error)
 
-    def note(self, attributes: Mapping[str, Any]) -> None:
-        """`set` for attributes that are ours: names of the registry, and values that hold no secret but by accident."""
+    def note(self, attributes: dict[str, Any]) -> None:
+        """`set` for attributes that are ours: names of the registry, and values that hold no secret but by accident. Keeps the dict."""
         if self._attributes is None:
-            self._attributes = dict(attributes)
+            self._attributes = attributes
         else:
             self._attributes.update(attributes)
 
@@ -207,9 +220,8 @@ class Operation(trace.Span):
     def ids(self) -> tuple[str, str]:
         """Trace and span id, in hex, of the phase that runs here, or of the operation."""
         here = where.get()
-        if here is None or here[0] is not self or not here[1]:
-            return self.trace_id, self.span_id
-        return self.trace_id, phase_span_id(self.span_id, here[1])
+        number = self.running if here is None or here[0] is not self else max(self.running, here[1])
+        return self.trace_id, phase_span_id(self.span_id, number) if number else self.span_id
 
     def get_span_context(self) -> trace.SpanContext:
         trace_id, span_id = self.ids()
@@ -256,13 +268,12 @@ class Task(Operation):
         super().__init__(name, {**shared, **(attributes or {})})
         self.shared = shared
 
-    def resume(self) -> None:
-        if self.live:
-            context = Context(get_current())
-            _set_item(context, SPAN_KEY, self)
-            _set_item(context, TASK_KEY, self)
-            self._here = where.set(None)
-            self._token = attach(context)
+    def _make_current(self, here: Context) -> None:
+        context = Context(here)
+        _set_item(context, SPAN_KEY, self)
+        _set_item(context, TASK_KEY, self)
+        self._here = where.set(None)
+        self._token = attach(context)
 
 
 _OURS: Final = frozenset({Operation, Task})

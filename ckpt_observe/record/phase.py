@@ -20,6 +20,7 @@ from ckpt_observe.record.failure import described
 from ckpt_observe.record.guard import fault
 from ckpt_observe.record.operation import Operation, where
 from ckpt_observe.record.parents import SPAN_KEY
+from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 from ckpt_observe.semconv.events import MARKED_PHASES, PHASE_CODES
 
@@ -48,7 +49,7 @@ class Phase:
         if operation.live:
             try:
                 here = _get()
-                self.parent = here[1] if here is not None and here[0] is operation else 0
+                self.parent = max(here[1], operation.running) if here is not None and here[0] is operation else 0
                 context = get_current()
                 above: Any = context.get(SPAN_KEY)
                 if above is not operation:  # somebody else's span within the operation, or another thread than the operation's
@@ -93,10 +94,14 @@ class Phase:
             _set((self.operation, self.number, self))
 
 
-def observed(name: str, read: Callable[[tuple[Any, ...], Any], dict[str, Any] | None]) -> Callable[..., Any]:
+Sizes = tuple[int | None, int | None]
+"""Bytes that went into a phase, and that came out."""
+
+
+def observed(name: str, read: Callable[[tuple[Any, ...], Any], Sizes]) -> Callable[..., Any]:
     """A wrapt wrapper that makes each call of a function a phase of the operation that runs there; without one it does nothing.
 
-    `read(args, result)` gives the phase's attributes, in names of the registry.
+    `read(args, result)` gives the sizes.
     """
     code = PHASE_CODES[name]
 
@@ -104,8 +109,12 @@ def observed(name: str, read: Callable[[tuple[Any, ...], Any], dict[str, Any] | 
         here = _get()
         if here is None:
             return wrapped(*args, **kwargs)
-        operation, parent, _ = here
-        number = next(operation.numbers)
+        operation = here[0]
+        if operation.thread != _thread():
+            return elsewhere(operation, wrapped, args, kwargs)
+        outer = operation.running
+        parent = max(outer, here[1])
+        operation.running = number = next(operation.numbers)
         started = _monotonic()
         try:
             if number <= MARKED_PHASES:
@@ -114,26 +123,31 @@ def observed(name: str, read: Callable[[tuple[Any, ...], Any], dict[str, Any] | 
                 _begun(operation, name, number, parent, started)
         except Exception as error:
             fault(error)
-        token = _set((operation, number, None))
         try:
-            result = wrapped(*args, **kwargs)
+            result = wrapped(*args, **kwargs) if kwargs else wrapped(*args)
         except BaseException as error:
-            ended = _monotonic()
-            _reset(token)
-            _guarded_end(operation, name, number, parent, started, ended, None, error)
+            operation.running = outer
+            _guarded_end(operation, name, number, parent, started, _monotonic(), None, error)
             raise
         ended = _monotonic()
-        _reset(token)
+        operation.running = outer
         try:
-            attributes = read(args, result)
             if number <= MARKED_PHASES and ended - started < _WORTH_ASKING and operation.live:
                 operation.page.mark(16 * number + 8, (ended - operation.started) << 12 | 1)
-                offset = operation.offset
-                operation.phases.append((name, number, parent, started + offset, ended + offset, attributes))
+                operation.phases.append((name, number, parent, started, ended, read(args, result)))
             else:
-                _ended(operation, name, number, parent, started, ended, attributes, None)
+                _ended(operation, name, number, parent, started, ended, read(args, result), None)
         except Exception as error:
             fault(error)
+        return result
+
+    def elsewhere(operation: Operation, wrapped: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with Phase(operation, name) as phase:
+            result = wrapped(*args, **kwargs)
+            try:
+                phase.set(_named(read(args, result)))
+            except Exception as error:
+                fault(error)
         return result
 
     return call
@@ -152,15 +166,21 @@ def _ended(
 ) -> None:
     offset = operation.offset
     if ended - started > _WORTH_ASKING and operation.thread == _thread():
-        attributes = {**(attributes or {}), **operation.cpu_since_last()}
+        attributes = {**_named(attributes), **operation.cpu_since_last()}
     if error is not None:
-        attributes = {**(attributes or {}), **_failure(operation, name, error)}
-    story = (name, number, parent, started + offset, ended + offset, attributes)
+        attributes = {**_named(attributes), **_failure(operation, name, error)}
     if name not in PHASE_CODES or number > MARKED_PHASES or isinstance(parent, str):
-        operation.write((events.DONE, operation.span_id, ended + offset, story))
+        told = (name, number, parent, started + offset, ended + offset, attributes)
+        operation.write((events.DONE, operation.span_id, ended + offset, told))
     elif operation.live:  # else the page may be another operation's by now
         operation.page.mark(16 * number + 8, (ended - operation.started) << 12 | 1)
-        operation.phases.append(story)
+        operation.phases.append((name, number, parent, started, ended, attributes))
+
+
+def _named(attributes: dict[str, Any] | Sizes | None) -> dict[str, Any]:
+    if isinstance(attributes, tuple):
+        return {names.PHASE_BYTES_IN: attributes[0], names.PHASE_BYTES_OUT: attributes[1]}
+    return attributes or {}
 
 
 def _guarded_end(*told: Any) -> None:

@@ -2,15 +2,18 @@
 
 Every line is `[word, operation id, time in Unix ns, ...]`; ids are hex. What follows the time:
 
-    begin  kind, name, trace id, parent span id, attributes     kind is `task` or `operation`
+    begin  kind, name, trace id, parent span id, attributes,    kind is `task` or `operation`; two maps of attributes
+           attributes
     phase  number, parent, name                                 a phase that the marks have no place for begins
     done   [name, number, parent, start, end, attributes]       and ends
     link   trace id, span id, attributes
     event  name, attributes
-    end    attributes, phases                                   `checkpoint.outcome` is `ok` unless they say otherwise
+    end    attributes, phases, offset                           `checkpoint.outcome` is `ok` unless they say otherwise
 
-`phases` in `end` are lists like that in `done`, of those that had marks. A phase's parent is the number of another phase, 0 for the
-operation itself, or the hex id of somebody else's span. Its own span id follows from the operation's and its number: `phase_span_id`.
+`phases` in `end` are lists like that in `done`, of those that had marks; `offset` is to be added to their times, which are of the
+monotonic clock. A phase's parent is the number of another phase, 0 for the
+operation itself, or the hex id of somebody else's span. Its
+attributes are a map, or just `[bytes in, bytes out]`. Its own span id follows from the operation's and its number: `phase_span_id`.
 
 While an operation runs, its phases are marks: two 64-bit words for each of the first 14, begin and end, so that a phase costs two
 stores instead of two lines. Those of phase n stand at bytes 16 n and 16 n + 8 of the page. A word is `ns since the operation began << 12 | parent << 8 | code of the phase` (1 at the end).

@@ -51,11 +51,11 @@ def file(tmp_path, home, mapped):
 
 
 def begin(span=SPAN, now=NOW, **attributes):
-    return line((events.BEGIN, span, now, events.OPERATION, "save", TRACE, "", attributes))
+    return line((events.BEGIN, span, now, events.OPERATION, "save", TRACE, "", attributes, None))
 
 
 def end(span=SPAN, now=NOW + 10, **attributes):
-    return line((events.END, span, now, attributes, []))
+    return line((events.END, span, now, attributes, [], 0))
 
 
 def phase_word(name, since=1, parent=0):

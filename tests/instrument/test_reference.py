@@ -1,0 +1,146 @@
+"""The reference core, observed: every operation and phase, what they say, and the link from a restore to its save."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+
+import pytest
+from opentelemetry import trace
+
+import ckpt_observe
+from ckpt_observe.core import Checkpointer, context
+from ckpt_observe.errors import CheckpointNotFoundError, SerializationError
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.testing.instrumentors import InstrumentorContract
+from ckpt_observe.testing.spans import outline
+from ckpt_observe.tracestore import FILENAME, TraceReader
+
+STATE = {"step": 3, "messages": ["hello"] * 50}
+
+
+class TestReference(InstrumentorContract):
+    instrumentor = "ckpt_observe.instrument.reference:ReferenceInstrumentor"
+    use = "from ckpt_observe.core import Checkpointer; Checkpointer('memory://').save('t', {'a': 1})"
+
+
+@pytest.fixture
+def watch(tmp_path):
+    watch = ckpt_observe.observe(exporters="local", dir=tmp_path / "state", ring_dir=tmp_path / "ring", enabled=True)
+    yield watch
+    watch.close()
+
+
+@pytest.fixture
+def spans(watch):
+    """All spans recorded so far, oldest trace first."""
+
+    def read():
+        assert watch.flush(timeout=30)
+        with TraceReader(watch.settings.dir / FILENAME) as reader:
+            return [span for trace in reversed(reader.newest()) for span in reader.spans(trace.trace_id)]
+
+    return read
+
+
+def test_every_operation_and_phase(spans, tmp_path):
+    """L1, L2: save, load, restore, list, delete, verify and prune each have a span, with the phases they really had."""
+    checkpointer = Checkpointer(tmp_path / "ckpt", compression="gzip", keep_last=1)
+    with ckpt_observe.task("train", id="run-1"):
+        first = checkpointer.save("run-1", STATE, step=1)
+        checkpointer.save("run-1", STATE, step=2)
+        checkpointer.load("run-1")
+        checkpointer.restore("run-1", into={})
+        checkpointer.verify("run-1")
+        checkpointer.list("run-1")
+        checkpointer.delete("run-1", checkpointer.list("run-1")[0].id)
+    assert first.step == 1
+    saved = ["serialize", "compress", "write", "validate"]
+    loaded = ["read", "validate", "decompress", "deserialize"]
+    assert outline(spans()).splitlines() == [
+        "task train",
+        *_operation("save", *saved),
+        *_operation("save", *saved),
+        "    checkpoint.prune",
+        *_operation("load", *loaded),
+        *_operation("restore", *loaded, "apply"),
+        *_operation("verify", "read", "validate", *_checked(spans())),
+        *_operation("list"),
+        *_operation("list"),
+        *_operation("delete"),
+    ]
+
+
+def _operation(name, *phases):
+    return [f"  checkpoint.{name}", *(f"    checkpoint.{phase}" for phase in phases)]
+
+
+def _checked(spans):
+    """Whether a verification also decompresses and decodes is the core's choice."""
+    verify = next(span for span in spans if span.name == "checkpoint.verify")
+    inside = [span.attributes[names.PHASE] for span in spans if span.parent_span_id == verify.span_id]
+    assert inside[:2] == ["read", "validate"]
+    return inside[2:]
+
+
+def test_what_a_save_says(spans):
+    """L3, L4: sizes, ratio, format, codec, digest, shape of the state, task and throughput are on the span, in the registry's types."""
+    with ckpt_observe.task("train", id="run-1", user="u", session="s"):
+        info = Checkpointer("memory://", format="msgpack", compression="zstd").save("run-1", STATE, step=3, status="done")
+    save = next(span for span in spans() if span.name == "checkpoint.save")
+    said = save.attributes
+    assert said[names.ID] == info.id
+    assert (said[names.SYSTEM], said[names.STORE], said[names.FORMAT], said[names.CODEC]) == ("reference", "memory", "msgpack", "zstd")
+    assert (said[names.TASK_NAME], said[names.TASK_ID], said[names.USER_ID], said[names.SESSION_ID]) == ("train", "run-1", "u", "s")
+    assert (said[names.SIZE_SERIALIZED], said[names.SIZE_STORED]) == (info.serialized_size, info.stored_size)
+    assert said[names.RATIO] == pytest.approx(info.serialized_size / info.payload_size, abs=0.001)
+    assert (said[names.STEP], said[names.STATUS], said[names.DIGEST]) == (3, "done", info.digest)
+    assert (said[names.STATE_TYPE], said[names.STATE_KEYS], said[names.STATE_DEPTH]) == ("dict", 2, 3)
+    assert said[names.THROUGHPUT] > 0
+    kinds = {"string": str, "int": int, "double": float, "boolean": bool}
+    assert all(isinstance(value, kinds[names.ATTRIBUTES[name].kind]) for name, value in said.items())
+
+
+def test_a_restore_links_to_its_save(watch, spans, tmp_path):
+    """N3: across observations, as across processes, a restore points to the save it came from and says how old it is."""
+    Checkpointer(tmp_path / "ckpt").save("run-1", STATE, step=3)
+    Checkpointer(tmp_path / "ckpt").restore("run-1")
+    save, restore = (next(span for span in spans() if span.name == f"checkpoint.{name}") for name in ("save", "restore"))
+    assert save.trace_id != restore.trace_id
+    assert [(link.trace_id, link.span_id) for link in restore.links] == [(save.trace_id, save.span_id)]
+    assert (restore.attributes[names.SOURCE_TRACE], restore.attributes[names.SOURCE_SPAN]) == (save.trace_id, save.span_id)
+    assert 0 <= restore.attributes[names.SOURCE_AGE] < 3600
+    assert restore.attributes[names.STEP] == 3
+
+
+def test_failures_are_classified(spans):
+    """L9, L10: what failed, in which phase, of which class and code, whether to try again, with the exception event."""
+    checkpointer = Checkpointer("memory://")
+    with pytest.raises(SerializationError):
+        checkpointer.save("run-1", {"socket": object()})
+    with pytest.raises(CheckpointNotFoundError):
+        checkpointer.load("run-1")
+    save, load = (next(span for span in spans() if span.name == f"checkpoint.{name}") for name in ("save", "load"))
+    assert save.status == load.status == "error"
+    assert (save.attributes[names.ERROR_CLASS], save.attributes[names.ERROR_PHASE]) == ("serialization", "serialize")
+    assert (load.attributes[names.ERROR_CODE], load.attributes[names.ERROR_RETRYABLE]) == ("not_found.checkpoint", False)
+    assert [event.name for event in save.events] == ["exception"]
+    assert save.events[0].attributes["exception.type"] == "ckpt_observe.errors.SerializationError"
+
+
+def test_patched_functions_work_in_a_spawn_pool(watch):
+    """A patched function pickles, and a spawned process that gets it can call it."""
+    assert pickle.loads(pickle.dumps(context.gather)) is context.gather
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(context.gather) == {}
+
+
+def test_unsampled_parents_are_kept(spans):
+    """Under a parent that is not sampled nothing is recorded, and the save works."""
+    unsampled = trace.SpanContext(1, 2, is_remote=True, trace_flags=trace.TraceFlags(0))
+    with trace.use_span(trace.NonRecordingSpan(unsampled)):
+        info = Checkpointer("memory://").save("run-1", STATE)
+    with ckpt_observe.checkpoint("list"):
+        pass
+    assert info.serialized_size > 0
+    assert [span.name for span in spans()] == ["checkpoint.list"]

@@ -1,7 +1,23 @@
 """The reference checkpoint core: durable checkpoints of a program's state. Knows nothing of telemetry."""
 
 from ckpt_observe.core.checkpointer import Checkpointer
+from ckpt_observe.core.compare import Difference, compare
+from ckpt_observe.core.hooks import Event
 from ckpt_observe.core.model import CheckpointInfo, KeyInfo, Restored
-from ckpt_observe.core.stores import Store
+from ckpt_observe.core.query import Query
+from ckpt_observe.core.stores import Store, stores
+from ckpt_observe.core.verify import Finding
 
-__all__ = ["CheckpointInfo", "Checkpointer", "KeyInfo", "Restored", "Store"]
+__all__ = [
+    "CheckpointInfo",
+    "Checkpointer",
+    "Difference",
+    "Event",
+    "Finding",
+    "KeyInfo",
+    "Query",
+    "Restored",
+    "Store",
+    "compare",
+    "stores",
+]

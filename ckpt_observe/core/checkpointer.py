@@ -14,7 +14,7 @@ from ckpt_observe.core import retention as policies
 from ckpt_observe.core import steps, travel
 from ckpt_observe.core.batch import Batch
 from ckpt_observe.core.ciphers import Cipher
-from ckpt_observe.core.codecs import codecs
+from ckpt_observe.core.codecs import Codec, codecs
 from ckpt_observe.core.draft import Drafter, Label, Staged
 from ckpt_observe.core.fetch import Fetcher
 from ckpt_observe.core.hooks import Event, Hook, emit
@@ -25,7 +25,7 @@ from ckpt_observe.core.names import checked
 from ckpt_observe.core.pipeline import Pipeline
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.retention import Decision, KeepLast, Retention
-from ckpt_observe.core.serializers import serializers
+from ckpt_observe.core.serializers import Serializer, serializers
 from ckpt_observe.core.stores import Store, locate
 from ckpt_observe.core.verify import Finding, examine
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, ConflictError
@@ -58,6 +58,16 @@ class Checkpointer:
         self._fetcher = Fetcher(self.store, self.pipeline, fallback=fallback)
         self._ledger = Ledger(self.store)
         self._drafter = Drafter(self.store, self.pipeline, incremental)
+
+    @property
+    def serializer(self) -> Serializer:
+        """What new checkpoints are serialized with."""
+        return self.pipeline.serializer
+
+    @property
+    def codec(self) -> Codec | None:
+        """What new checkpoints are compressed with, if anything."""
+        return self.pipeline.codec
 
     def save(
         self,

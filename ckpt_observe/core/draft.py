@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from ckpt_observe.core import container, context, digests, shape, steps
@@ -24,6 +25,8 @@ class Staged(NamedTuple):
     type: str
     depth: int
     items: int
+    seconds: float
+    """How long serializing took."""
 
 
 class Label(NamedTuple):
@@ -57,7 +60,9 @@ class Drafter:
         return label._replace(id=id, created=created)
 
     def stage(self, state: Any) -> Staged:
-        return Staged(steps.serialize(self._pipeline.serializer, state), type(state).__name__, *shape.measure(state))
+        start = perf_counter()
+        document = steps.serialize(self._pipeline.serializer, state)
+        return Staged(document, type(state).__name__, *shape.measure(state), perf_counter() - start)
 
     def draft(self, label: Label, state: Any) -> tuple[CheckpointInfo, Blob]:
         """Header and bytes of a new checkpoint."""
@@ -65,7 +70,9 @@ class Drafter:
         task, id = label.task, str(label.id)
         head = self.heads.get(task) if label.parent is None else label.parent
         document = self._reduced(task, staged.document, head) if self._incremental else staged.document
+        start = perf_counter()
         payload = self._pipeline.pack(document, binding(task, id))
+        timings = {"serialize": round(staged.seconds, 6), "pack": round(perf_counter() - start, 6)}
         codec, cipher = self._pipeline.codec, self._pipeline.cipher
         info = CheckpointInfo(
             version=FORMAT_VERSION,
@@ -88,7 +95,8 @@ class Drafter:
             bases=tuple(sorted({key.base for key in document.keys.values() if key.base})) if self._incremental else (),
             parent=head.id if head else None,
             parent_task=head.task if head and head.task != task else None,
-            context=context.gather(),
+            timings=timings,
+            context=context.gather() if context.providers else {},
             metadata=label.metadata or {},
             tags=tuple(label.tags),
         )

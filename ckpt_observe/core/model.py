@@ -57,6 +57,8 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     parent_task: str | None = None
     """The task of that checkpoint, where this one began a fork of it."""
     tags: tuple[str, ...] = ()
+    timings: dict[str, float] = {}
+    """Seconds that making it took, as far as they were known when the header was written: `serialize`, `pack`."""
     context: dict[str, str] = {}
     """Surroundings of the save, from `core.context`."""
     metadata: dict[str, Any] = {}

@@ -207,6 +207,7 @@ def test_header_is_a_readable_first_line(tmp_path, state):
     assert summary["keys"]["conversation"]["type"] == "list"
     assert summary["keys"]["conversation"]["size"] > 1000
     assert summary["metadata"] == {"why": "test"}
+    assert summary["timings"].keys() == {"serialize", "pack"}
     assert info.stored_size == (tmp_path / "agent" / f"{info.id}.ckpt").stat().st_size
 
 

@@ -43,20 +43,20 @@ def mounted(place, *arguments):
 @pytest.mark.parametrize("subject", ["file", "sqlite"])
 def test_full_disk_and_back(tmp_path, subject):
     """F4: a full disk is a capacity error and leaves what was saved; once there is room, saving goes on without a restart."""
-    with mounted(tmp_path, "-t", "tmpfs", "-o", "size=2m", "tmpfs"):
-        with Checkpointer(URLS[subject].format(tmp_path), keep_last=2) as checkpointer:
-            for cycle in range(20):
-                checkpointer.save("t", {"cycle": cycle})
-                filler = tmp_path / "filler"
-                with open(filler, "wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
-                    while True:
-                        file.write(bytes(4096))
-                with pytest.raises(CapacityError) as caught:
-                    checkpointer.save("t", {"cycle": cycle, "text": "x" * 100_000})
-                assert caught.value.code == "storage.no_space"
-                assert checkpointer.load("t") == {"cycle": cycle}
-                filler.unlink()
-            assert all(finding.good for finding in checkpointer.verify())
+    url = URLS[subject].format(tmp_path)
+    with mounted(tmp_path, "-t", "tmpfs", "-o", "size=2m", "tmpfs"), Checkpointer(url, keep_last=2) as checkpointer:
+        for cycle in range(20):
+            checkpointer.save("t", {"cycle": cycle})
+            filler = tmp_path / "filler"
+            with open(filler, "wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+                while True:
+                    file.write(bytes(4096))
+            with pytest.raises(CapacityError) as caught:
+                checkpointer.save("t", {"cycle": cycle, "text": "x" * 100_000})
+            assert caught.value.code == "storage.no_space"
+            assert checkpointer.load("t") == {"cycle": cycle}
+            filler.unlink()
+        assert all(finding.good for finding in checkpointer.verify())
 
 
 def test_rig_catches_an_overwrite_on_a_full_disk(tmp_path):

@@ -1,0 +1,34 @@
+"""What docs/core.md says is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ckpt_observe.core import Checkpointer, stores
+from ckpt_observe.core.codecs import codecs
+from ckpt_observe.core.serializers import serializers
+
+DOCS = (Path(__file__).parents[2] / "docs" / "core.md").read_text()
+
+
+def test_first_example_runs(tmp_path):
+    """The first example does what it says."""
+    code = re.search(r"```python\n(.*?)```", DOCS, re.DOTALL)[1].replace("/var/lib/ckpt", str(tmp_path))
+    names = {}
+    exec(code, names)
+    assert names["state"] == {"step": 100, "weights": [0.1, 0.2]}
+    assert names["run"].next_step == 101
+
+
+def test_every_plug_in_is_documented():
+    """Each store, format and codec by name is on the page."""
+    for name in (*stores.names(), *serializers.names(), *codecs.names()):
+        if name not in ("postgres", "rediss", "mine", "reverse", "watched"):  # other spellings, and those that tests register
+            assert name in DOCS, name
+
+
+def test_every_method_is_documented():
+    """Each operation of the Checkpointer is on the page."""
+    public = {name for name, value in vars(Checkpointer).items() if not name.startswith("_") and callable(value)}
+    assert {name for name in public if name not in DOCS} <= {"close", "stage", "prune", "list"}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ckpt_observe.core.model import CheckpointInfo
+from ckpt_observe.errors import ConfigError
 
 Reasons = dict[str, str]
 """Why each kept checkpoint is kept, by id."""
@@ -45,6 +46,10 @@ class KeepLast(Retention):
     """The newest `count`."""
 
     count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 0:
+            raise ConfigError(f"the number of checkpoints to keep cannot be {self.count}")
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         return dict.fromkeys([info.id for info in infos[: self.count]], f"one of the newest {self.count}")

@@ -43,9 +43,10 @@ def write_many(store: Store, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> No
 
 
 def confirm(store: Store, info: CheckpointInfo, blob: Blob) -> None:
-    """The check after a write: what the store gives back is what it was given."""
+    """The check after a write: what the store gives back is what it was given. If not, it is taken out again: nobody shall load it."""
     small = len(blob) <= READ_BACK
     if bytes(store.get(info.task, info.id)) != bytes(blob) if small else store.size(info.task, info.id) != len(blob):
+        store.quarantine(info.task, info.id)
         raise IntegrityError(f"checkpoint {info.id!r} of {info.task!r} was written, but {store.location} gives back something else")
 
 

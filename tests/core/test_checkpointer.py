@@ -13,6 +13,8 @@ import uuid
 import pytest
 
 from ckpt_observe.core import Checkpointer, context, ledger, steps
+from ckpt_observe.core.blob import Blob
+from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError, IntegrityError, SerializationError
 
 
@@ -182,7 +184,11 @@ def test_not_a_number_comes_back(where, format):
     assert math.isnan(loaded[1])
 
 
-@pytest.mark.parametrize("bad", [object(), [lambda: 0], Point(1, 2), Colour.RED, "\ud800"], ids=["object", "function", "dataclass", "enum", "surrogate"])
+CYCLE = []
+CYCLE.append(CYCLE)
+
+
+@pytest.mark.parametrize("bad", [CYCLE, object(), [lambda: 0], Point(1, 2), Colour.RED, "\ud800"], ids=["cycle", "object", "function", "dataclass", "enum", "surrogate"])
 def test_what_would_change_is_refused(where, format, bad):
     """N4: a state that the format would alter is refused at save, never silently altered."""
     checkpointer = Checkpointer(where, format=format)
@@ -236,6 +242,19 @@ def test_steps_are_called_through_their_module(where, monkeypatch):
     seen.clear()
     Checkpointer("memory://").save("agent", {"n": 1})
     assert seen == ["serialize", "write", "confirm"]
+
+
+def test_store_that_alters_is_caught_at_save():
+    """L7: a store that gives back something else fails the save, and the altered checkpoint cannot be loaded."""
+
+    class Forgetful(MemoryStore):
+        def put(self, info, blob):
+            super().put(info, Blob((bytes(blob)[:-1] + b"!",)))
+
+    checkpointer = Checkpointer(Forgetful())
+    with pytest.raises(IntegrityError, match="gives back something else"):
+        checkpointer.save("agent", {"n": 1})
+    assert checkpointer.list("agent") == []
 
 
 def test_fallback_only_when_allowed_and_said(tmp_path):

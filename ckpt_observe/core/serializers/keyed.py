@@ -15,7 +15,8 @@ from ckpt_observe.core.serializers import exact
 from ckpt_observe.core.serializers.base import Document
 from ckpt_observe.errors import SerializationError
 
-_REFUSALS = (TypeError, ValueError, OverflowError, RecursionError, ArithmeticError, msgspec.MsgspecError)
+_REFUSALS = (TypeError, ValueError, RuntimeError, ArithmeticError, msgspec.MsgspecError)
+"""What encoding raises: of a type, of a value, of a state that is too deep or that another thread changes meanwhile."""
 _TAG = exact.TAG.encode()
 
 

@@ -24,6 +24,8 @@ def checked(name: object, what: str) -> str:
     """The name itself, or InvalidNameError that says why it cannot be one."""
     if not isinstance(name, str):
         raise InvalidNameError(f"the {what} must be a string, not {type(name).__name__}")
+    if name.isascii() and name.isprintable() and 0 < len(name) <= MAX_CHARACTERS:
+        return name
     if not name or len(name) > MAX_CHARACTERS:
         raise InvalidNameError(f"the {what} must have 1 to {MAX_CHARACTERS} characters, not {len(name)}")
     if _CONTROL.search(name):

@@ -39,7 +39,9 @@ def test_arrays_come_back(tmp_path, compression):
     """K3: arrays anywhere in a state come back with type, shape and values."""
     checkpointer = Checkpointer(tmp_path, format="arrays", compression=compression)
     info = checkpointer.save("train", STATE, step=4)
-    assert same(STATE, checkpointer.load("train"))
+    loaded = checkpointer.load("train")
+    assert same(STATE, loaded)
+    assert loaded["weights"].flags.writeable
     assert info.keys["weights"].type == "array[float32[3, 4]]"
 
 

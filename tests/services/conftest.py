@@ -20,9 +20,9 @@ def redis_url(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory):
+def postgres_url():
     pytest.importorskip("psycopg")
-    with servers.postgres(tmp_path_factory.mktemp("postgres")) as (url, _):
+    with servers.postgres() as (url, _):
         yield url
 
 

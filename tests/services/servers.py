@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from contextlib import contextmanager
@@ -59,18 +60,25 @@ def redis(directory, *options):
 
 
 @contextmanager
-def postgres(directory):
+def postgres():
     """A PostgreSQL of its own; run as another user where we are root, which it refuses."""
+    directory = tempfile.mkdtemp(prefix="ckpt-postgres-")  # pytest's own directories are closed to other users
+    try:
+        with _postgres(directory) as started:
+            yield started
+    finally:
+        shutil.rmtree(directory)
+
+
+@contextmanager
+def _postgres(directory):
     found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))
     initdb = found[-1] if found else shutil.which("initdb")
     if initdb is None:
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-    port, data = free_port(), str(directory / "data")
+    port, data = free_port(), os.path.join(directory, "data")
     options = {"user": "postgres", "group": "postgres"} if os.getuid() == 0 else {}
     if options:
-        for place in (directory, *directory.parents):
-            if str(place).count("/") > 1:
-                os.chmod(place, 0o755)
         shutil.chown(directory, "postgres")
     subprocess.run([initdb, "-D", data, "-U", "tester", "-A", "trust", "-N"], check=True, stdout=subprocess.DEVNULL, cwd="/", **options)
     arguments = [os.path.join(os.path.dirname(initdb), "postgres"), "-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", ""]

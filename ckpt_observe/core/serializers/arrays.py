@@ -72,6 +72,8 @@ class ArraysSerializer:
 
     def loads(self, data: Buffer) -> Any:
         view = memoryview(data)
+        if view.readonly:  # small or just decompressed: arrays that cannot be written to would surprise
+            view = memoryview(bytearray(view))
         try:
             end = bytes(view[: 1 << 20]).find(b"\n") + 1 or bytes(view).index(b"\n") + 1
             head = _decode(view[:end])

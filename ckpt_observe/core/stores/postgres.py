@@ -163,12 +163,15 @@ class PostgresStore(Store):
         if self._closed:
             raise StorageError("this store was closed", code="storage.closed", retryable=False)
         if self._connection is None or self._connection.closed:
-            connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS)
-            connection.execute("SET synchronous_commit = on")
-            with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
-                connection.execute(_SCHEMA)
-            self._connection = connection
+            self._connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS)
+            try:
+                self._connection.execute("SET synchronous_commit = on")
+                with self._connection.transaction():
+                    self._connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
+                    self._connection.execute(_SCHEMA)
+            except BaseException:
+                self._drop()
+                raise
         return self._connection
 
     def _drop(self) -> None:

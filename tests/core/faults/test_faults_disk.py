@@ -86,15 +86,15 @@ def power_cuts(subject, tmp_path, cuts):
 
 def run_until(subject, place, saves):
     """Run the program, stop it after some saves, and take the power away. Stopped first: a sync that races the cut may lie."""
-    program = subprocess.Popen([sys.executable, SUBJECTS, subject, str(place), "0", "100000"], stdout=subprocess.PIPE)
+    program = subprocess.Popen([sys.executable, SUBJECTS, subject, str(place), "0", "1500"], stdout=subprocess.PIPE)
     said = b""
     try:
         while said.count(b"\n") < saves:
             said += os.read(program.stdout.fileno(), 65536)
         program.send_signal(signal.SIGSTOP)
         await_stopped(program.pid)
-        while select.select([program.stdout], [], [], 0)[0]:
-            said += os.read(program.stdout.fileno(), 65536)
+        while select.select([program.stdout], [], [], 0)[0] and (more := os.read(program.stdout.fileno(), 65536)):
+            said += more
         directory = os.open(place, os.O_RDONLY)
         fcntl.ioctl(directory, EXT4_SHUTDOWN, struct.pack("I", WITHOUT_FLUSHING_THE_LOG))
         os.close(directory)
@@ -106,7 +106,8 @@ def run_until(subject, place, saves):
 
 
 def await_stopped(pid):
-    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("T", "t"):
+    """Stopped, or at its end: it may have come that far in the meantime."""
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("T", "t", "Z"):
         time.sleep(0.001)
 
 

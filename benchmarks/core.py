@@ -144,12 +144,12 @@ def sqlite_save(place):
 def many(place):
     """Listing and asking among 100,000 checkpoints in SQLite; and whether the number kept makes a save slower."""
     checkpointer = Checkpointer(f"sqlite://{place}/many.db")
-    few = in_turns(lambda: checkpointer.save("few", {"n": 1}))[0]
     for start in range(0, 100_000, 5000):
         with checkpointer.batch() as batch:
             for n in range(start, start + 5000):
                 batch.save(f"task{n % 1000}", {"n": n}, step=n, status="failed" if n % 1000 == 7 else "ok")
-    lots = in_turns(lambda: checkpointer.save("few", {"n": 1}))[0]
+    empty = Checkpointer(f"sqlite://{place}/empty.db")
+    few, lots = in_turns(lambda: empty.save("few", {"n": 1}), lambda: checkpointer.save("few", {"n": 1}))
     report("save with 100,000 kept / with none", lots / few, 1.5)
     middle = checkpointer.list("task5")[50].created
     queries = {

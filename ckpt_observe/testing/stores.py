@@ -41,7 +41,7 @@ class StoreContract:
         return Checkpointer(store)
 
     def test_what_is_put_lies_in_the_medium(self, store: Store, checkpointer: Checkpointer) -> None:
-        """The bytes of a checkpoint are in the medium, header first, and `get` gives exactly them."""
+        """L13, G6: the bytes of a checkpoint are in the medium, header first, and `get` gives exactly them."""
         info = checkpointer.save("t", {"n": 1}, step=1)
         raw = self.raw_read(store, "t", info.id)
         assert read_header(raw) == info

@@ -1,0 +1,96 @@
+"""A checkpoint as text for people: Markdown, YAML or JSON. For reading, not for loading back."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Literal
+
+import msgspec
+
+from ckpt_observe.core.model import CheckpointInfo
+
+Style = Literal["markdown", "yaml", "json"]
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./ -]*[A-Za-z0-9_]|[A-Za-z_]").fullmatch
+_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+"""What YAML reads as something else than text."""
+
+
+def extract(info: CheckpointInfo, state: Any, style: Style) -> str:
+    """Summary and state of a checkpoint as text, ending with a line break."""
+    summary = msgspec.to_builtins(info)
+    plain = msgspec.to_builtins(state, str_keys=True, enc_hook=_described)
+    if style == "markdown":
+        return _markdown(info, plain)
+    whole = {"summary": summary, "state": plain}
+    if style == "yaml":
+        return "\n".join(_yaml(whole, 0)) + "\n"
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
+
+
+def _described(value: Any) -> str:
+    """What has no plain form: an array by its shape, anything else as Python shows it, cut short."""
+    shape = getattr(value, "shape", None)
+    return repr(value)[:200] if shape is None else f"{type(value).__name__} {value.dtype} {list(shape)}"
+
+
+def _markdown(info: CheckpointInfo, state: Any) -> str:
+    facts = {
+        "task": info.task,
+        "step": info.step,
+        "status": info.status,
+        "created": info.created.isoformat(),
+        "size": f"{info.serialized_size} bytes, {info.stored_size} stored ({info.format}, {info.codec})",
+        "parent": info.parent,
+        "tags": ", ".join(info.tags) or None,
+    }
+    lines = [f"# Checkpoint {_cell(info.id)}", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {_cell(str(value))} |" for name, value in facts.items() if value is not None]
+    if info.keys:
+        lines += ["", "## Keys", "", "| key | type | bytes |", "|---|---|---|"]
+        lines += [f"| {_cell(name)} | {_cell(key.type)} | {key.size} |" for name, key in info.keys.items()]
+    for title, content in (("Metadata", info.metadata), ("State", state)):
+        if content:
+            text = msgspec.json.format(msgspec.json.encode(content, enc_hook=_described), indent=2).decode()
+            fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+            lines += ["", f"## {title}", "", f"{fence}json", text, fence]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """Text that cannot leave its table cell or become markup."""
+    return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", text.replace("\n", " "))
+
+
+def _yaml(value: Any, depth: int) -> list[str]:
+    """The lines of a value, indented."""
+    margin = "  " * depth
+    if isinstance(value, dict) and value:
+        return [line for key, item in value.items() for line in _entry(f"{margin}{_scalar(key)}:", item, depth)]
+    if isinstance(value, list) and value:
+        return [line for item in value for line in _entry(f"{margin}-", item, depth)]
+    return [margin + _scalar(value)]
+
+
+def _entry(start: str, item: Any, depth: int) -> list[str]:
+    if isinstance(item, dict | list) and item:
+        return [start, *_yaml(item, depth + 1)]
+    return [f"{start} {_scalar(item)}"]
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, float):
+        return _number(value)
+    if isinstance(value, str) and _PLAIN(value) and value.lower() not in _WORDS:
+        return value
+    return msgspec.json.encode(value).decode()  # quoted text, numbers and empty containers are the same in YAML
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    digits, _, exponent = repr(value).partition("e")
+    if not exponent:
+        return digits
+    return f"{digits if '.' in digits else digits + '.0'}e{exponent if exponent[0] in '+-' else '+' + exponent}"  # YAML 1.1 wants both

@@ -1,0 +1,53 @@
+"""Checkpoints as text."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.extract import extract
+
+STATE = {
+    "text": "two\nlines: # [odd] 'quotes' \"too\"",
+    "words": ["true", "no", "null", "1.5", "- dash", "", " ", "plain word", "a: b", "☃"],
+    "numbers": [1, -2.5, 1e300, 1.5e-9, math.inf],
+    "nested": {"empty": {}, "none": [], "deep": [[1, [2]], {"a": {"b": None}}]},
+    "flag": True,
+    "odd key: #": 1,
+}
+
+
+@pytest.fixture
+def info():
+    return Checkpointer("memory://").save("a|b", STATE, step=3, id="x", metadata={"why": "`code`"}, tags=["best"])
+
+
+def test_json_is_read_back(info):
+    """D2: the JSON form holds summary and state."""
+    text = extract(info, {**STATE, "numbers": [1]}, "json")
+    assert json.loads(text)["state"] == {**STATE, "numbers": [1]}
+    assert json.loads(text)["summary"]["id"] == "x"
+
+
+def test_yaml_is_read_back_by_yaml(info):
+    """D2: the YAML form means the same to a real YAML reader, whatever the text looks like."""
+    yaml = pytest.importorskip("yaml")
+    assert yaml.safe_load(extract(info, STATE, "yaml"))["state"] == STATE
+
+
+def test_markdown_is_readable_and_cannot_be_broken_out_of(info):
+    """D1, D2: a table of facts, a table of keys, the state; hostile names stay in their cell."""
+    text = extract(info, STATE, "markdown")
+    assert "| task | a\\|b |" in text
+    assert "| words | list |" in text
+    assert '"why": "`code`"' in text
+    assert text.count("```json") == 2
+
+
+def test_what_has_no_plain_form_is_described(info):
+    """An object is shown as Python shows it, for every style."""
+    for style in ("markdown", "yaml", "json"):
+        assert "slice(1, 2, None)" in extract(info, {"odd": slice(1, 2)}, style)

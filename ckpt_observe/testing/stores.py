@@ -7,6 +7,7 @@ another process would. tests/core/stores/ has one for each store of the package.
 from __future__ import annotations
 
 import multiprocessing
+import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -205,6 +206,31 @@ class StoreContract:
     def url(self, store: Store) -> str:
         """What another process opens this medium with; the store's location unless that hides something."""
         return store.location
+
+    def test_random_operations_match_a_model(self, store: Store, checkpointer: Checkpointer) -> None:
+        """F21: whatever the order of saves, deletes and quarantines, the store holds what a dictionary would."""
+        chance = random.Random(7)  # noqa: S311 - the same run each time
+        model: dict[str, dict[str, int]] = {"a": {}, "b": {}}
+        for n in range(60):
+            task, id = chance.choice("ab"), chance.choice("uvwxyz")
+            taken = id in model[task]
+            match chance.choice(["save", "save", "delete", "quarantine"]):
+                case "save" if taken:
+                    with pytest.raises(ConflictError):
+                        checkpointer.save(task, {"n": n}, id=id)
+                case "save":
+                    checkpointer.save(task, {"n": n}, id=id)
+                    model[task][id] = n
+                case what if taken:
+                    getattr(store, what)(task, id)
+                    del model[task][id]
+                case what:
+                    with pytest.raises(CheckpointNotFoundError):
+                        getattr(store, what)(task, id)
+            assert [info.id for info in store.list(task)] == list(model[task])[::-1]
+        assert store.tasks() == tuple(task for task, kept in model.items() if kept)
+        for task, kept in model.items():
+            assert {id: checkpointer.load(task, id)["n"] for id in store.ids(task)} == kept
 
     def test_close_twice(self, store: Store) -> None:
         """Closing is idempotent."""

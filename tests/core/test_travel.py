@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 
 import pytest
 
@@ -105,7 +106,7 @@ def test_verify_names_the_damaged_and_moves_them(tmp_path):
     moved = [finding.id for finding in checkpointer.verify("t", quarantine=True) if finding.quarantined]
     assert sorted(moved) == ["c1", "c2"]
     assert all(finding.good for finding in checkpointer.verify())
-    assert sorted(path.name for path in (tmp_path / "t").iterdir()) == ["c0.ckpt", "c1.bad", "c2.bad", "c3.ckpt"]
+    assert sorted(re.sub(r"\.\w{8}\.", ".", path.name) for path in (tmp_path / "t").iterdir()) == ["c0.ckpt", "c1.bad", "c2.bad", "c3.ckpt"]
 
 
 def test_complexity_of_the_state_is_in_the_header(checkpointer):

@@ -20,7 +20,7 @@ class TestPostgresStore(StoreContract):
     @pytest.fixture
     def store(self, postgres_url):
         with psycopg.connect(postgres_url, autocommit=True) as connection:
-            connection.execute("DROP TABLE IF EXISTS ckpt_checkpoints")
+            connection.execute("DROP TABLE IF EXISTS ckpt_checkpoints, ckpt_quarantine")
         with PostgresStore(postgres_url) as store:
             yield store
 

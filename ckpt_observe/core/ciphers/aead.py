@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ckpt_observe.core.blob import Buffer
-from ckpt_observe.errors import AccessError, ConfigError, MissingExtraError
+from ckpt_observe.errors import AccessError, CapacityError, ConfigError, MissingExtraError
 
 try:
     from cryptography.exceptions import InvalidTag
@@ -43,7 +43,10 @@ class AeadCipher:
 
     def encrypt(self, data: Buffer, binding: bytes) -> bytes:
         nonce = secrets.token_bytes(_NONCE)
-        sealed: bytes = self._aead(self.key_id).encrypt(nonce, data, binding)
+        try:
+            sealed: bytes = self._aead(self.key_id).encrypt(nonce, data, binding)
+        except OverflowError as error:
+            raise CapacityError("one encrypted checkpoint has at most 2 GiB: save the state in parts", code="storage.too_large") from error
         return nonce + sealed
 
     def decrypt(self, data: Buffer, binding: bytes, key_id: str) -> bytes:

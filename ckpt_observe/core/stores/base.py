@@ -69,7 +69,7 @@ class Store(ABC):
 
     @abstractmethod
     def quarantine(self, task: str, id: str) -> None:
-        """Move a checkpoint out of the way without losing its bytes: it is no longer listed nor loaded."""
+        """Move a checkpoint out of the way without losing its bytes: it is no longer listed nor loaded, and its id is free."""
 
     def put_many(self, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
         """Keep several, with fewer waits for the medium than one by one where the store can. In order; an error leaves the rest out."""

@@ -8,6 +8,7 @@ Safe between threads and processes. Files are 0600 and directories 0700: a state
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import unquote, urlsplit
@@ -79,7 +80,8 @@ class FileStore(Store):
     def quarantine(self, task: str, id: str) -> None:
         with self._found(task, id, "moving"), self._directory(task) as directory:
             name = to_file_name(id)
-            os.rename(name + self.suffix, name + QUARANTINED, src_dir_fd=directory, dst_dir_fd=directory)
+            aside = f"{name}.{secrets.token_hex(4)}{QUARANTINED}"  # the id is free again, and may have to move again
+            os.rename(name + self.suffix, aside, src_dir_fd=directory, dst_dir_fd=directory)
             os.fsync(directory)
 
     def list(self, task: str) -> CheckpointInfos:

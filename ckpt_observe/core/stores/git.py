@@ -56,7 +56,7 @@ class GitStore(Store):
     def quarantine(self, task: str, id: str) -> None:
         repository = self.repository(task)
         commit = self._commit(repository, task, id)
-        repository.run("update-ref", _QUARANTINED + to_reference(id), commit)
+        repository.run("update-ref", f"{_QUARANTINED}{to_reference(id)}/{commit}", commit)
         repository.run("update-ref", "-d", _CHECKPOINTS + to_reference(id), commit)
 
     def list(self, task: str) -> CheckpointInfos:

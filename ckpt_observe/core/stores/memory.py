@@ -27,7 +27,7 @@ class MemoryStore(Store):
         super().__init__(url)
         name = url.partition("://")[2]
         fresh: tuple[threading.Lock, _Kept] = (threading.Lock(), {})
-        self.quarantined: dict[tuple[str, str], bytes] = {}
+        self.quarantined: list[tuple[str, str, bytes]] = []
         self._lock, self._kept = _named.setdefault(name, fresh) if name else fresh
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
@@ -64,7 +64,7 @@ class MemoryStore(Store):
             return tuple(self._kept.get(task, ()))
 
     def quarantine(self, task: str, id: str) -> None:
-        self.quarantined[task, id] = self.get(task, id)
+        self.quarantined.append((task, id, self.get(task, id)))
         self.delete(task, id)
 
     def tasks(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -100,7 +101,8 @@ class ObjectStore(Store):
 
     def quarantine(self, task: str, id: str) -> None:
         with self._found(task, id):
-            obstore.rename(self._bucket, _path(task, id), _path(task, id).removesuffix(_SUFFIX) + _QUARANTINED)
+            aside = f"{_path(task, id).removesuffix(_SUFFIX)}.{secrets.token_hex(4)}{_QUARANTINED}"
+            obstore.rename(self._bucket, _path(task, id), aside)
 
     def list(self, task: str) -> CheckpointInfos:
         found = []

@@ -17,7 +17,7 @@ from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.query import Query
-from ckpt_observe.core.stores import sql
+from ckpt_observe.core.stores import forks, sql
 from ckpt_observe.core.stores.base import Promise, Store
 from ckpt_observe.errors import (
     AccessError,
@@ -39,13 +39,13 @@ except ImportError as error:
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS ckpt_checkpoints (
     task text NOT NULL, id text COLLATE "C" NOT NULL, created bigint NOT NULL, step bigint, status text NOT NULL, error_class text,
-    stored_size bigint NOT NULL, quarantined boolean NOT NULL DEFAULT false, header bytea NOT NULL, payload bytea NOT NULL,
-    PRIMARY KEY (task, id));
+    stored_size bigint NOT NULL, header bytea NOT NULL, payload bytea NOT NULL, PRIMARY KEY (task, id));
+CREATE TABLE IF NOT EXISTS ckpt_quarantine (task text NOT NULL, id text NOT NULL, header bytea NOT NULL, payload bytea NOT NULL);
 CREATE INDEX IF NOT EXISTS ckpt_checkpoints_by_task ON ckpt_checkpoints (task, created DESC, id DESC);
 CREATE INDEX IF NOT EXISTS ckpt_checkpoints_by_time ON ckpt_checkpoints (created DESC, id DESC);
 """
 _INSERT = f"INSERT INTO ckpt_checkpoints ({sql.COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"  # noqa: S608
-_ONE = "FROM ckpt_checkpoints WHERE task = %s AND id = %s AND NOT quarantined"
+_ONE = "FROM ckpt_checkpoints WHERE task = %s AND id = %s"
 _SETUP_LOCK = 0x636B7074
 """Two processes that set up at once: CREATE IF NOT EXISTS alone can still collide."""
 _CONNECT_SECONDS = 10
@@ -82,6 +82,13 @@ class PostgresStore(Store):
         self._lock = threading.RLock()
         self._connection: Any = None
         self._closed = False
+        forks.watch(self)
+
+    def begin_anew(self) -> None:
+        """In a forked child: a connection of its own."""
+        self._lock = threading.RLock()
+        forks.abandoned.append(self._connection)
+        self._connection = None
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
         self.put_many([(info, blob)])
@@ -106,10 +113,13 @@ class PostgresStore(Store):
         return int(self._one("length(header) + length(payload)", task, id)[0])
 
     def delete(self, task: str, id: str) -> None:
-        self._change(f"DELETE {_ONE}", task, id)
+        with self._transaction("deleting") as connection:
+            self._delete(connection, task, id)
 
     def quarantine(self, task: str, id: str) -> None:
-        self._change("UPDATE ckpt_checkpoints SET quarantined = true WHERE task = %s AND id = %s AND NOT quarantined", task, id)
+        with self._transaction("moving") as connection:
+            connection.execute(f"INSERT INTO ckpt_quarantine SELECT task, id, header, payload {_ONE}", (task, id))
+            self._delete(connection, task, id)
 
     def list(self, task: str) -> CheckpointInfos:
         return self.find(Query(task=task))
@@ -122,10 +132,10 @@ class PostgresStore(Store):
         return [info for info in sql.infos(headers) if query.matches(info)][: query.limit]
 
     def ids(self, task: str) -> tuple[str, ...]:
-        return tuple(row[0] for row in self._rows("SELECT id FROM ckpt_checkpoints WHERE task = %s AND NOT quarantined", (task,)))
+        return tuple(row[0] for row in self._rows("SELECT id FROM ckpt_checkpoints WHERE task = %s", (task,)))
 
     def tasks(self) -> tuple[str, ...]:
-        return tuple(sorted(row[0] for row in self._rows("SELECT DISTINCT task FROM ckpt_checkpoints WHERE NOT quarantined", ())))
+        return tuple(sorted(row[0] for row in self._rows("SELECT DISTINCT task FROM ckpt_checkpoints", ())))
 
     def close(self) -> None:
         with self._lock:
@@ -138,10 +148,9 @@ class PostgresStore(Store):
             raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self.location}")
         return rows[0]
 
-    def _change(self, statement: str, task: str, id: str) -> None:
-        with self._transaction("changing") as connection:
-            if not connection.execute(statement, (task, id)).rowcount:
-                raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self.location}")
+    def _delete(self, connection: Any, task: str, id: str) -> None:
+        if not connection.execute(f"DELETE {_ONE}", (task, id)).rowcount:
+            raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self.location}")
 
     def _rows(self, statement: str, values: tuple[Any, ...]) -> Sequence[Any]:
         with self._transaction("reading") as connection:

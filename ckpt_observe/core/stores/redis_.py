@@ -9,6 +9,7 @@ and `server` otherwise; a server that may evict keys is warned about, as evictio
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -115,7 +116,7 @@ class RedisStore(Store):
         self._take_away(task, id, "")
 
     def quarantine(self, task: str, id: str) -> None:
-        self._take_away(task, id, "ckpt:quarantine" + _key(task, id).removeprefix("ckpt:c"))
+        self._take_away(task, id, f"ckpt:quarantine:{secrets.token_hex(4)}{_key(task, id).removeprefix('ckpt:c')}")
 
     def list(self, task: str) -> CheckpointInfos:
         with _translated("listing checkpoints", self.location):

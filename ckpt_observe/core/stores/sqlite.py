@@ -19,7 +19,7 @@ from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.query import Query
-from ckpt_observe.core.stores import durable, oserrors, sql
+from ckpt_observe.core.stores import durable, forks, oserrors, sql
 from ckpt_observe.core.stores.base import Promise, Store
 from ckpt_observe.errors import (
     AccessError,
@@ -36,14 +36,14 @@ VERSION = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS checkpoints (
     task TEXT NOT NULL, id TEXT NOT NULL, created INTEGER NOT NULL, step INTEGER, status TEXT NOT NULL, error_class TEXT,
-    stored_size INTEGER NOT NULL, quarantined INTEGER NOT NULL DEFAULT 0, header BLOB NOT NULL, payload BLOB NOT NULL,
-    PRIMARY KEY (task, id));
+    stored_size INTEGER NOT NULL, header BLOB NOT NULL, payload BLOB NOT NULL, PRIMARY KEY (task, id));
+CREATE TABLE IF NOT EXISTS quarantine (task TEXT NOT NULL, id TEXT NOT NULL, header BLOB NOT NULL, payload BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS checkpoints_by_task ON checkpoints (task, created DESC, id DESC);
 CREATE INDEX IF NOT EXISTS checkpoints_by_time ON checkpoints (created DESC, id DESC, step, status, error_class, stored_size);
 """
 # the second index holds every column that a query may ask about: rows are visited only where they match
 _INSERT = f"INSERT INTO checkpoints ({sql.COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-_ONE = "FROM checkpoints WHERE task = ? AND id = ? AND NOT quarantined"
+_ONE = "FROM checkpoints WHERE task = ? AND id = ?"
 _LOCK_WAIT = 30.0
 """Seconds to wait for another process's transaction: longer than any save of ours, shorter than anybody's patience."""
 
@@ -76,6 +76,13 @@ class SqliteStore(Store):
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._closed = False
+        forks.watch(self)
+
+    def begin_anew(self) -> None:
+        """In a forked child: a connection of its own."""
+        self._lock = threading.RLock()
+        forks.abandoned.append(self._connection)
+        self._connection = None
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
         row = sql.row(info, blob)
@@ -106,10 +113,13 @@ class SqliteStore(Store):
         return int(self._one("length(header) + length(payload)", task, id)[0])
 
     def delete(self, task: str, id: str) -> None:
-        self._change(f"DELETE {_ONE}", task, id)
+        with self._transaction("deleting") as connection:
+            self._delete(connection, task, id)
 
     def quarantine(self, task: str, id: str) -> None:
-        self._change("UPDATE checkpoints SET quarantined = 1 WHERE task = ? AND id = ? AND NOT quarantined", task, id)
+        with self._transaction("moving") as connection:
+            connection.execute(f"INSERT INTO quarantine SELECT task, id, header, payload {_ONE}", (task, id))
+            self._delete(connection, task, id)
 
     def list(self, task: str) -> CheckpointInfos:
         return self.find(Query(task=task))
@@ -124,11 +134,11 @@ class SqliteStore(Store):
 
     def ids(self, task: str) -> tuple[str, ...]:
         with self._reading() as connection:
-            return tuple(row[0] for row in connection.execute("SELECT id FROM checkpoints WHERE task = ? AND NOT quarantined", (task,)))
+            return tuple(row[0] for row in connection.execute("SELECT id FROM checkpoints WHERE task = ?", (task,)))
 
     def tasks(self) -> tuple[str, ...]:
         with self._reading() as connection:
-            return tuple(row[0] for row in connection.execute("SELECT DISTINCT task FROM checkpoints WHERE NOT quarantined ORDER BY task"))
+            return tuple(row[0] for row in connection.execute("SELECT DISTINCT task FROM checkpoints ORDER BY task"))
 
     def close(self) -> None:
         with self._lock:
@@ -144,10 +154,9 @@ class SqliteStore(Store):
             raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._path}")
         return found
 
-    def _change(self, statement: str, task: str, id: str) -> None:
-        with self._transaction("changing") as connection:
-            if not connection.execute(statement, (task, id)).rowcount:
-                raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._path}")
+    def _delete(self, connection: sqlite3.Connection, task: str, id: str) -> None:
+        if not connection.execute(f"DELETE {_ONE}", (task, id)).rowcount:
+            raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._path}")
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -197,6 +206,8 @@ def _translated(doing: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _of(error, doing) from error
+    except OverflowError as error:
+        raise CapacityError(f"{doing}: {error}", code="storage.too_large") from error
 
 
 def _of(error: sqlite3.Error, doing: str) -> CheckpointError:

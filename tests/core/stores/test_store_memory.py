@@ -29,7 +29,7 @@ class TestMemoryStore(StoreContract):
         info = checkpointer.save("t", {"n": 1})
         data = store.get("t", info.id)
         store.quarantine("t", info.id)
-        assert store.quarantined == {("t", info.id): data}
+        assert store.quarantined == [("t", info.id, data)]
 
     def test_unnamed_stores_are_apart(self):
         """`memory://` is a new store each time."""

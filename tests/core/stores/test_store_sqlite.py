@@ -54,6 +54,20 @@ class TestSqliteStore(StoreContract):
         plan = store._opened().execute("EXPLAIN QUERY PLAN SELECT header FROM checkpoints WHERE task = 't' ORDER BY created DESC, id DESC")
         assert "checkpoints_by_task" in plan.fetchone()[3]
 
+    def test_forked_child_has_a_connection_of_its_own(self, store, checkpointer):
+        """F17: parent and child both go on after a fork, though the parent was in the middle of using the store."""
+        checkpointer.save("t", {"n": 0})
+        with store._lock:
+            child = os.fork()
+            if child == 0:
+                try:
+                    checkpointer.save("t", {"n": 1}, id="from-child")
+                finally:
+                    os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        checkpointer.save("t", {"n": 2}, id="from-parent")
+        assert [checkpointer.load("t", id)["n"] for id in ("from-child", "from-parent")] == [1, 2]
+
     def test_used_after_close(self, store, checkpointer):
         """A closed store says so."""
         store.close()

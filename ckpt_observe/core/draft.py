@@ -96,7 +96,7 @@ class Drafter:
             parent=head.id if head else None,
             parent_task=head.task if head and head.task != task else None,
             timings=timings,
-            context=context.gather() if context.providers else {},
+            context=context.gather(),
             metadata=label.metadata or {},
             tags=tuple(label.tags),
         )

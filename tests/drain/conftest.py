@@ -58,8 +58,8 @@ def operation(journal, key, size=0):
     """One operation of the host, from begin to end."""
     page = journal.take()
     span = f"{hash(key) & 0xFFFFFFFFFFFFFFFF:016x}"
-    page.append(line((events.BEGIN, span, NOW, events.OPERATION, "save", "0" * 31 + "1", "", {names.ID: key, "filler": "x" * size})))
-    page.finish(line((events.END, span, NOW + 1, None, [])))
+    page.append(line((events.BEGIN, span, NOW, events.OPERATION, "save", "0" * 31 + "1", "", {names.ID: key, "filler": "x" * size}, None)))
+    page.finish(line((events.END, span, NOW + 1, None, [], 0)))
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ SPAN, TRACE, PARENT = "00000000000000a1", "0" * 31 + "1", "00000000000000b2"
 
 
 def made(*lines, given=None, end=None, phases=(), kind=events.OPERATION, name="save"):
-    begin = [events.BEGIN, SPAN, NOW, kind, name, TRACE, PARENT, given]
-    return assemble(msgspec.json.encode([begin, *lines, [events.END, SPAN, NOW + 2 * SECOND, end, list(phases)]]), {"service.name": "s"})
+    begin = [events.BEGIN, SPAN, NOW, kind, name, TRACE, PARENT, given, None]
+    return assemble(msgspec.json.encode([begin, *lines, [events.END, SPAN, NOW + 2 * SECOND, end, list(phases), 0]]), {"service.name": "s"})
 
 
 def test_operation():
@@ -87,7 +87,7 @@ def test_events_and_links():
 
 def test_lines_of_another_operation():
     """What a thread that came too late wrote into the page of another operation is not taken for its own."""
-    [span] = made([events.EVENT, "00000000000000ff", NOW, "not mine", {}], [events.END, "00000000000000ff", NOW, {}, []])
+    [span] = made([events.EVENT, "00000000000000ff", NOW, "not mine", {}], [events.END, "00000000000000ff", NOW, {}, [], 0])
     assert span.events == ()
     assert span.end_unix_nano == NOW + 2 * SECOND
 

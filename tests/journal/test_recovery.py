@@ -234,12 +234,12 @@ def test_another_boot_without_copy(dead_journal):
 def hostile_lines(chooser):
     """Lines that are nearly right."""
     good = [
-        [events.BEGIN, SPAN, NOW, "operation", "save", "0" * 31 + "1", "", {}],
+        [events.BEGIN, SPAN, NOW, "operation", "save", "0" * 31 + "1", "", {}, None],
         [events.PHASE, SPAN, NOW, 15, 0, "write"],
         [events.DONE, SPAN, NOW, ["write", 15, 0, NOW, NOW, None]],
         [events.LINK, SPAN, NOW, "a", "b", {}],
         [events.EVENT, SPAN, NOW, "e", {}],
-        [events.END, SPAN, NOW, {}, [["write", 1, 0, NOW, NOW, {}]]],
+        [events.END, SPAN, NOW, {}, [["write", 1, 0, NOW, NOW, {}]], 0],
     ]
     odd = [None, [], {}, -1, 1 << 63, 1 << 70, "x", "ffffffffffffffff", 1.5, [[]], {"a": []}, True]
     for _ in range(chooser.randrange(1, 12)):

@@ -169,11 +169,11 @@ def test_every_line_fits_and_holds_no_canary(seed):
     start = ("0123456789abcdef", 1_700_000_000_000_000_000)
     stories = [(name, number, 0, start[1], start[1], any_attributes(chooser)) for number, name in enumerate(events.PHASE_CODES, 1)]
     for event in (
-        (events.BEGIN, *start, "operation", "save", "a" * 32, "", any_attributes(chooser)),
+        (events.BEGIN, *start, "operation", "save", "a" * 32, "", any_attributes(chooser), None),
         (events.EVENT, *start, some_text(chooser), any_attributes(chooser)),
         (events.PHASE, *start, 15, 0, some_text(chooser)),
         (events.DONE, *start, (some_text(chooser), 15, 0, start[1], start[1], any_attributes(chooser))),
-        (events.END, *start, any_attributes(chooser), stories[: chooser.choice([0, 4, 13])]),
+        (events.END, *start, any_attributes(chooser), stories[: chooser.choice([0, 4, 13])], 0),
     ):
         made = line(tuple(redact.attributes(part) if isinstance(part, dict) else part for part in event))
         assert len(made) <= PAGE_SIZE - HEADER

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 import ckpt_observe
 from benchmarks.nothing import ByHand, Library, NothingInstrumentor
-from ckpt_observe import api
+from ckpt_observe import api, destinations
 
 TURNS, CALLS = 80, 25
 
@@ -81,7 +81,7 @@ def figures(values: list[float]) -> dict[str, float]:
 
 
 def main() -> None:
-    api.SINKS["local"] = lambda _settings: Nowhere()
+    destinations.SINKS["local"] = lambda _settings: Nowhere()
     with tempfile.TemporaryDirectory() as directory:
         watch = ckpt_observe.observe(exporters="local", dir=directory, service="benchmark", enabled=True)
         with ckpt_observe.checkpoint("save"):

@@ -7,12 +7,11 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from ckpt_observe import config
+from ckpt_observe import config, destinations
 from ckpt_observe.config import Settings
-from ckpt_observe.drain.delivery import Sink
 from ckpt_observe.drain.drain import Drain
 from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.base import Instrumentor, TargetReport
@@ -22,21 +21,6 @@ from ckpt_observe.record.recorder import Page, recorder
 
 EXIT_PATIENCE: Final = 2.0
 """Seconds that the end of a program may wait for sinks; what is not delivered by then is on disk for whoever comes next."""
-
-
-def _local(settings: Settings) -> Sink:
-    from ckpt_observe.sinks.local import LocalSink  # noqa: PLC0415 - a sink is imported when it is used
-
-    return LocalSink(settings.dir)
-
-
-def _console(_settings: Settings) -> Sink:
-    from ckpt_observe.sinks.console import ConsoleSink  # noqa: PLC0415
-
-    return ConsoleSink()
-
-
-SINKS: Final[dict[str, Callable[[Settings], Sink]]] = {"local": _local, "console": _console}
 
 
 class Watch:
@@ -77,7 +61,7 @@ class Watch:
 
     def _start(self) -> None:
         settings = self.settings
-        sinks = [SINKS[name](settings) for name in settings.exporters]
+        sinks = destinations.sinks(settings)
         owed = [sink.name for sink in sinks if sink.lasting]
         journal = Journal(settings.dir, settings.ring_dir, owed, resource(settings))
         self._drain = Drain(settings.dir, sinks, journal)
@@ -166,7 +150,7 @@ def resource(settings: Settings) -> dict[str, Any]:
 
 def adopt(settings: Settings, timeout: float = 10.0) -> int:
     """Deliver what dead processes left in the state directory; how many of their operations had been interrupted."""
-    drain = Drain(settings.dir, [SINKS[name](settings) for name in settings.exporters])
+    drain = Drain(settings.dir, destinations.sinks(settings))
     drain.start()
     drain.close(timeout)
     return drain.interrupted

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from ckpt_observe import environment
+from ckpt_observe import endpoints, environment
+from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.errors import ConfigError
 
-EXPORTERS: Final = ("local", "console")
+EXPORTERS: Final = ("otlp", "laminar", "provider", "local", "console")
 DRAINS: Final = ("thread",)
 
 
@@ -31,6 +32,8 @@ class Settings:
     resource: dict[str, str]
     disabled_instrumentations: frozenset[str]
     traceparent: str
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)
+    """The server of each exporter that has one."""
     origin: dict[str, str] = field(default_factory=dict)
     """Where each value came from: `argument`, the variable's name, or `default`."""
 
@@ -43,8 +46,9 @@ def read(environ: Mapping[str, str] | None = None, **arguments: Any) -> Settings
         enabled = False
         source.origin["enabled"] = environment.SDK_DISABLED
     ring_dir = source.take("ring_dir", environment.RING_DIR, None)
+    exporters = _exporters(source.take("exporters", environment.EXPORTERS, _offered(source.environ)))
     return Settings(
-        exporters=_exporters(source.take("exporters", environment.EXPORTERS, "local")),
+        exporters=exporters,
         dir=Path(source.take("dir", environment.DIR, None) or _state_directory(source.environ)).expanduser().absolute(),
         ring_dir=Path(ring_dir).expanduser().absolute() if ring_dir else None,
         drain=_one_of(environment.DRAIN, source.take("drain", environment.DRAIN, "thread"), DRAINS),
@@ -53,8 +57,12 @@ def read(environ: Mapping[str, str] | None = None, **arguments: Any) -> Settings
         resource=_resource(source.take("", environment.RESOURCE_ATTRIBUTES, "")),
         disabled_instrumentations=frozenset(_names(source.take("", environment.DISABLED_INSTRUMENTATIONS, ""))),
         traceparent=str(source.take("", environment.TRACEPARENT, "")),
+        endpoints={name: read_endpoint(source.environ) for name, read_endpoint in _ENDPOINTS.items() if name in exporters},
         origin=source.origin,
     )
+
+
+_ENDPOINTS: Final = {"otlp": endpoints.otlp, "laminar": endpoints.laminar}
 
 
 class _Source:
@@ -90,6 +98,13 @@ def _exporters(value: str | Sequence[str]) -> tuple[str, ...]:
     if "none" in names:
         raise ConfigError(f"{environment.EXPORTERS}: 'none' cannot stand beside other exporters ({', '.join(names)})")
     return names
+
+
+def _offered(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Where spans go if nobody says: what the environment has an address for, and the local store. `destinations` knows the rest."""
+    otlp = any(environ.get(f"{environment.OTLP}{name}") for name in ("ENDPOINT", "TRACES_ENDPOINT"))
+    found = {"otlp": otlp, "laminar": bool(environ.get(environment.LMNR_KEY)), "local": True}
+    return tuple(name for name, there in found.items() if there)
 
 
 def _one_of(variable: str, value: str, allowed: Sequence[str]) -> str:

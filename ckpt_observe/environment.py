@@ -24,9 +24,14 @@ SERVICE_NAME: Final = "OTEL_SERVICE_NAME"
 RESOURCE_ATTRIBUTES: Final = "OTEL_RESOURCE_ATTRIBUTES"
 DISABLED_INSTRUMENTATIONS: Final = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 TRACEPARENT: Final = "TRACEPARENT"
+OTLP: Final = "OTEL_EXPORTER_OTLP_"
+"""Prefix: each of these may also begin with `OTEL_EXPORTER_OTLP_TRACES_`, which goes first."""
+LMNR_KEY: Final = "LMNR_PROJECT_API_KEY"
+LMNR_BASE_URL: Final = "LMNR_BASE_URL"
+LMNR_HTTP_PORT: Final = "LMNR_HTTP_PORT"
 
 VARIABLES: Final = (
-    Variable(EXPORTERS, "exporters", "local", "Comma list of where spans go: `local` (the embedded trace store), `console`; or `none`."),
+    Variable(EXPORTERS, "exporters", "what the process has, and `local`", "Comma list of where spans go: `otlp`, `laminar`, `provider` (your own TracerProvider), `local` (the embedded trace store), `console`; or `none`. See docs/backends.md."),
     Variable(DIR, "dir", "$XDG_STATE_HOME/ckpt_observe", "Journals and local store; made with mode 0700."),
     Variable(RING_DIR, "ring_dir", "/dev/shm where it is a tmpfs with room, else DIR", "Pages of operations in flight; shared memory."),
     Variable(DRAIN, "drain", "thread", "Who brings the records to the sinks: `thread`, a daemon thread of this process."),
@@ -36,4 +41,16 @@ VARIABLES: Final = (
     Variable(RESOURCE_ATTRIBUTES, "", "", "Further resource attributes, `key=value` pairs joined by commas, values percent-encoded."),
     Variable(DISABLED_INSTRUMENTATIONS, "", "", "Comma list of libraries that are left alone (`reference`), or `*` for all."),
     Variable(TRACEPARENT, "", "", "W3C trace context that becomes the parent of this program's first span."),
+    Variable(OTLP + "ENDPOINT", "", "http://localhost:4318, 4317 for gRPC", "Server for `otlp`; `/v1/traces` is appended for HTTP. All of these also as `OTEL_EXPORTER_OTLP_TRACES_*`, which goes first, and whose endpoint is taken as it is."),
+    Variable(OTLP + "PROTOCOL", "", "http/protobuf", "`http/protobuf` or `grpc`."),
+    Variable(OTLP + "HEADERS", "", "", "Headers of each request, `key=value` pairs joined by commas, percent-encoded. Never logged."),
+    Variable(OTLP + "TIMEOUT", "", "10000", "Milliseconds for a request; up to 300 is taken as seconds, as OpenTelemetry's Python SDK does."),
+    Variable(OTLP + "COMPRESSION", "", "none", "`gzip` or `none`."),
+    Variable(OTLP + "CERTIFICATE", "", "the system's", "File of the authorities to trust."),
+    Variable(OTLP + "CLIENT_CERTIFICATE", "", "", "File of the client's certificate, for mutual TLS."),
+    Variable(OTLP + "CLIENT_KEY", "", "", "File of its key."),
+    Variable(OTLP + "INSECURE", "", "false", "For a gRPC endpoint without `http://` or `https://`: `true` means no TLS."),
+    Variable(LMNR_KEY, "", "", "Laminar's project key, for `laminar`. Never logged."),
+    Variable(LMNR_BASE_URL, "", "https://api.lmnr.ai", "Laminar's server, where it is your own."),
+    Variable(LMNR_HTTP_PORT, "", "that of the URL", "Its HTTP port, such as 8000."),
 )

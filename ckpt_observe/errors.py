@@ -7,6 +7,7 @@ CkptObserveError
 ├── TraceStoreError               the local trace store cannot be opened or read
 ├── SinkError
 │   ├── SinkRetryError            not delivered, try again
+│   │   └── SinkUnclearError      perhaps delivered: the answer was lost
 │   └── SinkRefusedError          never will be: bad key, malformed, too large
 └── CheckpointError               raised by the core; carries class, code, retryable, recovery and impact
     ├── StorageError · CapacityError · AccessError · UnavailableError · DeadlineError
@@ -65,6 +66,10 @@ class SinkRetryError(SinkError):
         super().__init__(message)
         self.after = after
         """Seconds the server asked us to wait, if it did."""
+
+
+class SinkUnclearError(SinkRetryError):
+    """The request went out and no whole answer came back: the server may have the batch or not."""
 
 
 class SinkRefusedError(SinkError):

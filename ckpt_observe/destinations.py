@@ -1,0 +1,96 @@
+"""Which sinks this process has: those that were named, or what it is found to have when its first operation begins.
+
+| found | what it gets |
+| --- | --- |
+| an SDK `TracerProvider` | `provider`; then `otlp` is left out, for the same variables have set up the provider's own exporter |
+| Laminar's `TracerProvider` | `provider`; then `laminar` is left out, for it sends there itself |
+| `OTEL_EXPORTER_OTLP_ENDPOINT` | `otlp` |
+| `LMNR_PROJECT_API_KEY` | `laminar` |
+| nothing, or any of these | `local` |
+
+A provider lives in its own process, so only the drain's thread can reach it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from ckpt_observe.config import Settings
+from ckpt_observe.drain.delivery import Sink
+
+logger = logging.getLogger("ckpt_observe")
+
+
+def sinks(settings: Settings) -> list[Sink]:
+    """A sink for each destination; a sink's libraries are imported when it is made."""
+    return [SINKS[name](settings) for name in chosen(settings)]
+
+
+def chosen(settings: Settings) -> tuple[str, ...]:
+    """The names of the destinations."""
+    names = settings.exporters
+    if settings.origin.get("exporters") == "default":
+        provider = sdk_provider()
+        if provider is not None:
+            instead = "laminar" if is_laminar(provider) else "otlp"
+            names = ("provider", *(name for name in names if name != instead))
+    if "provider" in names and settings.drain != "thread":
+        logger.warning("ckpt_observe: your TracerProvider gets no spans: it is in your process, and the drain (%s) is not", settings.drain)
+        names = tuple(name for name in names if name != "provider")
+    return names
+
+
+def sdk_provider() -> Any:
+    """The TracerProvider that the user has set, if it is one of the SDK. None is set by asking."""
+    from opentelemetry import trace  # noqa: PLC0415
+
+    provider = trace.get_tracer_provider()
+    return provider if hasattr(provider, "_active_span_processor") else None
+
+
+def is_laminar(provider: Any) -> bool:
+    """Whether it is the one that `Laminar.initialize()` made. Looks, but never imports lmnr: 350 ms, 650 modules."""
+    lmnr = sys.modules.get("lmnr")
+    return lmnr is not None and lmnr.Laminar.is_initialized() and lmnr.get_laminar_tracer_provider() is provider
+
+
+def _otlp(settings: Settings) -> Sink:
+    from ckpt_observe.sinks.otlp import OtlpSink  # noqa: PLC0415 - a sink is imported when it is used
+
+    return OtlpSink(settings.endpoints["otlp"])
+
+
+def _laminar(settings: Settings) -> Sink:
+    from ckpt_observe.sinks.laminar import LaminarSink  # noqa: PLC0415
+
+    return LaminarSink(settings.endpoints["laminar"])
+
+
+def _provider(_settings: Settings) -> Sink:
+    from ckpt_observe.sinks.provider import ProviderSink  # noqa: PLC0415
+
+    return ProviderSink(sdk_provider, is_laminar)
+
+
+def _local(settings: Settings) -> Sink:
+    from ckpt_observe.sinks.local import LocalSink  # noqa: PLC0415
+
+    return LocalSink(settings.dir)
+
+
+def _console(_settings: Settings) -> Sink:
+    from ckpt_observe.sinks.console import ConsoleSink  # noqa: PLC0415
+
+    return ConsoleSink()
+
+
+SINKS: Final[dict[str, Callable[[Settings], Sink]]] = {
+    "otlp": _otlp,
+    "laminar": _laminar,
+    "provider": _provider,
+    "local": _local,
+    "console": _console,
+}

@@ -68,6 +68,8 @@ class Watch:
         self._drain.start()
         self._journal = journal
         recorder.take = journal.take
+        atexit.unregister(_at_exit)  # to be the last registered, so the first at exit: before the user's provider shuts down
+        atexit.register(_at_exit)
 
     def flush(self, timeout: float = 5.0) -> bool:
         """Bring everything recorded so far to every exporter; whether that was done in time. Never in a signal handler."""

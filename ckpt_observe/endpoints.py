@@ -1,7 +1,7 @@
 """Where the OTLP and Laminar sinks send, from OpenTelemetry's and Laminar's own variables.
 
-https://opentelemetry.io/docs/specs/otel/protocol/exporter/ is the authority: a `_TRACES_` variable goes before the general one, and only the
-general endpoint gets `/v1/traces` appended.
+https://opentelemetry.io/docs/specs/otel/protocol/exporter/ is the authority: a `_TRACES_` variable goes before the general one, and only
+the general endpoint gets `/v1/traces` appended.
 """
 
 from __future__ import annotations

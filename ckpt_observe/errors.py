@@ -7,8 +7,9 @@ CkptObserveError
 ├── TraceStoreError               the local trace store cannot be opened or read
 ├── SinkError
 │   ├── SinkRetryError            not delivered, try again
-│   │   └── SinkUnclearError      perhaps delivered: the answer was lost
-│   └── SinkRefusedError          never will be: bad key, malformed, too large
+│   │   ├── SinkUnclearError      perhaps delivered: the answer was lost
+│   │   └── SinkSetupError        the destination is set up wrongly: key, path, address
+│   └── SinkRefusedError          never will be: malformed, too large
 └── CheckpointError               raised by the core; carries class, code, retryable, recovery and impact
     ├── StorageError · CapacityError · AccessError · UnavailableError · DeadlineError
     ├── SerializationError · CompressionError
@@ -72,8 +73,12 @@ class SinkUnclearError(SinkRetryError):
     """The request went out and no whole answer came back: the server may have the batch or not."""
 
 
+class SinkSetupError(SinkRetryError):
+    """The destination is set up wrongly: a wrong key, path or address. Nothing is lost; somebody may put it right."""
+
+
 class SinkRefusedError(SinkError):
-    """Never will be delivered as it is: bad key, malformed, too large."""
+    """Never will be delivered as it is: malformed, too large."""
 
 
 class CheckpointError(CkptObserveError):

@@ -41,6 +41,8 @@ class Span(msgspec.Struct, frozen=True):
     events: tuple[Event, ...] = ()
     links: tuple[Link, ...] = ()
     resource: dict[str, Any] = {}
+    ancestors: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
+    """Id and name of each span above, the root first; unset, and not in the JSON, where the chain to the root is not known."""
 
     @property
     def seconds(self) -> float:

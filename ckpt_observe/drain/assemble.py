@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec import UNSET
 
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, spans
 from ckpt_observe.span import Event, Link, Span
 
+Ancestors: TypeAlias = tuple[tuple[str, str], ...] | msgspec.UnsetType
+
 _decode = msgspec.json.Decoder().decode
+_PREFIXES: Final = {events.TASK: spans.TASK_PREFIX, events.OPERATION: spans.OPERATION_PREFIX}
 _EXCEPTION: Final = (spans.EXCEPTION_TYPE, spans.EXCEPTION_MESSAGE)
 
 
@@ -24,12 +28,25 @@ def assemble(payload: bytes, resource: dict[str, Any]) -> list[Span]:
         end = next(line for line in mine if line[0] == events.END)
         written = [(line[3], 0) for line in mine if line[0] == events.DONE]
         stories = [*written, *((story, end[5]) for story in (end[4] if len(end) > 4 else ()))]
-        return [*_phases(begin, stories, resource), _operation(begin, end, mine, resource)]
+        above = _ancestors(begin)
+        own = _operation(begin, end, mine, resource, above)
+        return [*_phases(begin, stories, resource, above if above is UNSET else (*above, (own.span_id, own.name))), own]
     except (msgspec.DecodeError, StopIteration, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         return []
 
 
-def _operation(begin: list[Any], end: list[Any], lines: list[list[Any]], resource: dict[str, Any]) -> Span:
+def _ancestors(begin: list[Any]) -> Ancestors:
+    """Taken out of the attributes. Believed only if it ends with the parent: somebody else's span may have come between."""
+    told = begin[7].pop(events.ANCESTORS, None) if begin[7] else None
+    if not begin[6]:
+        return ()
+    chain = [each.split(".", 2) for each in told or ()]
+    if not chain or chain[-1][0] != begin[6]:
+        return UNSET
+    return tuple((span_id, _PREFIXES.get(kind, "") + name) for span_id, kind, name in chain)
+
+
+def _operation(begin: list[Any], end: list[Any], lines: list[list[Any]], resource: dict[str, Any], ancestors: Ancestors) -> Span:
     _, span_id, start, kind, name, trace_id, parent, given, known = begin
     stop = end[2]
     task = kind == events.TASK
@@ -48,6 +65,7 @@ def _operation(begin: list[Any], end: list[Any], lines: list[list[Any]], resourc
         events=tuple(sorted((Event(line[3], line[2], _present(line[4])) for line in lines if line[0] == events.EVENT), key=_moment)),
         links=tuple(Link(line[3], line[4], _present(line[5])) for line in lines if line[0] == events.LINK),
         resource=resource,
+        ancestors=ancestors,
     )
 
 
@@ -55,8 +73,10 @@ def _moment(event: Event) -> int:
     return event.time_unix_nano
 
 
-def _phases(begin: list[Any], stories: list[tuple[Any, int]], resource: dict[str, Any]) -> Iterator[Span]:
+def _phases(begin: list[Any], stories: list[tuple[Any, int]], resource: dict[str, Any], ancestors: Ancestors) -> Iterator[Span]:
     operation, trace_id = begin[1], begin[5]
+    nested = any(story[2] for story, _ in stories)
+    within = {story[1]: story for story, _ in stories} if nested else {}
     for (name, number, parent, start, stop, given), offset in stories:
         sizes = {names.PHASE_BYTES_IN: given[0], names.PHASE_BYTES_OUT: given[1]} if isinstance(given, list) else given
         attributes = _present({names.PHASE: name, names.OUTCOME: "ok", **(sizes or {})})
@@ -72,7 +92,17 @@ def _phases(begin: list[Any], stories: list[tuple[Any, int]], resource: dict[str
             attributes=attributes,
             events=(Event(spans.EVENT_EXCEPTION, stop + offset, told),) if told else (),
             resource=resource,
+            ancestors=ancestors if not parent else _beneath(ancestors, operation, parent, within),
         )
+
+
+def _beneath(ancestors: Ancestors, operation: str, number: int | str, within: dict[int, list[Any]]) -> Ancestors:
+    """The chain above a phase in a phase; not known above one that somebody else's span came between."""
+    if not number:
+        return ancestors
+    row = within.get(number) if isinstance(number, int) else None
+    above = _beneath(ancestors, operation, row[2], within) if row else UNSET
+    return UNSET if row is None or above is UNSET else (*above, (events.phase_span_id(operation, row[1]), spans.OPERATION_PREFIX + row[0]))
 
 
 def _present(attributes: dict[str, Any] | None) -> dict[str, Any]:

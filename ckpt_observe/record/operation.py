@@ -41,6 +41,7 @@ _SAMPLED: Final = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 _monotonic, _wall, _thread = time.perf_counter_ns, time.time_ns, threading.get_ident
 _quick: set[str] = set()
 """Operations that last took less than 0.1 ms: not worth two system calls to learn what they used."""
+_NOTHING: Final[Mapping[str, Any]] = {}
 _set_item: Final = dict.__setitem__  # a Context refuses to be changed; a new one is not anybody's yet
 
 where: ContextVar[tuple[Operation, int, Phase | None] | None] = ContextVar("ckpt_observe-where", default=None)
@@ -51,8 +52,8 @@ class Operation(trace.Span):
     """One checkpoint operation. `with` it, or `begin` and `finish` it; a phase of it is `operation.phase(name)`."""
 
     __slots__ = (
-        "_attributes", "_given", "_here", "_known", "_last_usage", "_token", "_usage", "failed_phase", "live", "name", "numbers", "offset",
-        "page", "phases", "running", "span_id", "started", "thread", "trace_id",
+        "_attributes", "_given", "_here", "_known", "_last_usage", "_token", "_usage", "ancestors", "failed_phase", "inherited", "live",
+        "name", "numbers", "offset", "page", "phases", "running", "span_id", "started", "thread", "trace_id",
     )  # fmt: skip
 
     kind = events.OPERATION
@@ -75,6 +76,9 @@ class Operation(trace.Span):
         """Number of the patched call that runs in the operation's own thread as a phase. Of all phases open there, the innermost has the
         highest number."""
         self.trace_id = self.span_id = ""
+        self.ancestors: tuple[str, ...] | None = ()
+        """The `events.ancestor` of each span above, the root first; None where they are not all known. Laminar needs them before those end."""
+        self.inherited: Mapping[str, Any] = _NOTHING
 
     # its life
 
@@ -85,12 +89,14 @@ class Operation(trace.Span):
             above: Any = here.get(SPAN_KEY)
             if type(above) in _OURS:
                 self.trace_id, parent = above.ids()
+                self.ancestors = above.chain()
             else:
                 found = parents.find(above, recorder.traceparent)
                 if found is None:
                     self.trace_id, parent = new_trace_id(), ""
                 elif found.sampled:
                     self.trace_id, parent = found.trace, found.span
+                    self.ancestors, self.inherited = found.chain, found.facts
                 else:
                     return None  # the parent's decision is kept: its trace is not recorded
             page = recorder.take()
@@ -98,6 +104,8 @@ class Operation(trace.Span):
                 return None
             task: Any = here.get(TASK_KEY)
             attributes = self._given if task is None else {**task.shared, **(self._given or {})}
+            if self.ancestors or self.inherited:
+                attributes = {**self.inherited, **(attributes or {}), events.ANCESTORS: self.ancestors}
             self.span_id = span_id = new_span_id()
             self.thread = _thread()
             self._usage = self._last_usage = None if self.name in _quick else resources.usage()
@@ -223,6 +231,20 @@ class Operation(trace.Span):
         number = self.running if here is None or here[0] is not self else max(self.running, here[1])
         return self.trace_id, phase_span_id(self.span_id, number) if number else self.span_id
 
+    def chain(self) -> tuple[str, ...] | None:
+        """From the root down to what `ids` names; None where a name is not known, as that of a patched function's phase."""
+        if self.ancestors is None:
+            return None
+        own = (*self.ancestors, events.ancestor(self.span_id, self.kind, self.name))
+        here = where.get()
+        if self.running:
+            return None
+        if here is None or here[0] is not self or not here[1]:
+            return own
+        # a phase in a phase, or one whose name its function has not told: not worth a search on the host's thread
+        phase = here[2]
+        return (*own, events.ancestor(self.ids()[1], self.kind, phase.name)) if phase is not None and not phase.parent else None
+
     def get_span_context(self) -> trace.SpanContext:
         trace_id, span_id = self.ids()
         return trace.SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
@@ -260,13 +282,24 @@ class Operation(trace.Span):
 class Task(Operation):
     """A run that makes checkpoints. What `shared` holds is put on every operation within it."""
 
-    __slots__ = ("shared",)
+    __slots__ = ("_chain", "shared")
 
     kind = events.TASK
 
     def __init__(self, name: str, shared: Mapping[str, Any], attributes: Mapping[str, Any] | None = None) -> None:
         super().__init__(name, {**shared, **(attributes or {})})
         self.shared = shared
+        self._chain: tuple[str, ...] | None = None
+
+    def begin(self) -> Context | None:
+        here = super().begin()
+        self.shared = {**self.inherited, **self.shared}
+        if self.ancestors is not None:
+            self._chain = (*self.ancestors, events.ancestor(self.span_id, self.kind, self.name))
+        return here
+
+    def chain(self) -> tuple[str, ...] | None:
+        return self._chain
 
     def _make_current(self, here: Context) -> None:
         context = Context(here)

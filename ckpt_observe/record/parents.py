@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.context import Context, create_key
+
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv import laminar
+from ckpt_observe.semconv.events import ancestor
 
 SPAN_KEY: Final = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))
 """Where OpenTelemetry keeps the current span: asked of its public function rather than taken from its private names."""
@@ -17,11 +22,16 @@ _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
 class Parent(NamedTuple):
-    """Trace and span of a parent, and whether that trace is recorded."""
+    """Trace and span of a parent, and whether that trace is recorded.
+
+    Of Laminar's spans also the chain down to it, and the session and user that it was given.
+    """
 
     trace: str
     span: str
     sampled: bool
+    chain: tuple[str, ...] | None = None
+    facts: Mapping[str, Any] = {}
 
 
 def find(current: Any, traceparent: str) -> Parent | None:
@@ -51,7 +61,19 @@ def _of(span: Any) -> Parent | None:
     context = span.get_span_context()
     if not context.is_valid:
         return None
-    return Parent(f"{context.trace_id:032x}", f"{context.span_id:016x}", context.trace_flags.sampled)
+    attributes = getattr(span, "attributes", None) or {}
+    facts = {ours: attributes[theirs] for ours, theirs in _FACTS if theirs in attributes}
+    return Parent(f"{context.trace_id:032x}", f"{context.span_id:016x}", context.trace_flags.sampled, _chain(attributes), facts)
+
+
+_FACTS: Final = ((names.SESSION_ID, laminar.SESSION), (names.USER_ID, laminar.USER))
+
+
+def _chain(attributes: Mapping[str, Any]) -> tuple[str, ...] | None:
+    ids, path = attributes.get(laminar.IDS_PATH), attributes.get(laminar.PATH)
+    if not ids or not path or len(ids) != len(path):
+        return None
+    return tuple(ancestor(laminar.span_id(each), "", name) for each, name in zip(ids, path, strict=True))
 
 
 def _laminar_span() -> Any:

@@ -41,7 +41,15 @@ MARKED_PHASES: Final = 14
 PHASE_CODES: Final = {name: code for code, name in enumerate(PHASES, 1)}
 """The place of a phase in the registry is its code in the journal: new ones are added at the end."""
 
+ANCESTORS: Final = "ckpt_observe.ancestors"
+"""Among the attributes of a `begin`, not of a span: the `ancestor` of each span above it, the root first; there where all are known."""
+
 _ODD: Final = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: consecutive numbers land far apart
+
+
+def ancestor(span_id: str, kind: str, name: str) -> str:
+    """A span above, as a journal's line keeps it: without spaces, which would send the line the slow way. `kind` is empty if not ours."""
+    return f"{span_id}.{kind}.{name}"
 
 
 def phase_span_id(operation: str, number: int) -> str:

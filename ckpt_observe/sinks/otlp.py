@@ -51,8 +51,8 @@ class OtlpSink:
         """Has all of them, or raises SinkRetryError (later) or SinkRefusedError (never, as they are)."""
         with quiet():
             try:
-                for body, _ in requests(spans, __version__, MOST_BYTES):
-                    self._note(self._ready().send(body))
+                for body, group in requests(spans, __version__, MOST_BYTES):
+                    self._export(body, group)
             except (TypeError, ValueError, OverflowError) as error:  # no OTLP has such a value
                 raise SinkRefusedError(f"a span cannot be written as OTLP: {error}") from error
             except SinkRefusedError as error:
@@ -64,6 +64,9 @@ class OtlpSink:
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.close()
+
+    def _export(self, body: bytes, _spans: Sequence[Span]) -> None:
+        self._note(self._ready().send(body))
 
     def _ready(self) -> Transport:
         if self._transport is None:

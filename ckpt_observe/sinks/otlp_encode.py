@@ -30,7 +30,8 @@ def requests(spans: Sequence[Span], version: str, limit: int) -> Iterator[tuple[
 
     Raises ValueError or TypeError for a value that OTLP cannot carry.
     """
-    parts, begun, size = [], 0, 0
+    parts: list[bytes] = []
+    begun = size = 0
     for index, span in enumerate(spans):
         part = _span(span)
         if parts and size + len(part) > limit:
@@ -68,10 +69,8 @@ def _span(span: Span) -> bytes:
         b"\x39", _fixed64(span.start_unix_nano), b"\x41", _fixed64(span.end_unix_nano),
         *_attributes(b"\x4a", span.attributes),
     ]  # fmt: skip
-    for event in span.events:
-        body.append(_event(event))
-    for link in span.links:
-        body.append(_link(link))
+    body += map(_event, span.events)
+    body += map(_link, span.links)
     if span.status == "ok":
         body.append(_STATUS_OK)
     elif span.status == "error":
@@ -97,10 +96,8 @@ def _link(link: Link) -> bytes:
 
 def _attributes(tag: bytes, attributes: Mapping[str, Any]) -> Iterator[bytes]:
     for key, value in attributes.items():
-        if type(value) is str and len(value) < 64:  # most are of few values: remembered, 4 times as fast as laid again
-            pair = _short(key, value)
-        else:
-            pair = _key(key) + _field(b"\x12", _value(value))
+        short = type(value) is str and len(value) < 64  # most of these have few values, and are remembered
+        pair = _short(key, value) if short else _key(key) + _field(b"\x12", _value(value))
         yield tag + _varint(len(pair)) + pair
 
 

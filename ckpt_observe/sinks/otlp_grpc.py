@@ -1,6 +1,6 @@
 """One OTLP request over gRPC, and what its status means. No retries here: the drain has the patience.
 
-The specification's table: https://opentelemetry.io/docs/specs/otlp/#failures. A destination that is set up wrongly is kept waiting for, too.
+The table is the specification's, https://opentelemetry.io/docs/specs/otlp/#failures; a destination that is set up wrongly is waited for, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from ckpt_observe.endpoints import Endpoint
-from ckpt_observe.errors import SinkRefusedError, SinkRetryError
+from ckpt_observe.errors import SinkRefusedError, SinkRetryError, SinkSetupError
 
 _EXPORT: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _CODE: Final = grpc.StatusCode
@@ -52,7 +52,7 @@ class GrpcTransport:
         if code in _LATER or (code is _CODE.RESOURCE_EXHAUSTED and after is not None):
             return SinkRetryError(message, after)
         if code in _WRONG_DESTINATION:
-            return SinkRetryError(message)
+            return SinkSetupError(message)
         return SinkRefusedError(message)
 
 
@@ -63,7 +63,8 @@ def _channel(endpoint: Endpoint, user_agent: str) -> Any:
     if parts.scheme == "http":
         return grpc.insecure_channel(target, options)
     try:
-        files = [Path(name).read_bytes() if name else None for name in (endpoint.certificate, endpoint.client_key, endpoint.client_certificate)]
+        names = (endpoint.certificate, endpoint.client_key, endpoint.client_certificate)
+        files = [Path(name).read_bytes() if name else None for name in names]
     except OSError as error:
         raise SinkRetryError(f"{endpoint.shown}: a certificate cannot be read: {error.strerror}") from None
     return grpc.secure_channel(target, grpc.ssl_channel_credentials(*files), options)

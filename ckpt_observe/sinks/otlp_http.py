@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import time
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from http.client import responses
 from typing import Any, Final
@@ -21,7 +22,7 @@ from urllib3.exceptions import HTTPError as Urllib3Error
 from urllib3.exceptions import MaxRetryError, NewConnectionError
 
 from ckpt_observe.endpoints import Endpoint
-from ckpt_observe.errors import SinkRefusedError, SinkRetryError, SinkUnclearError
+from ckpt_observe.errors import SinkRefusedError, SinkRetryError, SinkSetupError, SinkUnclearError
 
 PROTOBUF: Final = "application/x-protobuf"
 _LATER: Final = frozenset({408, 429, 503})
@@ -46,19 +47,18 @@ class HttpTransport:
 
     def send(self, body: bytes) -> bytes:
         """The body of the answer to an export; raises what the table says."""
+        if self._endpoint.gzip:
+            return self.post(self._endpoint.url, gzip.compress(body, _GZIP_LEVEL), PROTOBUF, {"content-encoding": "gzip"})
         return self.post(self._endpoint.url, body, PROTOBUF)
 
-    def post(self, url: str, body: bytes, kind: str) -> bytes:
-        headers = {"content-type": kind}
-        if self._endpoint.gzip:
-            headers["content-encoding"] = "gzip"
-            body = gzip.compress(body, _GZIP_LEVEL)
+    def post(self, url: str, body: bytes, kind: str, headers: Mapping[str, str] | None = None) -> bytes:
+        """The body of the answer to any request to the same server."""
         deadline = time.monotonic() + self._endpoint.timeout
         try:
             with self._session.post(
                 url,
                 data=body,
-                headers=headers,
+                headers={"content-type": kind, **(headers or {})},
                 timeout=self._endpoint.timeout,
                 allow_redirects=False,
                 stream=True,
@@ -94,7 +94,7 @@ class HttpTransport:
         if code in _LATER_AND_UNCLEAR:
             return SinkUnclearError(message, _retry_after(response))
         if code in _WRONG_DESTINATION:
-            return SinkRetryError(message)
+            return SinkSetupError(message)
         return SinkRefusedError(message)
 
 
@@ -123,14 +123,13 @@ def _never_connected(error: Exception) -> bool:
 
 def _innermost(error: BaseException) -> str:
     """The system's own words where there are some, else the kind of failure."""
-    seen: Any = error
-    while True:
-        below = getattr(seen, "reason", None) or seen.__cause__ or seen.__context__ or next((arg for arg in seen.args if isinstance(arg, Exception)), None)
-        if not isinstance(below, BaseException) or below is seen:
-            break
-        seen = below
-    strerror = getattr(seen, "verify_message", None) or getattr(seen, "strerror", None)
-    return f"{type(seen).__name__}: {strerror}" if strerror else type(seen).__name__
+    seen: list[Any] = []
+    below: Any = error
+    while isinstance(below, BaseException) and below not in seen:
+        seen.append(below)
+        below = getattr(below, "reason", None) or below.__cause__ or below.__context__ or next(iter(below.args), None)
+    words = getattr(seen[-1], "verify_message", None) or getattr(seen[-1], "strerror", None)
+    return f"{type(seen[-1]).__name__}: {words}" if words else type(seen[-1]).__name__
 
 
 def _retry_after(response: requests.Response) -> float | None:

@@ -7,6 +7,7 @@ import socket
 
 import collectors
 import pytest
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, get_value
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from ckpt_observe.drain.delivery import Delivery
@@ -251,7 +252,6 @@ def test_secrets_are_in_no_message(collector, caplog):
 
 def test_own_requests_are_not_traced(sink, monkeypatch):
     """While a batch is sent, OpenTelemetry's suppression key is set; afterwards it is not."""
-    from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, get_value
 
     class Spy:
         def send(self, body):

@@ -1,0 +1,99 @@
+"""A stand-in for Laminar's server and page, on loopback, after what the real ones were seen to do with our kind of spans.
+
+It stores what its server stores (no resource, no links, no status, every copy), answers the query that its clients use, and `complaints`
+says what would go wrong on its page. It is not Laminar: no database, no search, none of its other rules.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+
+from collectors import HttpCollector
+
+TYPES = {"DEFAULT", "LLM", "TOOL", "EXECUTOR", "PIPELINE", "EVALUATOR", "CACHED"}
+LIMIT = 5 << 20
+ASSOCIATION = "lmnr.association.properties."
+
+
+class LaminarServer(HttpCollector):
+    key = "lmnr-project-key-secret"
+
+    def __init__(self):
+        super().__init__()
+        self.rows = []
+        self.authorization = f"Bearer {self.key}"
+        self.may_query = True
+        self.queries = []
+
+    def keep(self, spans):
+        self.rows += spans
+
+    def handle(self, request, body):
+        if request.headers["authorization"] != self.authorization:
+            return 401
+        if request.path == "/v1/sql/query":
+            return self.query(json.loads(body)["query"])
+        if request.path != "/v1/traces":
+            return 404
+        if len(body) > LIMIT:
+            return 413
+        return super().handle(request, body)
+
+    def query(self, text):
+        self.queries.append(text)
+        if not self.may_query:
+            return 403
+        traces, ids = (set(re.findall(r"'([0-9a-f-]{36})'", part)) for part in text.partition("AND")[::2])
+        rows = [{"span_id": span_uuid(row)} for row in self.rows if trace_uuid(row) in traces and span_uuid(row) in ids]
+        return 200, {"content-type": "application/json"}, json.dumps({"data": rows}).encode()
+
+    def complaints(self):
+        """What a person would see go wrong."""
+        return [complaint for row in self.rows for complaint in self._of(row)]
+
+    def _of(self, row):
+        facts, own = row.attributes, span_uuid(row)
+        ids, path = facts.get("lmnr.span.ids_path"), facts.get("lmnr.span.path")
+        if sum(span_uuid(other) == own for other in self.rows) > 1:
+            yield f"{row.name}: stored twice"
+        if facts.get("lmnr.span.type", "DEFAULT") not in TYPES:
+            yield f"{row.name}: a type that becomes DEFAULT"
+        if not row.parent_span_id and "lmnr.span.type" in facts:
+            yield f"{row.name}: a root with a type"
+        if (ids is None) != (path is None) or (ids is not None and len(ids) != len(path)):
+            yield f"{row.name}: path without ids path, or the other way"
+        if ids and (ids[-1] != own or path[-1] != row.name):
+            yield f"{row.name}: a path that does not end with it"
+        if ids and row.parent_span_id and (len(ids) < 2 or ids[-2] != str(uuid.UUID(int=int(row.parent_span_id, 16)))):
+            yield f"{row.name}: re-parented, or a false root"
+        if row.parent_span_id and not ids and not any(other.span_id == row.parent_span_id for other in self.rows):
+            yield f"{row.name}: cannot be seen, its parent has not come"
+        for name in ("lmnr.span.input", "lmnr.span.output", ASSOCIATION + "session_id", ASSOCIATION + "user_id"):
+            if not isinstance(facts.get(name, ""), str):
+                yield f"{row.name}: {name} is lost"
+        if not all(isinstance(tag, str) for tag in facts.get(ASSOCIATION + "tags", [])):
+            yield f"{row.name}: tags are lost"
+        if row.end_unix_nano < row.start_unix_nano:
+            yield f"{row.name}: a negative duration"
+        if any(name.startswith(("gen_ai.", "ai.toolCall.")) for name in facts):
+            yield f"{row.name}: a model call"
+
+    def transcript(self):
+        """The default view: only spans with a type."""
+        return [row.name for row in self.rows if row.attributes.get("lmnr.span.type", "DEFAULT") != "DEFAULT"]
+
+    def red(self):
+        """Spans that are shown as failed."""
+        return [row.name for row in self.rows if any(event.name == "exception" for event in row.events)]
+
+
+def span_uuid(span):
+    return str(uuid.UUID(int=int(span.span_id, 16)))
+
+
+def trace_uuid(span):
+    return str(uuid.UUID(span.trace_id))
+
+

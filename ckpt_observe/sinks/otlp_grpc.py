@@ -1,6 +1,6 @@
 """One OTLP request over gRPC, and what its status means. No retries here: the drain has the patience.
 
-The table is the specification's, https://opentelemetry.io/docs/specs/otlp/#failures; a destination that is set up wrongly is waited for, too.
+The table is the specification's, https://opentelemetry.io/docs/specs/otlp/#failures; a destination set up wrongly is waited for, too.
 """
 
 from __future__ import annotations

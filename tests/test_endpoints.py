@@ -1,0 +1,103 @@
+"""Servers from OpenTelemetry's and Laminar's variables."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpt_observe import endpoints
+from ckpt_observe.endpoints import GRPC, HTTP, Endpoint
+from ckpt_observe.errors import ConfigError
+
+OTLP = "OTEL_EXPORTER_OTLP_"
+
+
+@pytest.mark.parametrize(
+    ("environ", "url"),
+    [
+        ({}, "http://localhost:4318/v1/traces"),
+        ({"ENDPOINT": "http://c:4318"}, "http://c:4318/v1/traces"),
+        ({"ENDPOINT": "http://c:4318/"}, "http://c:4318/v1/traces"),
+        ({"ENDPOINT": "https://c/otlp"}, "https://c/otlp/v1/traces"),
+        ({"TRACES_ENDPOINT": "http://c:4318"}, "http://c:4318"),
+        ({"TRACES_ENDPOINT": "http://t/x", "ENDPOINT": "http://c"}, "http://t/x"),
+        ({"PROTOCOL": GRPC}, "http://localhost:4317"),
+        ({"PROTOCOL": GRPC, "ENDPOINT": "http://c:4317"}, "http://c:4317"),
+        ({"PROTOCOL": GRPC, "ENDPOINT": "c:4317"}, "https://c:4317"),
+        ({"PROTOCOL": GRPC, "ENDPOINT": "c:4317", "INSECURE": "true"}, "http://c:4317"),
+    ],
+)
+def test_address_is_as_the_specification_says(environ, url):
+    """The general endpoint gets `/v1/traces`, that of the traces is taken as it is, gRPC has no path."""
+    assert endpoints.otlp({OTLP + name: value for name, value in environ.items()}).url == url
+
+
+def test_variable_of_the_traces_goes_first():
+    """Every setting has a variant for traces, which wins over the general one."""
+    general = {"PROTOCOL": GRPC, "HEADERS": "a=1", "TIMEOUT": "1000", "COMPRESSION": "none", "CERTIFICATE": "a", "CLIENT_KEY": "a", "CLIENT_CERTIFICATE": "a"}
+    own = {"PROTOCOL": HTTP, "HEADERS": "b=2", "TIMEOUT": "2000", "COMPRESSION": "gzip", "CERTIFICATE": "b", "CLIENT_KEY": "b", "CLIENT_CERTIFICATE": "b"}
+    found = endpoints.otlp({**{OTLP + name: value for name, value in general.items()}, **{f"{OTLP}TRACES_{name}": value for name, value in own.items()}})
+    assert (found.protocol, found.headers, found.timeout, found.gzip) == (HTTP, {"b": "2"}, 2.0, True)
+    assert (found.certificate, found.client_key, found.client_certificate) == ("b", "b", "b")
+
+
+def test_headers_are_percent_decoded():
+    """As in W3C baggage: values may hold commas and spaces when encoded; names are lower case."""
+    assert endpoints.otlp({OTLP + "HEADERS": "Authorization=Bearer%20k%2C1, x-tenant=a=b,"}).headers == {"authorization": "Bearer k,1", "x-tenant": "a=b"}
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("10000", 10.0), ("500", 0.5), ("10", 10.0), ("", 10.0)])
+def test_timeout(text, seconds):
+    """Milliseconds, as the specification says; small numbers are seconds, as the Python SDK reads them."""
+    assert endpoints.otlp({OTLP + "TIMEOUT": text}).timeout == seconds
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"PROTOCOL": "http/json"},
+        {"COMPRESSION": "zip"},
+        {"TIMEOUT": "soon"},
+        {"TIMEOUT": "-1"},
+        {"ENDPOINT": "collector"},
+        {"HEADERS": "sk-secret"},
+        {"HEADERS": "a=sk-secret%0Ab"},
+        {"HEADERS": "sk secret=b"},
+    ],
+)
+def test_wrong_setting_is_said_without_its_secret(environ):
+    """A value that cannot be is an error before anything runs, and does not print what may be a key."""
+    with pytest.raises(ConfigError) as caught:
+        endpoints.otlp({OTLP + name: value for name, value in environ.items()})
+    assert "sk-secret" not in str(caught.value)
+    assert "sk secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "url"),
+    [
+        ({}, "https://api.lmnr.ai/v1/traces"),
+        ({"LMNR_BASE_URL": "http://localhost", "LMNR_HTTP_PORT": "8000"}, "http://localhost:8000/v1/traces"),
+        ({"LMNR_BASE_URL": "http://localhost:1/", "LMNR_HTTP_PORT": "8000"}, "http://localhost:8000/v1/traces"),
+        ({"LMNR_BASE_URL": "http://localhost:8000"}, "http://localhost:8000/v1/traces"),
+        ({"LMNR_BASE_URL": "laminar.example"}, "https://laminar.example/v1/traces"),
+    ],
+)
+def test_laminar_is_its_cloud_or_your_own(environ, url):
+    """Base URL and port as Laminar's own SDK reads them, with the key as a bearer."""
+    found = endpoints.laminar({"LMNR_PROJECT_API_KEY": "k", **environ})
+    assert (found.url, found.headers) == (url, {"authorization": "Bearer k"})
+
+
+@pytest.mark.parametrize("environ", [{}, {"LMNR_PROJECT_API_KEY": " "}, {"LMNR_PROJECT_API_KEY": "k", "LMNR_HTTP_PORT": "x"}, {"LMNR_PROJECT_API_KEY": "sk-secret\nx"}])
+def test_laminar_needs_a_key_that_can_be_sent(environ):
+    """No key, a port that is none, or a key that no header can hold is said, without the key."""
+    with pytest.raises(ConfigError) as caught:
+        endpoints.laminar(environ)
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_repr_shows_no_secret():
+    """Neither headers, nor the password and query of the URL, nor the key's file."""
+    shown = repr(Endpoint("https://user:hunter2@c/x?token=t0k", headers={"a": "sk-secret"}, client_key="/keys/k"))
+    assert [secret for secret in ("hunter2", "t0k", "sk-secret", "/keys/k") if secret in shown] == []
+    assert "https://c/x" in shown

@@ -20,19 +20,20 @@ ARROWS = {
     "environment": set(),
     "span": set(),
     "semconv": set(),
-    "config": {"environment", "errors"},
+    "endpoints": {"environment", "errors"},
+    "config": {"endpoints", "environment", "errors"},
     "core": {"errors"},
     "record": {"semconv", "errors", "config"},
     "journal": {"errors", "semconv"},
     "drain": {"journal", "semconv", "config", "errors", "span"},
     "tracestore": {"span", "errors", "semconv"},
-    "sinks": {"semconv", "config", "errors", "span", "tracestore"},
+    "sinks": {"semconv", "config", "endpoints", "errors", "span", "tracestore", "__version__"},
     "instrument": {"record", "semconv", "errors"},
     "viewer": {"tracestore", "semconv", "errors", "span"},
 }
-"""Each room and whom it may import. The others (api, auto, scopes, cli, testing) may import all but testing."""
+"""Each room and whom it may import. The others (api, auto, destinations, scopes, cli, testing) may import all but testing."""
 
-ANYBODY = {"api", "auto", "scopes", "cli", "testing", "__init__", "__main__"}
+ANYBODY = {"api", "auto", "destinations", "scopes", "cli", "testing", "__init__", "__main__"}
 
 
 def modules():

@@ -77,7 +77,7 @@ class Operation(trace.Span):
         highest number."""
         self.trace_id = self.span_id = ""
         self.ancestors: tuple[str, ...] | None = ()
-        """The `events.ancestor` of each span above, the root first; None where they are not all known. Laminar needs them before those end."""
+        """`events.ancestor` of each span above, the root first; None where they are not all known. Laminar needs them before those end."""
         self.inherited: Mapping[str, Any] = _NOTHING
 
     # its life

@@ -11,7 +11,7 @@ from msgspec import UNSET, structs
 
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import laminar
-from ckpt_observe.semconv.spans import EVENT_EXCEPTION, EXCEPTION_MESSAGE, EXCEPTION_TYPE
+from ckpt_observe.semconv.spans import EVENT_EXCEPTION, EXCEPTION_MESSAGE, EXCEPTION_TYPE, OPERATION_PREFIX
 from ckpt_observe.span import Event, Link, Span
 
 RECOVERED: Final = "recovered exception"
@@ -68,7 +68,7 @@ def _association(span: Span) -> dict[str, Any]:
 
 def _summary(name: str, wanted: Sequence[str], attributes: Mapping[str, Any]) -> dict[str, str]:
     """Input or output: a string of JSON, for anything else is lost."""
-    told = {key.removeprefix("checkpoint."): _finite(attributes[key]) for key in wanted if key in attributes}
+    told = {key.removeprefix(OPERATION_PREFIX): _finite(attributes[key]) for key in wanted if key in attributes}
     return {name: _json(told).decode()} if told else {}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
@@ -47,6 +48,7 @@ class LaminarSink(OtlpSink):
         self._met: set[str] = set()
         """Processes whose first batch was looked at."""
         self._told = False
+        self._host, self._born = socket.gethostname(), time.time_ns()
 
     def __repr__(self) -> str:
         return f"LaminarSink({self.endpoint!r})"
@@ -70,11 +72,16 @@ class LaminarSink(OtlpSink):
 
     def _meet(self, spans: Sequence[Span]) -> None:
         """What another process left may have been sent just before it died; so its first batch is doubted."""
-        foreign = [span for span in spans if span.resource.get("process.pid", os.getpid()) != os.getpid()]
+        foreign = [span for span in spans if not self._is_own(span)]
         new = {str(span.resource.get("service.instance.id")) for span in foreign} - self._met
         if new:
             self._doubt(span for span in foreign if str(span.resource.get("service.instance.id")) in new)
             self._met |= new
+
+    def _is_own(self, span: Span) -> bool:
+        """Of this process: pid and host alone would be those of the container before it, too."""
+        told = span.resource.get
+        return told("process.pid") == os.getpid() and told("host.name") == self._host and span.end_unix_nano >= self._born
 
     def _doubt(self, spans: Iterable[Span]) -> None:
         self._doubts.update(dict.fromkeys(map(_key, spans), time.monotonic() + SETTLED))

@@ -60,7 +60,7 @@ class LaminarServer(HttpCollector):
             yield f"{row.name}: stored twice"
         if facts.get("lmnr.span.type", "DEFAULT") not in TYPES:
             yield f"{row.name}: a type that becomes DEFAULT"
-        if not row.parent_span_id and "lmnr.span.type" in facts:
+        if not row.parent_span_id and facts.get("lmnr.span.type", "DEFAULT") != "DEFAULT":
             yield f"{row.name}: a root with a type"
         if (ids is None) != (path is None) or (ids is not None and len(ids) != len(path)):
             yield f"{row.name}: path without ids path, or the other way"

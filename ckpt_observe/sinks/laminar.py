@@ -32,6 +32,8 @@ _ASKED_AT_ONCE: Final = 500
 """The answer is then about 30 KiB, of the 64 KiB that are read."""
 _MOST_REMEMBERED: Final = 20_000
 """Several batches: what was accepted of a batch that failed later."""
+_MOST_MET: Final = 10_000
+"""For an agent, past which live processes go for months. One that is forgotten is asked about again, which is harmless."""
 _Key: TypeAlias = tuple[str, str]
 _HEX: Final = re.compile(r"[0-9a-f]+")
 
@@ -76,7 +78,7 @@ class LaminarSink(OtlpSink):
         new = {str(span.resource.get("service.instance.id")) for span in foreign} - self._met
         if new:
             self._doubt(span for span in foreign if str(span.resource.get("service.instance.id")) in new)
-            self._met |= new
+            self._met = new if len(self._met) > _MOST_MET else self._met | new
 
     def _is_own(self, span: Span) -> bool:
         """Of this process: pid and host alone would be those of the container before it, too."""

@@ -7,6 +7,7 @@ servers take no more by default). A repeat is harmless: a span keeps its ids.
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
@@ -49,12 +50,14 @@ class OtlpSink:
 
     def send(self, spans: Sequence[Span]) -> None:
         """Has all of them, or raises SinkRetryError (later) or SinkRefusedError (never, as they are)."""
+        try:
+            encoded = list(requests(spans, __version__, MOST_BYTES))
+        except (TypeError, ValueError, struct.error) as error:  # no OTLP has such a value
+            raise SinkRefusedError(f"a span cannot be written as OTLP: {error}") from error
         with quiet():
             try:
-                for body, group in requests(spans, __version__, MOST_BYTES):
+                for body, group in encoded:
                     self._export(body, group)
-            except (TypeError, ValueError, OverflowError) as error:  # no OTLP has such a value
-                raise SinkRefusedError(f"a span cannot be written as OTLP: {error}") from error
             except SinkRefusedError as error:
                 if len(spans) == 1:
                     self._ask_whose_fault(error)

@@ -28,7 +28,7 @@ _STATUS_OK: Final = b"\x7a\x02\x18\x01"
 def requests(spans: Sequence[Span], version: str, limit: int) -> Iterator[tuple[bytes, Sequence[Span]]]:
     """Requests of at most about `limit` bytes, each with the spans in it, in order. A span that is larger than that goes alone.
 
-    Raises ValueError or TypeError for a value that OTLP cannot carry.
+    Raises ValueError, TypeError or struct.error for a value that OTLP cannot carry.
     """
     parts: list[bytes] = []
     begun = size = 0

@@ -1,4 +1,4 @@
-"""Spans to the user's own TracerProvider, in this process: through its processors, with its resource, its exporters and its limits.
+"""Spans to the user's own TracerProvider, in this process: through its processors, with its resource.
 
 They come as finished spans with their original ids and times, in the scope `ckpt_observe`; nothing of the user's own spans is touched.
 From then on they are the provider's: what it has queued when the process is killed is lost, as its other spans are.

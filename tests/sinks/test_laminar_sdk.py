@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
 import textwrap
 
 import pytest
-
-pytest.importorskip("lmnr")
-
 from laminar_server import LaminarServer
 
 from ckpt_observe.testing.spans import outline
 
-pytestmark = pytest.mark.libraries
+pytestmark = [pytest.mark.libraries, pytest.mark.skipif(importlib.util.find_spec("lmnr") is None, reason="the extra `laminar` is not installed")]
 
 START = """
 import ckpt_observe.auto, os, threading

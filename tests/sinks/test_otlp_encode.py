@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -156,10 +157,10 @@ def test_large_span_goes_alone():
     assert [len(group) for _, group in requests([make_span(1, "x"), large, make_span(3, "x")], "1", 4096)] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("fields", [{"attributes": {"own": object()}}, {"attributes": {"own": "\ud800"}}, {"trace_id": "ab"}, {"span_id": "xy" * 8}])
+@pytest.mark.parametrize("fields", [{"attributes": {"own": object()}}, {"attributes": {"own": "\ud800"}}, {"trace_id": "ab"}, {"span_id": "xy" * 8}, {"start_unix_nano": -1}])
 def test_value_that_otlp_cannot_carry_is_said(fields):
-    """An object, half a character or no id raises, and is not sent as something else."""
+    """An object, half a character, no id or a time before 1970 raises, and is not sent as something else."""
     span = make_span(1, "x")
     bad = type(span)(**{name: getattr(span, name) for name in span.__struct_fields__} | fields)
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises((TypeError, ValueError, struct.error)):
         encode([bad], "1")

@@ -62,6 +62,7 @@ def test_timeout(text, seconds):
         {"HEADERS": "sk-secret"},
         {"HEADERS": "a=sk-secret%0Ab"},
         {"HEADERS": "sk secret=b"},
+        {"HEADERS": "x!tenant=sk-secret"},
     ],
 )
 def test_wrong_setting_is_said_without_its_secret(environ):

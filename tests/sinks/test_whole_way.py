@@ -144,6 +144,7 @@ def test_key_is_in_no_file(tmp_path, watch, laminar, collector):
     files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert files
     assert not [data for data in files if laminar.key.encode() in data]
+    collector.otherwise = laminar.otherwise = 200
 
 
 def test_provider_gets_the_last_span_of_a_program(tmp_path):

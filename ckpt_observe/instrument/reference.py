@@ -90,6 +90,11 @@ def _counted(operation: Operation, found: Any) -> None:
     operation.note({names.COUNT: len(found)})
 
 
+def _verified(operation: Operation, findings: Any) -> None:
+    damaged = sum(not finding.good for finding in findings)
+    operation.note({names.COUNT: len(findings), names.DAMAGED: damaged or None})
+
+
 def _loading(operation: Operation, info: Any) -> None:
     """Facts of the checkpoint that is being loaded, and the link to the save that made it."""
     operation.note(
@@ -135,7 +140,7 @@ TARGETS: Final = (
     Target(_CHECKPOINTER, "Checkpointer.delete", Observed(_operation("delete"), fault)),
     Target(_CHECKPOINTER, "Checkpointer.list", Observed(_operation("list"), fault, _counted)),
     Target(_CHECKPOINTER, "Checkpointer.prune", Observed(_operation("prune"), fault, _counted)),
-    Target(_CHECKPOINTER, "Checkpointer.verify", Observed(_operation("verify"), fault, _counted)),
+    Target(_CHECKPOINTER, "Checkpointer.verify", Observed(_operation("verify"), fault, _verified)),
     Target(_CHECKPOINTER, "Checkpointer._fetch", _fetched),
     Target("ckpt_observe.core.batch", "Batch.commit", Observed(_committing, fault)),
     Target(_STEPS, "serialize", phase.observed("serialize", lambda _, result: (None, len(result)))),

@@ -246,3 +246,15 @@ def read_pages(path: str) -> tuple[int, list[Found]]:
         if _HEADER < used <= PAGE_SIZE:
             found.append(Found(data[start + _HEADER : start + used], _MARK_WORDS.unpack_from(data, start + 8)))
     return heartbeat, found
+
+
+def read_open(path: str) -> list[bytes]:
+    """The lines of each page whose operation has begun and not ended. Hostile input is fine, and pages that change meanwhile."""
+    with open(path, "rb") as file:
+        data = file.read()
+    found = []
+    for start in range(PAGE_SIZE, len(data) - PAGE_SIZE + 1, PAGE_SIZE):
+        used = _WORD.unpack_from(data, start)[0]
+        if _HEADER < used <= PAGE_SIZE:  # the mark of an ended one makes it larger
+            found.append(data[start + _HEADER : start + used])
+    return found

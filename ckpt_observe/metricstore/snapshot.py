@@ -1,0 +1,114 @@
+"""All metrics at one moment, in the order of the table: the stored sum, what runs now, and zeros where an alert must see the first one.
+
+A counter that first appears as 1 has, for Prometheus, never increased: so as soon as an operation of a task is known, all its outcomes
+and error classes are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from ckpt_observe.journal.live import Live, Running, look
+from ckpt_observe.metricstore.points import Counter, Point
+from ckpt_observe.metricstore.store import FILENAME, MetricStore, Sum
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv import events, metrics
+from ckpt_observe.semconv.metrics import LABEL_VALUES, METRICS, OTHER, MetricSpec
+from ckpt_observe.semconv.values import ERROR_CLASSES, OPERATIONS, OUTCOMES
+
+Series = dict[tuple[str, ...], Point | float]
+Snapshot = list[tuple[MetricSpec, Series]]
+
+_ENDS: Final = (
+    ("ok", ""),
+    ("skipped", ""),
+    ("interrupted", "interrupted"),
+    ("cancelled", "cancelled"),
+    *(("error", each) for each in ERROR_CLASSES if each not in ("interrupted", "cancelled")),
+)
+
+
+def gather(directory: Path, version: str) -> tuple[Sum, Snapshot]:
+    """All metrics of a state directory, from any process and thread. sqlite3.Error or OSError: they cannot be read now."""
+    with closing(MetricStore(directory / FILENAME)) as store:
+        stored = store.read()
+    return stored, snapshot(stored, look(directory), version)
+
+
+def snapshot(stored: Sum, live: Live, version: str) -> Snapshot:
+    """Every metric of the table that has a series, ready to be written in any format."""
+    found: dict[str, Series] = {name: dict(series) for name, series in stored.points.items()}
+    _zeros(found)
+    _standing(found, stored)
+    _running(found, stored, live.running)
+    found[metrics.BUILD.name] = {(version,): 1.0}
+    found[metrics.PROCESSES.name] = {("live",): float(live.live), ("dead",): float(live.dead)}
+    found[metrics.SPOOL_SIZE.name] = {(): float(live.waiting)}
+    return [(spec, found[spec.name]) for spec in METRICS if found.get(spec.name)]
+
+
+def _zeros(found: dict[str, Series]) -> None:
+    def zero(spec: MetricSpec, labels: Iterable[tuple[str, ...]]) -> None:
+        series = found.setdefault(spec.name, {})
+        for each in labels:
+            series.setdefault(each, Counter())
+
+    who = {(operation, *rest) for operation, _, _, *rest in found.get(metrics.OPERATIONS.name, {})}
+    tasks = {(operation, rest[-1]) for operation, *rest in who}
+    zero(metrics.OPERATIONS, ((operation, *end, *rest) for operation, *rest in who for end in _ENDS))
+    zero(metrics.CORRUPTION, ((operation, task) for operation, task in tasks if operation in ("load", "restore", "verify")))
+    zero(metrics.DELETED, ((operation, task) for operation, task in tasks if operation in ("delete", "prune")))
+    zero(metrics.TASKS, [(task, outcome) for task, _ in found.get(metrics.TASKS.name, {}) for outcome in OUTCOMES if outcome != "skipped"])
+    zero(metrics.DROPPED, ((reason,) for reason in metrics.DROP_REASONS))
+    zero(metrics.RECORDS, ((event,) for event in metrics.RECORD_EVENTS))
+    zero(metrics.FAULTS, [()])
+    zero(metrics.LABEL_OVERFLOW, [("task",)])
+
+
+def _standing(found: dict[str, Series], stored: Sum) -> None:
+    """Gauges of how the operations of each task stand. What never happened has no series: an age since 1970 would be an alarm."""
+
+    def gauge(spec: MetricSpec, labels: tuple[str, ...], value: float) -> None:
+        if value:
+            found.setdefault(spec.name, {})[labels] = value
+
+    verified: dict[str, float] = {}
+    for (operation, task), progress in stored.progress.items():
+        labels = (operation, task)
+        gauge(metrics.FIRST_ATTEMPT, labels, progress.first_attempt)
+        gauge(metrics.LAST_ATTEMPT, labels, progress.last_attempt)
+        gauge(metrics.LAST_SUCCESS, labels, progress.last_success)
+        gauge(metrics.LAST_DURATION, labels, progress.duration)
+        gauge(metrics.MEMORY_PEAK, labels, progress.memory)
+        found.setdefault(metrics.CONSECUTIVE_FAILURES.name, {})[labels] = float(progress.failures)
+        if operation == "save":
+            gauge(metrics.EXPECTED_INTERVAL, (task,), progress.interval)
+            for kind, size in progress.sizes.items():
+                gauge(metrics.LAST_SIZE, (kind, task), size)
+        verified[task] = max(verified.get(task, 0.0), progress.last_verified)
+    for task, moment in verified.items():
+        gauge(metrics.LAST_VERIFIED, (task,), moment)
+
+
+def _running(found: dict[str, Series], stored: Sum, running: Iterable[Running]) -> None:
+    named = {task for _, task in stored.progress}
+    operations: dict[tuple[str, ...], float] = dict.fromkeys(stored.progress, 0.0)
+    tasks: dict[tuple[str, ...], float] = {(task,): 0.0 for task in named}
+    oldest: dict[tuple[str, ...], float] = {}
+    for each in running:
+        task = str(each.attributes.get(names.TASK_NAME) or "")
+        if task not in named and len(named) > LABEL_VALUES:
+            task = OTHER
+        named.add(task)
+        if each.kind == events.TASK:
+            tasks[task,] = tasks.get((task,), 0.0) + 1
+        else:
+            labels = (each.name if each.name in OPERATIONS else OTHER, task)
+            operations[labels] = operations.get(labels, 0.0) + 1
+            oldest[labels] = min(oldest.get(labels, each.start / 1e9), each.start / 1e9)
+    found[metrics.IN_FLIGHT.name] = dict(operations)
+    found[metrics.TASKS_IN_FLIGHT.name] = dict(tasks)
+    found[metrics.OLDEST_START.name] = dict(oldest)

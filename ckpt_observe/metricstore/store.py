@@ -1,0 +1,195 @@
+"""The sum of all processes, in one SQLite file of the state directory: `metrics.db`.
+
+Every process adds its own spans, one transaction for each batch; whoever has the port reads the sum. So a counter outlives the process
+that counted, nobody has to gather numbers from processes that may be dead, and a restart goes on where the last one stopped. It is
+simpler than a file for each process with somebody to fold the dead ones in, and it cannot fold one twice.
+
+**Counted once.** A drain repeats a batch, or a part of it, when it died between our commit and its cursor. The ids of the operations
+counted last are kept in the same transaction as the numbers: an operation that comes again within the next 100,000 is not counted again.
+A repeat that reaches further back takes a damaged cursor file while another sink had been away for longer than that.
+
+**Durable.** `synchronous = FULL`: after `fold` returns a power cut takes nothing back, so no counter goes backwards.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from ckpt_observe.metricstore.labels import Labels
+from ckpt_observe.metricstore.points import Counter, Histogram, Point
+from ckpt_observe.metricstore.progress import Progress
+from ckpt_observe.metricstore.tally import Key, Record, Tally, records
+from ckpt_observe.semconv.metrics import LABEL_OVERFLOW, METRICS
+from ckpt_observe.span import Span
+
+FILENAME: Final = "metrics.db"
+REMEMBERED: Final = 100_000
+"""Operations whose repetition is noticed."""
+BUSY_SECONDS: Final = 5.0
+VERSION: Final = 1
+
+_TABLES: Final = (
+    "CREATE TABLE about (created REAL NOT NULL, id TEXT NOT NULL)",
+    "CREATE TABLE series (metric TEXT, labels TEXT, point BLOB NOT NULL, PRIMARY KEY (metric, labels)) WITHOUT ROWID",
+    "CREATE TABLE label (name TEXT, value TEXT, PRIMARY KEY (name, value)) WITHOUT ROWID",
+    "CREATE TABLE seen (number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE)",
+)
+_PROGRESS: Final = "progress"
+_KINDS: Final = {spec.name: Histogram if spec.instrument == "histogram" else Counter for spec in METRICS}
+_encode = msgspec.msgpack.Encoder().encode
+_decoders: Final[dict[type, Any]] = {kind: msgspec.msgpack.Decoder(kind) for kind in (Counter, Histogram, Progress)}
+_labels_to_text = msgspec.json.Encoder().encode
+_labels_from_text = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+class Sum(msgspec.Struct, frozen=True):
+    """What the store holds."""
+
+    id: str
+    created: float
+    points: dict[str, dict[tuple[str, ...], Point]]
+    """By metric, then by label values."""
+    progress: dict[tuple[str, str], Progress]
+    """By operation and task."""
+
+
+class MetricStore:
+    """One connection, for one thread at a time. After an exception from `fold` or `add`, close it and open a new one."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):  # private from the first moment; SQLite gives -wal and -shm the same mode
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+        self._label = Labels(self._connection)
+        self._path, self._file = path, _file(path)
+
+    def gone(self) -> bool:
+        """Whether somebody moved or removed the file: then nobody would read what is added to it."""
+        return _file(self._path) != self._file
+
+    def fold(self, spans: Sequence[Span]) -> None:
+        """Count every operation that was not counted yet: all of them, or none (sqlite3.Error)."""
+        with _transaction(self._connection):
+            tally = Tally(self._label)
+            for span, phases in self._new(records(spans)):
+                tally.add(span, phases)
+            for label, times in self._label.overflow.items():
+                tally.count(LABEL_OVERFLOW, (label,), times)
+            self._label.overflow.clear()
+            self._merge(tally)
+
+    def add(self, counts: Mapping[Key, float]) -> None:
+        """Add to counters that do not come from spans."""
+        with _transaction(self._connection):
+            for key, value in counts.items():
+                self._put(key, Counter(value))
+
+    def read(self) -> Sum:
+        """Everything, as of one moment."""
+        self._connection.execute("BEGIN")
+        try:
+            created, id = self._connection.execute("SELECT created, id FROM about").fetchone()
+            rows = self._connection.execute("SELECT metric, labels, point FROM series ORDER BY metric, labels").fetchall()
+        finally:
+            self._connection.execute("ROLLBACK")
+        found = Sum(id, created, {}, {})
+        for metric, text, blob in rows:
+            labels = _labels_from_text(text)
+            if metric == _PROGRESS:
+                operation, task = labels
+                found.progress[operation, task] = _decoders[Progress].decode(blob)
+            elif metric in _KINDS:  # else a metric that this version no longer has
+                found.points.setdefault(metric, {})[labels] = _decoders[_KINDS[metric]].decode(blob)
+        return found
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _new(self, found: Iterable[Record]) -> Iterator[Record]:
+        run = self._connection.execute
+        for span, phases in found:
+            if run("INSERT OR IGNORE INTO seen (id) VALUES (?)", (bytes.fromhex(span.trace_id + span.span_id),)).rowcount:
+                yield span, phases
+        run("DELETE FROM seen WHERE number <= (SELECT max(number) FROM seen) - ?", (REMEMBERED,))
+
+    def _merge(self, tally: Tally) -> None:
+        for key, counter in tally.counters.items():
+            self._put(key, counter)
+        for key, (_, histogram) in tally.histograms.items():
+            self._put(key, histogram)
+        for labels, attempts in tally.attempts.items():
+            progress = self._get((_PROGRESS, labels), Progress) or Progress()
+            for attempt in sorted(attempts, key=lambda each: each.end):
+                progress.apply(attempt)
+            self._set((_PROGRESS, labels), progress)
+
+    def _put(self, key: Key, added: Any) -> None:
+        kept = self._get(key, type(added))
+        if kept is not None:
+            kept.add(added)
+        self._set(key, kept or added)
+
+    def _get(self, key: Key, kind: type) -> Any:
+        query = "SELECT point FROM series WHERE metric = ? AND labels = ?"
+        row = self._connection.execute(query, (key[0], _labels_to_text(key[1]).decode())).fetchone()
+        return _decoders[kind].decode(row[0]) if row else None
+
+    def _set(self, key: Key, point: Any) -> None:
+        row = (key[0], _labels_to_text(key[1]).decode(), _encode(point))
+        self._connection.execute("INSERT OR REPLACE INTO series (metric, labels, point) VALUES (?, ?, ?)", row)
+
+    def _prepare(self) -> None:
+        run = self._connection.execute
+        version = run("PRAGMA user_version").fetchone()[0]
+        if version > VERSION:
+            raise sqlite3.DatabaseError(f"written by a newer ckpt_observe (version {version}, this one knows {VERSION}): upgrade it")
+        if not version:
+            with suppress(sqlite3.OperationalError):  # another process is opening it too, and asks for the same
+                run("PRAGMA journal_mode = WAL")
+            self._create()
+        run("PRAGMA synchronous = FULL")
+
+    def _create(self) -> None:
+        run = self._connection.execute
+        with _transaction(self._connection):
+            if run("PRAGMA user_version").fetchone()[0]:
+                return  # another process was first
+            for statement in _TABLES:
+                run(statement)
+            run("INSERT INTO about VALUES (?, ?)", (time.time(), str(uuid.UUID(bytes=os.urandom(16), version=4))))
+            run(f"PRAGMA user_version = {VERSION}")
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")  # a reader that turns writer fails at once instead of waiting its turn
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

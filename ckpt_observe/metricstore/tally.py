@@ -1,0 +1,130 @@
+"""Spans to numbers: pure adding up, of one batch, in memory.
+
+The records of a journal arrive whole: the phases of an operation stand before it, in one batch. That tells a phase its operation also
+where somebody else's span stands between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from ckpt_observe.metricstore.points import Counter, Exemplar, Histogram
+from ckpt_observe.metricstore.progress import Attempt
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv import metrics
+from ckpt_observe.semconv.metrics import MetricSpec
+from ckpt_observe.span import Span
+
+Key = tuple[str, tuple[str, ...]]
+"""A metric's name and its label values, in the order of its spec."""
+Record = tuple[Span, list[Span]]
+"""An operation or task, and its phases."""
+
+_SIZES: Final = (("state", names.SIZE_STATE), ("serialized", names.SIZE_SERIALIZED), ("stored", names.SIZE_STORED))
+_READ_BACK: Final = ("load", "restore")
+_TOO_MUCH: Final = 1e300
+"""Neither infinity nor an integer that no float holds."""
+
+
+def records(spans: Iterable[Span]) -> Iterator[Record]:
+    """Spans by the operation or task that they belong to."""
+    phases: list[Span] = []
+    for span in spans:
+        if names.PHASE in span.attributes:
+            phases.append(span)
+        else:
+            yield span, [phase for phase in phases if phase.trace_id == span.trace_id]
+            phases = []
+
+
+class Tally:
+    """What a batch adds. `label` maps a raw label value to one of a bounded set."""
+
+    def __init__(self, label: Callable[[str, Any], str]) -> None:
+        self._label = label
+        self.counters: dict[Key, Counter] = {}
+        self.histograms: dict[Key, tuple[MetricSpec, Histogram]] = {}
+        self.attempts: dict[tuple[str, str], list[Attempt]] = {}
+
+    def count(self, spec: MetricSpec, labels: tuple[str, ...], value: float = 1.0, exemplar: Exemplar | None = None) -> None:
+        self.counters.setdefault((spec.name, labels), Counter()).add(Counter(value, exemplar))
+
+    def _observe(self, spec: MetricSpec, labels: tuple[str, ...], value: float, span: Span) -> None:
+        key = (spec.name, labels)
+        found = self.histograms.get(key)
+        if found is None:
+            found = self.histograms[key] = (spec, Histogram.empty(spec.buckets))
+        found[1].observe(value, spec.buckets, _exemplar(span, value))
+
+    def add(self, span: Span, phases: Iterable[Span]) -> None:
+        given, label = span.attributes, self._label
+        outcome, task = label("outcome", given.get(names.OUTCOME)), label("task", given.get(names.TASK_NAME))
+        if names.OPERATION not in given:
+            self.count(metrics.TASKS, (task, outcome))
+            return
+        operation = label("operation", given[names.OPERATION])
+        who = (label("system", given.get(names.SYSTEM)), label("store", given.get(names.STORE)), task)
+        failure = label("error_class", given.get(names.ERROR_CLASS))
+        self.count(metrics.OPERATIONS, (operation, outcome, failure, *who), exemplar=_exemplar(span, 1.0))
+        self._observe(metrics.OPERATION_DURATION, (operation, *who), max(span.seconds, 0.0), span)
+        seen = {self._phase(operation, phase) for phase in phases}
+        self._amounts(operation, task, span)
+        self._findings(operation, task, outcome, failure, given)
+        self.attempts.setdefault((operation, task), []).append(_attempt(span, operation, outcome, validated="validate" in seen))
+
+    def _phase(self, operation: str, span: Span) -> str:
+        phase = self._label("phase", span.attributes[names.PHASE])
+        self._observe(metrics.PHASE_DURATION, (operation, phase), max(span.seconds, 0.0), span)
+        if cpu := amount(span.attributes.get(names.CPU_TIME)):
+            self.count(metrics.PHASE_CPU_TIME, (operation, phase), cpu)
+        return phase
+
+    def _amounts(self, operation: str, task: str, span: Span) -> None:
+        given = span.attributes
+        for kind, name in _SIZES:
+            if size := amount(given.get(name)):
+                self._observe(metrics.SIZE, (kind, operation, task), size, span)
+        if ratio := amount(given.get(names.RATIO)):
+            self._observe(metrics.RATIO, (task,), ratio, span)
+        if speed := amount(given.get(names.THROUGHPUT)):
+            self._observe(metrics.THROUGHPUT, (operation,), speed, span)
+        if cpu := amount(given.get(names.CPU_TIME)):
+            self.count(metrics.CPU_TIME, (operation, task), cpu)
+        for direction, name in (("read", names.IO_READ), ("write", names.IO_WRITE)):
+            if moved := amount(given.get(name)):
+                self.count(metrics.IO, (operation, direction, task), moved)
+        if operation in _READ_BACK and (age := amount(given.get(names.SOURCE_AGE))):
+            self._observe(metrics.RESTORE_AGE, (task,), age, span)
+
+    def _findings(self, operation: str, task: str, outcome: str, failure: str, given: dict[str, Any]) -> None:
+        damaged = amount(given.get(names.DAMAGED)) + (failure == "integrity")
+        if damaged:
+            self.count(metrics.CORRUPTION, (operation, task), damaged)
+        if outcome == "ok" and operation in ("delete", "prune"):
+            self.count(metrics.DELETED, (operation, task), 1.0 if operation == "delete" else amount(given.get(names.COUNT)))
+
+
+def amount(value: Any) -> float:
+    """The value if it is one that can be added up, else 0: attributes come from other people's programs."""
+    return float(value) if isinstance(value, int | float) and 0 < value < _TOO_MUCH else 0.0
+
+
+def _exemplar(span: Span, value: float) -> Exemplar:
+    return Exemplar(span.trace_id, span.span_id, value, span.end_unix_nano / 1e9)
+
+
+def _attempt(span: Span, operation: str, outcome: str, *, validated: bool) -> Attempt:
+    given = span.attributes
+    saving = operation == "save"
+    return Attempt(
+        start=span.start_unix_nano / 1e9,
+        end=span.end_unix_nano / 1e9,
+        outcome=outcome,
+        verified=(operation == "verify" and not given.get(names.DAMAGED)) or (operation in _READ_BACK and validated),
+        run=str(given.get(names.TASK_ID, "")),
+        mark=str(given.get(names.STEP, given.get(names.ID, ""))) if saving else "",
+        interval=amount(given.get(names.INTERVAL)),
+        sizes={kind: size for kind, name in _SIZES if (size := amount(given.get(name)))} if saving else {},
+        memory=amount(given.get(names.MEMORY_PEAK)),
+    )

@@ -10,6 +10,7 @@ import os
 import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import recovery
 from ckpt_observe.journal.journal import JOURNALS, UNFINISHED, Journal
 from ckpt_observe.journal.recovery import Claim
+from ckpt_observe.semconv import metrics
 
 logger = logging.getLogger("ckpt_observe")
 
@@ -102,6 +104,24 @@ class Drain:
             for delivery in self._deliveries:
                 delivery.sink.close()
         return done
+
+    def health(self) -> dict[tuple[str, tuple[str, ...]], float]:
+        """Counters of this drain and its journal, by metric and labels."""
+        found: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        pool = self._journal.pool.counts if self._journal else {}
+        for event in metrics.RECORD_EVENTS:
+            found[metrics.RECORDS.name, (event,)] += pool.get(event, 0)
+        for reason in metrics.DROP_REASONS:
+            found[metrics.DROPPED.name, (reason,)] += pool.get(reason, 0)
+        for outbox in self._outboxes():
+            for kind, count in list(outbox.counts.items()):
+                reason = "overflow" if kind.startswith("dropped ") else kind
+                if reason in metrics.DROP_REASONS:
+                    found[metrics.DROPPED.name, (reason,)] += count
+        for each in self._deliveries:
+            for spec, count in ((metrics.DELIVERED, each.delivered), (metrics.REFUSED, each.refused), (metrics.RETRIES, each.retries)):
+                found[spec.name, (each.name,)] += count
+        return dict(found)
 
     # collecting
 

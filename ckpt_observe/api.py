@@ -16,8 +16,9 @@ from ckpt_observe.drain.drain import Drain
 from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.base import Instrumentor, TargetReport
 from ckpt_observe.journal.journal import Journal
-from ckpt_observe.record.guard import fault
+from ckpt_observe.record.guard import fault, faults
 from ckpt_observe.record.recorder import Page, recorder
+from ckpt_observe.semconv import metrics
 
 EXIT_PATIENCE: Final = 2.0
 """Seconds that the end of a program may wait for sinks; what is not delivered by then is on disk for whoever comes next."""
@@ -41,31 +42,36 @@ class Watch:
         recorder.traceparent = self.settings.traceparent
         recorder.take = self._first_page
         recorder.on = True
+        if "prometheus" in self.settings.exporters:  # a scraper must find what was before the restart, also while nothing is saved
+            self._ready()
 
     def _first_page(self) -> Page | None:
         """The first operation of this process, or of a forked child: only now is a journal made and a thread started."""
+        journal = self._ready()
+        return journal.take() if journal else None
+
+    def _ready(self) -> Journal | None:
         with self._lock:
-            if self._journal is None:
-                if self._starting:
-                    return None
+            if self._journal is None and not self._starting:
                 self._starting = True
                 try:
                     self._start()
                 except Exception as error:
                     recorder.take = lambda: None  # nowhere to keep it: the host goes on unobserved, and was told why
                     fault(error)
-                    return None
                 finally:
                     self._starting = False
-            return self._journal.take() if self._journal else None
+            return self._journal
 
     def _start(self) -> None:
         settings = self.settings
         sinks = destinations.sinks(settings)
         owed = [sink.name for sink in sinks if sink.lasting]
         journal = Journal(settings.dir, settings.ring_dir, owed, resource(settings))
-        self._drain = Drain(settings.dir, sinks, journal)
-        self._drain.start()
+        self._drain = drain = Drain(settings.dir, sinks, journal)
+        drain.start()
+        for start in [sink.start for sink in sinks if hasattr(sink, "start")]:  # one that also publishes, by itself
+            start(lambda: {**drain.health(), (metrics.FAULTS.name, ()): float(sum(faults.values()))})
         self._journal = journal
         recorder.take = journal.take
         atexit.unregister(_at_exit)  # to be the last registered, so the first at exit: before the user's provider shuts down
@@ -137,17 +143,21 @@ def observe(
 
 def resource(settings: Settings) -> dict[str, Any]:
     """Who made the spans, in OpenTelemetry's names."""
-    from ckpt_observe import __version__  # noqa: PLC0415 - the package imports us
-
     return {
         "service.name": settings.service,
         "service.instance.id": str(uuid.UUID(bytes=os.urandom(16), version=4)),
         "process.pid": os.getpid(),
         "host.name": socket.gethostname(),
         "telemetry.distro.name": "ckpt_observe",
-        "telemetry.distro.version": __version__,
+        "telemetry.distro.version": version(),
         **settings.resource,
     }
+
+
+def version() -> str:
+    from ckpt_observe import __version__  # noqa: PLC0415 - the package imports us
+
+    return __version__
 
 
 def adopt(settings: Settings, timeout: float = 10.0) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,8 +15,23 @@ from ckpt_observe import endpoints, environment
 from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.errors import ConfigError
 
-EXPORTERS: Final = ("otlp", "laminar", "provider", "local", "console")
+EXPORTERS: Final = ("otlp", "laminar", "provider", "prometheus", "local", "console")
 DRAINS: Final = ("thread",)
+
+
+@dataclass(frozen=True, slots=True)
+class Prometheus:
+    """How metrics reach Prometheus."""
+
+    host: str = "127.0.0.1"
+    port: int = 9464
+    token: str = field(default="", repr=False)
+    tls: str = ""
+    textfile: str = ""
+    pushgateway: str = ""
+
+
+_PROMETHEUS: Final = Prometheus()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +50,7 @@ class Settings:
     traceparent: str
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     """The server of each exporter that has one."""
+    prometheus: Prometheus = _PROMETHEUS
     origin: dict[str, str] = field(default_factory=dict)
     """Where each value came from: `argument`, the variable's name, or `default`."""
 
@@ -58,6 +75,7 @@ def read(environ: Mapping[str, str] | None = None, **arguments: Any) -> Settings
         disabled_instrumentations=frozenset(_names(source.take("", environment.DISABLED_INSTRUMENTATIONS, ""))),
         traceparent=str(source.take("", environment.TRACEPARENT, "")),
         endpoints={name: read_endpoint(source.environ) for name, read_endpoint in _ENDPOINTS.items() if name in exporters},
+        prometheus=_prometheus(source) if "prometheus" in exporters else _PROMETHEUS,
         origin=source.origin,
     )
 
@@ -132,6 +150,39 @@ def _resource(text: str) -> dict[str, str]:
             raise ConfigError(f"{environment.RESOURCE_ATTRIBUTES}: '{pair}' is not key=value")
         pairs[key.strip()] = unquote(value.strip())
     return pairs
+
+
+def _prometheus(source: _Source) -> Prometheus:
+    """Metrics say what runs here: they leave the machine only to who has a token, or over TLS."""
+    port = str(source.take("", environment.PROMETHEUS_PORT, _PROMETHEUS.port))
+    if not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"{environment.PROMETHEUS_PORT}: '{port}' is not a port (0 to 65535)")
+    found = Prometheus(
+        host=source.take("", environment.PROMETHEUS_HOST, _PROMETHEUS.host),
+        port=int(port),
+        token=source.take("", environment.METRICS_TOKEN, ""),
+        tls=source.take("", environment.METRICS_TLS, ""),
+        textfile=source.take("", environment.TEXTFILE, ""),
+        pushgateway=source.take("", environment.PUSHGATEWAY, ""),
+    )
+    if not (found.token or found.tls or is_loopback(found.host)):
+        wanted = f"set {environment.METRICS_TOKEN} or {environment.METRICS_TLS}, or serve on 127.0.0.1"
+        raise ConfigError(f"{environment.PROMETHEUS_HOST}: '{found.host}' can be reached by other machines; {wanted}")
+    if found.tls and not Path(found.tls).is_file():
+        raise ConfigError(f"{environment.METRICS_TLS}: there is no file '{found.tls}'; it is a PEM with certificate and key")
+    if found.textfile and not found.textfile.endswith(".prom"):
+        raise ConfigError(f"{environment.TEXTFILE}: '{found.textfile}' must end in .prom, else node_exporter does not read it")
+    if found.pushgateway and not found.pushgateway.startswith(("http://", "https://")):
+        raise ConfigError(f"{environment.PUSHGATEWAY}: '{found.pushgateway}' is not a URL (http:// or https://)")
+    return found
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _state_directory(environ: Mapping[str, str]) -> Path:

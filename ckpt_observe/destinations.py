@@ -75,6 +75,15 @@ def _provider(_settings: Settings) -> Sink:
     return ProviderSink(sdk_provider, is_laminar)
 
 
+def _prometheus(settings: Settings) -> Sink:
+    from ckpt_observe import __version__  # noqa: PLC0415
+    from ckpt_observe.metricstore.snapshot import gather  # noqa: PLC0415
+    from ckpt_observe.sinks.metrics import MetricsSink  # noqa: PLC0415
+    from ckpt_observe.sinks.prometheus import outlets  # noqa: PLC0415
+
+    return MetricsSink(settings.dir, lambda: gather(settings.dir, __version__), outlets(settings.prometheus, settings.service))
+
+
 def _local(settings: Settings) -> Sink:
     from ckpt_observe.sinks.local import LocalSink  # noqa: PLC0415
 
@@ -91,6 +100,7 @@ SINKS: Final[dict[str, Callable[[Settings], Sink]]] = {
     "otlp": _otlp,
     "laminar": _laminar,
     "provider": _provider,
+    "prometheus": _prometheus,
     "local": _local,
     "console": _console,
 }

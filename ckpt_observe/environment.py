@@ -29,9 +29,15 @@ OTLP: Final = "OTEL_EXPORTER_OTLP_"
 LMNR_KEY: Final = "LMNR_PROJECT_API_KEY"
 LMNR_BASE_URL: Final = "LMNR_BASE_URL"
 LMNR_HTTP_PORT: Final = "LMNR_HTTP_PORT"
+PROMETHEUS_HOST: Final = "OTEL_EXPORTER_PROMETHEUS_HOST"
+PROMETHEUS_PORT: Final = "OTEL_EXPORTER_PROMETHEUS_PORT"
+METRICS_TOKEN: Final = "CKPT_OBSERVE_METRICS_TOKEN"  # noqa: S105 - the name of a variable
+METRICS_TLS: Final = "CKPT_OBSERVE_METRICS_TLS"
+TEXTFILE: Final = "CKPT_OBSERVE_METRICS_TEXTFILE"
+PUSHGATEWAY: Final = "CKPT_OBSERVE_METRICS_PUSHGATEWAY"
 
 VARIABLES: Final = (
-    Variable(EXPORTERS, "exporters", "what the process has, and `local`", "Comma list of where spans go: `otlp`, `laminar`, `provider` (your own TracerProvider), `local` (the embedded trace store), `console`; or `none`. See docs/backends.md."),
+    Variable(EXPORTERS, "exporters", "what the process has, and `local`", "Comma list of where spans go: `otlp`, `laminar`, `provider` (your own TracerProvider), `local` (the embedded trace store), `console`, `prometheus` (metrics); or `none`. See docs/backends.md."),
     Variable(DIR, "dir", "$XDG_STATE_HOME/ckpt_observe", "Journals and local store; made with mode 0700."),
     Variable(RING_DIR, "ring_dir", "/dev/shm where it is a tmpfs with room, else DIR", "Pages of operations in flight; shared memory."),
     Variable(DRAIN, "drain", "thread", "Who brings the records to the sinks: `thread`, a daemon thread of this process."),
@@ -53,4 +59,10 @@ VARIABLES: Final = (
     Variable(LMNR_KEY, "", "", "Laminar's project key, for `laminar`. Never logged."),
     Variable(LMNR_BASE_URL, "", "https://api.lmnr.ai", "Laminar's server, where it is your own."),
     Variable(LMNR_HTTP_PORT, "", "that of the URL", "Its HTTP port, such as 8000."),
+    Variable(PROMETHEUS_HOST, "", "127.0.0.1", "Where `prometheus` serves `/metrics`. Other than loopback needs a token or TLS."),
+    Variable(PROMETHEUS_PORT, "", "9464", "The port of it; processes with one state directory share it."),
+    Variable(METRICS_TOKEN, "", "", "What a scraper must send as `Authorization: Bearer ...`."),
+    Variable(METRICS_TLS, "", "", "PEM file with certificate and key: `/metrics` is served by HTTPS."),
+    Variable(TEXTFILE, "", "", "File ending in `.prom` for node_exporter, written instead of serving `/metrics`: for batch jobs."),
+    Variable(PUSHGATEWAY, "", "", "URL of a Pushgateway, pushed to instead of serving `/metrics`: for batch jobs."),
 )

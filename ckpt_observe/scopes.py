@@ -66,10 +66,14 @@ def task(
     id: str | None = None,
     user: str | None = None,
     session: str | None = None,
+    interval: float | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> Scope[Task]:
-    """A run that makes checkpoints. Its name, id, user and session are put on every checkpoint operation within it."""
-    given = {names.TASK_NAME: name, names.TASK_ID: id, names.USER_ID: user, names.SESSION_ID: session}
+    """A run that makes checkpoints. Its name, id, user and session are put on every checkpoint operation within it.
+
+    `interval` is the time in seconds in which it means to save at least once: alerts then know when one is late.
+    """
+    given = {names.TASK_NAME: name, names.TASK_ID: id, names.USER_ID: user, names.SESSION_ID: session, names.INTERVAL: interval}
     shared = redact.attributes({key: value for key, value in given.items() if value is not None})
     own = redact.attributes(attributes or {})
     return Scope(lambda: Task(redact.text(str(name)), shared, own))

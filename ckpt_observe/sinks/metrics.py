@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, set_value
+
 from ckpt_observe.errors import SinkRefusedError, SinkRetryError
 from ckpt_observe.metricstore.snapshot import Snapshot
 from ckpt_observe.metricstore.store import FILENAME, MetricStore, Sum
@@ -132,18 +134,20 @@ class MetricsSink:
                 return
 
     def _publish_forever(self, outlet: Outlet, turn: Turn) -> None:
-        stopping, trouble, pause = False, "", 0.0
+        attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, value=True))  # our own traffic is not traced
+        stopping, failing, pause = False, False, 0.0
         while not stopping:
             stopping = self._stopping.wait(pause)
-            pause = TICK
             try:
                 if turn.mine():
                     outlet.publish(self._gather)
-                    trouble, pause = "", outlet.every
+                    failing, pause = False, outlet.every
+                else:
+                    pause = TICK
             except Exception as error:  # whatever it is, it is tried again: metrics must not stop for the life of the process
-                if not trouble:  # once for each outage
+                if not failing:  # once for each outage
                     logger.warning("ckpt_observe: metrics are not published (%s): %s; tried again", outlet.name, error)
-                trouble = str(error)
+                failing, pause = True, min(max(TICK, 2 * pause), max(TICK, outlet.every))
         outlet.close()
         turn.give_back()
 

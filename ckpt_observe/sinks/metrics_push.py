@@ -59,10 +59,10 @@ class Pushgateway:
     forget = close
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
+class NoRedirect(urllib.request.HTTPRedirectHandler):
     """A setting names one place; what answers there does not name another."""
 
     def redirect_request(self, *_args: object) -> None: ...
 
 
-_opener = urllib.request.build_opener(_NoRedirect)
+_opener = urllib.request.build_opener(NoRedirect)

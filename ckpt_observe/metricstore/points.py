@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
-
 import msgspec
 
 
@@ -34,16 +31,6 @@ class Histogram(msgspec.Struct, array_like=True):
     counts: list[int]
     sum: float = 0.0
     exemplars: dict[int, Exemplar] = {}
-
-    @classmethod
-    def empty(cls, buckets: Sequence[float]) -> Histogram:
-        return cls([0] * (len(buckets) + 1))
-
-    def observe(self, value: float, buckets: Sequence[float], exemplar: Exemplar) -> None:
-        bucket = bisect_left(buckets, value)
-        self.counts[bucket] += 1
-        self.sum += value
-        self.exemplars[bucket] = exemplar
 
     def add(self, other: Histogram) -> None:
         """Other bounds (of another version of the table) cannot be added: then it begins anew, which scrapers see as a reset."""

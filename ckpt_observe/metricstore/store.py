@@ -34,6 +34,8 @@ from ckpt_observe.span import Span
 FILENAME: Final = "metrics.db"
 REMEMBERED: Final = 100_000
 """Operations whose repetition is noticed."""
+_AT_ONCE: Final = 500
+"""Below SQLite's oldest limit of parameters."""
 BUSY_SECONDS: Final = 5.0
 VERSION: Final = 1
 
@@ -120,18 +122,24 @@ class MetricStore:
     def close(self) -> None:
         self._connection.close()
 
-    def _new(self, found: Iterable[Record]) -> Iterator[Record]:
-        run = self._connection.execute
-        for span, phases in found:
-            if run("INSERT OR IGNORE INTO seen (id) VALUES (?)", (bytes.fromhex(span.trace_id + span.span_id),)).rowcount:
-                yield span, phases
+    def _new(self, found: Iterable[Record]) -> list[Record]:
+        """Those that were not counted before; they are noted as counted."""
+        came = {bytes.fromhex(record[0].trace_id + record[0].span_id): record for record in found}
+        run, ids = self._connection.execute, list(came)
+        for start in range(0, len(ids), _AT_ONCE):
+            some = ids[start : start + _AT_ONCE]
+            marks = ",".join("?" * len(some))
+            for (known,) in run(f"SELECT id FROM seen WHERE id IN ({marks})", some):  # noqa: S608 - question marks
+                del came[known]
+        self._connection.executemany("INSERT INTO seen (id) VALUES (?)", ((id,) for id in came))
         run("DELETE FROM seen WHERE number <= (SELECT max(number) FROM seen) - ?", (REMEMBERED,))
+        return list(came.values())
 
     def _merge(self, tally: Tally) -> None:
         for key, counter in tally.counters.items():
             self._put(key, counter)
-        for key, (_, histogram) in tally.histograms.items():
-            self._put(key, histogram)
+        for key, filling in tally.histograms.items():
+            self._put(key, filling.done())
         for labels, attempts in tally.attempts.items():
             progress = self._get((_PROGRESS, labels), Progress) or Progress()
             for attempt in sorted(attempts, key=lambda each: each.end):

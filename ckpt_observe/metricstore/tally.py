@@ -6,6 +6,7 @@ where somebody else's span stands between the two.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
@@ -38,24 +39,46 @@ def records(spans: Iterable[Span]) -> Iterator[Record]:
             phases = []
 
 
+class Filling:
+    """A histogram being filled. Only the last span of each bucket becomes an exemplar, so they are made at the end."""
+
+    def __init__(self, buckets: tuple[float, ...]) -> None:
+        self._buckets, self._sum = buckets, 0.0
+        self._counts = [0] * (len(buckets) + 1)
+        self._last: dict[int, tuple[Span, float]] = {}
+
+    def observe(self, value: float, span: Span) -> None:
+        bucket = bisect_left(self._buckets, value)
+        self._counts[bucket] += 1
+        self._sum += value
+        self._last[bucket] = (span, value)
+
+    def done(self) -> Histogram:
+        return Histogram(self._counts, self._sum, {bucket: _exemplar(*last) for bucket, last in self._last.items()})
+
+
 class Tally:
     """What a batch adds. `label` maps a raw label value to one of a bounded set."""
 
     def __init__(self, label: Callable[[str, Any], str]) -> None:
         self._label = label
         self.counters: dict[Key, Counter] = {}
-        self.histograms: dict[Key, tuple[MetricSpec, Histogram]] = {}
+        self.histograms: dict[Key, Filling] = {}
         self.attempts: dict[tuple[str, str], list[Attempt]] = {}
 
     def count(self, spec: MetricSpec, labels: tuple[str, ...], value: float = 1.0, exemplar: Exemplar | None = None) -> None:
-        self.counters.setdefault((spec.name, labels), Counter()).add(Counter(value, exemplar))
+        found = self.counters.get((spec.name, labels))
+        if found is None:
+            self.counters[spec.name, labels] = Counter(value, exemplar)
+        else:
+            found.value += value
+            found.exemplar = exemplar
 
     def _observe(self, spec: MetricSpec, labels: tuple[str, ...], value: float, span: Span) -> None:
-        key = (spec.name, labels)
-        found = self.histograms.get(key)
+        found = self.histograms.get((spec.name, labels))
         if found is None:
-            found = self.histograms[key] = (spec, Histogram.empty(spec.buckets))
-        found[1].observe(value, spec.buckets, _exemplar(span, value))
+            found = self.histograms[spec.name, labels] = Filling(spec.buckets)
+        found.observe(value, span)
 
     def add(self, span: Span, phases: Iterable[Span]) -> None:
         given, label = span.attributes, self._label
@@ -68,7 +91,7 @@ class Tally:
         failure = label("error_class", given.get(names.ERROR_CLASS))
         self.count(metrics.OPERATIONS, (operation, outcome, failure, *who), exemplar=_exemplar(span, 1.0))
         self._observe(metrics.OPERATION_DURATION, (operation, *who), max(span.seconds, 0.0), span)
-        seen = {self._phase(operation, phase) for phase in phases}
+        seen = [self._phase(operation, phase) for phase in phases]
         self._amounts(operation, task, span)
         self._findings(operation, task, outcome, failure, given)
         self.attempts.setdefault((operation, task), []).append(_attempt(span, operation, outcome, validated="validate" in seen))
@@ -107,7 +130,7 @@ class Tally:
 
 def amount(value: Any) -> float:
     """The value if it is one that can be added up, else 0: attributes come from other people's programs."""
-    return float(value) if isinstance(value, int | float) and 0 < value < _TOO_MUCH else 0.0
+    return float(value) if value is not None and isinstance(value, int | float) and 0 < value < _TOO_MUCH else 0.0
 
 
 def _exemplar(span: Span, value: float) -> Exemplar:

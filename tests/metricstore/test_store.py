@@ -1,0 +1,169 @@
+"""The sum of all processes on disk."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+
+import msgspec
+import pytest
+
+from ckpt_observe.metricstore import store as module
+from ckpt_observe.metricstore.store import MetricStore
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv import metrics
+from ckpt_observe.semconv.metrics import LABEL_VALUES, OTHER
+from ckpt_observe.testing.spans import make_span, make_tree
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "metrics.db"
+
+
+@pytest.fixture
+def store(path):
+    store = MetricStore(path)
+    yield store
+    store.close()
+
+
+def operations(store):
+    """Counts by (operation, outcome)."""
+    found = {}
+    for labels, point in store.read().points.get(metrics.OPERATIONS.name, {}).items():
+        found[labels[:2]] = found.get(labels[:2], 0) + point.value
+    return found
+
+
+def save(number, **attributes):
+    given = {names.OPERATION: "save", names.OUTCOME: "ok", names.TASK_NAME: "demo", **attributes}
+    return make_span(number, "checkpoint.save", attributes=given)
+
+
+def test_counts_by_outcome(store):
+    """Each operation counts once, under how it ended; the task run counts as a task."""
+    store.fold(make_tree(1, operations=("save", "save", "restore"), outcome="error"))
+    assert operations(store) == {("save", "ok"): 2, ("restore", "error"): 1}
+    assert {labels: point.value for labels, point in store.read().points[metrics.TASKS.name].items()} == {("demo", "ok"): 1}
+
+
+def test_repeated_batch_counts_once(store):
+    """The same batch again, as after a death between our commit and the cursor, changes nothing at all."""
+    store.fold(make_tree(1))
+    before = store.read()
+    store.fold(make_tree(1))
+    assert store.read() == before
+
+
+def test_repeat_that_overlaps_counts_what_is_new(store):
+    """A drain that starts again may cut its batches elsewhere."""
+    store.fold([*make_tree(1), *make_tree(2)])
+    store.fold([*make_tree(2), *make_tree(3)])
+    assert operations(store) == {("save", "ok"): 3}
+
+
+def test_repeat_is_noticed_by_another_process_after_a_restart(store, path):
+    """What was counted is known to whoever adopts the journal."""
+    store.fold(make_tree(1))
+    other = MetricStore(path)
+    other.fold(make_tree(1))
+    other.close()
+    assert operations(store) == {("save", "ok"): 1}
+
+
+def test_memory_of_repeats_is_bounded(store, path, monkeypatch):
+    """Only the last so many are remembered."""
+    monkeypatch.setattr(module, "REMEMBERED", 10)
+    store.fold([save(number) for number in range(1, 100)])
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT count(*) FROM seen").fetchone() == (10,)
+    database.close()
+
+
+def test_two_connections_add_up(store, path):
+    """Several processes: one sum."""
+    other = MetricStore(path)
+    for number in range(1, 11):
+        (store if number % 2 else other).fold([save(number)])
+    other.close()
+    assert operations(store) == {("save", "ok"): 10}
+
+
+def test_restart_keeps_everything(store, path):
+    """Counters, buckets, exemplars and timestamps are the same after it."""
+    store.fold(make_tree(1, operations=("save", "restore"), outcome="error"))
+    before = store.read()
+    store.close()
+    again = MetricStore(path)
+    assert again.read() == before
+    again.close()
+
+
+def test_phase_knows_its_operation_through_a_foreign_span(store):
+    """A phase beneath somebody else's span still belongs to the operation with which it was recorded."""
+    phase = make_span(3, "checkpoint.write", parent=99, attributes={names.PHASE: "write", names.OUTCOME: "ok"})
+    store.fold([phase, save(2)])
+    assert list(store.read().points[metrics.PHASE_DURATION.name]) == [("save", "write")]
+
+
+def test_exemplars_are_the_spans_themselves(store):
+    """A bucket, a phase's bucket and a count lead to the trace and span that were counted last."""
+    spans = make_tree(7)
+    store.fold(spans)
+    points = store.read().points
+    real = {(span.trace_id, span.span_id) for span in spans}
+    found = [each for name in (metrics.OPERATION_DURATION.name, metrics.PHASE_DURATION.name) for point in points[name].values() for each in point.exemplars.values()]
+    found += [point.exemplar for point in points[metrics.OPERATIONS.name].values()]
+    assert len(found) >= 4
+    assert {(each.trace_id, each.span_id) for each in found} <= real
+
+
+def test_20_000_tasks_are_bounded(store, path):
+    """Any number of task names and ids: a hundred names have series of their own, the rest share one, and it is counted."""
+    for batch in range(20):
+        store.fold([save(number, **{names.TASK_NAME: f"task-{number}", names.TASK_ID: f"run-{number}"}) for number in range(1 + batch * 1000, 1001 + batch * 1000)])
+    points = store.read().points
+    tasks = {labels[-1] for labels in points[metrics.OPERATIONS.name]}
+    assert len(tasks) == LABEL_VALUES + 1
+    assert OTHER in tasks
+    assert operations(store) == {("save", "ok"): 20_000}
+    assert points[metrics.LABEL_OVERFLOW.name]["task",].value == 20_000 - LABEL_VALUES
+    assert sum(len(series) for series in points.values()) < 5 * (LABEL_VALUES + 1)
+
+
+@pytest.mark.parametrize("value", ["big", -1, float("nan"), float("inf"), 10**400, None, [1]], ids=str)
+def test_sizes_that_are_none_are_left_out(store, value):
+    """An attribute of the wrong kind spoils no sum."""
+    store.fold([save(1, **{names.SIZE_STORED: value, names.CPU_TIME: value, names.COUNT: value, names.INTERVAL: value})])
+    assert operations(store) == {("save", "ok"): 1}
+    assert metrics.SIZE.name not in store.read().points
+
+
+def test_values_beyond_closed_sets_are_other(store):
+    """A library that invents an outcome or class adds no series without end."""
+    store.fold([save(number, **{names.OUTCOME: f"own-{number}", names.ERROR_CLASS: f"own-{number}"}) for number in range(1, 50)])
+    assert operations(store) == {("save", OTHER): 49}
+
+
+def test_failed_fold_counts_nothing(store):
+    """All or none: a span that cannot be counted takes back those before it."""
+    broken = msgspec.structs.replace(save(2), trace_id="no hex")
+    with pytest.raises(ValueError):
+        store.fold([save(1), broken])
+    assert operations(store) == {}
+
+
+def test_file_is_private(store, path):
+    """Nobody else reads what runs here."""
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+def test_newer_file_is_left_alone(path):
+    """A store of a later version is not touched."""
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA user_version = 99")
+    database.close()
+    with pytest.raises(sqlite3.DatabaseError, match="newer"):
+        MetricStore(path)

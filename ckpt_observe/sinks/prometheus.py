@@ -54,7 +54,8 @@ class Endpoint:
         """Listen, unless that is done already. OSError: the port is somebody else's."""
         if self._server is None:
             self._server = _Server(self._settings, gather)
-            threading.Thread(target=self._server.serve_forever, name="ckpt-observe-endpoint", daemon=True).start()
+            # 0.1: closing waits for the next look, and a program's end must not
+            threading.Thread(target=self._server.serve_forever, args=(0.1,), name="ckpt-observe-endpoint", daemon=True).start()
 
     def close(self) -> None:
         server, self._server = self._server, None

@@ -1,0 +1,39 @@
+"""A process that saves on command, for tests of several processes on one port. Says what happens, a word a line."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import ckpt_observe
+from ckpt_observe.sinks import metrics, prometheus
+
+metrics.TICK = 0.02
+publish = prometheus.Endpoint.publish
+
+
+def telling(endpoint, gather):
+    before = endpoint.address
+    publish(endpoint, gather)
+    if before is None:
+        print("serving", flush=True)
+
+
+prometheus.Endpoint.publish = telling
+watch = ckpt_observe.observe(exporters="prometheus", dir=sys.argv[1], ring_dir=sys.argv[2], service="worker")
+print("ready", flush=True)
+for line in sys.stdin:
+    word, _, count = line.strip().partition(" ")
+    if word == "fork" and os.fork() == 0:
+        os.read(0, 1)  # until the test is over
+        os._exit(0)
+    with ckpt_observe.task("train"):
+        for _ in range(int(count or 0)):
+            with ckpt_observe.checkpoint("save"):
+                pass
+        if word == "hang":
+            with ckpt_observe.checkpoint("save") as operation, operation.phase("write"):
+                print("hanging", flush=True)
+                sys.stdin.read()
+    print("done" if watch.flush(10) else "failed", flush=True)
+watch.close()

@@ -84,7 +84,7 @@ def test_same_numbers_as_a_scrape(gather):
 
 def test_stream_is_cumulative_and_has_one_identity(gather):
     """Sums and histograms are cumulative since the store was made, under the store's id: the same for every process and after a restart."""
-    stored, snapshot = gather()
+    stored, _ = gather()
     first, second = (encoded(*gather(), {"service.name": "s"}, now) for now in (10, 20))
     assert first.resource_metrics[0].resource == second.resource_metrics[0].resource
     attributes = {each.key: each.value.string_value for each in first.resource_metrics[0].resource.attributes}

@@ -11,6 +11,7 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -94,8 +95,9 @@ class MetricsSink:
     def close(self) -> None:
         """Publish once more what is published by pushing, and stop. Closing twice is closing once."""
         self._stopping.set()
+        deadline = time.monotonic() + PATIENCE
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(max(0.0, deadline - time.monotonic()))
         with self._using:
             self._drop()
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ckpt_observe.metricstore.labels import Labels
+from ckpt_observe.metricstore.labels import PROGRESS, Labels
 from ckpt_observe.metricstore.points import Counter, Histogram, Point
 from ckpt_observe.metricstore.progress import Progress
 from ckpt_observe.metricstore.tally import Key, Record, Tally, records
@@ -42,10 +42,9 @@ VERSION: Final = 1
 _TABLES: Final = (
     "CREATE TABLE about (created REAL NOT NULL, id TEXT NOT NULL)",
     "CREATE TABLE series (metric TEXT, labels TEXT, point BLOB NOT NULL, PRIMARY KEY (metric, labels)) WITHOUT ROWID",
-    "CREATE TABLE label (name TEXT, value TEXT, PRIMARY KEY (name, value)) WITHOUT ROWID",
+    "CREATE TABLE label (name TEXT, value TEXT, day INTEGER NOT NULL, PRIMARY KEY (name, value)) WITHOUT ROWID",
     "CREATE TABLE seen (number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE)",
 )
-_PROGRESS: Final = "progress"
 _KINDS: Final = {spec.name: Histogram if spec.instrument == "histogram" else Counter for spec in METRICS}
 _encode = msgspec.msgpack.Encoder().encode
 _decoders: Final[dict[type, Any]] = {kind: msgspec.msgpack.Decoder(kind) for kind in (Counter, Histogram, Progress)}
@@ -87,6 +86,7 @@ class MetricStore:
     def fold(self, spans: Sequence[Span]) -> None:
         """Count every operation that was not counted yet: all of them, or none (sqlite3.Error)."""
         with _transaction(self._connection):
+            self._label.today = int(time.time() // 86400)
             tally = Tally(self._label)
             for span, phases in self._new(records(spans)):
                 tally.add(span, phases)
@@ -112,7 +112,7 @@ class MetricStore:
         found = Sum(id, created, {}, {})
         for metric, text, blob in rows:
             labels = _labels_from_text(text)
-            if metric == _PROGRESS:
+            if metric == PROGRESS:
                 operation, task = labels
                 found.progress[operation, task] = _decoders[Progress].decode(blob)
             elif metric in _KINDS:  # else a metric that this version no longer has
@@ -141,10 +141,10 @@ class MetricStore:
         for key, filling in tally.histograms.items():
             self._put(key, filling.done())
         for labels, attempts in tally.attempts.items():
-            progress = self._get((_PROGRESS, labels), Progress) or Progress()
+            progress = self._get((PROGRESS, labels), Progress) or Progress()
             for attempt in sorted(attempts, key=lambda each: each.end):
                 progress.apply(attempt)
-            self._set((_PROGRESS, labels), progress)
+            self._set((PROGRESS, labels), progress)
 
     def _put(self, key: Key, added: Any) -> None:
         kept = self._get(key, type(added))

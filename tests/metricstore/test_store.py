@@ -133,6 +133,27 @@ def test_20_000_tasks_are_bounded(store, path):
     assert sum(len(series) for series in points.values()) < 5 * (LABEL_VALUES + 1)
 
 
+def test_names_of_long_ago_make_room(store, path, monkeypatch):
+    """A full set forgets what nobody used for a month, in every series; what is in use, here or in another process, stays."""
+    monkeypatch.setattr(module.time, "time", lambda: 1000 * 86400.0)
+    names_of = lambda: {labels[-1] for labels in store.read().points[metrics.OPERATIONS.name]}  # noqa: E731
+    store.fold([save(number, **{names.TASK_NAME: f"old-{number}", names.SIZE_STORED: 8}) for number in range(1, LABEL_VALUES + 1)])
+    monkeypatch.setattr(module.time, "time", lambda: 1020 * 86400.0)
+    other = MetricStore(path)
+    other.fold([save(1001, **{names.TASK_NAME: "old-7"})])
+    other.close()
+    store.fold([save(1002, **{names.TASK_NAME: "new"})])
+    assert "new" not in names_of()
+    monkeypatch.setattr(module.time, "time", lambda: 1040 * 86400.0)
+    store.fold([save(1003, **{names.TASK_NAME: "new"}), save(1004, **{names.TASK_NAME: "old-8"})])
+    found = store.read()
+    assert {"new", "old-7", "old-8", OTHER} < names_of()
+    assert len(names_of()) == LABEL_VALUES + 1
+    [gone] = {f"old-{number}" for number in range(1, LABEL_VALUES + 1)} - names_of()
+    assert gone not in {label for series in found.points.values() for labels in series for label in labels}
+    assert ("save", gone) not in found.progress
+
+
 @pytest.mark.parametrize("value", ["big", -1, float("nan"), float("inf"), 10**400, None, [1]], ids=str)
 def test_sizes_that_are_none_are_left_out(store, value):
     """An attribute of the wrong kind spoils no sum."""

@@ -20,7 +20,7 @@ def telling(endpoint, gather):
 
 
 prometheus.Endpoint.publish = telling
-watch = ckpt_observe.observe(exporters="prometheus", dir=sys.argv[1], ring_dir=sys.argv[2], service="worker")
+watch = ckpt_observe.observe(exporters=sys.argv[3], dir=sys.argv[1], ring_dir=sys.argv[2], service="worker")
 print("ready", flush=True)
 for line in sys.stdin:
     word, _, count = line.strip().partition(" ")

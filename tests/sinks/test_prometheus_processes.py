@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
@@ -17,8 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 class Worker:
     """A process with the endpoint, spoken to in lines."""
 
-    def __init__(self, directory, port):
-        command = [sys.executable, str(Path(__file__).with_name("metrics_worker.py")), str(directory / "state"), str(directory / "pages")]
+    def __init__(self, directory, port, exporters):
+        command = [sys.executable, str(Path(__file__).with_name("metrics_worker.py")), str(directory / "state"), str(directory / "pages"), exporters]
         environ = {**os.environ, "OTEL_EXPORTER_PROMETHEUS_PORT": str(port)}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
 
@@ -55,8 +58,8 @@ def port():
 def start(tmp_path, port):
     workers = []
 
-    def start():
-        workers.append(Worker(tmp_path, port))
+    def start(exporters="prometheus"):
+        workers.append(Worker(tmp_path, port, exporters))
         return workers[-1]
 
     yield start
@@ -145,3 +148,24 @@ def test_forked_child_does_not_keep_the_port(start, scrape):
     second.hear("serving")
     assert total(scrape()) == 1
     second.end()
+
+
+@pytest.mark.faults
+def test_killed_again_and_again_metrics_and_traces_agree(start, scrape, tmp_path):
+    """Twenty processes killed at any moment of saving and delivering: every operation that is in the trace store is counted, once."""
+    for _ in range(20):
+        worker = start("prometheus,local")
+        worker.hear("ready")
+        worker.process.stdin.write("save 3000\n" * 50)
+        worker.process.stdin.flush()
+        time.sleep(random.uniform(0.05, 0.6))
+        worker.kill()
+    last = start("prometheus,local")
+    last.hear("ready", "serving")
+    last.do("flush")
+    page = scrape()
+    with sqlite3.connect(tmp_path / "state" / "traces.db") as traces:
+        kept = dict(traces.execute("SELECT outcome, count(*) FROM span WHERE operation = 'save' GROUP BY outcome"))
+    traces.close()
+    assert {outcome: total(page, outcome) for outcome in kept} == kept
+    assert kept["ok"] > 1000

@@ -27,45 +27,59 @@ class Labels:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._used: dict[tuple[str, str], int] = {}
-        """The day on which a value was last noted as in use."""
-        self._full: dict[str, int] = {}
-        """The day on which a set was found full, with nothing to forget."""
-        self.today = 0
+        self._today = 0
+        self._known: dict[tuple[str, str], str] = {}
+        """Answers of today. Tomorrow each value is noted as in use once more."""
+        self._full: set[str] = set()
+        """Sets that were found full today, with nothing to forget."""
         self.overflow: Counter[str] = Counter()
         """How often a value became `_other_`, by label; for the caller to take and clear."""
+
+    def begin(self, today: int) -> None:
+        """A transaction begins, on this day."""
+        if today != self._today:
+            self._today = today
+            self._known.clear()
+            self._full.clear()
 
     def __call__(self, name: str, raw: Any) -> str:
         if raw is None or raw == "":
             return ""
         value = str(raw)[:_LONGEST]
-        if name in _CLOSED:
-            return value if value in _CLOSED[name] else OTHER
-        if self._used.get((name, value)) == self.today or (name == "phase" and value in PHASES):
-            return value
-        if self._admitted(name, value):
-            self._used[name, value] = self.today
+        known = self._known.get((name, value))
+        if known is not None:
+            return known
+        answer = self._answer(name, value)
+        if answer != OTHER:
+            self._known[name, value] = answer
+        return answer
+
+    def _answer(self, name: str, value: str) -> str:
+        closed = _CLOSED.get(name)
+        if closed is not None:
+            return value if value in closed else OTHER
+        if (name == "phase" and value in PHASES) or self._admitted(name, value):
             return value
         self.overflow[name] += 1
         return OTHER
 
     def _admitted(self, name: str, value: str) -> bool:
         run = self._connection.execute
-        if run("UPDATE label SET day = ? WHERE name = ? AND value = ?", (self.today, name, value)).rowcount:
+        if run("UPDATE label SET day = ? WHERE name = ? AND value = ?", (self._today, name, value)).rowcount:
             return True
-        if self._full.get(name) == self.today:
+        if name in self._full:
             return False
         if run("SELECT count(*) FROM label WHERE name = ?", (name,)).fetchone()[0] >= LABEL_VALUES and not self._room(name):
-            self._full[name] = self.today
+            self._full.add(name)
             return False
-        run("INSERT INTO label (name, value, day) VALUES (?, ?, ?)", (name, value, self.today))
+        run("INSERT INTO label (name, value, day) VALUES (?, ?, ?)", (name, value, self._today))
         return True
 
     def _room(self, name: str) -> bool:
         """Forget the value that was not used for longest, with its series, if that is long enough ago."""
         run = self._connection.execute
         query = "SELECT value FROM label WHERE name = ? AND day < ? ORDER BY day LIMIT 1"
-        oldest = run(query, (name, self.today - FORGOTTEN_AFTER)).fetchone()
+        oldest = run(query, (name, self._today - FORGOTTEN_AFTER)).fetchone()
         if oldest is None:
             return False
         run("DELETE FROM label WHERE name = ? AND value = ?", (name, *oldest))

@@ -86,7 +86,7 @@ class MetricStore:
     def fold(self, spans: Sequence[Span]) -> None:
         """Count every operation that was not counted yet: all of them, or none (sqlite3.Error)."""
         with _transaction(self._connection):
-            self._label.today = int(time.time() // 86400)
+            self._label.begin(int(time.time() // 86400))
             tally = Tally(self._label)
             for span, phases in self._new(records(spans)):
                 tally.add(span, phases)

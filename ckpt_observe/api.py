@@ -71,7 +71,7 @@ class Watch:
         self._drain = drain = Drain(settings.dir, sinks, journal)
         drain.start()
         for start in [sink.start for sink in sinks if hasattr(sink, "start")]:  # one that also publishes, by itself
-            start(lambda: {**drain.health(), (metrics.FAULTS.name, ()): float(sum(faults.values()))})
+            start(lambda: {**drain.health(), (metrics.FAULTS.name, ()): float(sum(list(faults.values())))})
         self._journal = journal
         recorder.take = journal.take
         atexit.unregister(_at_exit)  # to be the last registered, so the first at exit: before the user's provider shuts down

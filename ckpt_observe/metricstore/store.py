@@ -13,17 +13,14 @@ A repeat that reaches further back takes a damaged cursor file while another sin
 
 from __future__ import annotations
 
-import os
-import sqlite3
 import time
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from ckpt_observe.metricstore.database import connect, identity, transaction
 from ckpt_observe.metricstore.labels import PROGRESS, Labels
 from ckpt_observe.metricstore.points import Counter, Histogram, Point
 from ckpt_observe.metricstore.progress import Progress
@@ -34,19 +31,9 @@ from ckpt_observe.span import Span
 FILENAME: Final = "metrics.db"
 REMEMBERED: Final = 100_000
 """Operations whose repetition is noticed."""
-_AT_ONCE: Final = 500
-"""Below SQLite's oldest limit of parameters."""
-BUSY_SECONDS: Final = 5.0
-VERSION: Final = 1
-
-_TABLES: Final = (
-    "CREATE TABLE about (created REAL NOT NULL, id TEXT NOT NULL)",
-    "CREATE TABLE series (metric TEXT, labels TEXT, point BLOB NOT NULL, PRIMARY KEY (metric, labels)) WITHOUT ROWID",
-    "CREATE TABLE label (name TEXT, value TEXT, day INTEGER NOT NULL, PRIMARY KEY (name, value)) WITHOUT ROWID",
-    "CREATE TABLE seen (number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE)",
-)
+_AT_ONCE: Final = 500  # below SQLite's oldest limit of parameters
 _KINDS: Final = {spec.name: Histogram if spec.instrument == "histogram" else Counter for spec in METRICS}
-_encode = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.encode
 _decoders: Final[dict[type, Any]] = {kind: msgspec.msgpack.Decoder(kind) for kind in (Counter, Histogram, Progress)}
 _labels_to_text = msgspec.json.Encoder().encode
 _labels_from_text = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -67,25 +54,17 @@ class MetricStore:
     """One connection, for one thread at a time. After an exception from `fold` or `add`, close it and open a new one."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileExistsError):  # private from the first moment; SQLite gives -wal and -shm the same mode
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        try:
-            self._prepare()
-        except BaseException:
-            self._connection.close()
-            raise
+        self._connection = connect(path)
         self._label = Labels(self._connection)
-        self._path, self._file = path, _file(path)
+        self._path, self._file = path, identity(path)
 
     def gone(self) -> bool:
         """Whether somebody moved or removed the file: then nobody would read what is added to it."""
-        return _file(self._path) != self._file
+        return identity(self._path) != self._file
 
     def fold(self, spans: Sequence[Span]) -> None:
         """Count every operation that was not counted yet: all of them, or none (sqlite3.Error)."""
-        with _transaction(self._connection):
+        with transaction(self._connection):
             self._label.begin(int(time.time() // 86400))
             tally = Tally(self._label)
             for span, phases in self._new(records(spans)):
@@ -97,7 +76,7 @@ class MetricStore:
 
     def add(self, counts: Mapping[Key, float]) -> None:
         """Add to counters that do not come from spans."""
-        with _transaction(self._connection):
+        with transaction(self._connection):
             for key, value in counts.items():
                 self._put(key, Counter(value))
 
@@ -160,44 +139,3 @@ class MetricStore:
     def _set(self, key: Key, point: Any) -> None:
         row = (key[0], _labels_to_text(key[1]).decode(), _encode(point))
         self._connection.execute("INSERT OR REPLACE INTO series (metric, labels, point) VALUES (?, ?, ?)", row)
-
-    def _prepare(self) -> None:
-        run = self._connection.execute
-        version = run("PRAGMA user_version").fetchone()[0]
-        if version > VERSION:
-            raise sqlite3.DatabaseError(f"written by a newer ckpt_observe (version {version}, this one knows {VERSION}): upgrade it")
-        if not version:
-            with suppress(sqlite3.OperationalError):  # another process is opening it too, and asks for the same
-                run("PRAGMA journal_mode = WAL")
-            self._create()
-        run("PRAGMA synchronous = FULL")
-
-    def _create(self) -> None:
-        run = self._connection.execute
-        with _transaction(self._connection):
-            if run("PRAGMA user_version").fetchone()[0]:
-                return  # another process was first
-            for statement in _TABLES:
-                run(statement)
-            run("INSERT INTO about VALUES (?, ?)", (time.time(), str(uuid.UUID(bytes=os.urandom(16), version=4))))
-            run(f"PRAGMA user_version = {VERSION}")
-
-
-def _file(path: Path) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")  # a reader that turns writer fails at once instead of waiting its turn
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise

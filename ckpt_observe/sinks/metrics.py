@@ -122,9 +122,10 @@ class MetricsSink:
             store.close()
 
     def _report_forever(self, health: Health) -> None:
-        while True:
-            stopping = self._stopping.wait(TICK if self._reported else 0)
-            now = health()
+        stopping, pause = False, 0.0
+        while not stopping:
+            stopping = self._stopping.wait(pause)
+            now, pause = health(), TICK
             news = {key: value - self._reported.get(key, 0.0) for key, value in now.items() if value != self._reported.get(key)}
             try:
                 if news:
@@ -132,8 +133,6 @@ class MetricsSink:
                 self._reported = dict(now)
             except SinkRetryError:
                 pass  # `send` says so; the next report brings it
-            if stopping:
-                return
 
     def _publish_forever(self, outlet: Outlet, turn: Turn) -> None:
         attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, value=True))  # our own traffic is not traced

@@ -10,7 +10,7 @@ import warnings
 import pytest
 
 from ckpt_observe.errors import SinkRefusedError, SinkRetryError
-from ckpt_observe.metricstore import store as store_module
+from ckpt_observe.metricstore import database
 from ckpt_observe.metricstore.snapshot import gather
 from ckpt_observe.semconv import metrics
 from ckpt_observe.sinks.metrics import MetricsSink
@@ -86,7 +86,7 @@ def test_bad_file_is_retry_until_it_is_moved(make, tmp_path):
 
 def test_lock_is_retry_and_then_counts_once(make, tmp_path, monkeypatch):
     """While another process writes for long, `send` says retry."""
-    monkeypatch.setattr(store_module, "BUSY_SECONDS", 0.0)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.0)
     sink = make()
     sink.send(make_tree(1))
     other = sqlite3.connect(sink.path, isolation_level=None)
@@ -124,6 +124,23 @@ def test_health_is_added_as_it_grows(make, tmp_path):
         sink.close()
     stored, _ = gather(tmp_path, "1")
     assert stored.points[metrics.DELIVERED.name]["x",].value == 7
+
+
+def test_health_is_asked_at_the_beginning_and_at_the_end(make, monkeypatch):
+    """And in between only every few seconds, also when there is nothing to tell."""
+    monkeypatch.setattr("ckpt_observe.sinks.metrics.TICK", 3600.0)
+    asked, first = [], threading.Event()
+
+    def health():
+        asked.append(1)
+        first.set()
+        return {}
+
+    sink = make()
+    sink.start(health)
+    assert first.wait(10)
+    sink.close()
+    assert len(asked) == 2
 
 
 def test_only_one_publishes_and_the_next_takes_over(make, monkeypatch):

@@ -9,25 +9,25 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import servers
+import stores
 
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory):
     pytest.importorskip("redis")
-    with servers.redis(tmp_path_factory.mktemp("redis"), "--appendonly", "yes", "--appendfsync", "always") as (url, _):
+    with stores.redis(tmp_path_factory.mktemp("redis"), "--appendonly", "yes", "--appendfsync", "always") as (url, _):
         yield url
 
 
 @pytest.fixture(scope="session")
-def postgres_url():
+def postgres_url(tmp_path_factory):
     pytest.importorskip("psycopg")
-    with servers.postgres() as (url, _):
+    with stores.postgres(tmp_path_factory.mktemp("postgres")) as (url, _):
         yield url
 
 
 @pytest.fixture(scope="session")
-def s3_url():
+def s3_url(tmp_path_factory):
     pytest.importorskip("obstore")
-    with pytest.MonkeyPatch.context() as patch, servers.s3(patch) as (url, _):
+    with pytest.MonkeyPatch.context() as patch, stores.s3(tmp_path_factory.mktemp("s3"), patch) as (url, _):
         yield url

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("obstore")
 
 import obstore
-import servers
+import processes
 
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.stores.objects import ObjectStore, _path
@@ -48,7 +48,7 @@ class TestObjectStore(StoreContract):
 
 def test_dead_server(monkeypatch):
     """L9: a service that cannot be reached is unavailable, and worth another try."""
-    for name, value in {"AWS_ENDPOINT": f"http://127.0.0.1:{servers.free_port()}", "AWS_ALLOW_HTTP": "true", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}.items():
+    for name, value in {"AWS_ENDPOINT": f"http://127.0.0.1:{processes.free_port()}", "AWS_ALLOW_HTTP": "true", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UnavailableError) as caught:
         Checkpointer("s3://checkpoints/x").save("t", {})

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("redis")
 
 import redis
-import servers
+import stores
 
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.stores.redis_ import RedisStore, _key
@@ -49,14 +49,14 @@ class TestRedisStore(StoreContract):
 
 def test_evicting_server_is_warned_about(tmp_path, caplog):
     """A server that may evict keys, or that does not sync, promises less, and the log says so."""
-    with servers.redis(tmp_path, "--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru") as (url, _):
+    with stores.redis(tmp_path, "--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru") as (url, _):
         assert RedisStore(url).promise.durable == "server"
     assert "may evict" in caplog.text
 
 
 def test_full_memory_is_capacity(tmp_path):
     """L9: a server without memory left is a capacity error, and what was saved stays."""
-    with servers.redis(tmp_path, "--maxmemory", "6mb", "--maxmemory-policy", "noeviction") as (url, _), Checkpointer(url) as checkpointer:
+    with stores.redis(tmp_path, "--maxmemory", "6mb", "--maxmemory-policy", "noeviction") as (url, _), Checkpointer(url) as checkpointer:
         checkpointer.save("t", {"n": 1})
         with pytest.raises(CapacityError) as caught:
             for _ in range(10):
@@ -67,7 +67,7 @@ def test_full_memory_is_capacity(tmp_path):
 
 def test_password_and_dead_server(tmp_path):
     """L9: a missing password is a permission error; a server that is gone is unavailable and worth another try."""
-    with servers.redis(tmp_path, "--requirepass", "sesame") as (url, _):
+    with stores.redis(tmp_path, "--requirepass", "sesame") as (url, _):
         with pytest.raises(AccessError):
             Checkpointer(url).save("t", {})
         with Checkpointer(url.replace("redis://", "redis://:sesame@")) as checkpointer:

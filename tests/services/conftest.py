@@ -1,7 +1,9 @@
-"""One server of each kind for the whole run; every test begins with it empty."""
+"""One server of each kind for the whole run. Those that keep checkpoints are emptied by each test; those for telemetry know each test by its service's name."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +11,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import agent
 import stores
+import telemetry
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +35,56 @@ def s3_url(tmp_path_factory):
     pytest.importorskip("obstore")
     with pytest.MonkeyPatch.context() as patch, stores.s3(tmp_path_factory.mktemp("s3"), patch) as (url, _):
         yield url
+
+
+@pytest.fixture(scope="session")
+def jaeger(tmp_path_factory):
+    server = telemetry.Jaeger(tmp_path_factory.mktemp("jaeger"))
+    with server.running():
+        yield server
+
+
+@pytest.fixture
+def collector(tmp_path):
+    """Not running yet."""
+    (tmp_path / "collector").mkdir()
+    return telemetry.Collector(tmp_path / "collector")
+
+
+@pytest.fixture(scope="session")
+def prometheus(tmp_path_factory):
+    server = telemetry.Prometheus(tmp_path_factory.mktemp("prometheus"))
+    with server.running():
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pushgateway():
+    server = telemetry.Pushgateway()
+    with server.running():
+        yield server
+
+
+@pytest.fixture
+def agent_process(state, tmp_path):
+    """Starts a part of the agent's life, observed into `state` with the given exporters and variables."""
+
+    def start(part, exporters, patience=60, **variables):
+        own = {"CKPT_OBSERVE_DIR": state, "CKPT_OBSERVE_RING_DIR": tmp_path / "ring", "CKPT_OBSERVE_EXPORTERS": exporters, **variables}
+        environ = {**os.environ, **{name: str(value) for name, value in own.items()}}
+        command = [sys.executable, agent.__file__, part, str(tmp_path / "checkpoints"), str(patience)]
+        return subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    return start
+
+
+@pytest.fixture
+def run_agent(agent_process):
+    """The same, to its end."""
+
+    def run(*args, **kwargs):
+        with agent_process(*args, **kwargs) as process:
+            process.communicate(timeout=120)
+        assert process.returncode == 0
+
+    return run

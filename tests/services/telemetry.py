@@ -1,0 +1,146 @@
+"""The servers that telemetry goes to, each in a directory of its own. A server's ports are chosen once, so that it can be started again."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+import urllib.request
+
+import processes
+
+
+class Server:
+    """A configuration in a file, which these servers read as YAML, and a program that runs with it."""
+
+    def __init__(self, directory, configuration):
+        self.directory = directory
+        self.configuration = directory / "configuration.yaml"
+        self.configuration.write_text(json.dumps(configuration))
+
+    def running(self):
+        return processes.running(self.command(), self.ready, cwd=self.directory)
+
+
+class OtlpServer(Server):
+    """One that takes spans over OTLP, at two ports."""
+
+    def variables(self, protocol):
+        """What leads an exporter there."""
+        port = self.grpc if protocol == "grpc" else self.http
+        return {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}", "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+
+
+class Collector(OtlpServer):
+    """An OpenTelemetry Collector that writes what it gets, one OTLP JSON object a line, to a file; and hands it on, if told where."""
+
+    def __init__(self, directory, forward=None):
+        self.grpc, self.http, self._health = (processes.free_port() for _ in range(3))
+        self.file = directory / "traces.jsonl"
+        exporters = {"file": {"path": str(self.file), "append": True, "flush_interval": "100ms"}}
+        if forward is not None:
+            exporters["otlp_grpc"] = {"endpoint": f"127.0.0.1:{forward}", "tls": {"insecure": True}}
+        super().__init__(
+            directory,
+            {
+                "receivers": {"otlp": {"protocols": _protocols(self.grpc, self.http)}},
+                "exporters": exporters,
+                "extensions": {"health_check": {"endpoint": f"127.0.0.1:{self._health}"}},
+                "service": {
+                    "extensions": ["health_check"],
+                    "pipelines": {"traces": {"receivers": ["otlp"], "exporters": list(exporters)}},
+                    "telemetry": {"metrics": {"level": "none"}},
+                },
+            },
+        )
+
+    def command(self):
+        return [processes.program("otelcol"), "--config", str(self.configuration)]
+
+    def ready(self):
+        return processes.answers(f"http://127.0.0.1:{self._health}/")
+
+
+class Jaeger(OtlpServer):
+    """Jaeger with its storage in memory."""
+
+    def __init__(self, directory):
+        self.grpc, self.http, self._query, self._query_grpc = (processes.free_port() for _ in range(4))
+        super().__init__(
+            directory,
+            {
+                "extensions": {
+                    "jaeger_storage": {"backends": {"memory": {"memory": {"max_traces": 10_000}}}},
+                    "jaeger_query": {
+                        "storage": {"traces": "memory"},
+                        "http": {"endpoint": f"127.0.0.1:{self._query}"},
+                        "grpc": {"endpoint": f"127.0.0.1:{self._query_grpc}"},
+                    },
+                },
+                "receivers": {"otlp": {"protocols": _protocols(self.grpc, self.http)}},
+                "exporters": {"jaeger_storage_exporter": {"trace_storage": "memory"}},
+                "service": {
+                    "extensions": ["jaeger_storage", "jaeger_query"],
+                    "pipelines": {"traces": {"receivers": ["otlp"], "exporters": ["jaeger_storage_exporter"]}},
+                    "telemetry": {"metrics": {"level": "none"}},
+                },
+            },
+        )
+
+    def command(self):
+        return [processes.program("jaeger"), "--config", str(self.configuration)]
+
+    def ready(self):
+        return processes.answers(f"http://127.0.0.1:{self._query}/api/services") and all(map(processes.listens, (self.grpc, self.http)))
+
+    def traces(self, service):
+        return get(f"http://127.0.0.1:{self._query}/api/traces", service=service, limit=1000)["data"]
+
+
+class Prometheus(Server):
+    """Prometheus that scrapes a port of loopback twice a second, and takes OTLP, with exemplars."""
+
+    def __init__(self, directory):
+        self.port, self.scraped = processes.free_port(), processes.free_port()
+        job = {"job_name": "checkpoints", "static_configs": [{"targets": [f"127.0.0.1:{self.scraped}"]}]}
+        super().__init__(directory, {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}, "scrape_configs": [job]})
+
+    def command(self):
+        return [
+            processes.program("prometheus"),
+            f"--config.file={self.configuration}",
+            f"--storage.tsdb.path={self.directory / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+            "--web.enable-otlp-receiver",
+            "--enable-feature=exemplar-storage",
+        ]
+
+    def ready(self):
+        return processes.answers(f"http://127.0.0.1:{self.port}/-/ready")
+
+    def query(self, expression):
+        """The instant vector, by the values of its labels in their names' order."""
+        found = get(f"http://127.0.0.1:{self.port}/api/v1/query", query=expression)["data"]["result"]
+        return {tuple(value for _, value in sorted(each["metric"].items())): float(each["value"][1]) for each in found}
+
+    def exemplars(self, expression):
+        """Of each series its exemplars."""
+        return get(f"http://127.0.0.1:{self.port}/api/v1/query_exemplars", query=expression, start=0, end=4_000_000_000)["data"]
+
+
+class Pushgateway:
+    def __init__(self):
+        self.port = processes.free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def running(self):
+        arguments = [processes.program("pushgateway"), f"--web.listen-address=127.0.0.1:{self.port}"]
+        return processes.running(arguments, lambda: processes.answers(f"{self.url}/-/ready"))
+
+
+def get(url, **parameters):
+    with urllib.request.urlopen(f"{url}?{urllib.parse.urlencode(parameters)}", timeout=30) as answer:
+        return json.load(answer)
+
+
+def _protocols(grpc, http):
+    return {"grpc": {"endpoint": f"127.0.0.1:{grpc}"}, "http": {"endpoint": f"127.0.0.1:{http}"}}

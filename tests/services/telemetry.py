@@ -10,9 +10,10 @@ import processes
 
 
 class Server:
-    """A configuration in a file, which these servers read as YAML, and a program that runs with it."""
+    """A program, and its configuration in a file, which these servers read as YAML."""
 
-    def __init__(self, directory, configuration):
+    def __init__(self, program, directory, configuration):
+        self.program = processes.program(program)
         self.directory = directory
         self.configuration = directory / "configuration.yaml"
         self.configuration.write_text(json.dumps(configuration))
@@ -40,6 +41,7 @@ class Collector(OtlpServer):
         if forward is not None:
             exporters["otlp_grpc"] = {"endpoint": f"127.0.0.1:{forward}", "tls": {"insecure": True}}
         super().__init__(
+            "otelcol",
             directory,
             {
                 "receivers": {"otlp": {"protocols": _protocols(self.grpc, self.http)}},
@@ -54,7 +56,7 @@ class Collector(OtlpServer):
         )
 
     def command(self):
-        return [processes.program("otelcol"), "--config", str(self.configuration)]
+        return [self.program, "--config", str(self.configuration)]
 
     def ready(self):
         return processes.answers(f"http://127.0.0.1:{self._health}/")
@@ -66,6 +68,7 @@ class Jaeger(OtlpServer):
     def __init__(self, directory):
         self.grpc, self.http, self._query, self._query_grpc = (processes.free_port() for _ in range(4))
         super().__init__(
+            "jaeger",
             directory,
             {
                 "extensions": {
@@ -87,7 +90,7 @@ class Jaeger(OtlpServer):
         )
 
     def command(self):
-        return [processes.program("jaeger"), "--config", str(self.configuration)]
+        return [self.program, "--config", str(self.configuration)]
 
     def ready(self):
         return processes.answers(f"http://127.0.0.1:{self._query}/api/services") and all(map(processes.listens, (self.grpc, self.http)))
@@ -102,11 +105,11 @@ class Prometheus(Server):
     def __init__(self, directory):
         self.port, self.scraped = processes.free_port(), processes.free_port()
         job = {"job_name": "checkpoints", "static_configs": [{"targets": [f"127.0.0.1:{self.scraped}"]}]}
-        super().__init__(directory, {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}, "scrape_configs": [job]})
+        super().__init__("prometheus", directory, {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}, "scrape_configs": [job]})
 
     def command(self):
         return [
-            processes.program("prometheus"),
+            self.program,
             f"--config.file={self.configuration}",
             f"--storage.tsdb.path={self.directory / 'data'}",
             f"--web.listen-address=127.0.0.1:{self.port}",

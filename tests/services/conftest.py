@@ -24,9 +24,9 @@ def redis_url(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory):
+def postgres_url():
     pytest.importorskip("psycopg")
-    with stores.postgres(tmp_path_factory.mktemp("postgres")) as (url, _):
+    with stores.postgres() as (url, _):
         yield url
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from contextlib import contextmanager
 
 import processes
@@ -25,18 +26,25 @@ def redis(directory, *options):
 
 
 @contextmanager
-def postgres(directory):
+def postgres():
     """A PostgreSQL of its own; run as another user where we are root, which it refuses."""
+    directory = tempfile.mkdtemp(prefix="ckpt-postgres-")  # pytest's own directories are closed to other users
+    try:
+        with _postgres(directory) as started:
+            yield started
+    finally:
+        shutil.rmtree(directory)
+
+
+@contextmanager
+def _postgres(directory):
     found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))
     initdb = found[-1] if found else shutil.which("initdb")
     if initdb is None:
         pytest.skip("PostgreSQL is not installed: run .ci/services")
-    port, data = processes.free_port(), str(directory / "data")
+    port, data = processes.free_port(), os.path.join(directory, "data")
     options = {"user": "postgres", "group": "postgres"} if os.getuid() == 0 else {}
     if options:
-        for place in (directory, *directory.parents):
-            if str(place).count("/") > 1:
-                os.chmod(place, 0o755)
         shutil.chown(directory, "postgres")
     subprocess.run([initdb, "-D", data, "-U", "tester", "-A", "trust", "-N"], check=True, stdout=subprocess.DEVNULL, cwd="/", **options)
     arguments = [os.path.join(os.path.dirname(initdb), "postgres"), "-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", ""]

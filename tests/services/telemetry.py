@@ -8,6 +8,9 @@ import urllib.request
 
 import processes
 
+SCRAPED = "scraped"
+"""The job of what Prometheus scrapes."""
+
 
 class Server:
     """A program, and its configuration in a file, which these servers read as YAML."""
@@ -104,7 +107,8 @@ class Prometheus(Server):
 
     def __init__(self, directory):
         self.port, self.scraped = processes.free_port(), processes.free_port()
-        job = {"job_name": "checkpoints", "static_configs": [{"targets": [f"127.0.0.1:{self.scraped}"]}]}
+        self.otlp = f"http://127.0.0.1:{self.port}/api/v1/otlp/v1/metrics"
+        job = {"job_name": SCRAPED, "static_configs": [{"targets": [f"127.0.0.1:{self.scraped}"]}]}
         super().__init__("prometheus", directory, {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}, "scrape_configs": [job]})
 
     def command(self):

@@ -46,9 +46,9 @@ task agent
     checkpoint.validate"""
 
 
-def live(run_agent, service, server, protocol):
+def live(run_agent, service, server, protocol, **variables):
     for part in ("work", "resume"):
-        run_agent(part, "otlp,local", OTEL_SERVICE_NAME=service, **server.variables(protocol))
+        run_agent(part, "otlp,local", OTEL_SERVICE_NAME=service, **server.variables(protocol), **variables)
 
 
 def by_start(spans):
@@ -60,8 +60,7 @@ def by_start(spans):
 def test_collector_has_the_spans_of_the_local_store(collector, run_agent, state, protocol, compression):
     """L5: what comes out of a Collector is what the local store has, to the nanosecond and the last attribute, and no span twice."""
     with collector.running():
-        for part in ("work", "resume"):
-            run_agent(part, "otlp,local", OTEL_EXPORTER_OTLP_COMPRESSION=compression, **collector.variables(protocol))
+        live(run_agent, "agent", collector, protocol, OTEL_EXPORTER_OTLP_COMPRESSION=compression)
     kept = received.of_local_store(state)
     assert outline(by_start(kept)) == LIFE
     assert received.of_collector(collector.file) == kept
@@ -83,9 +82,10 @@ def test_collector_hands_on_to_jaeger(tmp_path, jaeger, run_agent, state):
     collector = telemetry.Collector(tmp_path, forward=jaeger.grpc)
     with collector.running():
         live(run_agent, "agent through a collector", collector, "http/protobuf")
-    found = received.of_jaeger(jaeger.traces("agent through a collector"))
-    assert found == [received.as_jaeger_keeps(span) for span in received.of_collector(collector.file)]
-    assert found == [received.as_jaeger_keeps(span) for span in received.of_local_store(state)]
+    kept = received.of_local_store(state)
+    assert outline(by_start(kept)) == LIFE
+    assert received.of_collector(collector.file) == kept
+    assert received.of_jaeger(jaeger.traces("agent through a collector")) == [received.as_jaeger_keeps(span) for span in kept]
 
 
 def test_story_of_the_agent_in_jaeger(jaeger, run_agent):

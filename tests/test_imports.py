@@ -27,7 +27,8 @@ ARROWS = {
     "journal": {"errors", "semconv"},
     "drain": {"journal", "semconv", "config", "errors", "span"},
     "tracestore": {"span", "errors", "semconv"},
-    "sinks": {"semconv", "config", "endpoints", "errors", "span", "tracestore", "__version__"},
+    "metricstore": {"journal", "span", "errors", "semconv"},
+    "sinks": {"semconv", "config", "endpoints", "errors", "span", "tracestore", "metricstore", "__version__"},
     "instrument": {"record", "semconv", "errors"},
     "viewer": {"tracestore", "semconv", "errors", "span"},
 }

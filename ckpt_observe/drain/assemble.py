@@ -101,6 +101,8 @@ def _beneath(ancestors: Ancestors, operation: str, number: int | str, within: di
     if not number:
         return ancestors
     row = within.get(number) if isinstance(number, int) else None
+    if row and isinstance(row[2], int) and row[2] >= row[1]:  # an outer phase has a lower number; this record is damaged
+        return UNSET
     above = _beneath(ancestors, operation, row[2], within) if row else UNSET
     return UNSET if row is None or above is UNSET else (*above, (events.phase_span_id(operation, row[1]), spans.OPERATION_PREFIX + row[0]))
 

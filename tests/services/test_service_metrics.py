@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import urllib.error
 import urllib.request
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import received
+import telemetry
 from processes import eventually, program
 from prometheus_client.parser import text_string_to_metric_families
 
+import ckpt_observe
+from ckpt_observe.metricstore.snapshot import gather
 from ckpt_observe.semconv import attributes as names
+from ckpt_observe.sinks.otel_metrics import OtlpMetrics
 
 pytestmark = pytest.mark.services
 
-OPERATIONS = "sum by (operation, outcome) (checkpoint_operations_total) > 0"
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+
 LIFE = {("save", "ok"): 4, ("save", "error"): 1, ("save", "interrupted"): 1, ("restore", "ok"): 1}
 """What `work` and `resume` do."""
-
-
-def operations(state):
-    return [span for span in received.of_local_store(state) if names.OPERATION in span.attributes]
-
-
-def counted(spans):
-    return Counter((span.attributes[names.OPERATION], span.attributes[names.OUTCOME]) for span in spans)
 
 
 def live(run_agent, **variables):
@@ -33,39 +33,70 @@ def live(run_agent, **variables):
         run_agent(part, "prometheus,local", **variables)
 
 
+def counted(spans):
+    return Counter((span.attributes[names.OPERATION], span.attributes[names.OUTCOME]) for span in spans)
+
+
+def operations(state):
+    return [span for span in received.of_local_store(state) if names.OPERATION in span.attributes]
+
+
+def numbers_of(spans):
+    """Operations by outcome, their seconds, and the bytes that were stored."""
+    saves = [span for span in spans if span.attributes[names.OPERATION] == "save"]
+    return counted(spans), pytest.approx(sum(span.seconds for span in spans)), sum(span.attributes.get(names.SIZE_STORED, 0) for span in saves)
+
+
+def numbers_in(prometheus, job):
+    """The same by its queries."""
+    [seconds] = prometheus.query(f'sum(checkpoint_operation_duration_seconds_sum{{job="{job}"}})').values()
+    [stored] = prometheus.query(f'sum(checkpoint_size_bytes_sum{{job="{job}", kind="stored", operation="save"}})').values()
+    return counts_in(prometheus, job), seconds, stored
+
+
+def counts_in(prometheus, job):
+    return prometheus.query(f'sum by (operation, outcome) (checkpoint_operations_total{{job="{job}"}}) > 0')
+
+
 @pytest.fixture
 def scraped(prometheus, run_agent, agent_process, state):
-    """Prometheus, and a process whose endpoint it scrapes after two others and a killed one have used it; what the local store has in the end."""
+    """A process whose endpoint Prometheus has scraped, after two others used it and one was killed; gives the operations that the local store has."""
     port = {"OTEL_EXPORTER_PROMETHEUS_PORT": prometheus.scraped}
     live(run_agent, **port)
     with agent_process("steps", "prometheus,local", **port) as process:
         process.stdin.write(b"\n" * 10)
         process.stdin.flush()
         wanted = {**LIFE, ("save", "ok"): LIFE["save", "ok"] + 10}
-        eventually(lambda: prometheus.query(OPERATIONS) == wanted, f"Prometheus has {wanted}")
-        yield lambda: operations(state)
+        eventually(lambda: counts_in(prometheus, telemetry.SCRAPED) == wanted, f"Prometheus has {wanted}")
+        yield operations(state)
         process.communicate(timeout=60)
 
 
 def test_scraped_numbers_are_those_of_the_local_store(prometheus, scraped):
     """L7: counts by outcome, durations and sizes in Prometheus are those of the spans of all processes, living, ended and killed."""
-    spans = scraped()
-    assert prometheus.query(OPERATIONS) == counted(spans)
-    ended = [span for span in spans if span.attributes[names.OUTCOME] != "interrupted"]
-    [seconds] = prometheus.query("sum(checkpoint_operation_duration_seconds_sum)").values()
-    assert seconds == pytest.approx(sum(span.seconds for span in ended))
-    [stored] = prometheus.query('sum(checkpoint_size_bytes_sum{kind="stored", operation="save"})').values()
-    assert stored == sum(span.attributes.get(names.SIZE_STORED, 0) for span in spans if span.attributes[names.OPERATION] == "save")
+    assert numbers_in(prometheus, telemetry.SCRAPED) == numbers_of(scraped)
 
 
 def test_exemplars_lead_to_spans(prometheus, scraped):
     """L7: an exemplar in Prometheus names a span that the local store has, of the operation that its series is about."""
-    spans = {(span.trace_id, span.span_id): span.attributes[names.OPERATION] for span in scraped()}
-    series = eventually(lambda: prometheus.exemplars("checkpoint_operation_duration_seconds_bucket"), "Prometheus has exemplars")
-    for each in series:
-        for exemplar in each["exemplars"]:
-            labels = exemplar["labels"]
-            assert spans[labels["trace_id"], labels["span_id"]] == each["seriesLabels"]["operation"]
+    spans = {(span.trace_id, span.span_id): span.attributes[names.OPERATION] for span in scraped}
+    found = [
+        (exemplar["labels"]["trace_id"], exemplar["labels"]["span_id"], series["seriesLabels"]["operation"])
+        for series in prometheus.exemplars("checkpoint_operation_duration_seconds_bucket")
+        for exemplar in series["exemplars"]
+    ]
+    ours = [(operation, spans[trace, span]) for trace, span, operation in found if (trace, span) in spans]
+    assert {operation for operation, _ in ours} == {"save", "restore"}
+    assert [named for named, _ in ours] == [real for _, real in ours]
+
+
+@pytest.mark.parametrize("query", re.findall(r"```promql\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL))
+def test_query_of_the_docs_is_understood(prometheus, query):
+    """L7: what the docs tell to ask, Prometheus can answer."""
+    try:
+        prometheus.query(query)
+    except urllib.error.HTTPError as refusal:
+        pytest.fail(refusal.read().decode())
 
 
 def test_promtool_finds_nothing_wrong(prometheus, scraped):
@@ -73,6 +104,14 @@ def test_promtool_finds_nothing_wrong(prometheus, scraped):
     page = urllib.request.urlopen(f"http://127.0.0.1:{prometheus.scraped}/metrics", timeout=30).read()
     told = subprocess.run([program("promtool"), "check", "metrics"], input=page, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     assert (told.returncode, told.stdout.decode()) == (0, "")
+
+
+def test_numbers_by_otlp_are_those_of_the_local_store(prometheus, run_agent, state):
+    """L7: the same table pushed into Prometheus' OTLP receiver gives the same names and numbers as a scrape."""
+    live(run_agent, OTEL_EXPORTER_PROMETHEUS_PORT=prometheus.scraped)
+    OtlpMetrics({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": prometheus.otlp}, {"service.name": "pushed"}).publish(lambda: gather(state, ckpt_observe.__version__))
+    eventually(lambda: counts_in(prometheus, "pushed"), "Prometheus shows what was pushed")
+    assert numbers_in(prometheus, "pushed") == numbers_of(operations(state))
 
 
 def test_pushed_numbers_are_those_of_the_local_store(pushgateway, run_agent, state):

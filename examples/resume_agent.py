@@ -1,0 +1,27 @@
+"""An agent that saves after every step, is started again, and goes on where it was: `python examples/resume_agent.py`."""
+
+import tempfile
+
+import ckpt_observe.auto
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.errors import CheckpointNotFoundError
+
+
+def run(checkpoints: str, steps: int) -> dict:
+    checkpointer = Checkpointer(checkpoints, compression="zstd", keep_last=3)
+    with ckpt_observe.task("agent", id="run-1"):
+        try:
+            restored = checkpointer.restore("run-1")
+            state, first = restored.state, restored.next_step or 0
+        except CheckpointNotFoundError:
+            state, first = {"conversation": []}, 0
+        for step in range(first, first + steps):
+            state["conversation"].append({"role": "agent", "text": f"thought {step}"})
+            checkpointer.save("run-1", state, step=step)
+    return state
+
+
+with tempfile.TemporaryDirectory() as checkpoints:
+    run(checkpoints, steps=2)
+    state = run(checkpoints, steps=2)  # in real life: the next process
+    print(f"{len(state['conversation'])} messages; see: ckpt-observe traces --operation restore")

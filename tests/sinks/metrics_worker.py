@@ -12,16 +12,20 @@ metrics.TICK = 0.02
 publish = prometheus.Endpoint.publish
 
 
+def say(word):
+    os.write(1, f"{word}\n".encode())  # one step: two threads may speak at once
+
+
 def telling(endpoint, gather):
     before = endpoint.address
     publish(endpoint, gather)
     if before is None:
-        print("serving", flush=True)
+        say("serving")
 
 
 prometheus.Endpoint.publish = telling
 watch = ckpt_observe.observe(exporters=sys.argv[3], dir=sys.argv[1], ring_dir=sys.argv[2], service="worker")
-print("ready", flush=True)
+say("ready")
 for line in sys.stdin:
     word, _, count = line.strip().partition(" ")
     if word == "fork" and os.fork() == 0:
@@ -33,7 +37,7 @@ for line in sys.stdin:
                 pass
         if word == "hang":
             with ckpt_observe.checkpoint("save") as operation, operation.phase("write"):
-                print("hanging", flush=True)
+                say("hanging")
                 sys.stdin.read()
-    print("done" if watch.flush(10) else "failed", flush=True)
+    say("done" if watch.flush(10) else "failed")
 watch.close()

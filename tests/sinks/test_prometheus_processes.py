@@ -31,6 +31,7 @@ class Worker:
         while wanted:
             line = self.process.stdout.readline()
             assert line, f"the worker ended before it said {wanted}"
+            assert line != "failed\n", "the worker could not deliver"
             wanted.discard(line.strip())
 
     def do(self, command, answer="done"):

@@ -14,10 +14,12 @@ A provider lives in its own process, so only the drain's thread can reach it.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, Final
 
+from ckpt_observe import environment
 from ckpt_observe.config import Settings
 from ckpt_observe.drain.delivery import Sink
 
@@ -79,9 +81,13 @@ def _prometheus(settings: Settings) -> Sink:
     from ckpt_observe import __version__  # noqa: PLC0415
     from ckpt_observe.metricstore.snapshot import gather  # noqa: PLC0415
     from ckpt_observe.sinks.metrics import MetricsSink  # noqa: PLC0415
+    from ckpt_observe.sinks.otel_metrics import OtlpMetrics  # noqa: PLC0415
     from ckpt_observe.sinks.prometheus import outlets  # noqa: PLC0415
 
-    return MetricsSink(settings.dir, lambda: gather(settings.dir, __version__), outlets(settings.prometheus, settings.service))
+    ways = [*outlets(settings.prometheus, settings.service)]
+    if os.environ.get(environment.OTLP_METRICS_ENDPOINT):
+        ways.append(OtlpMetrics(os.environ, {"service.name": settings.service, **settings.resource}))
+    return MetricsSink(settings.dir, lambda: gather(settings.dir, __version__), ways)
 
 
 def _local(settings: Settings) -> Sink:

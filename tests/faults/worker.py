@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import ckpt_observe
-from ckpt_observe import api
+from ckpt_observe import destinations
 from ckpt_observe.span import to_json_line
 
 THREADS = 4
@@ -106,7 +106,7 @@ async def async_world(oracle: Oracle) -> None:
 
 def start(directory: Path, fd: int) -> None:
     """Observe, and begin to work in the background."""
-    api.SINKS["local"] = lambda settings: FileSink(settings.dir)
+    destinations.SINKS["local"] = lambda settings: FileSink(settings.dir)
     oracle = Oracle(fd)
     ckpt_observe.observe(exporters="local", dir=directory / "state", ring_dir=directory / "ring", service="worker")
     for number in range(THREADS):

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import atexit
 import os
-import socket
 import threading
-import uuid
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ckpt_observe import config, destinations
+from ckpt_observe import config
 from ckpt_observe.config import Settings
-from ckpt_observe.drain.drain import Drain
 from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.base import Instrumentor, TargetReport
-from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record.guard import fault, faults
 from ckpt_observe.record.recorder import Page, recorder
-from ckpt_observe.semconv import metrics
+
+if TYPE_CHECKING:  # made at the first operation, and imported only then: an import is paid by every program, a checkpoint by few
+    from ckpt_observe.drain.drain import Drain
+    from ckpt_observe.journal.journal import Journal
 
 EXIT_PATIENCE: Final = 2.0
 """Seconds that the end of a program may wait for sinks; what is not delivered by then is on disk for whoever comes next."""
@@ -65,6 +64,11 @@ class Watch:
 
     def _start(self) -> None:
         settings = self.settings
+        from ckpt_observe import destinations  # noqa: PLC0415
+        from ckpt_observe.drain.drain import Drain  # noqa: PLC0415
+        from ckpt_observe.journal.journal import Journal  # noqa: PLC0415
+        from ckpt_observe.semconv import metrics  # noqa: PLC0415
+
         sinks = destinations.sinks(settings)
         owed = [sink.name for sink in sinks if sink.lasting]
         journal = Journal(settings.dir, settings.ring_dir, owed, resource(settings))
@@ -143,6 +147,9 @@ def observe(
 
 def resource(settings: Settings) -> dict[str, Any]:
     """Who made the spans, in OpenTelemetry's names."""
+    import socket  # noqa: PLC0415
+    import uuid  # noqa: PLC0415
+
     return {
         "service.name": settings.service,
         "service.instance.id": str(uuid.UUID(bytes=os.urandom(16), version=4)),
@@ -162,6 +169,9 @@ def version() -> str:
 
 def adopt(settings: Settings, timeout: float = 10.0) -> int:
     """Deliver what dead processes left in the state directory; how many of their operations had been interrupted."""
+    from ckpt_observe import destinations  # noqa: PLC0415
+    from ckpt_observe.drain.drain import Drain  # noqa: PLC0415
+
     drain = Drain(settings.dir, destinations.sinks(settings))
     drain.start()
     drain.close(timeout)

@@ -70,7 +70,7 @@ def _agent(checkpoints: str, state: Path) -> str:
     conversation = []
     with ckpt_observe.task("demo-agent", id=_RUN, user="you", session="first-minute") as agent:
         for step in range(1, 4):
-            conversation += [{"role": "user", "text": f"question {step}"}, {"role": "agent", "text": "a thoughtful answer " * 20}]
+            conversation += [{"role": "user", "text": f"question {step}"}, {"role": "agent", "text": "a thoughtful answer " * 200}]
             checkpointer.save(_RUN, {"step": step, "conversation": conversation, "plan": ["look", "think", "act"]}, step=step)
         try:
             checkpointer.save(_RUN, {"step": 4, "socket": object()}, step=4)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ckpt_observe import config, environment
-from ckpt_observe.cli.output import ERROR, USAGE, complain
+from ckpt_observe.cli.output import USAGE, complain
 
+NOT_STARTED, NO_SUCH_COMMAND = 126, 127  # as shells say it
 AUTOLOAD: Final = Path(__file__).parent / "autoload"
 
 
@@ -22,6 +23,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser("run", help="run a program with every checkpoint operation observed", description=__doc__)
     parser.add_argument("--exporters", metavar="LIST", help="where spans go (default $CKPT_OBSERVE_EXPORTERS)")
     parser.add_argument("--service", metavar="NAME", help="name of the service (default $OTEL_SERVICE_NAME, else the program's)")
+    parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")
     parser.add_argument("command", nargs=REMAINDER, metavar="-- CMD", help="the program and its arguments")
     parser.set_defaults(run=run)
 
@@ -32,10 +34,12 @@ def run(args: Namespace) -> int:
     if not command:
         complain("run what? For example: ckpt-observe run -- python train.py")
         return USAGE
-    settings = config.read(exporters=args.exporters, service=args.service)  # a wrong setting is told before anything runs
+    settings = config.read(exporters=args.exporters, service=args.service, dir=args.dir)  # a wrong setting is told before anything runs
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(AUTOLOAD), os.environ.get("PYTHONPATH"))))}
     if args.exporters:
         environ[environment.EXPORTERS] = ",".join(settings.exporters) or "none"
+    if args.dir:
+        environ[environment.DIR] = str(settings.dir)
     if args.service:
         environ[environment.SERVICE_NAME] = settings.service
     sys.stdout.flush()
@@ -43,4 +47,4 @@ def run(args: Namespace) -> int:
         os.execvpe(command[0], command, environ)  # noqa: S606 - the command is the user's own
     except OSError as error:
         complain(f"{command[0]}: {error.strerror}")
-    return ERROR
+        return NOT_STARTED if isinstance(error, PermissionError) else NO_SUCH_COMMAND

@@ -71,7 +71,6 @@ def _saved(operation: Operation, info: Any) -> None:
             names.ID: info.id,
             names.SIZE_SERIALIZED: info.serialized_size,
             names.SIZE_STORED: info.stored_size,
-            names.RATIO: _ratio(info),
             names.DIGEST: info.digest,
             names.STATE_TYPE: info.state_type,
             names.STATE_KEYS: len(info.keys),
@@ -79,11 +78,6 @@ def _saved(operation: Operation, info: Any) -> None:
             names.STATE_ITEMS: info.items,
         }
     )
-
-
-def _ratio(info: Any) -> float | None:
-    """Without the header, which is not compressed and outweighs a small state."""
-    return round(info.serialized_size / info.payload_size, 3) if info.payload_size else None
 
 
 def _counted(operation: Operation, found: Any) -> None:
@@ -105,7 +99,6 @@ def _loading(operation: Operation, info: Any) -> None:
             names.CODEC: info.codec,
             names.SIZE_SERIALIZED: info.serialized_size,
             names.SIZE_STORED: info.stored_size,
-            names.RATIO: _ratio(info),
             names.SOURCE_AGE: round((dt.datetime.now(dt.UTC) - info.created).total_seconds(), 3),
         }
     )

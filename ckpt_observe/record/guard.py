@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections import Counter
 
+from ckpt_observe.errors import CkptObserveError
+
 logger = logging.getLogger("ckpt_observe")
 
 faults: Counter[str] = Counter()
@@ -12,12 +14,14 @@ faults: Counter[str] = Counter()
 
 
 def fault(error: BaseException) -> None:
-    """Note a fault of our own. The first of its kind is logged with its traceback."""
+    """Note a fault of our own. The first of its kind is logged with its traceback; what our own errors say needs none."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     place = f"{trace.tb_frame.f_code.co_qualname}:{trace.tb_lineno}" if trace else "?"
     kind = f"{type(error).__name__} at {place}"
     faults[kind] += 1
-    if faults[kind] == 1:
+    if faults[kind] == 1 and isinstance(error, CkptObserveError):
+        logger.warning("ckpt_observe: not observing: %s", error)
+    elif faults[kind] == 1:
         logger.warning("ckpt_observe: a fault of its own, your program is not affected: %s", kind, exc_info=error)

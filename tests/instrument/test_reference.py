@@ -93,7 +93,7 @@ def test_what_a_save_says(spans):
     assert (said[names.SYSTEM], said[names.STORE], said[names.FORMAT], said[names.CODEC]) == ("reference", "memory", "msgpack", "zstd")
     assert (said[names.TASK_NAME], said[names.TASK_ID], said[names.USER_ID], said[names.SESSION_ID]) == ("train", "run-1", "u", "s")
     assert (said[names.SIZE_SERIALIZED], said[names.SIZE_STORED]) == (info.serialized_size, info.stored_size)
-    assert said[names.RATIO] == pytest.approx(info.serialized_size / info.payload_size, abs=0.001)
+    assert said[names.RATIO] == pytest.approx(info.serialized_size / info.stored_size, abs=0.001)
     assert (said[names.STEP], said[names.STATUS], said[names.DIGEST]) == (3, "done", info.digest)
     assert (said[names.STATE_TYPE], said[names.STATE_KEYS], said[names.STATE_DEPTH]) == ("dict", 2, 3)
     assert said[names.THROUGHPUT] > 0

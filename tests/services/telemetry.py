@@ -39,20 +39,21 @@ class Collector(OtlpServer):
 
     def __init__(self, directory, forward=None):
         self.grpc, self.http, self._health = (processes.free_port() for _ in range(3))
-        self.file = directory / "traces.jsonl"
+        self.file, self.metrics = directory / "traces.jsonl", directory / "metrics.jsonl"
         exporters = {"file": {"path": str(self.file), "append": True, "flush_interval": "100ms"}}
         if forward is not None:
             exporters["otlp_grpc"] = {"endpoint": f"127.0.0.1:{forward}", "tls": {"insecure": True}}
+        pipelines = {"traces": {"receivers": ["otlp"], "exporters": list(exporters)}, "metrics": {"receivers": ["otlp"], "exporters": ["file/metrics"]}}
         super().__init__(
             "otelcol",
             directory,
             {
                 "receivers": {"otlp": {"protocols": _protocols(self.grpc, self.http)}},
-                "exporters": exporters,
+                "exporters": {**exporters, "file/metrics": {"path": str(self.metrics)}},
                 "extensions": {"health_check": {"endpoint": f"127.0.0.1:{self._health}"}},
                 "service": {
                     "extensions": ["health_check"],
-                    "pipelines": {"traces": {"receivers": ["otlp"], "exporters": list(exporters)}},
+                    "pipelines": pipelines,
                     "telemetry": {"metrics": {"level": "none"}},
                 },
             },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import urllib.error
@@ -12,13 +13,10 @@ from pathlib import Path
 import pytest
 import received
 import telemetry
-from processes import eventually, program
+from processes import eventually, free_port, program
 from prometheus_client.parser import text_string_to_metric_families
 
-import ckpt_observe
-from ckpt_observe.metricstore.snapshot import gather
 from ckpt_observe.semconv import attributes as names
-from ckpt_observe.sinks.otel_metrics import OtlpMetrics
 
 pytestmark = pytest.mark.services
 
@@ -108,10 +106,24 @@ def test_promtool_finds_nothing_wrong(prometheus, scraped):
 
 def test_numbers_by_otlp_are_those_of_the_local_store(prometheus, run_agent, state):
     """L7: the same table pushed into Prometheus' OTLP receiver gives the same names and numbers as a scrape."""
-    live(run_agent, OTEL_EXPORTER_PROMETHEUS_PORT=prometheus.scraped)
-    OtlpMetrics({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": prometheus.otlp}, {"service.name": "pushed"}).publish(lambda: gather(state, ckpt_observe.__version__))
-    eventually(lambda: counts_in(prometheus, "pushed"), "Prometheus shows what was pushed")
+    port = {"OTEL_EXPORTER_PROMETHEUS_PORT": free_port()}
+    live(run_agent, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=prometheus.otlp, OTEL_SERVICE_NAME="pushed", **port)
+    eventually(lambda: counts_in(prometheus, "pushed") == LIFE, f"Prometheus has {LIFE}")
     assert numbers_in(prometheus, "pushed") == numbers_of(operations(state))
+
+
+def test_collector_has_the_numbers_of_the_local_store(collector, run_agent, state):
+    """L7: the last that a Collector got of a run is the sum of all its processes."""
+    with collector.running():
+        endpoint = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"http://127.0.0.1:{collector.http}/v1/metrics"}
+        live(run_agent, OTEL_EXPORTER_PROMETHEUS_PORT=free_port(), **endpoint)
+    last = json.loads(collector.metrics.read_text().splitlines()[-1])
+    [points] = [each["sum"]["dataPoints"] for each in last["resourceMetrics"][0]["scopeMetrics"][0]["metrics"] if each["name"] == "checkpoint.operations"]
+    found = Counter()
+    for point in points:
+        labels = {pair["key"]: pair["value"]["stringValue"] for pair in point["attributes"]}
+        found[labels["operation"], labels["outcome"]] += point["asDouble"]
+    assert +found == counted(operations(state)) == LIFE
 
 
 def test_pushed_numbers_are_those_of_the_local_store(pushgateway, run_agent, state):

@@ -65,12 +65,13 @@ class Watch:
     def _start(self) -> None:
         settings = self.settings
         from ckpt_observe import destinations  # noqa: PLC0415
+        from ckpt_observe.drain.delivery import identity  # noqa: PLC0415
         from ckpt_observe.drain.drain import Drain  # noqa: PLC0415
         from ckpt_observe.journal.journal import Journal  # noqa: PLC0415
         from ckpt_observe.semconv import metrics  # noqa: PLC0415
 
         sinks = destinations.sinks(settings)
-        owed = [sink.name for sink in sinks if sink.lasting]
+        owed = [identity(sink) for sink in sinks if sink.lasting]
         journal = Journal(settings.dir, settings.ring_dir, owed, resource(settings))
         self._drain = drain = Drain(settings.dir, sinks, journal)
         drain.start()
@@ -78,8 +79,8 @@ class Watch:
             start(lambda: {**drain.health(), (metrics.FAULTS.name, ()): float(sum(list(faults.values())))})
         self._journal = journal
         recorder.take = journal.take
-        atexit.unregister(_at_exit)  # to be the last registered, so the first at exit: before the user's provider shuts down
-        atexit.register(_at_exit)
+        atexit.unregister(_flush_at_exit)  # to be the last registered, so the first at exit: before the user's provider shuts down
+        atexit.register(_flush_at_exit)
 
     def flush(self, timeout: float = 5.0) -> bool:
         """Bring everything recorded so far to every exporter; whether that was done in time. Never in a signal handler."""
@@ -88,8 +89,9 @@ class Watch:
     def close(self, timeout: float = EXIT_PATIENCE) -> bool:
         """Stop observing and put the patched libraries back; whether everything was delivered. What was not is kept on disk."""
         global _watch
-        recorder.on = False
-        recorder.take = lambda: None
+        if _watch is self:
+            recorder.on = False
+            recorder.take = lambda: None
         for instrumentor in self._instrumentors:
             instrumentor.uninstrument()
         with self._lock:
@@ -178,10 +180,16 @@ def adopt(settings: Settings, timeout: float = 10.0) -> int:
     return drain.interrupted
 
 
+def _flush_at_exit() -> None:
+    if _watch is not None:
+        _watch.flush(EXIT_PATIENCE / 2)
+
+
 @atexit.register
 def _at_exit() -> None:
+    """Registered at the import, so it runs late: what the host saves at its own exit is recorded, too."""
     if _watch is not None:
-        _watch.close()
+        _watch.close(EXIT_PATIENCE / 2)
 
 
 os.register_at_fork(after_in_child=lambda: _watch._forked() if _watch is not None else None)

@@ -6,6 +6,7 @@ the general endpoint gets `/v1/traces` appended.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -48,6 +49,11 @@ class Endpoint:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"endpoint '{_shown(self.url)}' is not a URL such as http://localhost:4318")
         object.__setattr__(self, "shown", _shown(self.url))
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells two destinations apart, by address and key, without telling either."""
+        return hashlib.sha256(repr((self.url, sorted(self.headers.items()))).encode()).hexdigest()[:12]
 
     def quote(self, text: str) -> str:
         """What a server says, as it may be logged: short, on one line, and without a key that it sends back."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from opentelemetry.trace import get_current_span
 
@@ -99,7 +99,7 @@ def phase(name: str) -> Scope[Any]:
 
     def make() -> Any:
         operation = current()
-        return nullcontext(_NOBODY) if operation is None else Phase(operation, name)
+        return _NOBODY if operation is None else Phase(operation, name)
 
     return Scope(make)
 
@@ -107,7 +107,13 @@ def phase(name: str) -> Scope[Any]:
 class _Nobody:
     """Takes what a phase takes, and does nothing."""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_raised: object) -> None: ...
     def set(self, attributes: Mapping[str, Any]) -> None: ...
+    def suspend(self) -> None: ...
+    def resume(self) -> None: ...
 
 
 _NOBODY = _Nobody()

@@ -31,12 +31,18 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
+def identity(sink: Sink) -> str:
+    """By which a journal knows what it owes to whom: with the destination in it, where a sink of that name may have several."""
+    return getattr(sink, "identity", sink.name)
+
+
 class Delivery:
     """Brings spans to one sink. Used by one thread."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
         self.name = sink.name
+        self.key = identity(sink)
         self.delivered = 0
         self.refused = 0
         self.retries = 0

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from ckpt_observe.drain.delivery import Delivery, Sink
+from ckpt_observe.drain.delivery import Delivery, Sink, identity
 from ckpt_observe.drain.outbox import Outbox
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import recovery
@@ -39,8 +39,8 @@ class Drain:
     def __init__(self, state: Path, sinks: Sequence[Sink], journal: Journal | None = None) -> None:
         self._state, self._journal = state, journal
         self._deliveries = [Delivery(sink) for sink in sinks]
-        self._names = tuple(delivery.name for delivery in self._deliveries)
-        self._passing = tuple(sink.name for sink in sinks if not sink.lasting)
+        self._names = tuple(delivery.key for delivery in self._deliveries)
+        self._passing = tuple(identity(sink) for sink in sinks if not sink.lasting)
         self._adopted: dict[str, tuple[Outbox, Claim]] = {}
         self._own = Outbox(journal.directory, journal.about.resource, self._names) if journal else None
         self._news = threading.Condition()
@@ -66,7 +66,8 @@ class Drain:
     def flush(self, timeout: float = 5.0) -> bool:
         """Bring everything recorded so far to every sink; whether that was done in time."""
         deadline = time.monotonic() + timeout
-        self._collect()
+        while self._collect():
+            pass
         self.adopt()
         for delivery in self._deliveries:
             delivery.hurry()
@@ -137,14 +138,16 @@ class Drain:
                 if now - claimed >= max(CLAIM_EVERY, self._crowd() / 10):
                     claimed = now
                     self.adopt()
+                    self._let_go_delivered()
             except Exception as error:  # whatever it is, the next round may go better; a thread that ended would lose everything
                 self._say(repr(error), f"a fault of its own while collecting: {error!r}")
             self._stopping.wait(TICK)
 
-    def _collect(self) -> None:
+    def _collect(self) -> bool:
+        """Whether anything was moved to the spool."""
         journal, own = self._journal, self._own
         if journal is None or own is None:
-            return
+            return False
         try:
             with self._collecting:
                 journal.pool.beat(time.time_ns())
@@ -156,6 +159,8 @@ class Drain:
                 self._tell(self._news)
         except OSError as error:  # a full or vanished disk: the pages hold what they can, the rest is counted
             self._say("spool", f"{journal.directory}: {error.strerror}; records wait in memory")
+            return False
+        return bool(moved)
 
     def _sync(self) -> None:
         if self._journal is not None:
@@ -212,6 +217,14 @@ class Drain:
         self._adopted[directory] = (outbox, claim)
         self._tell(self._news)
 
+    def _let_go_delivered(self) -> None:
+        """A dead journal is held only as long as we can do something for it: it takes two descriptors of the host's."""
+        for outbox, claim in list(self._adopted.values()):
+            if not any(outbox.batch(name)[0] for name in self._names if outbox.wants(name)):
+                if outbox.pending():  # for sinks that only others have
+                    self._left_alone.add(outbox.directory)
+                self._let_go(outbox, claim)
+
     def _let_go(self, outbox: Outbox, claim: Claim) -> None:
         if not outbox.pending():  # for the sinks of its owner, of which we may not have all
             shutil.rmtree(outbox.directory, ignore_errors=True)
@@ -224,7 +237,9 @@ class Drain:
         return ([self._own] if self._own else []) + [outbox for outbox, _ in list(self._adopted.values())]
 
     def _pending(self) -> bool:
-        """Whether something is in the spool that a sink of ours has not had."""
+        """Whether something was recorded that a sink of ours has not had."""
+        if self._journal is not None and self._journal.pool.waiting():
+            return True
         try:
             return any(outbox.batch(name)[0] for outbox in self._outboxes() for name in self._names if outbox.wants(name))
         except OSError:  # it is there, and cannot be read now
@@ -251,11 +266,11 @@ class Drain:
     def _deliver(self, delivery: Delivery) -> bool:
         moved = False
         for outbox in self._outboxes():
-            if not outbox.wants(delivery.name):
+            if not outbox.wants(delivery.key):
                 continue
-            spans, after = outbox.batch(delivery.name)
+            spans, after = outbox.batch(delivery.key)
             if spans and not delivery.deliver(spans):
                 return moved
-            outbox.passed(delivery.name, after)
+            outbox.passed(delivery.key, after)
             moved = moved or bool(spans)
         return moved

@@ -17,7 +17,7 @@ from ckpt_observe.instrument.base import Instrumentor
 from ckpt_observe.instrument.calls import Observed
 from ckpt_observe.instrument.operation import Begin
 from ckpt_observe.instrument.targets import Target
-from ckpt_observe.record import parents, phase
+from ckpt_observe.record import parents, phase, redact
 from ckpt_observe.record.guard import fault
 from ckpt_observe.record.line import prepared
 from ckpt_observe.record.operation import Operation, current
@@ -37,6 +37,16 @@ def _known(store: str, location: str, format: str | None, codec: str | None, cip
     return prepared({**known, names.FORMAT: format, names.CODEC: codec or "none", names.CIPHER: cipher})
 
 
+def _said(value: Any) -> Any:
+    """What the host passed as a name: a secret, or a state in the wrong place, does not become telemetry."""
+    if value is None or type(value) is int:
+        return value
+    return _text(value) if type(value) is str else redact.value(value)
+
+
+_text = lru_cache(maxsize=1024)(redact.text)
+
+
 def _operation(name: str) -> Begin:
     def begin(checkpointer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation | None:
         if not recorder.on:
@@ -47,10 +57,10 @@ def _operation(name: str) -> Begin:
         return Operation(
             name,
             {
-                names.TASK_ID: args[0] if args else kwargs.get("task"),
-                names.STEP: kwargs.get("step"),
-                names.STATUS: kwargs.get("status"),
-                names.ID: kwargs.get("id") or (args[1] if name in _NAMED and len(args) > 1 else None),
+                names.TASK_ID: _said(args[0] if args else kwargs.get("task")),
+                names.STEP: _said(kwargs.get("step")),
+                names.STATUS: _said(kwargs.get("status")),
+                names.ID: _said(kwargs.get("id") or (args[1] if name in _NAMED and len(args) > 1 else None)),
             },
             _known(store.kind, store.location, pipeline.serializer.name, codec and codec.name, cipher and cipher.name),
         )
@@ -68,7 +78,7 @@ def _committing(batch: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> 
 def _saved(operation: Operation, info: Any) -> None:
     operation.note(
         {
-            names.ID: info.id,
+            names.ID: _said(info.id),
             names.SIZE_SERIALIZED: info.serialized_size,
             names.SIZE_STORED: info.stored_size,
             names.DIGEST: info.digest,

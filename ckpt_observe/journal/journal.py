@@ -80,15 +80,17 @@ class Journal:
 
     def forget(self) -> None:
         """In a forked child: this is the parent's journal."""
-        self.pool.abandon()
-        for lock in self._locks:
-            lock.forget()
+        self.pool.abandon()  # the locks forget themselves
 
     def release(self) -> None:
-        """Leave it to whoever comes next: nothing more is recorded, something is not delivered."""
+        """Leave it to whoever comes next: something is not delivered.
+
+        While an operation still runs we keep the locks, for its page is not a dead one's: whoever comes after our death finds it.
+        """
         self.spool.close()
-        for lock in self._locks:
-            lock.release()
+        if not self.pool.in_flight():
+            for lock in self._locks:
+                lock.release()
 
     def remove(self) -> None:
         """All is delivered."""
@@ -113,6 +115,8 @@ def _made(directory: str, about: About) -> tuple[Lock, Lock]:
             locks.append(lock)
         with open(os.path.join(temporary, "about.json"), "wb") as file:
             file.write(msgspec.json.encode(about))
+            file.flush()
+            os.fsync(file.fileno())
         os.rename(temporary, directory)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

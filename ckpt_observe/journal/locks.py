@@ -1,12 +1,14 @@
 """A lock that the kernel gives back when its holder dies: how a journal tells a live owner from a dead one.
 
-Never by pid: pids are reused. `flock` belongs to the open file, so a forked child shares it until it closes its copy; see `Lock.forget`.
+Never by pid: pids are reused. `flock` belongs to the open file, so a forked child shares it until it closes its copy, which it does
+first thing.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import weakref
 from typing import Final
 
 if sys.platform == "win32":
@@ -24,11 +26,15 @@ else:
 _FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
+_held: weakref.WeakSet[Lock] = weakref.WeakSet()
+
+
 class Lock:
     """Held from `take` until `release`, or until the process ends."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        _held.add(self)
 
     @classmethod
     def take(cls, path: str, *, create: bool = True) -> Lock | None:
@@ -47,5 +53,12 @@ class Lock:
             fd, self._fd = self._fd, -1
             os.close(fd)
 
-    forget = release
-    """In a forked child: close our copy, so that the parent's death is seen although we live. The parent keeps its lock."""
+
+def _forget() -> None:
+    """In a forked child: close our copies, so that the parent's death is seen although we live. The parent keeps its locks."""
+    for lock in list(_held):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -36,11 +36,17 @@ def page_directory(state: Path, asked: Path | None) -> tuple[Path, bool]:
     """Where the pages go, and whether that place may be mapped."""
     if asked is not None:
         directory = private_directory(asked)
-    elif _has_room(SHARED_MEMORY):
-        directory = private_directory(SHARED_MEMORY / f"ckpt_observe-{os.geteuid()}")
     else:
-        directory = private_directory(state / "pages")
+        directory = _shared(SHARED_MEMORY / f"ckpt_observe-{os.geteuid()}") or private_directory(state / "pages")
     return directory, file_system(directory) in MAPPABLE and _atomic_writes()
+
+
+def _shared(directory: Path) -> Path | None:
+    """A directory of our own in shared memory; None where there is no room, or somebody else has taken the name."""
+    try:
+        return private_directory(directory) if _has_room(directory.parent) else None
+    except JournalError:
+        return None
 
 
 def _has_room(directory: Path) -> bool:

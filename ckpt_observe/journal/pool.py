@@ -131,6 +131,10 @@ class Pool:
         idle = {id(page) for page in (*self._free, *self._ended)}
         return [page.image() for file in self._files for page in file.pages if id(page) not in idle]
 
+    def waiting(self) -> bool:
+        """Whether an operation has ended and is not collected."""
+        return bool(self._ended)
+
     def busy(self) -> bool:
         """Whether an operation runs, or has ended and is not collected."""
         return bool(self._ended or self.in_flight())

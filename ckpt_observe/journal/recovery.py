@@ -46,10 +46,13 @@ class Claim(NamedTuple):
 
 def claim(directory: str) -> Claim | None:
     """The journal if its owner is dead and nobody else drains it. JournalError: it is damaged, or of a newer version; leave it alone."""
+    owner = None
     try:
         owner = Lock.take(os.path.join(directory, "owner.lock"), create=False)
         drain = Lock.take(os.path.join(directory, "drain.lock"), create=False) if owner else None
     except FileNotFoundError:  # somebody else finished and removed it
+        if owner:
+            owner.release()
         return None
     if owner and drain and os.path.exists(os.path.join(directory, "about.json")):
         try:

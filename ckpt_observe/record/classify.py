@@ -93,11 +93,11 @@ BY_TYPE: Final = {
 
 def classify(error: BaseException) -> Classified:
     """What is known of this failure. Never raises."""
-    code = getattr(error, "code", None)
+    code = _said(error, "code")
     if not isinstance(code, str) or code not in ERROR_CODES:
         code = _by_tables(error)
     row = ERROR_CODES[code]
-    retryable = getattr(error, "retryable", None)
+    retryable = _said(error, "retryable")
     return Classified(
         outcome="cancelled" if row.error_class == "cancelled" else "error",
         error_type=type(error).__qualname__,
@@ -119,6 +119,13 @@ def _by_tables(error: BaseException) -> str:
     return "unknown.exception"
 
 
+def _said(error: BaseException, name: str) -> Any:
+    try:
+        return getattr(error, name, None)
+    except Exception:  # a property of somebody's exception
+        return None
+
+
 def _sentence(error: BaseException, name: str) -> str | None:
-    value = getattr(error, name, None)
+    value = _said(error, name)
     return value if isinstance(value, str) else None

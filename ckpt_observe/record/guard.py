@@ -21,7 +21,11 @@ def fault(error: BaseException) -> None:
     place = f"{trace.tb_frame.f_code.co_qualname}:{trace.tb_lineno}" if trace else "?"
     kind = f"{type(error).__name__} at {place}"
     faults[kind] += 1
-    if faults[kind] == 1 and isinstance(error, CkptObserveError):
-        logger.warning("ckpt_observe: not observing: %s", error)
-    elif faults[kind] == 1:
-        logger.warning("ckpt_observe: a fault of its own, your program is not affected: %s", kind, exc_info=error)
+    if faults[kind] == 1:
+        try:
+            if isinstance(error, CkptObserveError):
+                logger.warning("ckpt_observe: not observing: %s", error)
+            else:
+                logger.warning("ckpt_observe: a fault of its own, your program is not affected: %s", kind, exc_info=error)
+        except Exception:  # a handler of the host's that raises must not do so through us
+            faults["log"] += 1

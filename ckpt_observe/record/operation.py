@@ -139,8 +139,11 @@ class Operation(trace.Span):
         token = self._token
         if token is not None:
             self._token = None
-            detach(token)
-            where.reset(self._here)
+            try:
+                where.reset(self._here)
+                detach(token)
+            except ValueError:  # left in another context than it was entered in: that one keeps what it has
+                where.set(None)
 
     def __enter__(self) -> Self:
         here = self.begin()
@@ -173,6 +176,15 @@ class Operation(trace.Span):
                     page.append(line((events.EVENT, self.span_id, ended + offset, spans.EVENT_EXCEPTION, described(error, stack=True))))
                 self.note(found.attributes(self.failed_phase))
             page.finish(line((events.END, self.span_id, ended + offset, self._attributes, self.phases, offset)))
+        except Exception as own:
+            fault(own)
+            self._least_end(page, error)
+
+    def _least_end(self, page: Page, error: BaseException | None) -> None:
+        """What can be said when saying all failed: it ended, and how."""
+        try:
+            outcome = {names.OUTCOME: "ok" if error is None else "error"}
+            page.finish(line((events.END, self.span_id, _monotonic() + self.offset, outcome, [], 0)))
         except Exception as own:
             fault(own)
 

@@ -32,7 +32,7 @@ _get, _set, _reset = where.get, where.set, where.reset
 class Phase:
     """One part of an operation, to be used in a `with`."""
 
-    __slots__ = ("_attributes", "_here", "_started", "_token", "name", "number", "operation", "parent")
+    __slots__ = ("_attributes", "_here", "_outer", "_started", "_token", "name", "number", "operation", "parent")
 
     number: int
     parent: int | str
@@ -42,13 +42,14 @@ class Phase:
         self.name = name
         self._attributes: dict[str, Any] | None = None
         self._here: Any = None
+        self._outer: Any = None
         self._token: Any = None
 
     def __enter__(self) -> Self:
         operation = self.operation
         if operation.live:
             try:
-                here = _get()
+                self._outer = here = _get()
                 self.parent = max(here[1], operation.running) if here is not None and here[0] is operation else 0
                 context = get_current()
                 above: Any = context.get(SPAN_KEY)
@@ -68,13 +69,19 @@ class Phase:
         if self._here is not None:
             try:
                 ended = _monotonic()
-                _reset(self._here)
-                self._here = None
-                if self._token is not None:
-                    detach(self._token)
+                self._leave()
                 _ended(self.operation, self.name, self.number, self.parent, self._started, ended, self._attributes, error)
             except Exception as own:
                 fault(own)
+
+    def _leave(self) -> None:
+        here, self._here = self._here, None
+        try:
+            _reset(here)
+            if self._token is not None:
+                detach(self._token)
+        except ValueError:  # left in another context than it was entered in
+            _set(None)
 
     def set(self, attributes: Mapping[str, Any]) -> None:
         """Add attributes: names of the registry, or your own. Values must be small; secrets are taken out."""
@@ -86,7 +93,7 @@ class Phase:
     def suspend(self) -> None:
         """No longer current, though not ended: between two steps of a generator."""
         if self._here is not None:
-            _set(None)
+            _set(self._outer)
 
     def resume(self) -> None:
         """Current again."""
@@ -110,6 +117,8 @@ def observed(name: str, read: Callable[[tuple[Any, ...], Any], Sizes]) -> Callab
         if here is None:
             return wrapped(*args, **kwargs)
         operation = here[0]
+        if not operation.live:  # it has ended, and its page may be another's
+            return wrapped(*args, **kwargs)
         if operation.thread != _thread():
             return elsewhere(operation, wrapped, args, kwargs)
         outer = operation.running

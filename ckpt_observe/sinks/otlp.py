@@ -40,6 +40,7 @@ class OtlpSink:
 
     def __init__(self, endpoint: Endpoint, name: str = "otlp") -> None:
         self.name = name
+        self.identity = f"{name}@{endpoint.fingerprint}"
         self.endpoint = endpoint
         self.rejected = 0
         """Spans that a server took the request of, but not them (OTLP's partial success)."""

@@ -38,7 +38,7 @@ class ProviderSink:
     """`find` gives the provider, or None while there is none; `is_laminar` says whether it is Laminar's."""
 
     name = "provider"
-    lasting = True
+    lasting = False
 
     def __init__(self, find: Callable[[], Any], is_laminar: Callable[[Any], bool]) -> None:
         self._find, self._is_laminar = find, is_laminar

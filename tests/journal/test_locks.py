@@ -69,22 +69,13 @@ def test_death_releases(path):
     lock.release()
 
 
-def test_forked_child_that_forgets(path):
-    """A child that forgot its copy does not keep the lock of a parent that is gone; and does not take it from one that lives."""
+def test_forked_children_forget(path):
+    """A child does not keep the lock of a parent that is gone; and does not take it from one that lives."""
     lock = Lock.take(path)
-    pid = child(lock.forget)
+    pid = child(lambda: None)
     assert Lock.take(path) is None
     lock.release()  # as the parent's death would
     again = Lock.take(path)
     kill(pid)
     assert again is not None
     again.release()
-
-
-def test_forked_child_that_does_not_forget(path):
-    """Why `forget` is there: without it the child keeps the lock alive."""
-    lock = Lock.take(path)
-    pid = child(lambda: None)
-    lock.release()
-    assert Lock.take(path) is None
-    kill(pid)

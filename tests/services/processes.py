@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import shutil
 import signal
 import socket
@@ -15,6 +17,8 @@ from contextlib import contextmanager
 
 import pytest
 
+_candidates = itertools.cycle(random.sample(range(20000, 32768), 12768))
+
 
 def program(name):
     """Where `.ci/services` put it. A version that the system has is another one, and is not used."""
@@ -26,9 +30,16 @@ def program(name):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port nobody has, each time another one. Below what the kernel gives to clients (32768 on), or a client that tries again
+    takes the port of the server that is away, and the server cannot come back."""
+    while True:
+        port = next(_candidates)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 def listens(port):

@@ -78,9 +78,6 @@ class MemoryPage:
     def append(self, line):
         self.lines.append(line)
 
-    def mark(self, index, word):
-        self.marks[index] = word
-
     def finish(self, line):
         self.lines.append(line)
         self.ended += 1

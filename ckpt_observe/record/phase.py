@@ -121,13 +121,14 @@ def observed(name: str, read: Callable[[tuple[Any, ...], Any], Sizes]) -> Callab
             return wrapped(*args, **kwargs)
         if operation.thread != _thread():
             return elsewhere(operation, wrapped, args, kwargs)
-        outer = operation.running
-        parent = max(outer, here[1])
+        outer, parent = operation.running, here[1]
+        if outer > parent:  # noqa: PLR1730 - `max` is a call
+            parent = outer
         operation.running = number = next(operation.numbers)
         started = _monotonic()
         try:
             if number <= MARKED_PHASES:
-                operation.page.mark(16 * number, (started - operation.started) << 12 | parent << 8 | code)
+                operation.page.marks[2 * number] = (started - operation.started) << 12 | parent << 8 | code
             else:
                 _begun(operation, name, number, parent, started)
         except Exception as error:
@@ -142,7 +143,7 @@ def observed(name: str, read: Callable[[tuple[Any, ...], Any], Sizes]) -> Callab
         operation.running = outer
         try:
             if number <= MARKED_PHASES and ended - started < _WORTH_ASKING and operation.live:
-                operation.page.mark(16 * number + 8, (ended - operation.started) << 12 | 1)
+                operation.page.marks[2 * number + 1] = (ended - operation.started) << 12 | 1
                 operation.phases.append((name, number, parent, started, ended, read(args, result)))
             else:
                 _ended(operation, name, number, parent, started, ended, read(args, result), None)
@@ -165,7 +166,7 @@ def observed(name: str, read: Callable[[tuple[Any, ...], Any], Sizes]) -> Callab
 def _begun(operation: Operation, name: str, number: int, parent: int | str, started: int) -> None:
     code = PHASE_CODES.get(name)
     if code and number <= MARKED_PHASES and isinstance(parent, int):
-        operation.page.mark(16 * number, (started - operation.started) << 12 | parent << 8 | code)
+        operation.page.marks[2 * number] = (started - operation.started) << 12 | parent << 8 | code
     else:
         operation.write((events.PHASE, operation.span_id, started + operation.offset, number, parent, name))
 
@@ -182,7 +183,7 @@ def _ended(
         told = (name, number, parent, started + offset, ended + offset, attributes)
         operation.write((events.DONE, operation.span_id, ended + offset, told))
     elif operation.live:  # else the page may be another operation's by now
-        operation.page.mark(16 * number + 8, (ended - operation.started) << 12 | 1)
+        operation.page.marks[2 * number + 1] = (ended - operation.started) << 12 | 1
         operation.phases.append((name, number, parent, started, ended, attributes))
 
 

@@ -6,11 +6,18 @@ from collections.abc import Callable
 from typing import Protocol
 
 
+class Marks(Protocol):
+    """Words that are kept the moment they are set."""
+
+    def __setitem__(self, number: int, word: int, /) -> None: ...
+
+
 class Page(Protocol):
     """Where one operation's lines are kept; see the journal."""
 
+    @property
+    def marks(self) -> Marks: ...
     def append(self, line: bytes, /) -> None: ...
-    def mark(self, offset: int, word: int, /) -> None: ...
     def finish(self, line: bytes, /) -> None: ...
 
 

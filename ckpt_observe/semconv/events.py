@@ -16,7 +16,7 @@ operation itself, or the hex id of somebody else's span. Its
 attributes are a map, or just `[bytes in, bytes out]`. Its own span id follows from the operation's and its number: `phase_span_id`.
 
 While an operation runs, its phases are marks: two 64-bit words for each of the first 14, begin and end, so that a phase costs two
-stores instead of two lines. Those of phase n stand at bytes 16 n and 16 n + 8 of the page. A word is `ns since the operation began << 12 | parent << 8 | code of the phase` (1 at the end).
+stores instead of two lines. Those of phase n are the words 2 n and 2 n + 1 of the page. A word is `ns since the operation began << 12 | parent << 8 | code of the phase` (1 at the end).
 
 An operation whose owner died has no `end`; whoever finds it writes one, with outcome `interrupted`, from its lines and marks.
 """

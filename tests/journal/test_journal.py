@@ -85,7 +85,7 @@ def test_copy_of_what_is_in_flight(journal):
     first = path.stat().st_ino
     journal.save_open()
     assert path.stat().st_ino == first
-    page.mark(16, 1)
+    page.marks[2] = 1
     journal.save_open()
     assert path.stat().st_ino != first or page.image() in path.read_bytes()
     assert page.image() in path.read_bytes()

@@ -20,8 +20,8 @@ def test_append_mark_finish(file, home):
     """What is appended and marked can be read by another, and a finished page goes back to its home."""
     page = file.pages[1]
     page.append(b"one\n")
-    page.mark(8, 5)
-    page.mark(8 * MARKS, 1 << 63)
+    page.marks[1] = 5
+    page.marks[MARKS] = 1 << 63
     file.beat(77)
     heartbeat, [found] = read_pages(file.path)
     assert (heartbeat, found.lines, found.marks[0], found.marks[-1]) == (77, b"one\n", 5, 1 << 63)
@@ -35,7 +35,7 @@ def test_cleared_page_is_empty(file):
     """A page that was given back has no lines and no marks."""
     page = file.pages[0]
     page.append(b"x" * 100 + b"\n")
-    page.mark(8 * 4, 9)
+    page.marks[4] = 9
     page.clear()
     assert read_pages(file.path)[1] == []
     page.append(b"y\n")
@@ -95,7 +95,7 @@ def test_abandoned_page_takes_nothing(file, home):
     home.abandoned = True
     file.close()
     page.append(b"child\n")
-    page.mark(16, 1)
+    page.marks[2] = 1
     page.finish(b"child\n")
     assert home.gone == []
     assert Path(file.path).read_bytes() == before

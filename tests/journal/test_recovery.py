@@ -43,7 +43,7 @@ def in_flight(*steps, lines=()):
         page = journal.take()
         page.append(begin())
         for index, word in steps:
-            page.mark(8 * index, word)
+            page.marks[index] = word
         for each in lines:
             page.append(each)
 
@@ -212,7 +212,7 @@ def test_another_boot(dead_journal):
     def work(journal):
         page = journal.take()
         page.append(begin())
-        page.mark(16, phase_word("write"))
+        page.marks[2] = phase_word("write")
         journal.save_open()
         page.append(begin("00000000000000ff"))  # only in memory: gone with the machine
 

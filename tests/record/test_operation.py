@@ -143,7 +143,7 @@ def test_first_phases_are_marks(recorded):
         for name in ("serialize", "write"):
             with operation.phase(name):
                 assert len(recorded.pages[0].lines) == 1
-    assert sorted(recorded.pages[0].marks) == [16, 24, 32, 40]
+    assert sorted(recorded.pages[0].marks) == [2, 3, 4, 5]
     assert len(recorded.pages[0].lines) == 2
 
 

@@ -11,7 +11,6 @@ from opentelemetry.trace import get_current_span
 
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.instrument.calls import Observed
-from ckpt_observe.instrument.patching import PatchedCallable
 from ckpt_observe.record import redact
 from ckpt_observe.record.guard import fault
 from ckpt_observe.record.operation import Operation, Task, current
@@ -56,6 +55,8 @@ class Scope(Generic[Scoped]):
         self.__exit__(kind, error, trace)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        from ckpt_observe.instrument.patching import PatchedCallable  # noqa: PLC0415 - wrapt: only who decorates pays for it
+
         observed = Observed(lambda *_: self._make() if recorder.on else None, fault)  # type: ignore[arg-type]
         return PatchedCallable(function, observed.wrapper_for(function))
 

@@ -137,7 +137,7 @@ assert not opened, opened
 assert set(os.listdir("/proc/self/fd")) <= files, os.listdir("/proc/self/fd")
 assert threading.enumerate() == [threading.main_thread()], threading.enumerate()
 assert dict(os.environ) == before
-heavy = [name for name in ("grpc", "prometheus_client", "lmnr", "torch", "requests", "google.protobuf", "sqlite3", "opentelemetry.sdk") if name in sys.modules]
+heavy = [name for name in ("wrapt", "asyncio", "grpc", "prometheus_client", "lmnr", "torch", "requests", "google.protobuf", "sqlite3", "opentelemetry.sdk") if name in sys.modules]
 assert not heavy, heavy
 from opentelemetry import metrics, trace
 assert trace._TRACER_PROVIDER is None

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import ModuleType
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import wrapt
-
-from ckpt_observe.instrument import patching
+from ckpt_observe.instrument.imports import when_imported
 from ckpt_observe.instrument.targets import Target
+
+if TYPE_CHECKING:  # wrapt comes with it, and takes longer to import than all the rest: when there is something to patch
+    from ckpt_observe.instrument.patching import Patch
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class Instrumentor(ABC):
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._wanted = False
-        self._patches: dict[str, patching.Patch] = {}
+        self._patches: dict[str, Patch] = {}
         self._troubles: dict[str, TargetReport] = {}
         self._hooked: set[str] = set()
         self._imported: set[str] = set()
@@ -77,7 +78,7 @@ class Instrumentor(ABC):
             self._troubles.clear()
         for patch in patches:
             try:
-                patching.remove(patch)
+                patch.remove()
             except Exception:
                 logger.exception("%s: %s is switched off, but could not be unpatched", self.name, patch.path)
 
@@ -93,7 +94,7 @@ class Instrumentor(ABC):
             if name in self._hooked:
                 return
             self._hooked.add(name)
-        wrapt.register_post_import_hook(functools.partial(self._on_import, name), name)
+        when_imported(name, functools.partial(self._on_import, name))
 
     def _on_import(self, name: str, module: ModuleType) -> None:
         """What raises here would make the user's import fail. A hook cannot be taken back: after `uninstrument` it does nothing."""
@@ -114,14 +115,16 @@ class Instrumentor(ABC):
                 self._patch(target, module)
 
     def _patch(self, target: Target, module: ModuleType) -> None:
+        from ckpt_observe.instrument import patching  # noqa: PLC0415
+
         before = self._patches.get(target.name)
         if before is not None:
             if before.in_place:
                 return
-            patching.remove(before)  # reloaded or hidden since: whatever still reaches the old wrapper must not count twice
+            before.remove()  # reloaded or hidden since: whatever still reaches the old wrapper must not count twice
         try:
             patch = patching.apply(target, module)  # without our lock: it may import, and that import may be waiting for us
-        except wrapt.PathResolutionError:
+        except patching.Missing:
             if self._is_complete(target.module):
                 self._troubles[target.name] = TargetReport(target.name, "missing", f"{target.module} has no {target.path}")
             return
@@ -133,7 +136,7 @@ class Instrumentor(ABC):
                 self._patches[target.name] = patch
                 self._troubles.pop(target.name, None)
                 return
-        patching.remove(patch)  # switched off while we were at it
+        patch.remove()  # switched off while we were at it
 
     def _standing(self, target: Target) -> TargetReport:
         name = target.name
@@ -147,7 +150,7 @@ class Instrumentor(ABC):
         trouble = self._troubles.get(name)
         if trouble is not None:
             return trouble
-        if self._is_absent(target.module):
+        if self.library in sys.modules and self._is_absent(target.module):
             return TargetReport(name, "missing", f"there is no module {target.module}")
         return TargetReport(name, "waiting", f"{target.module} is not imported yet")
 

@@ -91,17 +91,29 @@ class Patch:
         """Whether it is on, and still found where it was put, over or under whatever else is there."""
         try:
             return bool(self.switch) and wrapt.is_wrapped_by(wrapt.resolve_path(self.module, self.path)[2], self.handle)
-        except wrapt.PathResolutionError:
+        except Missing:
             return False
 
+    def remove(self) -> bool:
+        """Puts the very same object back; False where somebody's closure holds ours, which then stays, switched off."""
+        with _lock:
+            self.switch.off()
+            try:
+                wrapt.unwrap_object(self.module, self.path, self.handle, missing_ok=True)
+            except wrapt.WrapperNotOutermostError:
+                return False
+            return True
 
+
+Missing = wrapt.PathResolutionError
+"""The module has no such name."""
 _lock = threading.Lock()
 
 
 def apply(target: Target, module: ModuleType) -> Patch:
     """Wraps the target, unless a wrapper of ours is there already, which is then shared.
 
-    Raises AttributeError when the module has no such name, TypeError when the name is not something to call.
+    Raises `Missing` when the module has no such name, TypeError when the name is not something to call.
     """
     _callable_at(target, module)  # before the lock: looking may import lazily, and an import may be waiting for us
     with _lock:
@@ -117,17 +129,6 @@ def apply(target: Target, module: ModuleType) -> Patch:
             handle.__init__(handle.__wrapped__, target.wrapper_for(handle.__wrapped__), handle._self_enabled)
             handle._self_enabled.on()
         return Patch(module, target.path, handle)
-
-
-def remove(patch: Patch) -> bool:
-    """Puts the very same object back; False where somebody's closure holds ours, which then stays, switched off."""
-    with _lock:
-        patch.switch.off()
-        try:
-            wrapt.unwrap_object(patch.module, patch.path, patch.handle, missing_ok=True)
-        except wrapt.WrapperNotOutermostError:
-            return False
-        return True
 
 
 def _callable_at(target: Target, module: ModuleType) -> Any:

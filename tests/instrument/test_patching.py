@@ -48,7 +48,7 @@ def test_removal_restores_the_same_object(world, patch, path):
     """What is found in the dictionary afterwards is what was found there before, or nothing if it was inherited."""
     parent, name, _ = wrapt.resolve_path(world.lib, path)
     before = vars(parent).get(name)
-    assert patching.remove(patch(path))
+    assert patch(path).remove()
     assert vars(parent).get(name) is before
 
 
@@ -65,7 +65,7 @@ def test_reference_kept_from_before_removal_falls_silent(world, patch, calls):
     """Somebody who took the patched function keeps a working function, unobserved."""
     handle = patch("save")
     kept = world.lib.save
-    patching.remove(handle)
+    handle.remove()
     assert kept(1) == {"saved": 1}
     assert calls == []
 
@@ -75,7 +75,7 @@ def test_hidden_wrapper_is_switched_off(world, patch, calls):
     first = patch("save")
     inner = world.lib.save
     world.lib.save = lambda *args: inner(*args)  # noqa: PLW0108  # it hides what it calls
-    patching.remove(first)
+    first.remove()
     second = patch("save")
     assert not first.in_place
     assert second.in_place
@@ -127,14 +127,14 @@ def test_second_name_and_late_reference_pickle(world, patch):
     first, second = patch("save"), patch("alias")
     assert first.handle is not second.handle
     assert pickle.loads(pickle.dumps(world.lib.alias)) is world.lib.save
-    patching.remove(first)
+    first.remove()
     assert pickle.loads(pickle.dumps(first.handle)) is world.lib.save
 
 
 def test_original_cannot_be_pickled_while_patched(world, patch):
     """The known limit: pickle asks whether the name still means the object, and it does not."""
     early = world.lib.save
-    patching.remove(patch("save"))
+    patch("save").remove()
     assert pickle.loads(pickle.dumps(early)) is early
     patch("save")
     with pytest.raises(pickle.PicklingError, match="not the same object"):

@@ -73,7 +73,7 @@ class Watch:
         sinks = destinations.sinks(settings)
         owed = [identity(sink) for sink in sinks if sink.lasting]
         journal = Journal(settings.dir, settings.ring_dir, owed, resource(settings))
-        self._drain = drain = Drain(settings.dir, sinks, journal)
+        self._drain = drain = Drain(settings.dir, sinks, journal, destinations.last_save(settings.dir))
         drain.start()
         for start in [sink.start for sink in sinks if hasattr(sink, "start")]:  # one that also publishes, by itself
             start(lambda: {**drain.health(), (metrics.FAULTS.name, ()): float(sum(list(faults.values())))})

@@ -17,11 +17,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from ckpt_observe import environment
 from ckpt_observe.config import Settings
 from ckpt_observe.drain.delivery import Sink
+from ckpt_observe.drain.steps import Begun, History
 
 logger = logging.getLogger("ckpt_observe")
 
@@ -43,6 +45,25 @@ def chosen(settings: Settings) -> tuple[str, ...]:
         logger.warning("ckpt_observe: your TracerProvider gets no spans: it is in your process, and the drain (%s) is not", settings.drain)
         names = tuple(name for name in names if name != "provider")
     return names
+
+
+def last_save(state: Path) -> History:
+    """What the local store knows of a task's last save; nothing where there is no store."""
+    from ckpt_observe.errors import TraceStoreError  # noqa: PLC0415
+    from ckpt_observe.tracestore.reader import TraceReader  # noqa: PLC0415
+    from ckpt_observe.tracestore.schema import FILENAME  # noqa: PLC0415
+
+    def ask(task: str) -> Begun | None:
+        if not (state / FILENAME).exists():
+            return None
+        try:
+            with TraceReader(state / FILENAME) as reader:
+                found = reader.last_step(task)
+        except TraceStoreError:
+            return None
+        return Begun(*found) if found else None
+
+    return ask
 
 
 def sdk_provider() -> Any:

@@ -96,4 +96,8 @@ def _summary(spans: list[Span]) -> str:
     if killed is not None:
         phase = killed.attributes.get(names.ERROR_PHASE, "?")
         lines.append(f"One process was killed with SIGKILL in phase {phase}: its save is in the trace all the same.")
+    restored = next((span for span in operations if names.STEPS_SINCE in span.attributes), None)
+    if restored is not None:
+        step, since = restored.attributes[names.STEP], restored.attributes[names.STEPS_SINCE]
+        lines.append(f"The restore came back to step {step}; steps to do again: {since}.")
     return "\n".join(lines)

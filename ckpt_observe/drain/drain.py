@@ -17,6 +17,7 @@ from typing import Final
 
 from ckpt_observe.drain.delivery import Delivery, Sink, identity
 from ckpt_observe.drain.outbox import Outbox
+from ckpt_observe.drain.steps import History, Steps
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import recovery
 from ckpt_observe.journal.journal import JOURNALS, UNFINISHED, Journal
@@ -36,8 +37,11 @@ CLAIM_EVERY: Final = 2.0
 class Drain:
     """Drains a journal of this process, if it has one, and every dead one in the state directory."""
 
-    def __init__(self, state: Path, sinks: Sequence[Sink], journal: Journal | None = None) -> None:
+    def __init__(self, state: Path, sinks: Sequence[Sink], journal: Journal | None = None, history: History = lambda _task: None) -> None:
         self._state, self._journal = state, journal
+        self._noted = Steps(history, self.adopt).noted
+        if journal is not None:
+            journal.pool.noted = self._noted
         self._deliveries = [Delivery(sink) for sink in sinks]
         self._names = tuple(delivery.key for delivery in self._deliveries)
         self._passing = tuple(identity(sink) for sink in sinks if not sink.lasting)
@@ -49,7 +53,7 @@ class Drain:
         """For who flushes: a sink has had something."""
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._collecting = threading.Lock()
+        self._collecting = threading.RLock()
         """Held while records move to the spool or a dead journal is taken over: `flush` must not look in between."""
         self._left_alone: set[str] = set()
         self._told: set[str] = set()
@@ -208,7 +212,7 @@ class Drain:
         if claim is None:
             return
         try:
-            interrupted = recovery.recover(claim)
+            interrupted = recovery.recover(claim, self._noted)
         except BaseException:
             claim.release()
             raise

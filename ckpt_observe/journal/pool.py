@@ -35,6 +35,8 @@ class Pool:
         self.abandoned = False
         self.counts = {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0}
         """Operations the caller wrote to disk itself; that had no page; that were lost; lines that found no room."""
+        self.noted: Callable[[bytes], bytes] = lambda record: record
+        """What the drain adds to a record that it collects."""
         self._grow()
 
     def take(self) -> AnyPage:
@@ -112,7 +114,7 @@ class Pool:
         if not pages:
             return 0
         try:
-            self._spill([record(_lines(page)) for page in pages])
+            self._spill([self.noted(record(_lines(page))) for page in pages])
         except OSError:
             self._ended.extendleft(reversed(pages))
             raise

@@ -10,7 +10,7 @@ import glob
 import os
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -88,8 +88,8 @@ def read_about(directory: str) -> About:
         raise JournalError(f"{directory}: about.json cannot be read ({error}); if nobody needs it, remove the directory") from error
 
 
-def recover(claimed: Claim) -> int:
-    """Finish what the dead owner began; how many operations were interrupted."""
+def recover(claimed: Claim, noted: Callable[[bytes], bytes] = lambda record: record) -> int:
+    """Finish what the dead owner began; how many operations were interrupted. `noted` is what the drain adds to a record."""
     directory, about = claimed.directory, claimed.about
     files = sorted(glob.glob(glob.escape(about.pages) + "-*.pages"))
     copy = os.path.join(directory, OPEN)
@@ -101,7 +101,7 @@ def recover(claimed: Claim) -> int:
     ended = [each.ended(heartbeat, about.pid) for name, each in left.items() if name not in known and beginning(each.lines)]
     if ended:
         writer = spool.Spool(directory)
-        writer.append([_encode(lines) for lines in ended])
+        writer.append([noted(_encode(lines)) for lines in ended])
         writer.sync()
         writer.close()
     for path in (*files, copy):

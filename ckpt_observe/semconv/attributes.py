@@ -73,3 +73,4 @@ ERROR_IMPACT: Final = _attribute("checkpoint.error.impact", "string", "failed", 
 SOURCE_TRACE: Final = _attribute("checkpoint.source.trace_id", "string", "load, restore", "Trace of the save that made the checkpoint; the span links to it too.")
 SOURCE_SPAN: Final = _attribute("checkpoint.source.span_id", "string", "load, restore", "Span of the save that made the checkpoint.")
 SOURCE_AGE: Final = _attribute("checkpoint.source.age", "double", "load, restore", "Seconds since the checkpoint was saved.")
+STEPS_SINCE: Final = _attribute("checkpoint.source.steps_since", "int", "load, restore", "Steps from this checkpoint to the last save that was begun for the task, whatever became of it: the work to be done again. Left out where no such save is known.")

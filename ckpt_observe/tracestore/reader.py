@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
+from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
 from ckpt_observe.tracestore import schema
 from ckpt_observe.tracestore.failure import explained
@@ -50,6 +51,10 @@ _SPANS: Final = (
     f"SELECT {', '.join(f'span.{column}' for column in COLUMNS)}, resource.attributes "  # noqa: S608, our own column names
     "FROM span JOIN resource ON resource.id = span.resource_id WHERE trace_id = ?"
 )
+_LAST_STEP: Final = (
+    f"SELECT start_unix_nano, json_extract(attributes, '$.\"{names.STEP}\"') AS step FROM span "  # noqa: S608, our own name
+    "WHERE task_id = ? AND operation = 'save' AND typeof(step) = 'integer' ORDER BY end_unix_nano DESC LIMIT 1"
+)
 
 
 class TraceReader:
@@ -68,6 +73,12 @@ class TraceReader:
 
     def close(self) -> None:
         self._connection.close()
+
+    def last_step(self, task_id: str) -> tuple[int, int] | None:
+        """When the last save of a task was begun, and its step."""
+        with explained(self.path):
+            found: tuple[int, int] | None = self._connection.execute(_LAST_STEP, (task_id,)).fetchone()
+            return found
 
     def newest(self, limit: int = 20, *, since_unix_nano: int = 0, where: Filter = _EVERYTHING) -> list[TraceSummary]:
         """The traces in which something last ended, or something that `where` asks for; newest first."""

@@ -34,7 +34,7 @@ def test_demo(command):
     """The first command of the README: a tree with an interrupted save, its phase, a failure and a restore that links back."""
     done = command("demo")
     assert (done.returncode, done.stderr) == (0, "")
-    for words in ("interrupted in write", "serialization.unsupported_type", "checkpoint.restore", "from a save of this trace", "1 interrupted"):
+    for words in ("interrupted in write", "serialization.unsupported_type", "checkpoint.restore", "from a save of this trace", "1 interrupted", "steps to do again: 1"):
         assert words in done.stdout
     trace = re.search(r"ckpt-observe traces ([0-9a-f]{12})", done.stdout)[1]
     assert "interrupted in write" in command("traces", trace).stdout

@@ -282,7 +282,7 @@ def test_takeover_is_tried_again(world, state, monkeypatch):
     later = Drain(state, [sink])
     recover = recovery.recover
 
-    def full(claim):
+    def full(claim, noted):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(recovery, "recover", full)

@@ -110,7 +110,7 @@ def test_a_restore_links_to_its_save(watch, spans, tmp_path):
     assert [(link.trace_id, link.span_id) for link in restore.links] == [(save.trace_id, save.span_id)]
     assert (restore.attributes[names.SOURCE_TRACE], restore.attributes[names.SOURCE_SPAN]) == (save.trace_id, save.span_id)
     assert 0 <= restore.attributes[names.SOURCE_AGE] < 3600
-    assert restore.attributes[names.STEP] == 3
+    assert (restore.attributes[names.STEP], restore.attributes[names.STEPS_SINCE]) == (3, 0)
 
 
 def test_failures_are_classified(spans):

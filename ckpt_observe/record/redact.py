@@ -16,13 +16,14 @@ MAX_ATTRIBUTES: Final = 64
 MAX_ITEMS: Final = 32
 HIDDEN: Final = "[redacted]"
 
-_SECRET_KEY = re.compile(r"passw|secret|token|api[_-]?key|authorization|credential|private[_-]?key|cookie", re.IGNORECASE)
+_SECRET_KEY = re.compile(r"passw|secret|token(?!iz)|(?:api|private|access|account)[_-]?key|authorization|credential|cookie", re.IGNORECASE)
 _SECRET_TEXT = re.compile(
     r"(?P<before>://)[^/\s]+@"  # user:password@ of a URL
-    r"|(?P<name>(?:password|passwd|pwd|secret|token|api[_-]?key|authorization|signature)[\"']?\s{0,8}[=:]\s{0,8}[\"']?)"
+    r"|(?P<name>(?:password|passwd|pwd|secret|token|(?:api|access|account)[_-]?key|authorization|signature|\bsig)[\"']?\s{0,8}[=:]\s{0,8}[\"']?)"
     r"(?:(?:bearer|basic)\s+)?[^\s\"',;&]+"
     r"|\bbearer\s+[\w.~+/-]+=*"
-    r"|\b(?:[sp]k|gh[pousr]|xox[abprs])[-_][\w-]{16,}|\b(?-i:AKIA|ASIA)[A-Z0-9]{12,}",  # keys that say what they are
+    r"|\b(?:[sp]k|gh[pousr]|xox[abprs])[-_][\w-]{16,}|\b(?-i:AKIA|ASIA)[A-Z0-9]{12,}"  # keys that say what they are
+    r"|\b(?-i:eyJ)[\w-]{8,}\.[\w-]+\.[\w-]*",  # and JSON web tokens
     re.IGNORECASE,
 )
 
@@ -57,10 +58,11 @@ def attributes(given: Mapping[Any, Any], length: int = MAX_TEXT, count: int = MA
             clean[key] = value(each, length)
             continue
         name = value(key if isinstance(key, str) else str(key), length)
-        if _SECRET_KEY.search(name):
+        secret = _SECRET_KEY.search(name)
+        if secret and not (isinstance(each, int | float) and secret[0].lower() == "token"):  # how many tokens is no secret
             clean[name] = HIDDEN
             continue
-        if name == key and len(_harmless) < 10_000:
+        if not secret and name == key and len(_harmless) < 10_000:
             _harmless.add(name)
         clean[name] = value(each, length)
     return clean

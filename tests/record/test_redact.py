@@ -36,6 +36,9 @@ PLANTED = [
     f"sk-proj-{CANARY}0123456789",
     f"ghp_{CANARY}0123456789abcdef",
     f"xoxb-{CANARY}-0123456789",
+    f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={CANARY}+/==;",
+    f"https://account.blob.example/c?sv=2024-01-01&sig={CANARY}%3D",
+    f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIi{CANARY}.{CANARY}",
 ]
 
 
@@ -68,11 +71,22 @@ def test_secrets_by_name(recorded, key):
 
 @pytest.mark.parametrize(
     "innocent",
-    ["asia-northeast1-a-bucket", "skip-connection-v2-final", "task-0123456789abcdef0", "tokenizer=bpe", "max_tokens=4096", "ckpt/step-100", "s3://bucket/a", "mail me"],
+    ["asia-northeast1-a-bucket", "skip-connection-v2-final", "task-0123456789abcdef0", "tokenizer=bpe", "max_tokens=4096", "config=small", "design=2", "ckpt/step-100", "s3://bucket/a", "mail me"],
 )
 def test_innocent_text_stays(innocent):
     """What only looks a little like a secret stays as it is."""
     assert redact.text(innocent) == innocent
+
+
+def test_how_many_tokens(recorded):
+    """A number of tokens, or the name of a tokenizer, is no secret; a token under the same name later is one."""
+    with ckpt_observe.checkpoint("save", attributes={"own.input_tokens": 512, "tokenizer": "bpe", "pin.password": 1234}) as operation:
+        operation.set({"own.input_tokens": 513})
+    with ckpt_observe.checkpoint("load", attributes={"own.input_tokens": CANARY}):
+        pass
+    save, load = recorded.spans()
+    assert save.attributes.items() >= {"own.input_tokens": 513, "tokenizer": "bpe", "pin.password": "[redacted]"}.items()
+    assert load.attributes["own.input_tokens"] == "[redacted]"
 
 
 class Colour(enum.IntEnum):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 from collections import Counter
+from types import TracebackType
+from typing import Any
 
 from ckpt_observe.errors import CkptObserveError
 
@@ -14,7 +18,12 @@ faults: Counter[str] = Counter()
 
 
 def fault(error: BaseException) -> None:
-    """Note a fault of our own. The first of its kind is logged with its traceback; what our own errors say needs none."""
+    """Note a fault of our own. The first of its kind is logged with its traceback; what our own errors say needs none.
+
+    What a signal handler of the host raised while our code happened to run, a time-out say, is not ours, and goes on its way.
+    """
+    if _of_a_handler(error.__traceback__):
+        raise error
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -29,3 +38,22 @@ def fault(error: BaseException) -> None:
                 logger.warning("ckpt_observe: a fault of its own, your program is not affected: %s", kind, exc_info=error)
         except Exception:  # a handler of the host's that raises must not do so through us
             faults["log"] += 1
+
+
+def _of_a_handler(trace: TracebackType | None) -> bool:
+    """Whether the exception came out of a signal handler."""
+    if threading.current_thread() is not threading.main_thread():  # handlers run nowhere else
+        return False
+    codes = {_code(signal.getsignal(each)) for each in signal.valid_signals()} - {None}
+    while trace is not None:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _code(handler: Any) -> Any:
+    if not callable(handler):  # SIG_DFL, SIG_IGN, or one that C installed
+        return None
+    handler = getattr(handler, "func", handler)  # functools.partial
+    return getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)

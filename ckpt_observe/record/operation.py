@@ -177,8 +177,8 @@ class Operation(trace.Span):
                 self.note(found.attributes(self.failed_phase))
             page.finish(line((events.END, self.span_id, ended + offset, self._attributes, self.phases, offset)))
         except Exception as own:
-            fault(own)
             self._least_end(page, error)
+            fault(own)
 
     def _least_end(self, page: Page, error: BaseException | None) -> None:
         """What can be said when saying all failed: it ended, and how."""

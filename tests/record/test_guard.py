@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import signal
 
 import pytest
 
@@ -66,6 +68,44 @@ def test_take_that_fails(recorded, monkeypatch):
         ran = True
     assert ran
     assert sum(guard.faults.values()) == 1
+
+
+class TimeUpError(Exception):
+    """What a host's handler raises."""
+
+
+def function(signum, frame):
+    raise TimeUpError
+
+
+class Handler:
+    def __call__(self, signum, frame):
+        raise TimeUpError
+
+    method = __call__
+
+
+@pytest.mark.parametrize("handler", [function, Handler(), Handler().method, functools.partial(Handler.method, None)], ids=["function", "object", "method", "partial"])
+@pytest.mark.parametrize("interrupted", ["append", "mark", "finish"])
+def test_signal_handler_of_the_host(recorded, monkeypatch, interrupted, handler):
+    """A time-out that a signal handler raises while our code runs reaches the host, whichever step it hits, and the operation has ended."""
+    monkeypatch.setattr(recorder, "take", lambda: InterruptedPage(interrupted))
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(TimeUpError), ckpt_observe.checkpoint("save") as operation:  # noqa: SIM117
+            with operation.phase("write"):
+                pass
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert interrupted == "append" or not operation.is_recording()  # one that could not begin is not recorded
+    assert not guard.faults
+
+
+class InterruptedPage(BrokenPage):
+    def _do(self, method):
+        if method == self._broken:
+            self._broken = ""
+            signal.raise_signal(signal.SIGUSR1)
 
 
 def test_attributes_that_are_none(recorded):

@@ -39,6 +39,7 @@ class Watch:
         for instrumentor in self._instrumentors:
             instrumentor.instrument()
         recorder.traceparent = self.settings.traceparent
+        recorder.samples = self.settings.sampler.rule()
         recorder.take = self._first_page
         recorder.on = True
         if "prometheus" in self.settings.exporters:  # a scraper must find what was before the restart, also while nothing is saved
@@ -92,6 +93,7 @@ class Watch:
         if _watch is self:
             recorder.on = False
             recorder.take = lambda: None
+            recorder.samples = None
         for instrumentor in self._instrumentors:
             instrumentor.uninstrument()
         with self._lock:

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from ckpt_observe import endpoints, environment
+from ckpt_observe import endpoints, environment, samplers
 from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.samplers import Sampler
 
 EXPORTERS: Final = ("otlp", "laminar", "provider", "prometheus", "local", "console")
 DRAINS: Final = ("thread",)
+SERVICE_ATTRIBUTE: Final = "service.name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Prometheus:
 
 
 _PROMETHEUS: Final = Prometheus()
+_SAMPLER: Final = Sampler()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Settings:
     resource: dict[str, str]
     disabled_instrumentations: frozenset[str]
     traceparent: str
+    sampler: Sampler = _SAMPLER
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     """The server of each exporter that has one."""
     prometheus: Prometheus = _PROMETHEUS
@@ -63,6 +67,7 @@ def read(environ: Mapping[str, str] | None = None, **arguments: Any) -> Settings
         enabled = False
         source.origin["enabled"] = environment.SDK_DISABLED
     ring_dir = source.take("ring_dir", environment.RING_DIR, None)
+    resource = _resource(source.take("", environment.RESOURCE_ATTRIBUTES, ""))
     exporters = _exporters(source.take("exporters", environment.EXPORTERS, _offered(source.environ)))
     return Settings(
         exporters=exporters,
@@ -70,10 +75,11 @@ def read(environ: Mapping[str, str] | None = None, **arguments: Any) -> Settings
         ring_dir=Path(ring_dir).expanduser().absolute() if ring_dir else None,
         drain=_one_of(environment.DRAIN, source.take("drain", environment.DRAIN, "thread"), DRAINS),
         enabled=enabled,
-        service=str(source.take("service", environment.SERVICE_NAME, None) or _program_name()),
-        resource=_resource(source.take("", environment.RESOURCE_ATTRIBUTES, "")),
+        service=_service(source, resource),
+        resource=resource,
         disabled_instrumentations=frozenset(_names(source.take("", environment.DISABLED_INSTRUMENTATIONS, ""))),
         traceparent=str(source.take("", environment.TRACEPARENT, "")),
+        sampler=_sampler(source),
         endpoints={name: read_endpoint(source.environ) for name, read_endpoint in _ENDPOINTS.items() if name in exporters},
         prometheus=_prometheus(source) if "prometheus" in exporters else _PROMETHEUS,
         origin=source.origin,
@@ -150,6 +156,20 @@ def _resource(text: str) -> dict[str, str]:
             raise ConfigError(f"{environment.RESOURCE_ATTRIBUTES}: '{pair}' is not key=value")
         pairs[key.strip()] = unquote(value.strip())
     return pairs
+
+
+def _service(source: _Source, resource: dict[str, str]) -> str:
+    """OpenTelemetry's order: its own variable, then the `service.name` among the resource attributes, which is taken out of them."""
+    among = resource.pop(SERVICE_ATTRIBUTE, "")
+    name = source.take("service", environment.SERVICE_NAME, None)
+    if name is None and among:
+        source.origin["service"] = environment.RESOURCE_ATTRIBUTES
+    return str(name or among or _program_name())
+
+
+def _sampler(source: _Source) -> Sampler:
+    source.take("sampler", environment.TRACES_SAMPLER, None)  # there is no such argument: notes where it comes from
+    return samplers.read(source.environ)
 
 
 def _prometheus(source: _Source) -> Prometheus:

@@ -101,7 +101,7 @@ def test_wrong_argument(arguments, words):
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("CKPT_OBSERVE_EXPORTERS", "pigeon"), ("CKPT_OBSERVE_ENABLED", "maybe"), ("OTEL_SDK_DISABLED", "x"), ("OTEL_RESOURCE_ATTRIBUTES", "novalue"), ("CKPT_OBSERVE_DRAIN", "x")],
+    [("CKPT_OBSERVE_EXPORTERS", "pigeon"), ("CKPT_OBSERVE_ENABLED", "maybe"), ("OTEL_SDK_DISABLED", "x"), ("OTEL_RESOURCE_ATTRIBUTES", "novalue"), ("CKPT_OBSERVE_DRAIN", "x"), ("OTEL_TRACES_SAMPLER", "dice")],
 )
 def test_wrong_variable(monkeypatch, variable, value):
     """The same from the environment, under the variable's own name."""

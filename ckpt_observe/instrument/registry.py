@@ -18,9 +18,12 @@ INSTRUMENTORS: Final[Mapping[str, str]] = {
     "reference": "ckpt_observe.instrument.reference:ReferenceInstrumentor",
 }
 
+ALL: Final = frozenset({"*", "ckpt_observe"})
+"""Names that disable all of them: OpenTelemetry's, and that of our entry point in its group of instrumentors."""
+
 
 def load(names: Iterable[str] | None = None, disabled: Collection[str] = ()) -> list[Instrumentor]:
-    """One new instrumentor per name, all there are by default, without the disabled (`*`: all). One that fails is logged and left out.
+    """One new instrumentor per name, all there are by default, without the disabled. One that fails is logged and left out.
 
     A disabled name may be unknown: the variable that lists them is shared with other instrumentations.
     """
@@ -28,7 +31,7 @@ def load(names: Iterable[str] | None = None, disabled: Collection[str] = ()) -> 
     for name in wanted:
         if name not in INSTRUMENTORS:
             raise ConfigError(f"there is no instrumentor {name!r}; there are {', '.join(sorted(INSTRUMENTORS))}")
-    if "*" in disabled:
+    if not ALL.isdisjoint(disabled):
         return []
     made = (_make(name) for name in wanted if name not in disabled)
     return [instrumentor for instrumentor in made if instrumentor is not None]

@@ -28,8 +28,9 @@ from ckpt_observe.record.failure import described
 from ckpt_observe.record.guard import fault
 from ckpt_observe.record.ids import new_span_id, new_trace_id
 from ckpt_observe.record.line import line
-from ckpt_observe.record.parents import SPAN_KEY, TASK_KEY
+from ckpt_observe.record.parents import SPAN_KEY, SUPPRESSED, SUPPRESSED_BY_NAME, TASK_KEY
 from ckpt_observe.record.recorder import Page, recorder
+from ckpt_observe.record.unsampled import Unsampled
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, spans
 from ckpt_observe.semconv.events import phase_span_id
@@ -86,21 +87,27 @@ class Operation(trace.Span):
         """Start it, without making it current. Returns the context it begins in; None if it is not recorded."""
         try:
             here = get_current()
+            if here and (here.get(SUPPRESSED) or here.get(SUPPRESSED_BY_NAME)):
+                return None
             above: Any = here.get(SPAN_KEY)
             if type(above) in _OURS:
                 self.trace_id, parent = above.ids()
                 self.ancestors = above.chain()
             else:
-                found = parents.find(above, recorder.traceparent)
+                found, samples = parents.find(above, recorder.traceparent), recorder.samples
                 if found is None:
                     self.trace_id, parent = new_trace_id(), ""
-                elif found.sampled:
+                    if samples is not None and not samples(self.trace_id, None):
+                        self._leave_out(here)
+                        return None
+                elif found.sampled if samples is None else samples(found.trace, found.sampled):
                     self.trace_id, parent = found.trace, found.span
                     self.ancestors, self.inherited = found.chain, found.facts
                 else:
                     return None  # the parent's decision is kept: its trace is not recorded
             page = recorder.take()
             if page is None:
+                self.trace_id = ""
                 return None
             task: Any = here.get(TASK_KEY)
             attributes = self._given if task is None else {**task.shared, **(self._given or {})}
@@ -127,6 +134,15 @@ class Operation(trace.Span):
         """Make it current."""
         if self.live:
             self._make_current(get_current())
+        elif self.trace_id and not self.span_id:
+            self._leave_out(get_current())
+
+    def _leave_out(self, here: Context) -> None:
+        """The root of a trace that is not recorded. It has a trace id and no span id; what happens in it is not recorded either."""
+        context = Context(here)
+        _set_item(context, SPAN_KEY, Unsampled(self.trace_id))
+        self._here = where.set(None)
+        self._token = attach(context)
 
     def _make_current(self, here: Context) -> None:
         context = Context(here)

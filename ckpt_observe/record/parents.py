@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from opentelemetry import trace
-from opentelemetry.context import Context, create_key
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, Context, create_key
 
+from ckpt_observe.record.unsampled import Unsampled
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import laminar
 from ckpt_observe.semconv.events import ancestor
@@ -17,6 +18,9 @@ from ckpt_observe.semconv.events import ancestor
 SPAN_KEY: Final = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))
 """Where OpenTelemetry keeps the current span: asked of its public function rather than taken from its private names."""
 TASK_KEY: Final = create_key("ckpt_observe-task")
+SUPPRESSED: Final = _SUPPRESS_INSTRUMENTATION_KEY
+"""Where OpenTelemetry's `suppress_instrumentation()` says that nothing is to be recorded; older code says it by name."""
+SUPPRESSED_BY_NAME: Final = "suppress_instrumentation"
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
@@ -34,10 +38,16 @@ class Parent(NamedTuple):
     facts: Mapping[str, Any] = {}
 
 
+_LEFT_OUT: Final = Parent("f" * 32, "f" * 16, sampled=False)
+"""Stands for any trace of ours that was left out: by its id, too, no ratio keeps it."""
+
+
 def find(current: Any, traceparent: str) -> Parent | None:
     """The parent of an operation, given what is current in the OpenTelemetry context."""
     if current is None and not traceparent and "lmnr" not in sys.modules:  # nothing to look at: the common root
         return None
+    if type(current) is Unsampled:
+        return _LEFT_OUT
     return _of(current) or _of(_laminar_span()) or parse(traceparent)
 
 

@@ -24,13 +24,15 @@ class Page(Protocol):
 class Recorder:
     """`on` is read at every patched call, so it is a plain attribute."""
 
-    __slots__ = ("on", "take", "traceparent")
+    __slots__ = ("on", "samples", "take", "traceparent")
 
     def __init__(self) -> None:
         self.on = False
         self.take: Callable[[], Page | None] = lambda: None
         """A page for an operation that begins, or None: not recorded."""
         self.traceparent = ""
+        self.samples: Callable[[str, bool | None], bool] | None = None
+        """Whether the trace of that id, whose parent was sampled or not (None: it begins here), is recorded. None: the parent decides."""
 
 
 recorder = Recorder()

@@ -33,9 +33,9 @@ ARROWS = {
     "instrument": {"record", "semconv", "errors"},
     "viewer": {"tracestore", "semconv", "errors", "span"},
 }
-"""Each room and whom it may import. The others (api, auto, destinations, scopes, cli, testing) may import all but testing."""
+"""Each room and whom it may import. The others (api, auto, destinations, otel_instrumentor, scopes, cli, testing) may import all but testing."""
 
-ANYBODY = {"api", "auto", "destinations", "scopes", "cli", "testing", "__init__", "__main__"}
+ANYBODY = {"api", "auto", "destinations", "otel_instrumentor", "scopes", "cli", "testing", "__init__", "__main__"}
 
 
 def modules():

@@ -1,0 +1,127 @@
+"""Under the real `opentelemetry-instrument`: an unchanged program, and the TracerProvider that the command sets up."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "sinks"))
+
+import collectors
+
+from ckpt_observe.semconv import attributes as names
+
+pytestmark = pytest.mark.libraries
+
+PROGRAM = """
+import sys
+from opentelemetry import trace
+from ckpt_observe.core import Checkpointer
+
+with trace.get_tracer("host").start_as_current_span("the program's own"):
+    Checkpointer(sys.argv[1]).save("run", {"a": 1})
+"""
+
+DECLARED = {
+    "file_format": "1.0",
+    "resource": {"attributes": [{"name": "service.name", "value": "declared"}]},
+    "tracer_provider": {"processors": [{"simple": {"exporter": {"otlp_http": {"endpoint": "${COLLECTOR}/v1/traces"}}}}]},
+}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The program under the command, to its end; the spans that a collector had then, and what was said."""
+    command = shutil.which("opentelemetry-instrument", path=Path(sys.executable).parent)
+    if command is None:
+        pytest.skip("opentelemetry-instrument is not installed: pip install 'ckpt-observe[dev]'")
+    (tmp_path / "program.py").write_text(PROGRAM)
+
+    def run(**variables):
+        with collectors.HttpCollector() as collector:
+            own = {
+                "CKPT_OBSERVE_DIR": str(tmp_path / "state"),
+                "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring"),
+                "COLLECTOR": collector.url,
+                "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+                "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+                "OTEL_METRICS_EXPORTER": "none",
+                "OTEL_LOGS_EXPORTER": "none",
+                **variables,
+            }
+            environ = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")} | own
+            done = subprocess.run([command, sys.executable, "program.py", "ckpt"], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+            assert done.returncode == 0, done.stderr
+            bodies = [collectors.spans_of(body) for _, _, body in collector.requests]
+            return [span for spans in bodies for span in spans], done.stderr
+
+    return run
+
+
+def test_spans_go_through_the_users_provider(run):
+    """Ours are beneath the program's span, each once, with the provider's resource; nothing had to be imported."""
+    spans, said = run(OTEL_SERVICE_NAME="mine", OTEL_RESOURCE_ATTRIBUTES="team=storage")
+    by_name = {span.name: span for span in spans}
+    assert len(by_name) == len(spans), "each once"
+    host, save = by_name["the program's own"], by_name["checkpoint.save"]
+    assert (save.trace_id, save.parent_span_id) == (host.trace_id, host.span_id)
+    assert by_name["checkpoint.write"].parent_span_id == save.span_id
+    assert save.attributes[names.OUTCOME] == "ok"
+    assert save.resource == host.resource
+    assert (save.resource["service.name"], save.resource["team"]) == ("mine", "storage")
+    assert "telemetry.auto.version" in save.resource, "that of the provider which the command made"
+    assert said == ""
+
+
+@pytest.mark.parametrize(
+    ("variables", "left"),
+    [
+        ({"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "requests, ckpt_observe"}, ["the program's own"]),
+        ({"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "*"}, ["the program's own"]),
+        ({"CKPT_OBSERVE_ENABLED": "false"}, ["the program's own"]),
+        ({"OTEL_SDK_DISABLED": "true"}, []),
+        ({"OTEL_TRACES_SAMPLER": "always_off"}, []),
+        ({"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"}, []),
+    ],
+)
+def test_switches(run, variables, left):
+    """OpenTelemetry's own switches do with ours what they do with its own instrumentations."""
+    spans, _ = run(**variables)
+    assert [span.name for span in spans] == left
+
+
+def test_a_wrong_setting_stops_nothing(run):
+    """It is said, the program runs, and the other instrumentations and the provider do their work."""
+    spans, said = run(CKPT_OBSERVE_EXPORTERS="pigeon")
+    assert [span.name for span in spans] == ["the program's own"]
+    assert "'pigeon' is not known" in said
+
+
+def test_declarative_configuration(run, tmp_path):
+    """A provider made from OTEL_CONFIG_FILE gets our spans, with the resource of the file."""
+    (tmp_path / "otel.yaml").write_text(json.dumps(DECLARED))
+    spans, _ = run(OTEL_CONFIG_FILE=str(tmp_path / "otel.yaml"))
+    assert {"the program's own", "checkpoint.save", "checkpoint.write"} <= {span.name for span in spans}
+    assert {span.resource["service.name"] for span in spans} == {"declared"}
+
+
+def test_as_an_instrumentor(monkeypatch, state):
+    """By hand, as any other of OpenTelemetry's: on, off, and the very same functions are back."""
+    pytest.importorskip("opentelemetry.instrumentation.instrumentor")
+    from ckpt_observe.core import Checkpointer
+    from ckpt_observe.instrument.patching import PatchedCallable
+    from ckpt_observe.otel_instrumentor import CheckpointInstrumentor
+
+    monkeypatch.setenv("CKPT_OBSERVE_DIR", str(state))
+    original = Checkpointer.__dict__["save"]
+    instrumentor = CheckpointInstrumentor()
+    instrumentor.instrument()
+    assert isinstance(Checkpointer.__dict__["save"], PatchedCallable)
+    instrumentor.uninstrument()
+    assert Checkpointer.__dict__["save"] is original

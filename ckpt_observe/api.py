@@ -68,9 +68,11 @@ class Watch:
         from ckpt_observe import destinations  # noqa: PLC0415
         from ckpt_observe.drain.delivery import identity  # noqa: PLC0415
         from ckpt_observe.drain.drain import Drain  # noqa: PLC0415
+        from ckpt_observe.drain.lifecycle import lifecycle  # noqa: PLC0415
         from ckpt_observe.journal.journal import Journal  # noqa: PLC0415
         from ckpt_observe.semconv import metrics  # noqa: PLC0415
 
+        lifecycle.on = settings.genai_events
         sinks = destinations.sinks(settings)
         owed = [identity(sink) for sink in sinks if sink.lasting]
         journal = Journal(settings.dir, settings.ring_dir, owed, resource(settings))
@@ -175,7 +177,9 @@ def adopt(settings: Settings, timeout: float = 10.0) -> int:
     """Deliver what dead processes left in the state directory; how many of their operations had been interrupted."""
     from ckpt_observe import destinations  # noqa: PLC0415
     from ckpt_observe.drain.drain import Drain  # noqa: PLC0415
+    from ckpt_observe.drain.lifecycle import lifecycle  # noqa: PLC0415
 
+    lifecycle.on = settings.genai_events
     drain = Drain(settings.dir, destinations.sinks(settings))
     drain.start()
     drain.close(timeout)

@@ -52,6 +52,7 @@ class Settings:
     disabled_instrumentations: frozenset[str]
     traceparent: str
     sampler: Sampler = _SAMPLER
+    genai_events: bool = False
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     """The server of each exporter that has one."""
     prometheus: Prometheus = _PROMETHEUS
@@ -80,6 +81,7 @@ def read(environ: Mapping[str, str] | None = None, **arguments: Any) -> Settings
         disabled_instrumentations=frozenset(_names(source.take("", environment.DISABLED_INSTRUMENTATIONS, ""))),
         traceparent=str(source.take("", environment.TRACEPARENT, "")),
         sampler=_sampler(source),
+        genai_events=_flag(source, "", environment.GENAI_EVENTS, default=False),
         endpoints={name: read_endpoint(source.environ) for name, read_endpoint in _ENDPOINTS.items() if name in exporters},
         prometheus=_prometheus(source) if "prometheus" in exporters else _PROMETHEUS,
         origin=source.origin,

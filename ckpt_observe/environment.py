@@ -25,6 +25,7 @@ RESOURCE_ATTRIBUTES: Final = "OTEL_RESOURCE_ATTRIBUTES"
 DISABLED_INSTRUMENTATIONS: Final = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 TRACES_SAMPLER: Final = "OTEL_TRACES_SAMPLER"
 TRACES_SAMPLER_ARG: Final = "OTEL_TRACES_SAMPLER_ARG"
+GENAI_EVENTS: Final = "CKPT_OBSERVE_GENAI_EVENTS"
 TRACEPARENT: Final = "TRACEPARENT"
 OTLP: Final = "OTEL_EXPORTER_OTLP_"
 """Prefix: each of these may also begin with `OTEL_EXPORTER_OTLP_TRACES_`, which goes first."""
@@ -51,6 +52,7 @@ VARIABLES: Final = (
     Variable(DISABLED_INSTRUMENTATIONS, "", "", "Comma list of libraries that are left alone (`reference`); `ckpt_observe` or `*` for all."),
     Variable(TRACES_SAMPLER, "", "parentbased_always_on", "Which traces are recorded: `always_on`, `always_off`, `traceidratio`, or these with `parentbased_`. What is not recorded is in no metric either."),
     Variable(TRACES_SAMPLER_ARG, "", "1", "Ratio of traces for `traceidratio` and `parentbased_traceidratio`, 0 to 1."),
+    Variable(GENAI_EVENTS, "", "false", "`true`: saves and restores also have OpenTelemetry's draft events `gen_ai.agent.checkpointed`, `paused` and `resumed`. Their names may change."),
     Variable(TRACEPARENT, "", "", "W3C trace context that becomes the parent of this program's first span."),
     Variable(OTLP + "ENDPOINT", "", "http://localhost:4318, 4317 for gRPC", "Server for `otlp`; `/v1/traces` is appended for HTTP. All of these also as `OTEL_EXPORTER_OTLP_TRACES_*`, which goes first, and whose endpoint is taken as it is."),
     Variable(OTLP + "PROTOCOL", "", "http/protobuf", "`http/protobuf` or `grpc`."),

@@ -30,7 +30,7 @@ class CheckpointInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # of an o
         try:
             self._watch = observe()
         except Exception as error:
-            logger.error("ckpt_observe: not observing: %s", error)  # noqa: TRY400 - a wrong setting, which the message explains
+            logger.error("ckpt_observe: not observing: %s", error)
 
     def _uninstrument(self, **_options: Any) -> None:
         watch, self._watch = self._watch, None

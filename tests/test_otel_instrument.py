@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent / "sinks"))
 
 import collectors
 
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.instrument.patching import PatchedCallable
 from ckpt_observe.semconv import attributes as names
 
 pytestmark = pytest.mark.libraries
@@ -113,14 +115,10 @@ def test_declarative_configuration(run, tmp_path):
 
 def test_as_an_instrumentor(monkeypatch, state):
     """By hand, as any other of OpenTelemetry's: on, off, and the very same functions are back."""
-    pytest.importorskip("opentelemetry.instrumentation.instrumentor")
-    from ckpt_observe.core import Checkpointer
-    from ckpt_observe.instrument.patching import PatchedCallable
-    from ckpt_observe.otel_instrumentor import CheckpointInstrumentor
-
+    module = pytest.importorskip("ckpt_observe.otel_instrumentor", exc_type=ImportError)
     monkeypatch.setenv("CKPT_OBSERVE_DIR", str(state))
     original = Checkpointer.__dict__["save"]
-    instrumentor = CheckpointInstrumentor()
+    instrumentor = module.CheckpointInstrumentor()
     instrumentor.instrument()
     assert isinstance(Checkpointer.__dict__["save"], PatchedCallable)
     instrumentor.uninstrument()

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import UNSET
 
+from ckpt_observe.drain.lifecycle import lifecycle
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, spans
 from ckpt_observe.span import Event, Link, Span
@@ -53,6 +54,7 @@ def _operation(begin: list[Any], end: list[Any], lines: list[list[Any]], resourc
     said = {**(known or {}), **(given or {}), **(end[3] or {})}
     attributes = _present({**({} if task else {names.OPERATION: name}), names.OUTCOME: "ok", **said})
     _derive(attributes, (stop - start) / 1e9)
+    said_then = sorted((Event(line[3], line[2], _present(line[4])) for line in lines if line[0] == events.EVENT), key=_moment)
     return Span(
         trace_id=trace_id,
         span_id=span_id,
@@ -62,7 +64,7 @@ def _operation(begin: list[Any], end: list[Any], lines: list[list[Any]], resourc
         end_unix_nano=stop,
         status=_status(attributes),
         attributes=attributes,
-        events=tuple(sorted((Event(line[3], line[2], _present(line[4])) for line in lines if line[0] == events.EVENT), key=_moment)),
+        events=(*said_then, *lifecycle.events(attributes, stop)),
         links=tuple(Link(line[3], line[4], _present(line[5])) for line in lines if line[0] == events.LINK),
         resource=resource,
         ancestors=ancestors,

@@ -170,7 +170,7 @@ def _service(source: _Source, resource: dict[str, str]) -> str:
 
 
 def _sampler(source: _Source) -> Sampler:
-    source.take("sampler", environment.TRACES_SAMPLER, None)  # there is no such argument: notes where it comes from
+    source.take("", environment.TRACES_SAMPLER, None)  # notes where it comes from
     return samplers.read(source.environ)
 
 

@@ -46,8 +46,8 @@ class Endpoint:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"endpoint '{_shown(self.url)}' is not a URL such as http://localhost:4318")
-        object.__setattr__(self, "shown", _shown(self.url))
+            raise ConfigError(f"endpoint '{without_credentials(self.url)}' is not a URL such as http://localhost:4318")
+        object.__setattr__(self, "shown", without_credentials(self.url))
 
     @property
     def fingerprint(self) -> str:
@@ -65,9 +65,9 @@ class Endpoint:
         return f": {text}" if text and text.isprintable() else ""
 
 
-def otlp(environ: Mapping[str, str]) -> Endpoint:
-    """OpenTelemetry's settings; HTTP/protobuf to localhost where there are none."""
-    take = _traces_first(environ)
+def otlp(environ: Mapping[str, str], signal: str = "TRACES") -> Endpoint:
+    """OpenTelemetry's settings for a signal; HTTP/protobuf to localhost where there are none."""
+    take = _own_first(environ, signal)
     protocol = take("PROTOCOL") or HTTP
     if protocol not in (HTTP, GRPC):
         raise ConfigError(f"{environment.OTLP}PROTOCOL: '{protocol}' is not known; use one of: {GRPC}, {HTTP}")
@@ -76,7 +76,7 @@ def otlp(environ: Mapping[str, str]) -> Endpoint:
     if compression not in ("gzip", "none"):
         raise ConfigError(f"{environment.OTLP}COMPRESSION: '{compression}' is not known; use one of: gzip, none")
     return Endpoint(
-        url=_otlp_url(environ, protocol, "http" if insecure else "https"),
+        url=_otlp_url(environ, signal, protocol, "http" if insecure else "https"),
         protocol=protocol,
         headers=_headers(take("HEADERS")),
         timeout=_timeout(take("TIMEOUT")),
@@ -102,16 +102,16 @@ def laminar(environ: Mapping[str, str]) -> Endpoint:
     return Endpoint(url=base + TRACES_PATH, headers=_checked({"authorization": f"Bearer {key}"}, environment.LMNR_KEY), gzip=True)
 
 
-def _traces_first(environ: Mapping[str, str]) -> Callable[[str], str]:
-    return lambda name: environ.get(f"{environment.OTLP}TRACES_{name}") or environ.get(environment.OTLP + name) or ""
+def _own_first(environ: Mapping[str, str], signal: str) -> Callable[[str], str]:
+    return lambda name: environ.get(f"{environment.OTLP}{signal}_{name}") or environ.get(environment.OTLP + name) or ""
 
 
-def _otlp_url(environ: Mapping[str, str], protocol: str, scheme: str) -> str:
-    own, general = environ.get(f"{environment.OTLP}TRACES_ENDPOINT"), environ.get(f"{environment.OTLP}ENDPOINT")
+def _otlp_url(environ: Mapping[str, str], signal: str, protocol: str, scheme: str) -> str:
+    own, general = environ.get(f"{environment.OTLP}{signal}_ENDPOINT"), environ.get(f"{environment.OTLP}ENDPOINT")
     if protocol == GRPC:
         url = own or general or "http://localhost:4317"
         return url if "://" in url else f"{scheme}://{url}"  # `collector:4317` is common for gRPC; the specification leaves TLS to INSECURE
-    return own or (general or "http://localhost:4318").rstrip("/") + TRACES_PATH
+    return own or (general or "http://localhost:4318").rstrip("/") + f"/v1/{signal.lower()}"
 
 
 def _headers(text: str) -> dict[str, str]:
@@ -143,5 +143,6 @@ def _timeout(text: str) -> float:
     return value if value <= _SECONDS_UP_TO else value / 1000
 
 
-def _shown(url: str) -> str:
+def without_credentials(url: str) -> str:
+    """A URL as it may be shown: without user, password and query."""
     return re.sub(r"//[^/@]*@", "//", url.partition("?")[0])

@@ -51,8 +51,8 @@ def test_wrong_values(name, ratio, said):
 
 def test_origin_is_known():
     """Where it came from can be told."""
-    assert read({"OTEL_TRACES_SAMPLER": "always_on"}).origin["sampler"] == "OTEL_TRACES_SAMPLER"
-    assert read({}).origin["sampler"] == "default"
+    assert read({"OTEL_TRACES_SAMPLER": "always_on"}).origin["OTEL_TRACES_SAMPLER"] == "OTEL_TRACES_SAMPLER"
+    assert read({}).origin["OTEL_TRACES_SAMPLER"] == "default"
 
 
 def test_service_name_order():

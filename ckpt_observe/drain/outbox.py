@@ -117,6 +117,12 @@ class Outbox:
                     os.unlink(spool.path(self.directory, number))
 
 
+def backlog(directory: str, sinks: Iterable[str]) -> dict[str, int]:
+    """Bytes of a journal's spool that each sink has not had, by the cursors on disk."""
+    saved = _load(os.path.join(directory, _CURSORS))
+    return {sink: spool.size(directory, saved.get(sink, Cursor())) for sink in sinks}
+
+
 def _load(path: str) -> dict[str, Cursor]:
     try:
         with open(path, "rb") as file:

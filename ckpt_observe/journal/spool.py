@@ -26,6 +26,9 @@ class Cursor(NamedTuple):
     offset: int = 0
 
 
+_BEGINNING: Final = Cursor()
+
+
 class Records(NamedTuple):
     """What a read gave: payloads, where the next read begins, and how many lines were not what was written."""
 
@@ -91,9 +94,10 @@ class Spool:
                 self._close()
 
 
-def size(directory: str) -> int:
-    """Bytes on disk."""
-    return sum(_size_of(path(directory, number)) for number in segments(directory))
+def size(directory: str, after: Cursor = _BEGINNING) -> int:
+    """Bytes on disk, from a cursor on."""
+    sizes = {number: _size_of(path(directory, number)) for number in segments(directory) if number >= after.segment}
+    return sum(sizes.values()) - (after.offset if sizes.get(after.segment) else 0)
 
 
 def _size_of(segment: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -28,6 +28,9 @@ USER_AGENT: Final = f"ckpt_observe/{__version__}"
 
 class Transport(Protocol):
     """Brings one request; the answer's body, or SinkRetryError, SinkUnclearError or SinkRefusedError."""
+
+    status: int | str
+    headers: Mapping[str, str]
 
     def send(self, body: bytes, /) -> bytes: ...
     def close(self) -> None: ...

@@ -5,6 +5,7 @@ The table is the specification's, https://opentelemetry.io/docs/specs/otlp/#fail
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -30,6 +31,10 @@ class GrpcTransport:
 
     def __init__(self, endpoint: Endpoint, user_agent: str) -> None:
         self._endpoint = endpoint
+        self.status: int | str = 0
+        """The name of the last answer's; 0 before the first."""
+        self.headers: Mapping[str, str] = {}
+        """gRPC has none that say anything: kept empty, for who looks."""
         self._metadata = tuple(endpoint.headers.items())
         self._channel = _channel(endpoint, user_agent)
         self._export = self._channel.unary_unary(_EXPORT)  # bytes in, bytes out
@@ -40,7 +45,9 @@ class GrpcTransport:
         try:
             answer: bytes = self._export(body, timeout=self._endpoint.timeout, metadata=self._metadata, compression=compression)
         except grpc.RpcError as error:
+            self.status = error.code().name
             raise self._refusal(error) from None  # its repr holds the peer's whole answer
+        self.status = _CODE.OK.name
         return answer
 
     def close(self) -> None:

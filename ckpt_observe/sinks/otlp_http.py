@@ -40,6 +40,10 @@ class HttpTransport:
 
     def __init__(self, endpoint: Endpoint, user_agent: str) -> None:
         self._endpoint = endpoint
+        self.status: int | str = 0
+        """That of the last answer; 0 where there was none."""
+        self.headers: Mapping[str, str] = {}
+        """Those of the last answer."""
         self._session = requests.Session()
         self._session.auth = _as_it_is
         self._session.headers.update({"user-agent": user_agent, **endpoint.headers})
@@ -55,6 +59,7 @@ class HttpTransport:
     def post(self, url: str, body: bytes, kind: str, headers: Mapping[str, str] | None = None) -> bytes:
         """The body of the answer to any request to the same server."""
         deadline = time.monotonic() + self._endpoint.timeout
+        self.status, self.headers = 0, {}
         try:
             with self._session.post(
                 url,
@@ -66,6 +71,7 @@ class HttpTransport:
                 verify=self._endpoint.certificate,  # the session's own would yield to REQUESTS_CA_BUNDLE
             ) as response:
                 answer = _read(response, deadline)
+                self.status, self.headers = response.status_code, response.headers
         except (requests.RequestException, Urllib3Error, OSError) as error:
             raise self._unanswered(error) from None  # the library's message may hold the whole URL
         if 200 <= response.status_code < 300:

@@ -7,6 +7,7 @@ processes listen, on Windows it would, so there it is left out.
 
 from __future__ import annotations
 
+import errno
 import hmac
 import socket
 import socketserver
@@ -51,9 +52,15 @@ class Endpoint:
         return self._server.server_address[:2] if self._server else None  # type: ignore[return-value]
 
     def publish(self, gather: Gather) -> None:
-        """Listen, unless that is done already. OSError: the port is somebody else's."""
+        """Listen, unless that is done already. OSError: the port is somebody else's, for siblings take turns."""
         if self._server is None:
-            self._server = _Server(self._settings, gather)
+            try:
+                self._server = _Server(self._settings, gather)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                taken = f"another program has port {self._settings.port}; set OTEL_EXPORTER_PROMETHEUS_PORT to a free one"
+                raise OSError(error.errno, taken) from error
             # 0.1: closing waits for the next look, and a program's end must not
             threading.Thread(target=self._server.serve_forever, args=(0.1,), name="ckpt-observe-endpoint", daemon=True).start()
 

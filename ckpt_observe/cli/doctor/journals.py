@@ -1,0 +1,59 @@
+"""What waits in the journals: whose they are, whether the owner lives, and what each destination has not had."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
+from ckpt_observe.config import Settings
+from ckpt_observe.drain import outbox
+from ckpt_observe.errors import CkptObserveError
+from ckpt_observe.journal import recovery, spool
+from ckpt_observe.journal.journal import JOURNALS, UNFINISHED
+from ckpt_observe.journal.locks import Lock
+
+
+def backlog(settings: Settings) -> Iterator[Finding]:
+    """One line for each journal in which something waits, or whose owner is dead; one for all of them."""
+    root = settings.dir / JOURNALS
+    entries = [entry for entry in sorted(root.iterdir()) if not entry.name.endswith(UNFINISHED)] if root.is_dir() else []
+    live = dead = waiting = 0
+    for entry in entries:
+        try:
+            alive = _is_alive(entry)
+            finding, size = _journal(entry, alive)
+        except (CkptObserveError, OSError) as error:
+            if entry.exists():  # else it was delivered and removed while we looked
+                yield Finding(PROBLEM, f"journal {entry.name}", str(error))
+            continue
+        live, dead, waiting = live + alive, dead + (not alive), waiting + size
+        if finding is not None:
+            yield finding
+    yield Finding(OK, "journals", f"{live} of live processes, {dead} left by dead ones, {waiting >> 10} KiB on disk")
+
+
+def _journal(directory: Path, alive: bool) -> tuple[Finding | None, int]:
+    """What is worth saying of one, and its size on disk."""
+    about = recovery.read_about(str(directory))
+    size = spool.size(str(directory))
+    behind = {key.partition("@")[0]: left for key, left in outbox.backlog(str(directory), about.sinks).items() if left}
+    owed = ", ".join(f"{left / 1024:.1f} KiB for {sink}" for sink, left in sorted(behind.items())) or "nothing"
+    owner = f"of process {about.pid} ({about.resource.get('service.name', '?')}), {'alive' if alive else 'dead'}"
+    if size > outbox.SPOOL_LIMIT // 2:
+        full = f"{size * 100 // outbox.SPOOL_LIMIT} % full: at 100 % the oldest are dropped"
+        return Finding(PROBLEM, f"journal {directory.name}", f"{owner}; waiting: {owed}; {full}"), size
+    if not alive:
+        next_step = "the next observed program, or `ckpt-observe traces`, takes it over"
+        return Finding(NOTE, f"journal {directory.name}", f"{owner}; waiting: {owed}; {next_step}"), size
+    return Finding(OK, f"journal {directory.name}", f"{owner}; waiting: {owed}") if behind else None, size
+
+
+def _is_alive(directory: Path) -> bool:
+    """By the lock that the kernel gives back at death: a pid may be another's by now."""
+    lock = Lock.take(os.path.join(directory, "owner.lock"), create=False)
+    if lock is None:
+        return True
+    lock.release()
+    return False

@@ -1,0 +1,62 @@
+"""Which settings are in force and where each came from; and variables that look like ours and are not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from ckpt_observe import environment
+from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
+from ckpt_observe.config import Settings
+from ckpt_observe.endpoints import without_credentials
+from ckpt_observe.environment import VARIABLES, Variable
+
+_PREFIX: Final = "CKPT_OBSERVE_"
+_SECRETS: Final = ("HEADERS", "KEY", "TOKEN")
+"""Ends of the names of variables whose values are not shown. `CLIENT_KEY` names a file, and is not shown either."""
+_LONGEST: Final = 200
+
+
+def effective(settings: Settings) -> Iterator[Finding]:
+    """Every setting that somebody made, and the defaults of those that are arguments of `observe()`."""
+    for row in VARIABLES:
+        name, value = _source(row, os.environ)
+        origin = settings.origin.get(row.argument or row.name, name if value else "default")
+        if row.argument and not (row.argument == "service" and origin == "default"):  # that would be the name of this command
+            value = getattr(settings, row.argument)
+        if row.argument or origin != "default":
+            yield Finding(OK, f"setting {name}", f"{_shown(name, value, row.default)} (from {origin})")
+    if not settings.enabled:
+        yield Finding(NOTE, "enabled", f"observation is switched off by {settings.origin['enabled']}")
+    elif not settings.exporters:
+        yield Finding(NOTE, "exporters", f"nothing is exported, so nothing is observed, by {settings.origin['exporters']}")
+
+
+def misspelt(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """A variable that nobody reads has no effect, and nobody says so at run time."""
+    known = [row.name.removeprefix(_PREFIX) for row in VARIABLES if row.name.startswith(_PREFIX)]
+    for name in sorted(environ):
+        rest = name.removeprefix(_PREFIX)
+        if rest != name and rest not in known:
+            near = get_close_matches(rest, known, 1)
+            hint = f"; did you mean {_PREFIX}{near[0]}?" if near else ""
+            yield Finding(PROBLEM if near else NOTE, name, f"there is no such setting{hint}")
+
+
+def _source(row: Variable, environ: Mapping[str, str]) -> tuple[str, str]:
+    """The variable that a setting comes from, and what it says: for OTLP the one for traces goes first."""
+    special = row.name.replace(environment.OTLP, f"{environment.OTLP}TRACES_")
+    name = special if environ.get(special) else row.name
+    return name, environ.get(name, "")
+
+
+def _shown(name: str, value: Any, default: str) -> str:
+    if name.endswith(_SECRETS):
+        return "set, not shown"
+    if value is None or value == "":
+        return default
+    text = ", ".join(value) if isinstance(value, tuple) else str(value).lower() if isinstance(value, bool) else str(value)
+    return without_credentials(text)[:_LONGEST] if urlsplit(text).scheme in ("http", "https") else text[:_LONGEST]

@@ -10,6 +10,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -95,14 +96,11 @@ def _bound(asked: Prometheus) -> OSError | None:
 def _asked(asked: Prometheus) -> tuple[int, str]:
     """Status of `/metrics`, and what the server calls itself."""
     headers = {"Authorization": f"Bearer {asked.token}"} if asked.token else {}
-    try:
-        connection = _connection(asked)
+    with suppress(OSError, http.client.HTTPException), closing(_connection(asked)) as connection:
         connection.request("GET", "/metrics", headers=headers)
         answer = connection.getresponse()
-        connection.close()
         return answer.status, answer.headers.get("Server", "an HTTP server")
-    except (OSError, http.client.HTTPException):
-        return 0, ""
+    return 0, ""
 
 
 def _connection(asked: Prometheus) -> http.client.HTTPConnection:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,11 +30,7 @@ with trace.get_tracer("host").start_as_current_span("the program's own"):
     Checkpointer(sys.argv[1]).save("run", {"a": 1})
 """
 
-DECLARED = {
-    "file_format": "1.0",
-    "resource": {"attributes": [{"name": "service.name", "value": "declared"}]},
-    "tracer_provider": {"processors": [{"simple": {"exporter": {"otlp_http": {"endpoint": "${COLLECTOR}/v1/traces"}}}}]},
-}
+DOCUMENTED = Path(__file__).parents[1] / "docs" / "backends.md"
 
 
 @pytest.fixture
@@ -106,11 +102,11 @@ def test_a_wrong_setting_stops_nothing(run):
 
 
 def test_declarative_configuration(run, tmp_path):
-    """A provider made from OTEL_CONFIG_FILE gets our spans, with the resource of the file."""
-    (tmp_path / "otel.yaml").write_text(json.dumps(DECLARED))
+    """A provider made from OTEL_CONFIG_FILE gets our spans, with the resource of the file; the file is that of the documentation."""
+    (tmp_path / "otel.yaml").write_text(re.search(r"```yaml\n(.*?)```", DOCUMENTED.read_text(encoding="utf-8"), re.DOTALL)[1])
     spans, _ = run(OTEL_CONFIG_FILE=str(tmp_path / "otel.yaml"))
     assert {"the program's own", "checkpoint.save", "checkpoint.write"} <= {span.name for span in spans}
-    assert {span.resource["service.name"] for span in spans} == {"declared"}
+    assert {span.resource["service.name"] for span in spans} == {"trainer"}
 
 
 def test_as_an_instrumentor(monkeypatch, state):

@@ -163,3 +163,11 @@ def test_defaults_and_choice_of_outlet():
     assert [outlet.name for outlet in outlets(settings, "s")] == ["endpoint-9464"]
     batch = config.read({**ON, "CKPT_OBSERVE_METRICS_TEXTFILE": "/x/a.prom", "CKPT_OBSERVE_METRICS_PUSHGATEWAY": "http://gateway"}).prometheus
     assert [outlet.name for outlet in outlets(batch, "s")] == ["textfile", "pushgateway"]
+
+
+def test_a_port_that_is_taken():
+    """Said with what to do, for siblings take turns: it can only be a stranger's."""
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        port = stranger.getsockname()[1]
+        with pytest.raises(OSError, match=f"another program has port {port}; set OTEL_EXPORTER_PROMETHEUS_PORT"):
+            Endpoint(Prometheus(port=port)).publish(lambda: None)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ckpt_observe import config
+from ckpt_observe import config, samplers
 from ckpt_observe.config import Settings
 from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.base import Instrumentor, TargetReport
@@ -41,7 +41,7 @@ class Watch:
         recorder.traceparent = self.settings.traceparent
         recorder.samples = self.settings.sampler.rule()
         recorder.take = self._first_page
-        recorder.on = True
+        recorder.on = self.settings.sampler.name != samplers.NEVER  # of which nothing can come: as cheap as switched off
         if "prometheus" in self.settings.exporters:  # a scraper must find what was before the restart, also while nothing is saved
             self._ready()
 

@@ -13,6 +13,7 @@ from ckpt_observe import environment
 from ckpt_observe.errors import ConfigError
 
 DEFAULT: Final = "parentbased_always_on"
+NEVER: Final = "always_off"
 Rule: TypeAlias = Callable[[str, bool | None], bool]
 """From a trace's id, and whether its parent is sampled (None: it begins here), to whether it is recorded."""
 _BEYOND_ALL: Final = "g"
@@ -43,7 +44,7 @@ class Sampler(NamedTuple):
 _PARENT_BASED: Final = "parentbased_"
 _RATIOS: Final[Mapping[str, float | None]] = {
     "always_on": 1.0,
-    "always_off": 0.0,
+    NEVER: 0.0,
     "traceidratio": None,
     "parentbased_always_on": 1.0,
     "parentbased_always_off": 0.0,

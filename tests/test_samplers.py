@@ -8,9 +8,12 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import sampling
 
+import ckpt_observe
 from ckpt_observe import samplers
 from ckpt_observe.config import read
+from ckpt_observe.core import Checkpointer
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.record.recorder import recorder
 
 NAMES = ("always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio")
 IDS = [os.urandom(16) for _ in range(300)] + [bytes(15) + b"\1", b"\xff" * 16, b"\xff" * 8 + bytes(8)]
@@ -62,3 +65,16 @@ def test_service_name_order():
     assert (found.service, found.origin["service"], found.resource) == ("among", "OTEL_RESOURCE_ATTRIBUTES", {"team": "a b"})
     both = read({**among, "OTEL_SERVICE_NAME": "own"})
     assert (both.service, both.origin["service"], both.resource) == ("own", "OTEL_SERVICE_NAME", {"team": "a b"})
+
+
+@pytest.mark.parametrize(("name", "on"), [("always_off", False), ("parentbased_always_off", True), ("always_on", True)])
+def test_never_is_as_good_as_off(name, on, monkeypatch, state, tmp_path, kept):
+    """With `always_off` patched calls go through at once, and your own operations record nothing either."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", name)
+    watch = ckpt_observe.observe(exporters="local", dir=state, ring_dir=tmp_path / "ring")
+    assert recorder.on == on
+    with ckpt_observe.checkpoint("save"):
+        pass
+    Checkpointer(tmp_path / "ckpt").save("run", {"a": 1})
+    watch.close(10)
+    assert len(kept()) == (5 if name == "always_on" else 0)

@@ -173,6 +173,8 @@ class Operation(trace.Span):
 
     def finish(self, error: BaseException | None = None) -> None:
         """End it, with the exception that ended it if there was one. Only the first call counts."""
+        if not self.live:  # not recorded: an exception would cost more than all the rest
+            return
         try:
             page = self.live.pop()
         except IndexError:

@@ -71,9 +71,12 @@ def _of(span: Any) -> Parent | None:
     context = span.get_span_context()
     if not context.is_valid:
         return None
+    trace_id, span_id = f"{context.trace_id:032x}", f"{context.span_id:016x}"
+    if not context.trace_flags.sampled:
+        return Parent(trace_id, span_id, sampled=False)
     attributes = getattr(span, "attributes", None) or {}
     facts = {ours: attributes[theirs] for ours, theirs in _FACTS if theirs in attributes}
-    return Parent(f"{context.trace_id:032x}", f"{context.span_id:016x}", context.trace_flags.sampled, _chain(attributes), facts)
+    return Parent(trace_id, span_id, True, _chain(attributes), facts)
 
 
 _FACTS: Final = ((names.SESSION_ID, laminar.SESSION), (names.USER_ID, laminar.USER))

@@ -99,7 +99,7 @@ def test_not_recorded_has_no_traceparent(recorded, sample):
         assert operation.traceparent() == ""
 
 
-@pytest.mark.parametrize("key", [_SUPPRESS_INSTRUMENTATION_KEY, "suppress_instrumentation"])
+@pytest.mark.parametrize("key", [_SUPPRESS_INSTRUMENTATION_KEY, "suppress_instrumentation"], ids=["key", "name"])
 def test_suppressed(recorded, key):
     """While OpenTelemetry's context says so nothing is recorded, also within a task; false is not so."""
     with ckpt_observe.task("run"):

@@ -16,6 +16,7 @@ from ckpt_observe.record.guard import fault
 from ckpt_observe.record.operation import Operation, Task, current
 from ckpt_observe.record.phase import Phase
 from ckpt_observe.record.recorder import recorder
+from ckpt_observe.record.unsampled import Unsampled
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.values import OPERATIONS
 
@@ -44,6 +45,8 @@ class Scope(Generic[Scoped]):
     def _innermost(self) -> Scoped:
         """What was entered here: one scope may be used by many threads and tasks at once. It is current; or not recorded, as any other."""
         here: Any = get_current_span()
+        if type(here) is Unsampled:
+            here = here.operation
         if here in self._entered:
             return here  # type: ignore[no-any-return]
         return next((each for each in reversed(self._entered) if not getattr(each, "_token", None)), self._entered[-1])

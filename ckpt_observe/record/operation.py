@@ -140,7 +140,7 @@ class Operation(trace.Span):
     def _leave_out(self, here: Context) -> None:
         """The root of a trace that is not recorded. It has a trace id and no span id; what happens in it is not recorded either."""
         context = Context(here)
-        _set_item(context, SPAN_KEY, Unsampled(self.trace_id))
+        _set_item(context, SPAN_KEY, Unsampled(self))
         self._here = where.set(None)
         self._token = attach(context)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from opentelemetry import context as contexts
 from opentelemetry import trace
@@ -90,6 +92,31 @@ def test_foreign_parents(recorded, sample, name, recorded_beneath):
         if len(recorded.pages) > before:
             found.add(kind)
     assert found == recorded_beneath
+
+
+def test_one_scope_in_many_tasks(recorded, sample):
+    """A scope that several tasks are in at once is left by each as it was entered, also where it is left out: nothing stays current."""
+    sample("parentbased_always_off")
+    scope = ckpt_observe.checkpoint("save")
+
+    async def within(entered, leave):
+        async with scope:
+            entered.set()
+            await leave.wait()
+        return trace.get_current_span().get_span_context().is_valid
+
+    async def together():
+        entered, leave = ([asyncio.Event(), asyncio.Event()] for _ in range(2))
+        tasks = [asyncio.create_task(within(*each)) for each in zip(entered, leave, strict=True)]
+        for each in entered:
+            await each.wait()
+        left = []
+        for event, task in zip(leave, tasks, strict=True):  # the first that came is the first to go
+            event.set()
+            left.append(await task)
+        return left
+
+    assert asyncio.run(together()) == [False, False]
 
 
 def test_not_recorded_has_no_traceparent(recorded, sample):

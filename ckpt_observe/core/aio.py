@@ -33,8 +33,8 @@ class AsyncCheckpointer:
     async def restore(self, task: str, id: str | None = None, *, into: Any = None) -> Restored[Any]:
         return await self._run(lambda: self.checkpointer.restore(task, id, into=into))
 
-    async def delete(self, task: str, id: str) -> None:
-        await self._run(lambda: self.checkpointer.delete(task, id))
+    async def delete(self, task: str, id: str) -> CheckpointInfo | None:
+        return await self._run(lambda: self.checkpointer.delete(task, id))
 
     async def list(self, task: str) -> CheckpointInfos:
         return await self._run(lambda: self.checkpointer.list(task))

@@ -113,15 +113,17 @@ class Checkpointer:
         """The state with where to go on; put `into` a mapping, an object with `load_state_dict`, or given to a function."""
         return self._fetch("restore", task, id, into)
 
-    def delete(self, task: str, id: str) -> None:
-        """Remove one checkpoint. ConflictError if an incremental one is built on it."""
+    def delete(self, task: str, id: str) -> CheckpointInfo | None:
+        """Remove one checkpoint and return what it was, None if that could not be read. ConflictError if another is built on it."""
         checked(task, "task")
         with self._told("delete", task, id=checked(id, "checkpoint id")):
-            user = next((info.id for info in self.store.list(task) if id in info.bases), None)
+            known = self.store.list(task)
+            user = next((info.id for info in known if id in info.bases), None)
             if user is not None:
                 raise ConflictError(f"checkpoint {user!r} of {task!r} is built on {id!r}: delete that one first", code="conflict.in_use")
             self.store.delete(task, id)
             self._ledger.removed(task, {id})
+        return next((info for info in known if info.id == id), None)
 
     def list(self, task: str) -> CheckpointInfos:
         """The checkpoints of a task, newest first."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from heapq import nlargest
 from typing import Any, Final
 
 from msgspec import Raw
@@ -23,6 +24,7 @@ from ckpt_observe.record.line import prepared
 from ckpt_observe.record.operation import Operation, current
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv.metrics import LARGEST_KEYS
 
 _CHECKPOINTER: Final = "ckpt_observe.core.checkpointer"
 _STEPS: Final = "ckpt_observe.core.steps"
@@ -76,6 +78,7 @@ def _committing(batch: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> 
 
 
 def _saved(operation: Operation, info: Any) -> None:
+    largest = _largest(info.keys)
     operation.note(
         {
             names.ID: _said(info.id),
@@ -84,14 +87,29 @@ def _saved(operation: Operation, info: Any) -> None:
             names.DIGEST: info.digest,
             names.STATE_TYPE: info.state_type,
             names.STATE_KEYS: len(info.keys),
+            names.KEY_NAMES: [_text(name) for name, _ in largest] or None,
+            names.KEY_SIZES: [key.size for _, key in largest] or None,
             names.STATE_DEPTH: info.depth,
             names.STATE_ITEMS: info.items,
         }
     )
 
 
+def _largest(keys: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The keys worth telling apart. Names and sizes only: what they hold is the program's own."""
+    return list(keys.items()) if len(keys) <= LARGEST_KEYS else nlargest(LARGEST_KEYS, keys.items(), key=lambda item: item[1].size)
+
+
 def _counted(operation: Operation, found: Any) -> None:
     operation.note({names.COUNT: len(found)})
+
+
+def _deleted(operation: Operation, info: Any) -> None:
+    operation.note({names.SIZE_FREED: info and info.stored_size})
+
+
+def _pruned(operation: Operation, removed: Any) -> None:
+    operation.note({names.COUNT: len(removed), names.SIZE_FREED: sum(info.stored_size for info in removed)})
 
 
 def _verified(operation: Operation, findings: Any) -> None:
@@ -140,9 +158,9 @@ TARGETS: Final = (
     Target(_CHECKPOINTER, "Checkpointer.save", Observed(_operation("save"), fault, _saved)),
     Target(_CHECKPOINTER, "Checkpointer.load", Observed(_operation("load"), fault)),
     Target(_CHECKPOINTER, "Checkpointer.restore", Observed(_operation("restore"), fault)),
-    Target(_CHECKPOINTER, "Checkpointer.delete", Observed(_operation("delete"), fault)),
+    Target(_CHECKPOINTER, "Checkpointer.delete", Observed(_operation("delete"), fault, _deleted)),
     Target(_CHECKPOINTER, "Checkpointer.list", Observed(_operation("list"), fault, _counted)),
-    Target(_CHECKPOINTER, "Checkpointer.prune", Observed(_operation("prune"), fault, _counted)),
+    Target(_CHECKPOINTER, "Checkpointer.prune", Observed(_operation("prune"), fault, _pruned)),
     Target(_CHECKPOINTER, "Checkpointer.verify", Observed(_operation("verify"), fault, _verified)),
     Target(_CHECKPOINTER, "Checkpointer._fetch", _fetched),
     Target("ckpt_observe.core.batch", "Batch.commit", Observed(_committing, fault)),

@@ -18,7 +18,7 @@ FORGOTTEN_AFTER: Final = 30
 """Days."""
 PROGRESS: Final = "progress"
 """Not a metric: the series of how a task's operations stand, by operation and task."""
-_LONGEST: Final = 128
+LONGEST: Final = 128
 """Characters of a value. Longer ones are cut: a name, not a story."""
 
 
@@ -45,7 +45,7 @@ class Labels:
     def __call__(self, name: str, raw: Any) -> str:
         if raw is None or raw == "":
             return ""
-        value = str(raw)[:_LONGEST]
+        value = str(raw)[:LONGEST]
         known = self._known.get((name, value))
         if known is not None:
             return known

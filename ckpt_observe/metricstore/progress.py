@@ -29,6 +29,9 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     interval: float = 0.0
     sizes: dict[str, float] = {}
     memory: float = 0.0
+    keys: dict[str, float] = {}
+    """Size of each of the largest top-level keys."""
+    location: str = ""
 
 
 class Progress(msgspec.Struct, array_like=True):
@@ -50,6 +53,9 @@ class Progress(msgspec.Struct, array_like=True):
     """When the first part of the newest save ended: gaps are measured from there."""
     run: str = ""
     mark: str = ""
+    keys: dict[str, float] = {}
+    location: str = ""
+    """Where the newest attempt went."""
 
     @property
     def interval(self) -> float:
@@ -62,6 +68,7 @@ class Progress(msgspec.Struct, array_like=True):
             self.duration = attempt.end - attempt.start
             self.memory = attempt.memory or self.memory
             self.declared = attempt.interval or self.declared
+            self.location = attempt.location
         if attempt.outcome in FAILED:
             self.last_failure = max(self.last_failure, attempt.end)
             self.failures += attempt.end > self.last_success
@@ -74,7 +81,7 @@ class Progress(msgspec.Struct, array_like=True):
         if attempt.verified:
             self.last_verified = max(self.last_verified, attempt.end)
         if attempt.end > self.last_success:
-            self.sizes = attempt.sizes or self.sizes
+            self.sizes, self.keys = attempt.sizes or self.sizes, attempt.keys or self.keys
             self._learn(attempt)
             self.last_success = attempt.end
 

@@ -6,13 +6,15 @@ and error classes are there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from ckpt_observe.journal.live import Live, Running, look
-from ckpt_observe.metricstore.points import Counter, Point
+from ckpt_observe.metricstore.points import Counter, Histogram, Point
+from ckpt_observe.metricstore.space import free
 from ckpt_observe.metricstore.store import FILENAME, MetricStore, Sum
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, metrics
@@ -35,14 +37,16 @@ def gather(directory: Path, version: str) -> tuple[Sum, Snapshot]:
     """All metrics of a state directory, from any process and thread. sqlite3.Error or OSError: they cannot be read now."""
     with closing(MetricStore(directory / FILENAME)) as store:
         stored = store.read()
-    return stored, snapshot(stored, look(directory), version)
+    places = {progress.location for (operation, _), progress in stored.progress.items() if operation == "save"}
+    return stored, snapshot(stored, look(directory), version, free(places))
 
 
-def snapshot(stored: Sum, live: Live, version: str) -> Snapshot:
-    """Every metric of the table that has a series, ready to be written in any format."""
+def snapshot(stored: Sum, live: Live, version: str, space: Mapping[str, float] = MappingProxyType({})) -> Snapshot:
+    """Every metric of the table that has a series, ready to be written in any format. `space` is what is free, by location."""
     found: dict[str, Series] = {name: dict(series) for name, series in stored.points.items()}
     _zeros(found)
     _standing(found, stored)
+    _stored(found, stored, space)
     _running(found, stored, live.running)
     found[metrics.BUILD.name] = {(version,): 1.0}
     found[metrics.PROCESSES.name] = {("live",): float(live.live), ("dead",): float(live.dead)}
@@ -60,7 +64,8 @@ def _zeros(found: dict[str, Series]) -> None:
     tasks = {(operation, rest[-1]) for operation, *rest in who}
     zero(metrics.OPERATIONS, ((operation, *end, *rest) for operation, *rest in who for end in _ENDS))
     zero(metrics.CORRUPTION, ((operation, task) for operation, task in tasks if operation in ("load", "restore", "verify")))
-    zero(metrics.DELETED, ((operation, task) for operation, task in tasks if operation in ("delete", "prune")))
+    for spec in (metrics.DELETED, metrics.FREED):
+        zero(spec, ((operation, task) for operation, task in tasks if operation in ("delete", "prune")))
     zero(metrics.TASKS, [(task, outcome) for task, _ in found.get(metrics.TASKS.name, {}) for outcome in OUTCOMES if outcome != "skipped"])
     zero(metrics.DROPPED, ((reason,) for reason in metrics.DROP_REASONS))
     zero(metrics.RECORDS, ((event,) for event in metrics.RECORD_EVENTS))
@@ -91,6 +96,21 @@ def _standing(found: dict[str, Series], stored: Sum) -> None:
         verified[task] = max(verified.get(task, 0.0), progress.last_verified)
     for task, moment in verified.items():
         gauge(metrics.LAST_VERIFIED, (task,), moment)
+
+
+def _stored(found: dict[str, Series], stored: Sum, space: Mapping[str, float]) -> None:
+    """What saves keep, of which keys, and how much room is left where they went."""
+    kept: dict[tuple[str, ...], float] = {}
+    for (kind, operation, task), point in stored.points.get(metrics.SIZE.name, {}).items():
+        if (kind, operation) == ("stored", "save") and isinstance(point, Histogram):
+            kept[task,] = point.sum
+    for (_, task), point in stored.points.get(metrics.FREED.name, {}).items():
+        if (task,) in kept and isinstance(point, Counter):
+            kept[task,] = max(0.0, kept[task,] - point.value)
+    found[metrics.KEPT.name] = dict(kept)
+    saves = {task: progress for (operation, task), progress in stored.progress.items() if operation == "save"}
+    found[metrics.KEY_SIZE.name] = {(key, task): size for task, progress in saves.items() for key, size in progress.keys.items()}
+    found[metrics.FREE.name] = {(task,): space[progress.location] for task, progress in saves.items() if progress.location in space}
 
 
 def _running(found: dict[str, Series], stored: Sum, running: Iterable[Running]) -> None:

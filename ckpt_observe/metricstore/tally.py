@@ -10,11 +10,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from ckpt_observe.metricstore.labels import LONGEST
 from ckpt_observe.metricstore.points import Counter, Exemplar, Histogram
 from ckpt_observe.metricstore.progress import Attempt
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import metrics
-from ckpt_observe.semconv.metrics import MetricSpec
+from ckpt_observe.semconv.metrics import LARGEST_KEYS, OTHER, MetricSpec
 from ckpt_observe.span import Span
 
 Key = tuple[str, tuple[str, ...]]
@@ -126,6 +127,7 @@ class Tally:
             self.count(metrics.CORRUPTION, (operation, task), damaged)
         if outcome == "ok" and operation in ("delete", "prune"):
             self.count(metrics.DELETED, (operation, task), 1.0 if operation == "delete" else amount(given.get(names.COUNT)))
+            self.count(metrics.FREED, (operation, task), amount(given.get(names.SIZE_FREED)))
 
 
 def amount(value: Any) -> float:
@@ -150,4 +152,18 @@ def _attempt(span: Span, operation: str, outcome: str, *, validated: bool) -> At
         interval=amount(given.get(names.INTERVAL)),
         sizes={kind: size for kind, name in _SIZES if (size := amount(given.get(name)))} if saving else {},
         memory=amount(given.get(names.MEMORY_PEAK)),
+        keys=_keys(given) if saving else {},
+        location=str(given.get(names.LOCATION, "")) if saving else "",
     )
+
+
+def _keys(given: dict[str, Any]) -> dict[str, float]:
+    """The sizes of the largest keys; what is left of the serialized state is `_other_`."""
+    found = dict(zip(_listed(given.get(names.KEY_NAMES)), map(amount, _listed(given.get(names.KEY_SIZES))), strict=False))
+    sizes = {str(name)[:LONGEST]: size for name, size in list(found.items())[:LARGEST_KEYS] if size}
+    rest = amount(given.get(names.SIZE_SERIALIZED)) - sum(sizes.values())
+    return {**sizes, OTHER: rest} if sizes and rest > 0 else sizes
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []

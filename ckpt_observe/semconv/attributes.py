@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Attribute(NamedTuple):
-    """One attribute: `kind` is string, int, double, boolean or string[]; `on` says which spans carry it."""
+    """One attribute: `kind` is string, int, double, boolean, string[] or int[]; `on` says which spans carry it."""
 
     kind: str
     on: str
@@ -37,11 +37,14 @@ INTERVAL: Final = _attribute("checkpoint.interval", "double", "task, operation",
 SIZE_STATE: Final = _attribute("checkpoint.size.state", "int", "operation", "Bytes of the state in memory, where the library knows.")
 SIZE_SERIALIZED: Final = _attribute("checkpoint.size.serialized", "int", "operation", "Bytes after serialization.")
 SIZE_STORED: Final = _attribute("checkpoint.size.stored", "int", "operation", "Bytes in the store, header included.")
+SIZE_FREED: Final = _attribute("checkpoint.size.freed", "int", "delete, prune", "Bytes that the removed checkpoints took in the store.")
 CODEC: Final = _attribute("checkpoint.compression.codec", "string", "operation", "`none`, `gzip`, `zstd`, `lz4`.")
 CIPHER: Final = _attribute("checkpoint.encryption.cipher", "string", "operation", "The cipher, where the checkpoint is encrypted.")
 RATIO: Final = _attribute("checkpoint.compression.ratio", "double", "operation", "serialized / stored: above 1 is a gain.")
 THROUGHPUT: Final = _attribute("checkpoint.throughput", "double", "operation", "Stored bytes per second of the whole operation.")
 STATE_KEYS: Final = _attribute("checkpoint.state.keys", "int", "operation", "Top-level keys of the state.")
+KEY_NAMES: Final = _attribute("checkpoint.state.key_names", "string[]", "save", "The largest top-level keys of the state, at most eight.")
+KEY_SIZES: Final = _attribute("checkpoint.state.key_sizes", "int[]", "save", "Bytes of each of them, serialized.")
 STATE_DEPTH: Final = _attribute("checkpoint.state.depth", "int", "operation", "How deep the state is nested.")
 STATE_ITEMS: Final = _attribute("checkpoint.state.items", "int", "operation", "How many values the state holds.")
 STATE_TYPE: Final = _attribute("checkpoint.state.type", "string", "operation", "Type of the state, such as `dict`.")

@@ -50,6 +50,9 @@ RATIO_BUCKETS: Final = (0.5, 0.9, 1.0, 1.1, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0
 AGE_BUCKETS: Final = (1.0, 10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0, 604800.0)
 """A second to a week: how much work a restore threw away."""
 
+LARGEST_KEYS: Final = 8
+"""How many top-level keys of a state are told apart."""
+
 _WHO: Final = ("operation", "system", "store", "task")
 _TASK: Final = ("operation", "task")
 
@@ -62,6 +65,7 @@ THROUGHPUT: Final = MetricSpec("checkpoint.throughput", "histogram", "By/s", ("o
 RESTORE_AGE: Final = MetricSpec("checkpoint.restore.age", "histogram", "s", ("task",), "How old the checkpoint was that a restore or load came back to: the work that was lost.", AGE_BUCKETS)
 CORRUPTION: Final = MetricSpec("checkpoint.corruption", "counter", "{checkpoint}", _TASK, "Checkpoints found damaged: operations that failed with error_class integrity, and what a verify found.")
 DELETED: Final = MetricSpec("checkpoint.deleted", "counter", "{checkpoint}", _TASK, "Checkpoints removed by delete, and by retention (prune).")
+FREED: Final = MetricSpec("checkpoint.freed", "counter", "By", _TASK, "Stored bytes of the checkpoints that delete and prune removed.")
 CPU_TIME: Final = MetricSpec("checkpoint.cpu.time", "counter", "s", _TASK, "CPU time of the calling thread in operations.")
 PHASE_CPU_TIME: Final = MetricSpec("checkpoint.phase.cpu.time", "counter", "s", ("operation", "phase"), "CPU time of the calling thread in phases.")
 IO: Final = MetricSpec("checkpoint.io", "counter", "By", ("operation", "direction", "task"), "Bytes that operations made the disk read or write.")
@@ -78,6 +82,9 @@ EXPECTED_INTERVAL: Final = MetricSpec("checkpoint.expected_interval", "gauge", "
 CONSECUTIVE_FAILURES: Final = MetricSpec("checkpoint.consecutive_failures", "gauge", "{operation}", _TASK, "Failures since the last success.")
 LAST_DURATION: Final = MetricSpec("checkpoint.last_duration", "gauge", "s", _TASK, "Time of the last operation that ended.")
 LAST_SIZE: Final = MetricSpec("checkpoint.last_size", "gauge", "By", ("kind", "task"), "Size of the last good save: state, serialized or stored.")
+KEY_SIZE: Final = MetricSpec("checkpoint.key.size", "gauge", "By", ("key", "task"), "Serialized size of the largest top-level keys in the last good save, at most eight; `_other_` is the rest of it.")
+KEPT: Final = MetricSpec("checkpoint.storage.kept", "gauge", "By", ("task",), "Stored bytes of all saves less those that delete and prune gave back, as far as they were observed.")
+FREE: Final = MetricSpec("checkpoint.storage.free", "gauge", "By", ("task",), "Free space of the file system that the last save went to; none where it is not one of this host, or does not answer.")
 MEMORY_PEAK: Final = MetricSpec("checkpoint.memory.peak", "gauge", "By", _TASK, "Highest resident memory of the process, as seen by its last operation.")
 
 BUILD: Final = MetricSpec("ckpt_observe.build.info", "gauge", "", ("version",), "Always 1: the metrics are served.")
@@ -92,9 +99,9 @@ FAULTS: Final = MetricSpec("ckpt_observe.faults", "counter", "{fault}", (), "Fau
 LABEL_OVERFLOW: Final = MetricSpec("ckpt_observe.label.overflow", "counter", "{operation}", ("label",), "Operations counted as `_other_` because a label has as many values as it may.")
 
 METRICS: Final = (
-    OPERATIONS, OPERATION_DURATION, PHASE_DURATION, SIZE, RATIO, THROUGHPUT, RESTORE_AGE, CORRUPTION, DELETED, CPU_TIME, PHASE_CPU_TIME, IO, TASKS,
+    OPERATIONS, OPERATION_DURATION, PHASE_DURATION, SIZE, RATIO, THROUGHPUT, RESTORE_AGE, CORRUPTION, DELETED, FREED, CPU_TIME, PHASE_CPU_TIME, IO, TASKS,
     IN_FLIGHT, OLDEST_START, TASKS_IN_FLIGHT, LAST_SUCCESS, LAST_ATTEMPT, FIRST_ATTEMPT, LAST_VERIFIED, EXPECTED_INTERVAL, CONSECUTIVE_FAILURES,
-    LAST_DURATION, LAST_SIZE, MEMORY_PEAK,
+    LAST_DURATION, LAST_SIZE, KEY_SIZE, KEPT, FREE, MEMORY_PEAK,
     BUILD, PROCESSES, SPOOL_SIZE, RECORDS, DROPPED, DELIVERED, REFUSED, RETRIES, FAULTS, LABEL_OVERFLOW,
 )  # fmt: skip
 

@@ -96,8 +96,9 @@ def test_what_a_save_says(spans):
     assert said[names.RATIO] == pytest.approx(info.serialized_size / info.stored_size, abs=0.001)
     assert (said[names.STEP], said[names.STATUS], said[names.DIGEST]) == (3, "done", info.digest)
     assert (said[names.STATE_TYPE], said[names.STATE_KEYS], said[names.STATE_DEPTH]) == ("dict", 2, 3)
+    assert dict(zip(said[names.KEY_NAMES], said[names.KEY_SIZES], strict=True)) == {name: key.size for name, key in info.keys.items()}
     assert said[names.THROUGHPUT] > 0
-    kinds = {"string": str, "int": int, "double": float, "boolean": bool}
+    kinds = {"string": str, "int": int, "double": float, "boolean": bool, "string[]": list, "int[]": list}
     assert all(isinstance(value, kinds[names.ATTRIBUTES[name].kind]) for name, value in said.items())
 
 

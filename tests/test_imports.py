@@ -31,6 +31,7 @@ ARROWS = {
     "metricstore": {"journal", "span", "errors", "semconv"},
     "sinks": {"semconv", "config", "endpoints", "errors", "span", "tracestore", "metricstore", "__version__"},
     "instrument": {"record", "semconv", "errors"},
+    "dashboards": {"semconv"},
     "viewer": {"tracestore", "semconv", "errors", "span"},
 }
 """Each room and whom it may import. The others (api, auto, destinations, otel_instrumentor, scopes, cli, testing) may import all but testing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -34,7 +35,7 @@ class Board(NamedTuple):
 
 def as_json(board: Board, name: str, traces: str) -> dict[str, Any]:
     """The board as Grafana reads it. Its uid comes from its name, so that links to it stay."""
-    chosen = [variables.datasource(), variables.traces(traces), variables.job(), variables.instance(), *board.variables]
+    chosen = [variables.datasource("prometheus"), variables.datasource(traces), variables.job(), variables.instance(), *board.variables]
     return {
         "uid": f"checkpoint-{name}",
         "title": f"Checkpoints / {board.title}",
@@ -80,11 +81,13 @@ def _placed(rows: Sequence[Row], traces: str) -> list[dict[str, Any]]:
 
 def _to_traces(tags: str, kind: str) -> dict[str, Any]:
     """A search for the traces behind a series. Jaeger wants a service: that of the job, where a scrape job is named as its service."""
-    query: dict[str, Any] = {"refId": "A", "datasource": {"type": kind, "uid": "${traces}"}}
+    source = f"${{{kind}_datasource}}"
+    query: dict[str, Any] = {"refId": "A", "datasource": {"type": kind, "uid": source}}
     if kind == "tempo":
         name, _, value = tags.partition("=")
         query |= {"queryType": "traceql", "query": f'{{ span.{name} = "{value}" }}'}
     else:
         query |= {"queryType": "search", "service": "${job}", "tags": tags}
-    panes = {"checkpoints": {"datasource": "${traces}", "queries": [query], "range": {"from": "${__from}", "to": "${__to}"}}}
-    return {"title": "Traces", "url": f"/explore?schemaVersion=1&panes={quote(json.dumps(panes), safe='${}._')}", "targetBlank": True}
+    panes = {"checkpoints": {"datasource": source, "queries": [query], "range": {"from": "${__from}", "to": "${__to}"}}}
+    quoted = re.sub("%24%7B(.*?)%7D", r"${\1}", quote(json.dumps(panes, separators=(",", ":")), safe=""))  # variables stay as they are
+    return {"title": "Traces", "url": f"/explore?schemaVersion=1&panes={quoted}", "targetBlank": True}

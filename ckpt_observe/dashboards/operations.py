@@ -43,13 +43,13 @@ def _amounts() -> list[Panel]:
     return [
         lines("Throughput", [ask.throughput], "Bps", "Stored bytes per second of a whole operation, mean. It falls while sizes stay: the store, or the CPU for compression, is slower than before.", empty="no sizes in this time", width=8),
         lines("Size", [ask.sizes], "bytes", "Mean size of what was saved or loaded: the state in memory where known, serialized, and in the store.", empty="no sizes in this time", width=8),
-        lines("Compression ratio", [ask.ratio], "suffix:×", "serialized / stored, mean. Near 1: compression costs time and gains nothing; switch it off or choose another codec.", empty="no sizes in this time", width=8),
+        lines("Compression ratio", [ask.ratio], "none", "serialized / stored, mean. Near 1: compression costs time and gains nothing; switch it off or choose another codec.", empty="no sizes in this time", width=8),
     ]
 
 
 def _costs() -> list[Panel]:
     return [
-        stacked("CPU by phase", [ask.cpu], "percentunit", "CPU of the calling threads, as a share of one core. Phases under 0.1 ms are not counted.", empty="nothing measurable in this time", width=8),
-        lines("Disk", [ask.disk], "Bps", "Bytes that operations made the disk read and write. More written than stored: the store writes things twice.", empty="nothing measurable in this time", width=8),
+        stacked("CPU by phase", [ask.cpu], "s", "CPU seconds of the calling threads in the last window. Phases under 0.1 ms are not counted.", empty="nothing measurable in this time", width=8),
+        lines("Disk", [ask.disk], "bytes", "Bytes that operations made the disk read and write in the last window. More written than stored: the store writes things twice.", empty="nothing measurable in this time", width=8),
         lines("Peak memory", [ask.memory], "bytes", "Highest resident memory of the process, as its last operation saw it. A step up at each save: the state is copied to be saved.", empty="not known", width=8),
     ]

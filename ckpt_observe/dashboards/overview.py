@@ -30,10 +30,10 @@ def board() -> Board:
 def _verdict() -> list[Panel]:
     return [
         stat("Age of the oldest last good save", ask.oldest_save, "s", "How far back the worst task would go. It counts for ended runs, too; whether that is late says the next one.", empty="no good save yet", steps=GREEN, width=5),
-        stat("Against expected interval", ask.running_lateness, "suffix:×", "Age of the last good save over the expected interval, worst of the tasks that run. From 2 on a save is missing: look whether the program saves at all, then at its failures in Operations.", empty="no interval known, or nothing runs", steps=above(1.5, 2), width=5, decimals=1),
+        stat("Against expected interval", ask.running_lateness, "percentunit", "Age of the last good save as a share of the expected interval, worst of the tasks that run. From 200 % on a save is missing: look whether the program saves at all, then at its failures in Operations.", empty="no interval known, or nothing runs", steps=above(1.5, 2), width=5),
         stat("Work at risk", ask.at_risk, "s", "What a crash now would cost the worst of the running tasks: the time since its last good save, or since its first attempt. Save sooner, or find out why it does not.", empty="nothing runs", steps=GREEN, width=4),
         stat("Failed in a row", ask.most_failures, "short", "Saves that failed since the last good one, of the worst task. At 3 it is no accident: the errors by class in Operations name the reason.", empty="no save yet", steps=above(1, 3), width=3),
-        stat("Good saves", ask.success_ratio, "percentunit", "Good saves of all that ended, over the time shown; stopped and skipped ones do not count.", empty="no save in this time", steps=below(0.95, 0.99), width=3, decimals=1),
+        stat("Good saves", ask.success_ratio, "percentunit", "Good saves of all that ended, over the time shown; stopped and skipped ones do not count.", empty="no save in this time", steps=below(0.95, 0.99), width=3),
         stat("Last verified restore", ask.oldest_verified, "s", "Since a checkpoint of the worst task was last read back and found right. A checkpoint that was never read back is a hope: run verify, or restore one.", empty="never verified", steps=above(7 * DAY, 30 * DAY), width=4),
         stat("In flight", ask.in_flight, "short", "Operations that run now.", empty="no operation known", width=4),
         stat("Oldest in flight", ask.in_flight_age, "s", "How long the oldest of them has been running. Far above its usual time in Operations: its store hangs.", empty="nothing in flight", steps=above(600, 3600), width=5),
@@ -48,7 +48,7 @@ def _tasks() -> list[Panel]:
         Column("State", ask.standing, "none", texts=STANDING),
         Column("Last good save", ask.age, "s"),
         Column("Expected every", ask.interval, "s"),
-        Column("Late", ask.lateness, "suffix:×", above(1.5, 2)),
+        Column("Late", ask.lateness, "percentunit", above(1.5, 2)),
         Column("Failed in a row", ask.failures, "short", above(1, 3)),
         Column("Last verified restore", ask.verified, "s", above(7 * DAY, 30 * DAY)),
         Column("In flight for", ask.in_flight_by_task, "s", above(600, 3600)),

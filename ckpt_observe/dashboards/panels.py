@@ -10,8 +10,11 @@ from typing import Any, Final
 from ckpt_observe.dashboards.queries import Query
 from ckpt_observe.dashboards.variables import DATASOURCE
 
-LONGEST_STEP_LOST: Final = "2m"
-"""The shortest step of bars: with scrapes every half minute or more often, `$__rate_interval` is then the step and one scrape."""
+STEP: Final = "1m"
+"""The shortest step of bars: with scrapes every 20 s or more often, `$__rate_interval` is then the step and one scrape."""
+
+COUNT: Final = "short"
+"""The unit of things that are counted. Prometheus extrapolates: one event may come back as 1.07, and is shown as 1."""
 
 Steps = Sequence[tuple[float | None, str]]
 Texts = dict[str, tuple[str, str]]
@@ -37,7 +40,8 @@ class Panel:
     """The tags of the traces that a link leads to, as Jaeger writes them; a value may be a label of the series."""
 
     def as_json(self, id: int, x: int, y: int) -> dict[str, Any]:
-        defaults = {"unit": self.unit, "noValue": self.empty, **self.fields}
+        whole = {"decimals": 0} if self.unit == COUNT else {}
+        defaults = {"unit": self.unit, "noValue": self.empty, **whole, **self.fields}
         return {
             "id": id,
             "type": self.type,
@@ -78,9 +82,9 @@ def below(critical: float, warning: float) -> Steps:
     return ((None, "red"), (critical, "orange"), (warning, "green"))
 
 
-def stat(title: str, query: Query, unit: str, description: str, *, empty: str, steps: Steps = PLAIN, width: int = 4, decimals: int | None = None) -> Panel:
+def stat(title: str, query: Query, unit: str, description: str, *, empty: str, steps: Steps = PLAIN, width: int = 4) -> Panel:
     """One number."""
-    shown = {"color": {"mode": "thresholds"}, "thresholds": thresholds(steps), **({} if decimals is None else {"decimals": decimals})}
+    shown = {"color": {"mode": "thresholds"}, "thresholds": thresholds(steps)}
     options = {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}, "colorMode": "value", "graphMode": "none", "textMode": "value"}
     return Panel(
         type="stat", title=title, description=description, unit=unit, empty=empty, queries=[query.now()], width=width, height=4, fields=shown, options=options
@@ -105,7 +109,7 @@ def bars(title: str, queries: Sequence[Query], unit: str, description: str, *, e
     style: dict[str, Any] = {"drawStyle": "bars", "fillOpacity": 80, "showPoints": "never", "stacking": {"mode": "normal", "group": "A"}}
     made = lines(title, queries, unit, description, empty=empty, width=width, least=least, traces=traces, **style)
     made.options["legend"] |= {"calcs": ["sum"]}
-    made.more["interval"] = LONGEST_STEP_LOST
+    made.more["interval"] = STEP
     return made
 
 
@@ -127,7 +131,7 @@ def heatmap(title: str, query: Query, unit: str, description: str, *, empty: str
         "tooltip": {"mode": "single", "yHistogram": False, "showColorScale": True},
         "yAxis": {"axisPlacement": "left", "unit": unit, "reverse": False},
     }
-    more = {"interval": LONGEST_STEP_LOST}
+    more = {"interval": STEP}
     return Panel(type="heatmap", title=title, description=description, unit=unit, empty=empty, queries=[query], width=width, height=8, options=options, more=more)
 
 

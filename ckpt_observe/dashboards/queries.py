@@ -55,12 +55,12 @@ def newest(spec: MetricSpec, **wanted: str) -> str:
 
 
 def mean(spec: MetricSpec, by: str, **wanted: str) -> str:
-    total, count = (f"sum by ({by}) (rate({series(spec, part, **wanted)}[$window]))" for part in ("sum", "count"))
+    total, count = (f"sum by ({by}) (increase({series(spec, part, **wanted)}[$window]))" for part in ("sum", "count"))
     return f"{total} / ({count} > 0)"
 
 
 def quantile(of: float, spec: MetricSpec, by: str, **wanted: str) -> str:
-    return f"histogram_quantile({of}, sum by ({by}, le) (rate({series(spec, 'bucket', **wanted)}[$window])))"
+    return f"histogram_quantile({of}, sum by ({by}, le) (increase({series(spec, 'bucket', **wanted)}[$window])))"
 
 
 def counted(spec: MetricSpec, by: str, part: str = "", **wanted: str) -> str:
@@ -117,8 +117,8 @@ percentiles = tuple(
 )
 durations = Query(f"sum by (le) (increase({series(metrics.OPERATION_DURATION, 'bucket', operation='$operation')}[$__rate_interval]))", "{{le}}", "heatmap", exemplar=True)
 phases = Query(
-    f"sum by (phase) (rate({series(metrics.PHASE_DURATION, 'sum', operation='$operation')}[$window])) / ignoring (phase) group_left"
-    f" sum(rate({series(metrics.OPERATION_DURATION, 'count', operation='$operation', task='.*')}[$window]))",
+    f"sum by (phase) (increase({series(metrics.PHASE_DURATION, 'sum', operation='$operation')}[$window])) / ignoring (phase) group_left"
+    f" (sum(increase({series(metrics.OPERATION_DURATION, 'count', operation='$operation', task='.*')}[$window])) > 0)",
     "{{phase}}",
 )
 throughput = Query(mean(metrics.THROUGHPUT, "operation", operation="$operation"), "{{operation}}")
@@ -127,8 +127,8 @@ ratio = Query(named(mean(metrics.RATIO, WHO)), BY_TASK)
 last_durations = Query(named(f"max by ({WHO}, operation) ({series(metrics.LAST_DURATION, operation='$operation')})"), f"{BY_TASK}: {{{{operation}}}}")
 lost_work = Query(named(counted(metrics.RESTORE_AGE, WHO, "sum")), BY_TASK)
 task_runs = Query(counted(metrics.TASKS, "outcome"), "{{outcome}}")
-cpu = Query(f"sum by (phase) (rate({series(metrics.PHASE_CPU_TIME, operation='$operation')}[$window]))", "{{phase}}")
-disk = Query(f"sum by (direction) (rate({series(metrics.IO, operation='$operation')}[$window]))", "{{direction}}")
+cpu = Query(f"sum by (phase) (increase({series(metrics.PHASE_CPU_TIME, operation='$operation')}[$window]))", "{{phase}}")
+disk = Query(f"sum by (direction) (increase({series(metrics.IO, operation='$operation')}[$window]))", "{{direction}}")
 memory = Query(named(newest(metrics.MEMORY_PEAK, operation="$operation")), BY_TASK)
 
 kept = Query(named(newest(metrics.KEPT)), BY_TASK)

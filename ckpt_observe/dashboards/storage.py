@@ -27,7 +27,7 @@ def _verdict() -> list[Panel]:
         stat("Growth", ask.growth, "bytes", "By how much more is kept than at the beginning of the time shown. Retention that keeps a fixed number brings it near zero.", empty="no save in this time", width=4),
         stat("Removed", ask.removed_in_all, "short", "Checkpoints that delete and retention removed in the time shown. None, while saves go on: retention is not set (`keep_last`).", empty="nothing was ever removed", width=4),
         stat("Free", ask.least_free, "bytes", "Free space of the fullest file system that saves go to.", empty=REMOTE, width=4),
-        stat("Room for more saves", ask.room, "short", "How many more saves of the last size fit into the free space. Few: make room or keep fewer, before a save fails with no space.", empty=REMOTE, steps=below(3, 20), width=4, decimals=0),
+        stat("Room for more saves", ask.room, "short", "How many more saves of the last size fit into the free space. Few: make room or keep fewer, before a save fails with no space.", empty=REMOTE, steps=below(3, 20), width=4),
         stat("Full in", ask.full_in, "s", "When the free space is used up if it goes on as in the window. Less than a week: keep fewer checkpoints, or give more room.", empty="not getting less", steps=below(DAY, 7 * DAY), width=4),
     ]
 
@@ -46,5 +46,5 @@ def _largest() -> list[Panel]:
         ranking("Largest keys", ask.largest_keys, "bytes", "Top-level keys of the state in the last good save, serialized; _other_ is the rest. The largest is what to make smaller, or to save less often (incremental).", empty="no state with keys saved yet"),
         stacked("Keys over time", [ask.keys], "bytes", "Which key grows. A list of messages or results that is never cut is the usual one.", empty="no state with keys saved yet"),
         lines("Last size by task", [ask.sizes_by_task], "bytes", "Of the last good save: the state where known, serialized, and in the store.", empty="no save yet"),
-        lines("Growth of the state", [ask.state_growth], "suffix:×", "The last save against the smallest in the time shown. At 2 it has doubled: look at its keys.", empty="no save yet", least=None, steps=above(2, 10)),
+        lines("Growth of the state", [ask.state_growth], "percentunit", "The last save as a share of the smallest in the time shown. At 200 % it has doubled: look at its keys.", empty="no save yet", least=None, steps=above(2, 10)),
     ]

@@ -8,29 +8,28 @@ from ckpt_observe.semconv import metrics
 from ckpt_observe.semconv.metrics import MetricSpec
 from ckpt_observe.semconv.values import OPERATIONS
 
-DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+DATASOURCE: Final = {"type": "prometheus", "uid": "${prometheus_datasource}"}
 WINDOWS: Final = ("10m", "1h", "6h", "1d", "7d")
 """Checkpoints are minutes or hours apart: a percentile over Grafana's own few minutes is mostly of nothing."""
 
 
-def datasource() -> dict[str, Any]:
-    return {"name": "datasource", "label": "Data Source", "type": "datasource", "query": "prometheus", "refresh": 1, "current": {}, "hide": 0}
-
-
-def traces(kind: str) -> dict[str, Any]:
-    return {"name": "traces", "label": "Traces", "type": "datasource", "query": kind, "refresh": 1, "current": {}, "hide": 0}
+def datasource(kind: str) -> dict[str, Any]:
+    """Which of the data sources of a kind, `prometheus`, `jaeger` or `tempo`; the first one, until another is chosen."""
+    label = f"{kind.capitalize()} data source"
+    return {"name": f"{kind}_datasource", "label": label, "type": "datasource", "query": kind, "refresh": 1, "current": {}, "hide": 0}
 
 
 def job() -> dict[str, Any]:
-    return _labels("job", "Job", metrics.BUILD, "job", "")
+    return _labels("job", metrics.BUILD)
 
 
 def instance() -> dict[str, Any]:
-    return _labels("instance", "Instance", metrics.BUILD, "instance", 'job=~"$job"')
+    return _labels("instance", metrics.BUILD, '{job=~"$job"}')
 
 
 def task() -> dict[str, Any]:
-    return _labels("task", "Task", metrics.OPERATIONS, "task", 'job=~"$job", instance=~"$instance"')
+    """All means also none: operations outside of any task are not lost."""
+    return _labels("task", metrics.OPERATIONS, '{job=~"$job", instance=~"$instance"}', every=".*")
 
 
 def operation() -> dict[str, Any]:
@@ -45,12 +44,12 @@ def window() -> dict[str, Any]:
     return {**choice, "current": options[WINDOWS.index("1h")], "auto": False, "refresh": 2, "hide": 0}
 
 
-def _labels(name: str, label: str, spec: MetricSpec, of: str, where: str) -> dict[str, Any]:
-    """The values of a label. All of them means any, also none: a series without the label is not lost."""
-    query = f"label_values({spec.prometheus_name}{f'{{{where}}}' if where else ''}, {of})"
+def _labels(name: str, spec: MetricSpec, where: str = "", every: str = ".+") -> dict[str, Any]:
+    """The values of a label."""
+    query = f"label_values({spec.prometheus_name}{where}, {name})"
     return {
         "name": name,
-        "label": label,
+        "label": name.capitalize(),
         "type": "query",
         "datasource": DATASOURCE,
         "query": {"query": query, "refId": f"variable-{name}"},
@@ -58,7 +57,7 @@ def _labels(name: str, label: str, spec: MetricSpec, of: str, where: str) -> dic
         "refresh": 2,
         "sort": 1,
         "includeAll": True,
-        "allValue": ".*",
+        "allValue": every,
         "multi": True,
         "current": {"text": "All", "value": "$__all"},
         "options": [],

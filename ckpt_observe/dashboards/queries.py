@@ -51,7 +51,13 @@ def named(expr: str) -> str:
 
 
 def newest(spec: MetricSpec, **wanted: str) -> str:
+    """The highest that anybody says now."""
     return f"max by ({WHO}) ({series(spec, **wanted)})"
+
+
+def known(spec: MetricSpec, **wanted: str) -> str:
+    """The highest that anybody said last: what is known of a run outlives the process that served it."""
+    return f"max by ({WHO}) (last_over_time({series(spec, **wanted)}[$__range]))"
 
 
 def mean(spec: MetricSpec, by: str, **wanted: str) -> str:
@@ -73,20 +79,22 @@ def in_range(spec: MetricSpec, part: str = "", **wanted: str) -> str:
     return f"sum(increase({series(spec, part, **wanted)}[$__range]))"
 
 
-SINCE_SAVE: Final = f"time() - {newest(metrics.LAST_SUCCESS, operation='save')}"
+SAVED: Final = known(metrics.LAST_SUCCESS, operation="save")
+SINCE_SAVE: Final = f"time() - {SAVED}"
 RUNNING: Final = f"(sum by ({WHO}) ({series(metrics.TASKS_IN_FLIGHT)}) > 0)"
-INTERVAL: Final = newest(metrics.EXPECTED_INTERVAL)
-FAILURES: Final = newest(metrics.CONSECUTIVE_FAILURES, operation="save")
-LATENESS: Final = f"({SINCE_SAVE}) / on ({WHO}) ({INTERVAL})"
-NEVER: Final = f"(time() - min by ({WHO}) ({series(metrics.FIRST_ATTEMPT, operation='save')}) unless on ({WHO}) ({newest(metrics.LAST_SUCCESS, operation='save')}))"
+INTERVAL: Final = known(metrics.EXPECTED_INTERVAL)
+FAILURES: Final = known(metrics.CONSECUTIVE_FAILURES, operation="save")
+LATENESS: Final = f"(({SINCE_SAVE}) / on ({WHO}) {INTERVAL}) and on ({WHO}) {RUNNING}"
+NEVER: Final = f"(time() - min by ({WHO}) ({series(metrics.FIRST_ATTEMPT, operation='save')}) unless on ({WHO}) {SAVED})"
 AT_RISK: Final = f"(({SINCE_SAVE}) or {NEVER}) and on ({WHO}) {RUNNING}"
-LATE: Final = f"(({LATENESS}) > bool 2) and on ({WHO}) {RUNNING}"
-STANDING: Final = f"2 * ({FAILURES} > bool 0)"
+FAILING: Final = f"2 * ({FAILURES} > bool 0)"
+SILENT: Final = f"(({known(metrics.TASKS_IN_FLIGHT)} > 0) unless on ({WHO}) {newest(metrics.TASKS_IN_FLIGHT)}) * 0 + 4"
+"""It ran when last heard of, and nobody speaks for it now."""
 
 age = Query(named(SINCE_SAVE), BY_TASK)
 interval = Query(named(INTERVAL), f"{BY_TASK}: expected")
 lateness = Query(named(LATENESS), BY_TASK)
-running_lateness = Query(f"max(({LATENESS}) and on ({WHO}) {RUNNING})", "times the interval")
+most_late = Query(f"max({LATENESS})", "of the interval")
 oldest_save = Query(f"max({SINCE_SAVE})", "age")
 at_risk = Query(f"max({AT_RISK})", "work at risk")
 failures = Query(named(FAILURES), BY_TASK)
@@ -99,14 +107,14 @@ success_ratio = Query(
 in_flight = Query(f"sum({series(metrics.IN_FLIGHT)})", "in flight")
 in_flight_age = Query(f"max(time() - {series(metrics.OLDEST_START)})", "oldest")
 in_flight_by_task = Query(named(f"max by ({WHO}) (time() - {series(metrics.OLDEST_START)})"), BY_TASK)
-kept_in_all = Query(f"sum({series(metrics.KEPT)})", "kept")
-oldest_verified = Query(f"max(time() - {newest(metrics.LAST_VERIFIED)})", "age")
-verified = Query(named(f"time() - {newest(metrics.LAST_VERIFIED)}"), BY_TASK)
+kept_in_all = Query(f"sum(last_over_time({series(metrics.KEPT)}[$__range]))", "kept")
+oldest_verified = Query(f"max(time() - {known(metrics.LAST_VERIFIED)})", "age")
+verified = Query(named(f"time() - {known(metrics.LAST_VERIFIED)}"), BY_TASK)
 damaged = Query(in_range(metrics.CORRUPTION), "damaged")
 died = Query(in_range(metrics.OPERATIONS, outcome="interrupted"), "interrupted")
-standing = Query(named(f"(({STANDING}) + on ({WHO}) ({LATE})) or ({STANDING})"), BY_TASK)
+standing = Query(named(f"({SILENT}) or ({FAILING} + on ({WHO}) (({LATENESS}) > bool 2)) or ({FAILING})"), BY_TASK)
 tasks_running = Query(named(f"sum by ({WHO}) ({series(metrics.TASKS_IN_FLIGHT)})"), BY_TASK)
-saved_size = Query(named(newest(metrics.LAST_SIZE, kind="stored")), BY_TASK)
+saved_size = Query(named(known(metrics.LAST_SIZE, kind="stored")), BY_TASK)
 
 outcomes = Query(counted(metrics.OPERATIONS, "operation, outcome", operation="$operation"), "{{operation}} {{outcome}}")
 errors = Query(counted(metrics.OPERATIONS, "error_class", operation="$operation", outcome=FAILED), "{{error_class}}")
@@ -117,7 +125,7 @@ percentiles = tuple(
 )
 durations = Query(f"sum by (le) (increase({series(metrics.OPERATION_DURATION, 'bucket', operation='$operation')}[$__rate_interval]))", "{{le}}", "heatmap", exemplar=True)
 phases = Query(
-    f"sum by (phase) (increase({series(metrics.PHASE_DURATION, 'sum', operation='$operation')}[$window])) / ignoring (phase) group_left"
+    f"sum by (phase) (increase({series(metrics.PHASE_DURATION, 'sum', operation='$operation')}[$window])) / ignoring (phase) group_left ()"
     f" (sum(increase({series(metrics.OPERATION_DURATION, 'count', operation='$operation', task='.*')}[$window])) > 0)",
     "{{phase}}",
 )
@@ -133,9 +141,11 @@ memory = Query(named(newest(metrics.MEMORY_PEAK, operation="$operation")), BY_TA
 
 kept = Query(named(newest(metrics.KEPT)), BY_TASK)
 free = Query(named(f"min by ({WHO}) ({series(metrics.FREE)})"), BY_TASK)
-free_tomorrow = Query(named(f"min by ({WHO}) (predict_linear({series(metrics.FREE)}[$window], 86400))"), f"{BY_TASK}: in a day")
+TREND: Final = f"{series(metrics.FREE)} offset $window"
+"""A trend is told where the whole window is known: of the first minute it would be a guess."""
+free_tomorrow = Query(named(f"min by ({WHO}) (predict_linear({series(metrics.FREE)}[$window], 86400) and {TREND})"), f"{BY_TASK}: in a day")
 least_free = Query(f"min({series(metrics.FREE)})", "free")
-full_in = Query(f"min({series(metrics.FREE)} / -(deriv({series(metrics.FREE)}[$window]) < 0))", "until full")
+full_in = Query(f"min({series(metrics.FREE)} / -(deriv({series(metrics.FREE)}[$window]) < 0 and {TREND}))", "until full")
 room = Query(f"min(min by ({WHO}) ({series(metrics.FREE)}) / on ({WHO}) ({newest(metrics.LAST_SIZE, kind='stored')} > 0))", "saves")
 bytes_saved = Query(f"sum(increase({series(metrics.SIZE, 'sum', kind='stored', operation='save')}[$__rate_interval]))", "saved")
 bytes_freed = Query(f"-sum(increase({series(metrics.FREED)}[$__rate_interval]))", "removed")

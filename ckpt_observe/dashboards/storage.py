@@ -28,14 +28,14 @@ def _verdict() -> list[Panel]:
         stat("Removed", ask.removed_in_all, "short", "Checkpoints that delete and retention removed in the time shown. None, while saves go on: retention is not set (`keep_last`).", empty="nothing was ever removed", width=4),
         stat("Free", ask.least_free, "bytes", "Free space of the fullest file system that saves go to.", empty=REMOTE, width=4),
         stat("Room for more saves", ask.room, "short", "How many more saves of the last size fit into the free space. Few: make room or keep fewer, before a save fails with no space.", empty=REMOTE, steps=below(3, 20), width=4),
-        stat("Full in", ask.full_in, "s", "When the free space is used up if it goes on as in the window. Less than a week: keep fewer checkpoints, or give more room.", empty="not getting less", steps=below(DAY, 7 * DAY), width=4),
+        stat("Full in", ask.full_in, "s", "When the free space is used up if it goes on as in the window. Less than a week: keep fewer checkpoints, or give more room.", empty="not getting less in this window", steps=below(DAY, 7 * DAY), width=4),
     ]
 
 
 def _growth() -> list[Panel]:
     return [
         lines("Kept by task", [ask.kept], "bytes", "A line that rises without end: no retention. A saw: retention at work.", empty="no save yet"),
-        lines("Free space and forecast", [ask.free, ask.free_tomorrow], "bytes", "Free space where each task saves, and where its trend leads in a day. Below zero: full within a day.", empty=REMOTE, least=None),
+        lines("Free space and forecast", [ask.free, ask.free_tomorrow], "bytes", "Free space where each task saves, and where its trend over the window leads in a day. Below zero: full within a day.", empty=REMOTE, least=None),
         bars("Bytes saved and removed", [ask.bytes_saved, ask.bytes_freed], "bytes", "What saves added and what delete and retention gave back. In the long run both should be as large.", empty="no save in this time", least=None),
         bars("Checkpoints removed", [ask.removed], "short", "prune is retention, delete a call of the program.", empty="nothing removed in this time"),
     ]

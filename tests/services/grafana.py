@@ -1,0 +1,98 @@
+"""What Grafana does with a board, as far as it can be done without one: variables, intervals, legends, thresholds and units."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.error
+from dataclasses import dataclass, field
+
+import telemetry
+
+SCRAPE = 0.5
+RANGE = 600
+STEP = 1
+VARIABLES = {"window": "5s", "__range": f"{RANGE}s"}
+
+
+@dataclass
+class Answer:
+    """What one query of a panel came back with: the legend of each series, and its values that are numbers."""
+
+    query: str
+    labels: list[dict[str, str]] = field(default_factory=list)
+    legends: list[str] = field(default_factory=list)
+    values: list[list[float]] = field(default_factory=list)
+    refusal: str = ""
+
+    @property
+    def last(self):
+        return [values[-1] for values in self.values]
+
+
+def panels(board):
+    """All that show something, in reading order."""
+    return sorted((panel for panel in board["panels"] if panel["type"] != "row"), key=lambda panel: (panel["gridPos"]["y"], panel["gridPos"]["x"]))
+
+
+def interpolated(board, panel, expression):
+    """The expression with every variable as Grafana fills it in, with `All` chosen."""
+    step = max(STEP, _seconds(panel.get("interval", "1s")))
+    chosen = {variable["name"]: variable.get("allValue", "") for variable in board["templating"]["list"]}
+    values = {**chosen, **VARIABLES, "__interval": f"{step}s", "__rate_interval": f"{max(step + SCRAPE, 4 * SCRAPE) * 1000:.0f}ms"}
+    return re.sub(r"\$(\w+)|\$\{(\w+)\}", lambda match: values[match[1] or match[2]], expression), step
+
+
+def asked(server, board, panel):
+    """Every query of a panel, asked as the panel asks it."""
+    return [_answer(server, board, panel, target) for target in panel["targets"]]
+
+
+def _answer(server, board, panel, target):
+    expression, step = interpolated(board, panel, target["expr"])
+    now = time.time()
+    when = {"time": now} if target["instant"] else {"start": now - RANGE, "end": now, "step": step}
+    url = f"http://127.0.0.1:{server.port}/api/v1/query{'' if target['instant'] else '_range'}"
+    answer = Answer(expression)
+    try:
+        found = telemetry.get(url, query=expression, **when)["data"]["result"]
+    except urllib.error.HTTPError as error:
+        answer.refusal = json.load(error)["error"]
+        return answer
+    for series in found:
+        samples = [series["value"]] if target["instant"] else series["values"]
+        if values := [float(value) for _, value in samples if value != "NaN"]:
+            answer.labels.append(series["metric"])
+            answer.legends.append(re.sub(r"\{\{(\w+)\}\}", lambda match, has=series["metric"]: has.get(match[1], ""), target.get("legendFormat", "")))
+            answer.values.append(values)
+    return answer
+
+
+def colour(panel, value):
+    """What a threshold makes of a value; nothing where the panel has no more than one."""
+    steps = panel["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", ())
+    return [step["color"] for step in steps if step["value"] is None or value >= step["value"]][-1] if len(steps) > 1 else ""
+
+
+def choices(server, variable, board):
+    """The values that a variable of a label offers."""
+    metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
+    matched, _ = interpolated(board, {}, metric)
+    return telemetry.get(f"http://127.0.0.1:{server.port}/api/v1/label/{label}/values", **{"match[]": matched})["data"]
+
+
+def shown(unit, value):
+    """A value as a person would read it."""
+    if unit == "percentunit":
+        return f"{value * 100:.3g} %"
+    if unit in ("bytes", "Bps"):
+        power = next((power for power in range(5) if abs(value) < 1024 ** (power + 1)), 4)
+        return f"{value / 1024**power:.3g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}{'/s' if unit == 'Bps' else ''}"
+    if unit == "s":
+        return f"{value * 1000:.3g} ms" if abs(value) < 1 else f"{value:.3g} s" if abs(value) < 120 else f"{value / 3600:.3g} h"
+    return f"{value:.0f}" if unit == "short" else f"{value:.3g}"
+
+
+def _seconds(text):
+    return int(text[:-1]) * {"s": 1, "m": 60}[text[-1]]

@@ -1,0 +1,235 @@
+"""Every board on a real Prometheus that scraped a real run: first one that goes well, then with its faults."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import grafana
+import pytest
+import telemetry
+import trainer
+from processes import eventually
+
+from ckpt_observe.dashboards import boards
+
+pytestmark = pytest.mark.services
+
+BOARDS = boards()
+
+EMPTY = {
+    "Lost by reason": "nothing is lost in this run",
+    "Recorded another way": "there are pages for all of it",
+    "Beyond a label's limit": "that takes more than a hundred tasks",
+    "Full in": "whether the disk of a test machine gets fuller is not the run's",
+    "Disk": "on a file system in memory nothing reaches a disk",
+}
+"""Panels that the run leaves empty, or may."""
+
+HALF_EMPTY = {"Tried again and refused": "nothing is refused"}
+"""Panels with a query that the run leaves empty."""
+
+CROSSED = {
+    "Against expected interval": "red",
+    "Failed in a row": "red",
+    "Good saves": "red",
+    "Interrupted": "orange",
+    "Damaged checkpoints found": "red",
+    "Deliveries tried again": "orange",
+}
+"""Thresholds that the faults cross; what goes well is green."""
+
+UNCROSSED = {
+    "Last verified restore": "a week is longer than a test",
+    "Oldest in flight": "ten minutes are longer than a test",
+    "Room for more saves": "the disk of a test machine has room",
+    "Full in": "whether the disk of a test machine gets fuller is not the run's",
+    "Operations lost": "nothing is lost in this run",
+    "Waiting on disk": "the run is too short for so much",
+    "Dead, not yet delivered": "the live process adopts what the dead one left, and waits for the sink that is away",
+    "Own faults": "there is none",
+}
+"""Thresholds that they do not cross, and why."""
+
+FITS = {
+    "bytes": lambda value: value == 0 or 1 <= abs(value) < 2**60,
+    "Bps": lambda value: 1 <= value < 2**50,
+    "s": lambda value: -1 <= value < 366 * 86400,
+    "percentunit": lambda value: 0 <= value < 1e6,
+    "short": lambda value: 0 <= value < 1e15,
+    "none": lambda value: 0 <= value < 1e6,
+    "cps": lambda value: 0 <= value < 1e6,
+}
+"""What a value of each unit may be. A moment in Unix time is no number of seconds, nor are bytes fractions."""
+
+
+@dataclass
+class Run:
+    """What the boards showed, by board and title: while all was well, with the faults, and after the process was killed."""
+
+    prometheus: telemetry.Prometheus
+    well: dict
+    faulty: dict
+    gone: dict
+
+
+def looked_at(prometheus):
+    return {(name, panel["title"]): grafana.asked(prometheus, board, panel) for name, board in BOARDS.items() for panel in grafana.panels(board)}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """One run: two rounds that go well, then the faults, then a save that hangs while the boards are looked at."""
+    root = tmp_path_factory.mktemp("boards")
+    for name in ("prometheus", "collector"):
+        (root / name).mkdir()
+    prometheus, collector = telemetry.Prometheus(root / "prometheus"), telemetry.Collector(root / "collector")
+    variables = {
+        "CKPT_OBSERVE_DIR": root / "state",
+        "CKPT_OBSERVE_RING_DIR": root / "ring",
+        "CKPT_OBSERVE_EXPORTERS": "prometheus,local,otlp",
+        "OTEL_EXPORTER_PROMETHEUS_PORT": prometheus.scraped,
+        **collector.variables("http/protobuf"),
+    }
+    command = [sys.executable, trainer.__file__, str(root / "checkpoints")]
+    environ = {**os.environ, **{name: str(value) for name, value in variables.items()}}
+
+    def counts(wanted, *expressions):
+        return eventually(lambda: [prometheus.query(each) for each in expressions] == [{(): count} for count in wanted], f"{expressions}: {wanted}", 60)
+
+    def tell(word):
+        process.stdin.write(word.encode() + b"\n")
+        process.stdin.flush()
+
+    with prometheus.running(), subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        with collector.running():
+            for number in (1, 2):
+                tell("round")
+                counts([number], 'sum(checkpoint_operations_total{operation="list", outcome="ok"})')
+            eventually(lambda: prometheus.query('sum(ckpt_observe_delivered_total{sink="otlp"})'), "the collector has spans", 60)
+            well = looked_at(prometheus)
+        tell("faults")
+        tell("hang")
+        assert process.stdout.readline() == b"hanging\n"
+        counts([1, 3], 'sum(checkpoint_operations_total{outcome="interrupted"})', 'sum(checkpoint_operations_total{operation="save", outcome="error"})')
+        late = 'time() - checkpoint_last_success_timestamp_seconds{task="late"} > 1 and on (task) checkpoint_in_flight{operation="save", task="late"} == 1'
+        eventually(lambda: prometheus.query(late), "a save hangs", 60)
+        eventually(lambda: prometheus.query("sum(ckpt_observe_retries_total) > 0"), "a delivery is tried again", 60)
+        faulty = looked_at(prometheus)
+        process.kill()
+        eventually(lambda: not prometheus.query("ckpt_observe_build_info"), "Prometheus knows that the process is gone", 60)
+        yield Run(prometheus, well, faulty, looked_at(prometheus))
+
+
+def test_every_query_is_understood(run):
+    """Prometheus refuses none of them, neither before nor after the faults."""
+    answers = [(title, answer.query, answer.refusal) for stage in (run.well, run.faulty, run.gone) for (_, title), found in stage.items() for answer in found]
+    assert [each for each in answers if each[2]] == []
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_every_panel_has_what_the_run_had(run, name):
+    """Each query of each panel comes back with data; those that do not are listed with the reason."""
+    empty = {panel["title"]: [bool(answer.values) for answer in run.faulty[name, panel["title"]]] for panel in grafana.panels(BOARDS[name])}
+    assert [title for title, found in empty.items() if not any(found) and title not in EMPTY] == []
+    assert [title for title, found in empty.items() if any(found) and not all(found) and title not in HALF_EMPTY] == []
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_units_fit_the_values(run, name):
+    """What comes back is of the size that the unit means."""
+    wrong = []
+    for panel in grafana.panels(BOARDS[name]):
+        units = [panel["fieldConfig"]["defaults"]["unit"]] * len(panel["targets"])
+        if panel["type"] == "table":
+            units = [override["properties"][0]["value"] for override in panel["fieldConfig"]["overrides"]]
+        elif panel["type"] == "heatmap":
+            continue  # its values are counts, and its unit is that of the buckets
+        for unit, answer in zip(units, run.faulty[name, panel["title"]], strict=True):
+            negative = answer.query.startswith("-") or "predict_linear" in answer.query or panel["title"] == "Growth"
+            wrong += [(panel["title"], unit, value) for value in answer.last if not FITS[unit](abs(value) if negative else value)]
+    assert wrong == []
+
+
+def test_thresholds_are_crossed_by_the_faults(run):
+    """A tile is green while all goes well, and of its colour with the faults; one that no fault here can colour says why."""
+    tiles = {(name, panel["title"]): panel for name, board in BOARDS.items() for panel in grafana.panels(board) if panel["type"] == "stat"}
+    tiles = {key: panel for key, panel in tiles.items() if len(panel["fieldConfig"]["defaults"]["thresholds"]["steps"]) > 1}
+    colours = {
+        key[1]: [grafana.colour(panel, answers[key][0].last[0]) if answers[key][0].values else "empty" for answers in (run.well, run.faulty)]
+        for key, panel in tiles.items()
+    }
+    assert set(colours) == set(CROSSED) | set(UNCROSSED)
+    assert {title: colours[title] for title in CROSSED} == {title: ["green", colour] for title, colour in CROSSED.items()}
+    assert [title for title in UNCROSSED if title != "Full in" and not set(colours[title]) <= {"green", "empty"}] == []
+
+
+def test_states_are_told_apart(run):
+    """Of the tasks, one fails and one is late; when their process is killed, both are silent. What never ran as a task stays what it was."""
+    [panel] = [panel for panel in grafana.panels(BOARDS["checkpoint-overview.json"]) if panel["type"] == "state-timeline"]
+    texts = {float(value): shown["text"] for value, shown in panel["fieldConfig"]["defaults"]["mappings"][0]["options"].items()}
+    [before], [after], [end] = (answers["checkpoint-overview.json", panel["title"]] for answers in (run.well, run.faulty, run.gone))
+    states = lambda answer: {labels["task"]: texts[values[-1]] for labels, values in zip(answer.labels, answer.values, strict=True)}  # noqa: E731
+    assert states(before) == {"train": "good", "(no task)": "good"}
+    assert states(after) == {"train": "failing", "(no task)": "good", "late": "late"}
+    assert states(end) == {"train": "silent", "(no task)": "good", "late": "silent"}
+
+
+def test_a_dead_run_can_still_be_recovered(run):
+    """After the process is gone, and its metrics with it, the Overview still says to when."""
+    titles = ("Age of the oldest last good save", "Failed in a row", "Good saves", "Last verified restore", "Kept", "Tasks")
+    assert [title for title in titles if not run.gone["checkpoint-overview.json", title][0].values] == []
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_legends_tell_series_apart(run, name):
+    """Every series of a panel has a legend of its own, of labels that it has, and says no value twice."""
+    for panel in grafana.panels(BOARDS[name]):
+        legends = [legend for answer in run.faulty[name, panel["title"]] for legend in answer.legends]
+        if panel["type"] not in ("table", "heatmap"):
+            assert sorted(legends) == sorted(set(legends)), panel["title"]
+            assert [legend for legend in legends if not legend or legend != legend.strip() or "  " in legend] == [], panel["title"]
+            words = [legend.split(" · ") for legend in legends]
+            assert [each for each in words if len(each) != len(set(each))] == [], panel["title"]
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_variables_have_values(run, name):
+    """What a reader may choose is there."""
+    offered = {each["name"]: grafana.choices(run.prometheus, each, BOARDS[name]) for each in BOARDS[name]["templating"]["list"] if each["type"] == "query"}
+    assert offered["job"] == [telemetry.SCRAPED]
+    assert offered["instance"] == [f"127.0.0.1:{run.prometheus.scraped}"]
+    assert set(offered.get("task", ("train", "evaluate", "late"))) == {"train", "evaluate", "late"}
+
+
+def test_exemplars_are_there_where_a_panel_asks_for_them(run):
+    """Each query with exemplars has some, with the id of a trace."""
+    board = BOARDS["checkpoint-operations.json"]
+    asking = [(panel, target) for panel in grafana.panels(board) for target in panel["targets"] if target.get("exemplar")]
+    assert {panel["title"] for panel, _ in asking} == {"Duration", "Durations"}
+    for panel, target in asking:
+        found = run.prometheus.exemplars(grafana.interpolated(board, panel, target["expr"])[0])
+        assert all(len(exemplar["labels"]["trace_id"]) == 32 for series in found for exemplar in series["exemplars"])
+        assert found
+
+
+def test_what_a_person_sees(run, capsys):
+    """The boards as a table: titles in reading order, how many series, one of them with its value, and the colour of a tile."""
+    rows = []
+    for name, board in BOARDS.items():
+        for panel in grafana.panels(board):
+            answers = run.faulty[name, panel["title"]]
+            unit = "short" if panel["type"] == "heatmap" else panel["fieldConfig"]["defaults"]["unit"]
+            some = [(legend, value) for answer in answers for legend, value in zip(answer.legends, answer.last, strict=True)]
+            if panel["type"] == "table":
+                some = [(f"{len(answers)} columns", max(len(answer.values) for answer in answers))]
+            text = f"{some[-1][0]} = {grafana.shown(unit, some[-1][1])}" if some else panel["fieldConfig"]["defaults"]["noValue"]
+            rows.append((board["title"], panel["title"], panel["type"], str(len(some)), text, grafana.colour(panel, some[-1][1]) if some else ""))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    with capsys.disabled():
+        print()
+        for row in rows:
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    assert len(rows) == sum(len(grafana.panels(board)) for board in BOARDS.values())

@@ -1,0 +1,91 @@
+"""A training run for the boards, one stage for each word on the standard input: `round` does every operation once or more and all go well;
+`faults` has a process killed in the middle of a save, a damaged checkpoint found, and saves that fail until the end; `hang` is a task
+whose next save is late and stuck in its store, for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import ckpt_observe
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.stores.file import FileStore
+from ckpt_observe.errors import IntegrityError, SerializationError
+
+RUN = "run-1"
+
+
+class Stuck(FileStore):
+    def put(self, info, blob):
+        sys.stdin.read()
+
+
+class Fatal(FileStore):
+    def put(self, info, blob):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Trainer:
+    def __init__(self, checkpoints):
+        self.checkpoints, self.step = checkpoints, 0
+        self.checkpointer = Checkpointer(checkpoints, compression="gzip", keep_last=3)
+        self.state = {"step": 0, "weights": [0.5] * 100_000, "history": []}
+
+    def save(self):
+        self.step += 1
+        self.state["history"] += [{"step": self.step, "loss": "0.1 " * 5000}]
+        return self.checkpointer.save(RUN, {**self.state, "step": self.step}, step=self.step)
+
+    def round(self):
+        for _ in range(4):
+            self.save()
+        with ckpt_observe.task("evaluate", id="e"):
+            self.checkpointer.load(RUN)
+        self.checkpointer.restore(RUN)
+        self.checkpointer.delete(RUN, self.save().id)
+        self.checkpointer.verify(RUN)
+        self.checkpointer.list(RUN)
+
+    def faults(self):
+        subprocess.run([sys.executable, __file__, self.checkpoints, "die"], check=False)
+        damaged = self.save()
+        path = next(Path(self.checkpoints).rglob(f"{damaged.id}.ckpt"))
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+        try:
+            self.checkpointer.load(RUN, damaged.id)
+        except IntegrityError:
+            self.checkpointer.verify(RUN, quarantine=True)
+        self.checkpointer.restore(RUN)
+        for _ in range(3):
+            try:
+                self.checkpointer.save(RUN, {"socket": object()})
+            except SerializationError:
+                pass
+
+    def hang(self):
+        with ckpt_observe.task("late", id="l", interval=0.1):
+            self.checkpointer.save("late", {"step": 1})
+            print("hanging", flush=True)
+            Checkpointer(Stuck(self.checkpoints)).save("late", {"step": 2})
+
+
+def main(checkpoints):
+    trainer = Trainer(checkpoints)
+    trainer.checkpointer.save("alone", {"step": 1})
+    with ckpt_observe.task("train", id=RUN, interval=3600):
+        for word in sys.stdin:
+            getattr(trainer, word.strip())()
+
+
+def die(checkpoints):
+    with ckpt_observe.task("train", id=RUN, interval=3600):
+        Checkpointer(Fatal(checkpoints)).save(RUN, {"step": 0})
+
+
+if __name__ == "__main__":
+    watch = ckpt_observe.observe()
+    (die if len(sys.argv) > 2 else main)(sys.argv[1])
+    watch.close(0)

@@ -6,14 +6,14 @@ asked by a thread of its own, for a moment; one that has not answered is not ask
 
 from __future__ import annotations
 
-import os
+import shutil
 import threading
 from collections.abc import Iterable
 from time import monotonic
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-PATIENCE: Final = 0.2
+PATIENCE: Final = 1.0
 """Seconds. A file system that is well answers in microseconds."""
 _LOCAL: Final = ("", "file", "git", "jsonl", "sqlite")
 """Schemes of locations that are paths of this host."""
@@ -46,10 +46,9 @@ def _asked(path: str, found: dict[str, float]) -> threading.Thread:
 
 def _ask(path: str, found: dict[str, float]) -> None:
     try:
-        status = os.statvfs(path)
-        found[path] = float(status.f_bavail * status.f_frsize)
-    except OSError:
-        pass  # gone, or another host's
+        found[path] = float(shutil.disk_usage(path).free)
+    except (OSError, ValueError):
+        pass  # gone, another host's, or no path at all
 
 
 def _path(location: str) -> str:

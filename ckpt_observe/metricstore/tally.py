@@ -7,7 +7,8 @@ where somebody else's span stands between the two.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from ckpt_observe.metricstore.labels import LONGEST
@@ -159,11 +160,11 @@ def _attempt(span: Span, operation: str, outcome: str, *, validated: bool) -> At
 
 def _keys(given: dict[str, Any]) -> dict[str, float]:
     """The sizes of the largest keys; what is left of the serialized state is `_other_`."""
-    found = dict(zip(_listed(given.get(names.KEY_NAMES)), map(amount, _listed(given.get(names.KEY_SIZES))), strict=False))
-    sizes = {str(name)[:LONGEST]: size for name, size in list(found.items())[:LARGEST_KEYS] if size}
+    named = zip(_listed(given.get(names.KEY_NAMES)), _listed(given.get(names.KEY_SIZES)), strict=False)
+    sizes = {str(name)[:LONGEST]: size for name, raw in islice(named, LARGEST_KEYS) if (size := amount(raw))}
     rest = amount(given.get(names.SIZE_SERIALIZED)) - sum(sizes.values())
     return {**sizes, OTHER: rest} if sizes and rest > 0 else sizes
 
 
-def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else []
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()

@@ -102,6 +102,32 @@ def test_what_a_save_says(spans):
     assert all(isinstance(value, kinds[names.ATTRIBUTES[name].kind]) for name, value in said.items())
 
 
+def test_keys_of_a_save_are_few_and_only_names(spans):
+    """Of many keys the largest are told, with their sizes; a secret that was used as a key is not, and no value is."""
+    state = {**{f"small-{number}": 1 for number in range(50)}, **{f"large-{number}": "content" * 100 for number in range(8)}}
+    checkpointer = Checkpointer("memory://")
+    checkpointer.save("run-1", state)
+    checkpointer.save("run-1", {"password=hunter2": 1})
+    checkpointer.save("run-1", ["no", "keys"])
+    many, secret, none = (span.attributes for span in spans() if span.name == "checkpoint.save")
+    assert set(many[names.KEY_NAMES]) == {f"large-{number}" for number in range(8)}
+    assert set(many[names.KEY_SIZES]) == {702}
+    assert "hunter2" not in str(secret)
+    assert "content" not in str(many)
+    assert names.KEY_NAMES not in none
+
+
+def test_removals_say_what_they_gave_back(spans):
+    """Delete and retention: the stored bytes of what they removed."""
+    checkpointer = Checkpointer("memory://", keep_last=1)
+    first = checkpointer.save("run-1", STATE)
+    second = checkpointer.save("run-1", STATE)
+    assert checkpointer.delete("run-1", second.id) == second
+    prune, delete = (next(span.attributes for span in spans() if span.name == f"checkpoint.{name}") for name in ("prune", "delete"))
+    assert (prune[names.COUNT], prune[names.SIZE_FREED]) == (1, first.stored_size)
+    assert delete[names.SIZE_FREED] == second.stored_size
+
+
 def test_a_restore_links_to_its_save(watch, spans, tmp_path):
     """N3: across observations, as across processes, a restore points to the save it came from and says how old it is."""
     Checkpointer(tmp_path / "ckpt").save("run-1", STATE, step=3)

@@ -9,7 +9,7 @@ from ckpt_observe.metricstore.snapshot import snapshot
 from ckpt_observe.metricstore.store import MetricStore
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import metrics
-from ckpt_observe.semconv.metrics import LABEL_VALUES
+from ckpt_observe.semconv.metrics import LABEL_VALUES, LARGEST_KEYS, OTHER
 from ckpt_observe.semconv.values import ERROR_CLASSES
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
 
@@ -21,8 +21,8 @@ def store(tmp_path):
     store.close()
 
 
-def series(store, spec, running=()):
-    return {found.name: values for found, values in snapshot(store.read(), Live(list(running)), "1")}.get(spec.name, {})
+def series(store, spec, running=(), space=None):
+    return {found.name: values for found, values in snapshot(store.read(), Live(list(running)), "1", space or {})}.get(spec.name, {})
 
 
 def operation(number, name, **attributes):
@@ -112,3 +112,42 @@ def test_resources_and_sizes(store):
     assert series(store, metrics.SIZE)["stored", "save", "demo"].sum == 1600
     assert series(store, metrics.RESTORE_AGE)["demo",].sum == 90
     assert sum(series(store, metrics.THROUGHPUT)["save",].counts) == 2
+
+
+def test_kept_is_saved_less_removed(store):
+    """What retention gave back is no longer kept; more than was ever seen saved leaves nothing, and no debt."""
+    store.fold([operation(number, "save", **{names.SIZE_STORED: 1000}) for number in (1, 2, 3)])
+    store.fold([operation(4, "prune", **{names.COUNT: 2, names.SIZE_FREED: 2000}), operation(5, "load", **{names.SIZE_STORED: 1000})])
+    assert series(store, metrics.KEPT) == {("demo",): 1000.0}
+    assert {labels: point.value for labels, point in series(store, metrics.FREED).items()} == {("prune", "demo"): 2000}
+    store.fold([operation(6, "delete", **{names.SIZE_FREED: 5000})])
+    assert series(store, metrics.KEPT) == {("demo",): 0.0}
+
+
+def test_keys_are_those_of_the_last_good_save(store):
+    """A key that is no longer there is no longer told; what the named ones leave of the state is `_other_`."""
+    store.fold([operation(1, "save", **{names.KEY_NAMES: ["old"], names.KEY_SIZES: [5]})])
+    store.fold([operation(2, "save", **{names.KEY_NAMES: ["a", "b"], names.KEY_SIZES: [70, 20], names.SIZE_SERIALIZED: 100})])
+    store.fold([operation(3, "save", **{names.OUTCOME: "error", names.KEY_NAMES: ["c"], names.KEY_SIZES: [1]})])
+    assert series(store, metrics.KEY_SIZE) == {("a", "demo"): 70.0, ("b", "demo"): 20.0, (OTHER, "demo"): 10.0}
+
+
+@pytest.mark.parametrize(("given", "sizes"), [(7, [1]), (["a"], None), (["a", "b"], [3]), (["a"], ["big"]), ([["a"]], [3]), ([None], [-1])], ids=str)
+def test_keys_of_the_wrong_kind_spoil_nothing(store, given, sizes):
+    """Attributes come from other people's programs."""
+    store.fold([operation(1, "save", **{names.KEY_NAMES: given, names.KEY_SIZES: sizes})])
+    assert set(series(store, metrics.KEY_SIZE).values()) <= {3.0}
+
+
+def test_keys_are_bounded(store):
+    """However many keys a program names, and however long, few series come of it."""
+    store.fold([operation(1, "save", **{names.KEY_NAMES: ["k" * 9999 + str(n) for n in range(99)] + [str(n) for n in range(99)], names.KEY_SIZES: [1] * 198})])
+    found = series(store, metrics.KEY_SIZE)
+    assert len(found) <= LARGEST_KEYS + 1
+    assert max(len(key) for key, _ in found) <= 128
+
+
+def test_free_space_is_told_where_it_is_known(store):
+    """Of the place that the last save went to; a place that gave no answer has no series."""
+    store.fold([operation(1, "save", **{names.LOCATION: "file:///a"}), operation(2, "save", **{names.LOCATION: "s3://b", names.TASK_NAME: "far"})])
+    assert series(store, metrics.FREE, space={"file:///a": 5.0, "file:///other": 7.0}) == {("demo",): 5.0}

@@ -1,7 +1,7 @@
 """Grafana boards as code: `variables`, `queries`, `panels` and `layouts` are the words; each board is a file that says titles and order.
 
 Every metric and label comes from `semconv`, so a name that changes there breaks the build here and not a board at night. What is made is
-the classic JSON (schema version 42), which every Grafana since 9 reads and file provisioning takes; the newer schema it refuses.
+the classic JSON (schema version 42), which Grafana's file provisioning takes; the newer schema it refuses.
 """
 
 from __future__ import annotations

@@ -55,9 +55,14 @@ def newest(spec: MetricSpec, **wanted: str) -> str:
     return f"max by ({WHO}) ({series(spec, **wanted)})"
 
 
-def known(spec: MetricSpec, **wanted: str) -> str:
-    """The highest that anybody said last: what is known of a run outlives the process that served it."""
+def ever(spec: MetricSpec, **wanted: str) -> str:
+    """The highest that anybody said last, also one that is gone: of moments, the last one."""
     return f"max by ({WHO}) (last_over_time({series(spec, **wanted)}[$__range]))"
+
+
+def known(spec: MetricSpec, **wanted: str) -> str:
+    """What is said now; where nobody speaks any more, what was said last: what is known of a run outlives its process."""
+    return f"({newest(spec, **wanted)} or {ever(spec, **wanted)})"
 
 
 def mean(spec: MetricSpec, by: str, **wanted: str) -> str:
@@ -79,7 +84,7 @@ def in_range(spec: MetricSpec, part: str = "", **wanted: str) -> str:
     return f"sum(increase({series(spec, part, **wanted)}[$__range]))"
 
 
-SAVED: Final = known(metrics.LAST_SUCCESS, operation="save")
+SAVED: Final = ever(metrics.LAST_SUCCESS, operation="save")
 SINCE_SAVE: Final = f"time() - {SAVED}"
 RUNNING: Final = f"(sum by ({WHO}) ({series(metrics.TASKS_IN_FLIGHT)}) > 0)"
 INTERVAL: Final = known(metrics.EXPECTED_INTERVAL)
@@ -88,7 +93,7 @@ LATENESS: Final = f"(({SINCE_SAVE}) / on ({WHO}) {INTERVAL}) and on ({WHO}) {RUN
 NEVER: Final = f"(time() - min by ({WHO}) ({series(metrics.FIRST_ATTEMPT, operation='save')}) unless on ({WHO}) {SAVED})"
 AT_RISK: Final = f"(({SINCE_SAVE}) or {NEVER}) and on ({WHO}) {RUNNING}"
 FAILING: Final = f"2 * ({FAILURES} > bool 0)"
-SILENT: Final = f"(({known(metrics.TASKS_IN_FLIGHT)} > 0) unless on ({WHO}) {newest(metrics.TASKS_IN_FLIGHT)}) * 0 + 4"
+SILENT: Final = f"(({ever(metrics.TASKS_IN_FLIGHT)} > 0) unless on ({WHO}) {newest(metrics.TASKS_IN_FLIGHT)}) * 0 + 4"
 """It ran when last heard of, and nobody speaks for it now."""
 
 age = Query(named(SINCE_SAVE), BY_TASK)
@@ -107,9 +112,9 @@ success_ratio = Query(
 in_flight = Query(f"sum({series(metrics.IN_FLIGHT)})", "in flight")
 in_flight_age = Query(f"max(time() - {series(metrics.OLDEST_START)})", "oldest")
 in_flight_by_task = Query(named(f"max by ({WHO}) (time() - {series(metrics.OLDEST_START)})"), BY_TASK)
-kept_in_all = Query(f"sum(last_over_time({series(metrics.KEPT)}[$__range]))", "kept")
-oldest_verified = Query(f"max(time() - {known(metrics.LAST_VERIFIED)})", "age")
-verified = Query(named(f"time() - {known(metrics.LAST_VERIFIED)}"), BY_TASK)
+kept_in_all = Query(f"sum({series(metrics.KEPT)}) or sum(last_over_time({series(metrics.KEPT)}[$__range]))", "kept")
+oldest_verified = Query(f"max(time() - {ever(metrics.LAST_VERIFIED)})", "age")
+verified = Query(named(f"time() - {ever(metrics.LAST_VERIFIED)}"), BY_TASK)
 damaged = Query(in_range(metrics.CORRUPTION), "damaged")
 died = Query(in_range(metrics.OPERATIONS, outcome="interrupted"), "interrupted")
 standing = Query(named(f"({SILENT}) or ({FAILING} + on ({WHO}) (({LATENESS}) > bool 2)) or ({FAILING})"), BY_TASK)
@@ -139,7 +144,7 @@ cpu = Query(f"sum by (phase) (increase({series(metrics.PHASE_CPU_TIME, operation
 disk = Query(f"sum by (direction) (increase({series(metrics.IO, operation='$operation')}[$window]))", "{{direction}}")
 memory = Query(named(newest(metrics.MEMORY_PEAK, operation="$operation")), BY_TASK)
 
-kept = Query(named(newest(metrics.KEPT)), BY_TASK)
+kept = Query(named(f"sum by ({WHO}) ({series(metrics.KEPT)})"), BY_TASK)
 free = Query(named(f"min by ({WHO}) ({series(metrics.FREE)})"), BY_TASK)
 TREND: Final = f"{series(metrics.FREE)} offset $window"
 """A trend is told where the whole window is known: of the first minute it would be a guess."""

@@ -13,7 +13,7 @@ import telemetry
 SCRAPE = 0.5
 RANGE = 600
 STEP = 1
-VARIABLES = {"window": "5s", "__range": f"{RANGE}s"}
+VARIABLES = {"window": "3s", "__range": f"{RANGE}s"}
 
 
 @dataclass

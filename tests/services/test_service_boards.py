@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import grafana
@@ -103,8 +104,10 @@ def run(tmp_path_factory):
         process.stdin.write(word.encode() + b"\n")
         process.stdin.flush()
 
-    with prometheus.running(), subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with prometheus.running(), ExitStack() as living:
         with collector.running():
+            process = living.enter_context(subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            living.callback(process.kill)
             for number in (1, 2):
                 tell("round")
                 counts([number], 'sum(checkpoint_operations_total{operation="list", outcome="ok"})')

@@ -1,5 +1,6 @@
-"""Grafana boards as code: `variables`, `queries`, `panels` and `layouts` are the words; each board is a file that says titles and order.
+"""Grafana boards as code.
 
+`variables`, `queries`, `panels` with their `kinds`, and `layouts` are the words; each board is a file that says titles and order.
 Every metric and label comes from `semconv`, so a name that changes there breaks the build here and not a board at night. What is made is
 the classic JSON (schema version 42), which Grafana's file provisioning takes; the newer schema it refuses.
 """
@@ -11,7 +12,9 @@ from typing import Any
 from ckpt_observe.dashboards import bridge, operations, overview, storage
 from ckpt_observe.dashboards.layouts import as_json
 
-BOARDS = {name: module.board for name, module in (("overview", overview), ("operations", operations), ("storage", storage), ("bridge", bridge))}
+BOARDS = {
+    name: module.board for name, module in (("overview", overview), ("operations", operations), ("storage", storage), ("bridge", bridge))
+}
 
 
 def boards(traces: str = "jaeger") -> dict[str, dict[str, Any]]:

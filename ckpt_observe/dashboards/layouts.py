@@ -56,7 +56,15 @@ def as_json(board: Board, name: str, traces: str) -> dict[str, Any]:
 
 
 def _others() -> dict[str, Any]:
-    link = {"title": "Checkpoints", "type": "dashboards", "tags": [TAG], "asDropdown": False, "icon": "external link", "tooltip": "", "url": ""}
+    link = {
+        "title": "Checkpoints",
+        "type": "dashboards",
+        "tags": [TAG],
+        "asDropdown": False,
+        "icon": "external link",
+        "tooltip": "",
+        "url": "",
+    }
     return {**link, "includeVars": True, "keepTime": True, "targetBlank": False}
 
 

@@ -1,7 +1,7 @@
-"""Every question that a board asks, by name. Names of metrics and labels come from the registry, and a label that a metric has not is refused.
+"""Every question that a board asks, by name. Names come from the registry, and a label that a metric has not is refused.
 
-Counts over what is shown end with `[$__range]`. Bars over time end with `[$__rate_interval]`: their panels have a shortest step that makes it
-one scrape longer than the step, so that no event is lost between two bars and none counted twice. Percentiles, ratios and means end with
+Counts over what is shown end with `[$__range]`. Bars over time end with `[$__rate_interval]`: their panels have a shortest step that makes
+it one scrape longer than the step, so that no event is lost between two bars and none counted twice. Percentiles, ratios and means end with
 `[$window]`, which the reader chooses: checkpoints are too rare for Grafana's own few minutes.
 """
 
@@ -125,10 +125,19 @@ outcomes = Query(counted(metrics.OPERATIONS, "operation, outcome", operation="$o
 errors = Query(counted(metrics.OPERATIONS, "error_class", operation="$operation", outcome=FAILED), "{{error_class}}")
 saves_by_outcome = Query(counted(metrics.OPERATIONS, "outcome", operation="save"), "{{outcome}}")
 percentiles = tuple(
-    Query(quantile(of, metrics.OPERATION_DURATION, "operation", operation="$operation"), f"{{{{operation}}}} p{of * 100:.0f}", exemplar=of == 0.99)
+    Query(
+        quantile(of, metrics.OPERATION_DURATION, "operation", operation="$operation"),
+        f"{{{{operation}}}} p{of * 100:.0f}",
+        exemplar=of == 0.99,
+    )
     for of in (0.5, 0.95, 0.99)
 )
-durations = Query(f"sum by (le) (increase({series(metrics.OPERATION_DURATION, 'bucket', operation='$operation')}[$__rate_interval]))", "{{le}}", "heatmap", exemplar=True)
+durations = Query(
+    f"sum by (le) (increase({series(metrics.OPERATION_DURATION, 'bucket', operation='$operation')}[$__rate_interval]))",
+    "{{le}}",
+    "heatmap",
+    exemplar=True,
+)
 phases = Query(
     f"sum by (phase) (increase({series(metrics.PHASE_DURATION, 'sum', operation='$operation')}[$window])) / ignoring (phase) group_left ()"
     f" (sum(increase({series(metrics.OPERATION_DURATION, 'count', operation='$operation', task='.*')}[$window])) > 0)",
@@ -137,7 +146,9 @@ phases = Query(
 throughput = Query(mean(metrics.THROUGHPUT, "operation", operation="$operation"), "{{operation}}")
 sizes = Query(mean(metrics.SIZE, "kind", operation="$operation"), "{{kind}}")
 ratio = Query(named(mean(metrics.RATIO, WHO)), BY_TASK)
-last_durations = Query(named(f"max by ({WHO}, operation) ({series(metrics.LAST_DURATION, operation='$operation')})"), f"{BY_TASK}: {{{{operation}}}}")
+last_durations = Query(
+    named(f"max by ({WHO}, operation) ({series(metrics.LAST_DURATION, operation='$operation')})"), f"{BY_TASK}: {{{{operation}}}}"
+)
 lost_work = Query(named(counted(metrics.RESTORE_AGE, WHO, "sum")), BY_TASK)
 task_runs = Query(counted(metrics.TASKS, "outcome"), "{{outcome}}")
 cpu = Query(f"sum by (phase) (increase({series(metrics.PHASE_CPU_TIME, operation='$operation')}[$window]))", "{{phase}}")
@@ -159,9 +170,8 @@ growth = Query(
     "more kept",
 )
 sizes_by_task = Query(named(f"max by ({WHO}, kind) ({series(metrics.LAST_SIZE)})"), f"{BY_TASK}: {{{{kind}}}}")
-state_growth = Query(
-    named(f"{newest(metrics.LAST_SIZE, kind='serialized')} / (max by ({WHO}) (min_over_time({series(metrics.LAST_SIZE, kind='serialized')}[$__range])) > 0)"), BY_TASK
-)
+SMALLEST: Final = f"max by ({WHO}) (min_over_time({series(metrics.LAST_SIZE, kind='serialized')}[$__range]))"
+state_growth = Query(named(f"{newest(metrics.LAST_SIZE, kind='serialized')} / ({SMALLEST} > 0)"), BY_TASK)
 removed = Query(counted(metrics.DELETED, "operation"), "{{operation}}")
 removed_in_all = Query(in_range(metrics.DELETED), "removed")
 largest_keys = Query(f"topk(10, max by (key) ({series(metrics.KEY_SIZE)}))", "{{key}}", "instant")

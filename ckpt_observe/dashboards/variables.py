@@ -33,7 +33,10 @@ def task() -> dict[str, Any]:
 
 
 def operation() -> dict[str, Any]:
-    every = [{"text": "All", "value": "$__all", "selected": True}, *({"text": name, "value": name, "selected": False} for name in OPERATIONS)]
+    every = [
+        {"text": "All", "value": "$__all", "selected": True},
+        *({"text": name, "value": name, "selected": False} for name in OPERATIONS),
+    ]
     choice = {"name": "operation", "label": "Operation", "type": "custom", "query": ",".join(OPERATIONS), "options": every}
     return {**choice, "current": every[0], "includeAll": True, "allValue": ".*", "multi": True, "hide": 0}
 

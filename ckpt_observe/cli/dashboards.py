@@ -27,7 +27,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
 
 @until_pipe_closes
 def run(args: Namespace) -> int:
-    made = {name: json.dumps(board, indent=2, ensure_ascii=False) + "\n" for name, board in boards(args.traces).items()}
+    made = {name: json.dumps(board, indent=2, ensure_ascii=False).encode() + b"\n" for name, board in boards(args.traces).items()}
     try:
         return _write(args.out, made) if args.out else _check(args.check, made)
     except OSError as error:
@@ -35,17 +35,17 @@ def run(args: Namespace) -> int:
         return ERROR
 
 
-def _write(directory: Path, made: dict[str, str]) -> int:
+def _write(directory: Path, made: dict[str, bytes]) -> int:
     directory.mkdir(parents=True, exist_ok=True)
-    for name, text in made.items():
-        (directory / name).write_text(text, encoding="utf-8")
+    for name, content in made.items():
+        (directory / name).write_bytes(content)
         print(directory / name)
     return OK
 
 
-def _check(directory: Path, made: dict[str, str]) -> int:
-    there = {name: (directory / name).read_text(encoding="utf-8") for name in made if (directory / name).exists()}
-    stale = [name for name, text in made.items() if there.get(name) != text]
+def _check(directory: Path, made: dict[str, bytes]) -> int:
+    there = {name: (directory / name).read_bytes() for name in made if (directory / name).exists()}
+    stale = [name for name, content in made.items() if there.get(name) != content]
     for name in stale:
         complain(f"{directory / name} is not what would be written: run `ckpt-observe dashboards --out {directory}`")
     return ERROR if stale else OK

@@ -57,7 +57,7 @@ def test_check_finds_what_differs(tmp_path, capsys):
     """Control: a file that was edited and one that is missing are named; after `--out` all is well."""
     assert main(["dashboards", "--out", str(tmp_path)]) == 0
     (tmp_path / "checkpoint-bridge.json").unlink()
-    (tmp_path / "checkpoint-storage.json").write_text("{}")
+    (tmp_path / "checkpoint-storage.json").write_bytes(b"\xff")
     assert main(["dashboards", "--check", str(tmp_path)]) == 1
     told = capsys.readouterr().err
     assert "checkpoint-bridge.json" in told

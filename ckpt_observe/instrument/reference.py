@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from heapq import nlargest
 from typing import Any, Final
 
 from msgspec import Raw
@@ -78,7 +77,7 @@ def _committing(batch: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> 
 
 
 def _saved(operation: Operation, info: Any) -> None:
-    largest = _largest(info.keys)
+    keys, sizes = _largest(info.keys)
     operation.note(
         {
             names.ID: _said(info.id),
@@ -87,17 +86,26 @@ def _saved(operation: Operation, info: Any) -> None:
             names.DIGEST: info.digest,
             names.STATE_TYPE: info.state_type,
             names.STATE_KEYS: len(info.keys),
-            names.KEY_NAMES: [_text(name) for name, _ in largest] or None,
-            names.KEY_SIZES: [key.size for _, key in largest] or None,
+            names.KEY_NAMES: _key_names(keys) or None,
+            names.KEY_SIZES: sizes or None,
             names.STATE_DEPTH: info.depth,
             names.STATE_ITEMS: info.items,
         }
     )
 
 
-def _largest(keys: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The keys worth telling apart. Names and sizes only: what they hold is the program's own."""
-    return list(keys.items()) if len(keys) <= LARGEST_KEYS else nlargest(LARGEST_KEYS, keys.items(), key=lambda item: item[1].size)
+def _largest(keys: dict[str, Any]) -> tuple[tuple[str, ...], list[int]]:
+    """Names and sizes of the keys worth telling apart. What they hold is the program's own."""
+    if len(keys) <= LARGEST_KEYS:
+        return tuple(keys), [key.size for key in keys.values()]
+    largest = sorted([(key.size, name) for name, key in keys.items()], reverse=True)[:LARGEST_KEYS]
+    return tuple([name for _, name in largest]), [size for size, _ in largest]
+
+
+@lru_cache(maxsize=256)
+def _key_names(given: tuple[str, ...]) -> tuple[str, ...]:
+    """A state has the same keys at each save, so they are looked at once."""
+    return tuple(map(redact.text, given))
 
 
 def _counted(operation: Operation, found: Any) -> None:

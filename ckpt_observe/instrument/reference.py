@@ -7,6 +7,7 @@ load sees that header, and so the load links back, across processes and days.
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
@@ -23,13 +24,16 @@ from ckpt_observe.record.line import prepared
 from ckpt_observe.record.operation import Operation, current
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.semconv import attributes as names
-from ckpt_observe.semconv.metrics import LARGEST_KEYS
+from ckpt_observe.semconv.metrics import LARGEST_KEYS, OTHER
 
 _CHECKPOINTER: Final = "ckpt_observe.core.checkpointer"
 _STEPS: Final = "ckpt_observe.core.steps"
 _CONTEXT: Final = "ckpt_observe.core.context"
 _NAMED: Final = ("load", "restore", "delete")
 """Operations whose second argument is the checkpoint's id."""
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+
 
 @lru_cache(maxsize=256)
 def _known(store: str, location: str, format: str | None, codec: str | None, cipher: str | None) -> Raw:
@@ -104,8 +108,8 @@ def _largest(keys: dict[str, Any]) -> tuple[tuple[str, ...], list[int]]:
 
 @lru_cache(maxsize=256)
 def _key_names(given: tuple[str, ...]) -> tuple[str, ...]:
-    """A state has the same keys at each save, so they are looked at once."""
-    return tuple(map(redact.text, given))
+    """A state has the same keys at each save, so they are looked at once. A key that is no name, such as an address, may be content."""
+    return tuple(text if _NAME.fullmatch(text := redact.text(key)) else OTHER for key in given)
 
 
 def _counted(operation: Operation, found: Any) -> None:

@@ -161,7 +161,7 @@ def _attempt(span: Span, operation: str, outcome: str, *, validated: bool) -> At
 def _keys(given: dict[str, Any]) -> dict[str, float]:
     """The sizes of the largest keys; what is left of the serialized state is `_other_`."""
     named = zip(_listed(given.get(names.KEY_NAMES)), _listed(given.get(names.KEY_SIZES)), strict=False)
-    sizes = {str(name)[:LONGEST]: size for name, raw in islice(named, LARGEST_KEYS) if (size := amount(raw))}
+    sizes = {str(name)[:LONGEST]: size for name, raw in islice(named, LARGEST_KEYS) if name != OTHER and (size := amount(raw))}
     rest = amount(given.get(names.SIZE_SERIALIZED)) - sum(sizes.values())
     return {**sizes, OTHER: rest} if sizes and rest > 0 else sizes
 

@@ -127,7 +127,7 @@ def test_kept_is_saved_less_removed(store):
 def test_keys_are_those_of_the_last_good_save(store):
     """A key that is no longer there is no longer told; what the named ones leave of the state is `_other_`."""
     store.fold([operation(1, "save", **{names.KEY_NAMES: ["old"], names.KEY_SIZES: [5]})])
-    store.fold([operation(2, "save", **{names.KEY_NAMES: ["a", "b"], names.KEY_SIZES: [70, 20], names.SIZE_SERIALIZED: 100})])
+    store.fold([operation(2, "save", **{names.KEY_NAMES: ["a", OTHER, "b"], names.KEY_SIZES: [70, 4, 20], names.SIZE_SERIALIZED: 100})])
     store.fold([operation(3, "save", **{names.OUTCOME: "error", names.KEY_NAMES: ["c"], names.KEY_SIZES: [1]})])
     assert series(store, metrics.KEY_SIZE) == {("a", "demo"): 70.0, ("b", "demo"): 20.0, (OTHER, "demo"): 10.0}
 

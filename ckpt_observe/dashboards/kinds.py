@@ -134,14 +134,14 @@ class Column:
 
 
 def table(title: str, columns: Sequence[Column], by: Sequence[str], description: str, *, empty: str, width: int = 24) -> Panel:
-    """A row for each of `by`, a column for each question."""
+    """A row for each of `by`, a column for each question; sorted by the first, the worst on top."""
     values = {f"Value #{ref}": column.title for column, ref in zip(columns, ascii_uppercase, strict=False)}
     order = {name: place for place, name in enumerate([*by, *values])}
     renamed = {**{name: name.capitalize() for name in by}, **values}
     organize = {"excludeByName": {"Time": True, "Value": True}, "indexByName": order, "renameByName": renamed}
     more = {"transformations": [{"id": "merge", "options": {}}, {"id": "organize", "options": organize}]}
     fields = {"custom": {"align": "auto", "filterable": True}}
-    options = {"showHeader": True, "cellHeight": "sm"}
+    options = {"showHeader": True, "cellHeight": "sm", "sortBy": [{"displayName": columns[0].title, "desc": True}]}
     rows = [column.query.row() for column in columns]
     return Panel(
         "table", title, rows, "none", description, empty, width, 8, fields, options, more, [column.as_override() for column in columns]

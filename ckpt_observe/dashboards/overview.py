@@ -11,11 +11,11 @@ from ckpt_observe.semconv import attributes as names
 
 DAY = 86400.0
 STANDING: Texts = {
+    "-1": ("silent", "gray"),
     "0": ("good", "green"),
     "1": ("late", "orange"),
     "2": ("failing", "red"),
     "3": ("failing and late", "dark-red"),
-    "4": ("silent", "gray"),
 }
 
 

@@ -93,7 +93,7 @@ LATENESS: Final = f"(({SINCE_SAVE}) / on ({WHO}) {INTERVAL}) and on ({WHO}) {RUN
 NEVER: Final = f"(time() - min by ({WHO}) ({series(metrics.FIRST_ATTEMPT, operation='save')}) unless on ({WHO}) {SAVED})"
 AT_RISK: Final = f"(({SINCE_SAVE}) or {NEVER}) and on ({WHO}) {RUNNING}"
 FAILING: Final = f"2 * ({FAILURES} > bool 0)"
-SILENT: Final = f"(({ever(metrics.TASKS_IN_FLIGHT)} > 0) unless on ({WHO}) {newest(metrics.TASKS_IN_FLIGHT)}) * 0 + 4"
+SILENT: Final = f"(({ever(metrics.TASKS_IN_FLIGHT)} > 0) unless on ({WHO}) {newest(metrics.TASKS_IN_FLIGHT)}) * 0 - 1"
 """It ran when last heard of, and nobody speaks for it now."""
 
 age = Query(named(SINCE_SAVE), BY_TASK)

@@ -15,11 +15,10 @@ from msgspec import Raw
 from ckpt_observe.instrument.base import Instrumentor
 from ckpt_observe.instrument.calls import Observed
 from ckpt_observe.instrument.targets import Target
-from ckpt_observe.record import phase
+from ckpt_observe.record import parents, phase
 from ckpt_observe.record.guard import fault
 from ckpt_observe.record.line import prepared
 from ckpt_observe.record.operation import Operation
-from ckpt_observe.record.recorder import recorder
 from ckpt_observe.semconv import attributes as names
 
 STATE, PACKED = bytes(2048), bytes(800)
@@ -78,7 +77,7 @@ def found(sizes: tuple[int, int]) -> dict[str, Any]:
 
 
 def _begin(library: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation | None:
-    if not recorder.on:
+    if not parents.observing():
         return None
     return Operation("save", {names.TASK_ID: args[0], names.STEP: kwargs["step"]}, _known(library.kind, library.location))
 

@@ -11,11 +11,10 @@ from opentelemetry.trace import get_current_span
 
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.instrument.calls import Observed
-from ckpt_observe.record import redact
+from ckpt_observe.record import parents, redact
 from ckpt_observe.record.guard import fault
 from ckpt_observe.record.operation import Operation, Task, current
 from ckpt_observe.record.phase import Phase
-from ckpt_observe.record.recorder import recorder
 from ckpt_observe.record.unsampled import Unsampled
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.values import OPERATIONS
@@ -60,7 +59,7 @@ class Scope(Generic[Scoped]):
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         from ckpt_observe.instrument.patching import PatchedCallable  # noqa: PLC0415 - wrapt: only who decorates pays for it
 
-        observed = Observed(lambda *_: self._make() if recorder.on else None, fault)  # type: ignore[arg-type]
+        observed = Observed(lambda *_: self._make() if parents.observing() else None, fault)  # type: ignore[arg-type]
         return PatchedCallable(function, observed.wrapper_for(function))
 
 

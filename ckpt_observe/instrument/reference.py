@@ -22,7 +22,6 @@ from ckpt_observe.record import parents, phase, redact
 from ckpt_observe.record.guard import fault
 from ckpt_observe.record.line import prepared
 from ckpt_observe.record.operation import Operation, current
-from ckpt_observe.record.recorder import recorder
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.metrics import LARGEST_KEYS, OTHER
 
@@ -54,7 +53,7 @@ _text = lru_cache(maxsize=1024)(redact.text)
 
 def _operation(name: str) -> Begin:
     def begin(checkpointer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation | None:
-        if not recorder.on:
+        if not parents.observing():
             return None
         store = checkpointer.store
         pipeline = checkpointer.pipeline
@@ -74,7 +73,7 @@ def _operation(name: str) -> Begin:
 
 
 def _committing(batch: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Operation | None:
-    if not recorder.on:
+    if not parents.observing():
         return None
     store = batch._store
     return Operation("save", {names.COUNT: len(batch._drafts)}, _known(store.kind, store.location, None, None, None))

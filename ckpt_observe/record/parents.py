@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from opentelemetry import trace
-from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, Context, create_key
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, Context, create_key, get_current
 
+from ckpt_observe.record.recorder import recorder
 from ckpt_observe.record.unsampled import Unsampled
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import laminar
@@ -40,6 +41,22 @@ class Parent(NamedTuple):
 
 _LEFT_OUT: Final = Parent("f" * 32, "f" * 16, sampled=False)
 """Stands for any trace of ours that was left out: by its id, too, no ratio keeps it."""
+
+
+def observing() -> bool:
+    """Whether an operation that begins here may be recorded; what this does not see is decided when it begins.
+
+    For instrumentors, before they look at the call: in a trace that is left out nothing more is done for it.
+    """
+    if not recorder.on:
+        return False
+    above = get_current().get(SPAN_KEY)
+    if type(above) is Unsampled:
+        return False
+    if type(above) is not trace.NonRecordingSpan or recorder.samples is not None:
+        return True
+    context = above.get_span_context()
+    return context.trace_flags.sampled or not context.is_valid
 
 
 def find(current: Any, traceparent: str) -> Parent | None:

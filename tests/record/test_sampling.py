@@ -81,14 +81,15 @@ def test_others_see_the_decision(recorded, sample):
 
 
 @pytest.mark.parametrize(("name", "recorded_beneath"), [("always_on", {"sampled", "unsampled"}), ("always_off", set()), ("parentbased_always_off", {"sampled"}), ("parentbased_always_on", {"sampled"})])
-def test_foreign_parents(recorded, sample, name, recorded_beneath):
-    """A parent-based sampler keeps the parent's decision; one that is not decides by itself."""
+@pytest.mark.parametrize("once", [save, ckpt_observe.checkpoint("save")(lambda: None)], ids=["scope", "patched"])
+def test_foreign_parents(recorded, sample, name, recorded_beneath, once):
+    """A parent-based sampler keeps the parent's decision; one that is not decides by itself. A patched call, which looks first, too."""
     sample(name, 1.0 if name.endswith("_on") else 0.0)
     found = set()
     for kind, provider in (("sampled", TracerProvider()), ("unsampled", TracerProvider(sampler=ALWAYS_OFF))):
         before = len(recorded.pages)
         with provider.get_tracer("host").start_as_current_span("host"):
-            save()
+            once()
         if len(recorded.pages) > before:
             found.add(kind)
     assert found == recorded_beneath

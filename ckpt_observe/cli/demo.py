@@ -7,13 +7,13 @@ import subprocess
 import sys
 import tempfile
 from argparse import Namespace, _SubParsersAction
-from pathlib import Path
 from typing import Any, Final
 
 import ckpt_observe
 from ckpt_observe.cli.output import ERROR, OK, complain, until_pipe_closes
+from ckpt_observe.config import Settings
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.environment import TRACEPARENT
+from ckpt_observe.environment import DIR, EXPORTERS, SERVICE_NAME, TRACEPARENT
 from ckpt_observe.errors import SerializationError
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
@@ -42,6 +42,7 @@ Checkpointer(Doomed(sys.argv[1])).save("run-1", {"step": 4, "messages": ["..."] 
 def register(subparsers: _SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser("demo", help="a small agent run with a failure and a kill -9, and the trace of it", description=__doc__)
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")
+    parser.add_argument("--exporters", metavar="LIST", default="", help="where it goes besides the local store, such as otlp,prometheus")
     parser.set_defaults(run=run)
 
 
@@ -49,8 +50,9 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
 def run(args: Namespace) -> int:
     """Prints the tree of the run; returns the exit code."""
     with tempfile.TemporaryDirectory(prefix="ckpt-observe-demo-") as checkpoints:
-        watch = ckpt_observe.observe(exporters="local", service="ckpt-observe-demo", dir=args.dir, enabled=True)
-        trace_id = _agent(checkpoints, watch.settings.dir)
+        exporters = ",".join(filter(None, ("local", args.exporters)))
+        watch = ckpt_observe.observe(exporters=exporters, service="ckpt-observe-demo", dir=args.dir, enabled=True)
+        trace_id = _agent(checkpoints, watch.settings)
         if not watch.close(timeout=10):
             complain("not everything was delivered; see: ckpt-observe doctor")
             return ERROR
@@ -64,7 +66,7 @@ def run(args: Namespace) -> int:
     return OK
 
 
-def _agent(checkpoints: str, state: Path) -> str:
+def _agent(checkpoints: str, settings: Settings) -> str:
     """Three steps saved, one that cannot be, a process killed while it writes, and a restore; returns the id of the trace."""
     checkpointer = Checkpointer(checkpoints, compression="gzip", keep_last=2)
     conversation = []
@@ -76,14 +78,15 @@ def _agent(checkpoints: str, state: Path) -> str:
             checkpointer.save(_RUN, {"step": 4, "socket": object()}, step=4)
         except SerializationError:
             conversation.append({"role": "system", "text": "left the socket out"})
-        _killed(checkpoints, agent.traceparent(), state)
+        _killed(checkpoints, agent.traceparent(), settings)
         restored = checkpointer.restore(_RUN)
         checkpointer.save(_RUN, {**restored.state, "step": restored.next_step}, step=restored.next_step, status="done")
     return agent.trace_id
 
 
-def _killed(checkpoints: str, traceparent: str, state: Path) -> None:
-    environ = {**os.environ, TRACEPARENT: traceparent, "CKPT_OBSERVE_DIR": str(state), "CKPT_OBSERVE_EXPORTERS": "local"}
+def _killed(checkpoints: str, traceparent: str, settings: Settings) -> None:
+    same = {DIR: str(settings.dir), EXPORTERS: ",".join(settings.exporters), SERVICE_NAME: settings.service}
+    environ = {**os.environ, **same, TRACEPARENT: traceparent}
     subprocess.run([sys.executable, "-c", _KILLED_WHILE_WRITING, checkpoints], env=environ, check=False)
 
 

@@ -40,6 +40,15 @@ def test_demo(command):
     assert "interrupted in write" in command("traces", trace).stdout
 
 
+def test_demo_goes_elsewhere_too(command):
+    """With other destinations, these have all of it as well, the killed save included."""
+    done = command("demo", "--exporters", "console")
+    assert done.returncode == 0
+    for words in ("task demo-agent", "serialization.unsupported_type", "interrupted in write"):
+        assert words in done.stdout
+        assert words in done.stderr
+
+
 PROGRAM = """
 import sys
 from ckpt_observe.core import Checkpointer

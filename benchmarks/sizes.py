@@ -1,7 +1,7 @@
 """How many bytes an operation is on its way: `python -m benchmarks.sizes`. The numbers of docs/scale.md come from here.
 
 The reference core saves a small state with compression, fails once a run, and restores; all of it observed. Counted are the spans as OTLP
-(batches of 512, as sent), the same under gzip, the spool, the local store, and the series of metrics. No socket is opened.
+(batches of 512, as sent), the same under gzip, the local store, and the series of metrics. Nothing is sent.
 """
 
 from __future__ import annotations

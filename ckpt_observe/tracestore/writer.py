@@ -7,10 +7,11 @@ write at once. One writer is used by one thread at a time.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
 from ckpt_observe.tracestore import schema
 from ckpt_observe.tracestore.failure import explained
@@ -40,7 +41,10 @@ class TraceWriter:
             rows = [(to_row(span), to_json(span.resource)) for span in spans]
             with schema.transaction(self._connection):
                 resources = self._resources({resource for _, resource in rows})
+                last = self._connection.execute("SELECT max(id) FROM span").fetchone()[0] or 0
                 self._connection.executemany(_UPSERT, ((*row, resources[resource]) for row, resource in rows))
+                new = set(self._connection.execute("SELECT trace_id, span_id FROM span WHERE id > ?", (last,)))
+                self._connection.executemany(schema.COUNT_IN, _lines(span for span in spans if (span.trace_id, span.span_id) in new))
                 _prune(self._connection, self._max_bytes)
 
     def close(self) -> None:
@@ -53,6 +57,19 @@ class TraceWriter:
             self._connection.execute("INSERT INTO resource (attributes) VALUES (?) ON CONFLICT DO NOTHING", (text,))
             ids[text] = int(self._connection.execute("SELECT id FROM resource WHERE attributes = ?", (text,)).fetchone()[0])
         return ids
+
+
+def _lines(spans: Iterable[Span]) -> Iterator[tuple[Any, ...]]:
+    """What new spans add to the line of each trace in the list."""
+    traces: dict[str, list[Span]] = {}
+    for span in {(span.trace_id, span.span_id): span for span in spans}.values():
+        traces.setdefault(span.trace_id, []).append(span)
+    for trace_id, found in traces.items():
+        earliest = min(found, key=lambda span: (span.start_unix_nano, span.parent_span_id != ""))
+        outcomes = [span.attributes.get(names.OUTCOME) for span in found if names.OPERATION in span.attributes]
+        counts = (len(found), len(outcomes), outcomes.count("error"), outcomes.count("interrupted"))
+        end = max(span.end_unix_nano for span in found)
+        yield trace_id, earliest.name, earliest.start_unix_nano, end, *counts, not earliest.parent_span_id
 
 
 def _prune(connection: sqlite3.Connection, max_bytes: int) -> None:

@@ -7,6 +7,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from ckpt_observe.core.fidelity import comes_back_as
+
 FORMAT_VERSION = 1
 
 
@@ -84,6 +86,11 @@ class Restored(msgspec.Struct, Generic[State], frozen=True):
     info: CheckpointInfo
     skipped: tuple[str, ...] = ()
     """Newer checkpoints that were damaged and passed over, newest first."""
+
+    @property
+    def altered(self) -> tuple[str, ...]:
+        """Top-level keys that came back other than they were saved: not at all, or as another type."""
+        return tuple(key for key, saved in self.info.keys.items() if not comes_back_as(saved.type, self.state, key))
 
     @property
     def next_step(self) -> int | None:

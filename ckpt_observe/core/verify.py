@@ -20,6 +20,8 @@ class Finding(msgspec.Struct, frozen=True):
     """Error code where it is not good."""
     message: str = ""
     quarantined: bool = False
+    altered: tuple[str, ...] = ()
+    """Top-level keys that come back other than they were saved, of a checkpoint whose bytes are whole."""
 
 
 def examine(fetcher: Fetcher, task: str | None, *, sample: int | None, quarantine: bool) -> list[Finding]:
@@ -33,7 +35,7 @@ def examine(fetcher: Fetcher, task: str | None, *, sample: int | None, quarantin
 
 def _examined(fetcher: Fetcher, task: str, id: str, *, quarantine: bool) -> Finding | None:
     try:
-        fetcher.one(task, id)
+        restored = fetcher.one(task, id)
     except CheckpointNotFoundError:
         return None  # removed since it was listed
     except CheckpointError as error:
@@ -41,4 +43,4 @@ def _examined(fetcher: Fetcher, task: str, id: str, *, quarantine: bool) -> Find
         if quarantine and damaged:
             fetcher.store.quarantine(task, id)
         return Finding(task, id, good=False, code=error.code, message=str(error), quarantined=quarantine and damaged)
-    return Finding(task, id, good=True)
+    return Finding(task, id, good=True, altered=restored.altered)

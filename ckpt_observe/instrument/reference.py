@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -30,7 +30,8 @@ _STEPS: Final = "ckpt_observe.core.steps"
 _CONTEXT: Final = "ckpt_observe.core.context"
 _NAMED: Final = ("load", "restore", "delete")
 """Operations whose second argument is the checkpoint's id."""
-
+_ALTERED_TOLD: Final = 20
+"""Keys that are named."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -125,11 +126,17 @@ def _pruned(operation: Operation, removed: Any) -> None:
 
 def _verified(operation: Operation, findings: Any) -> None:
     damaged = sum(not finding.good for finding in findings)
-    operation.note({names.COUNT: len(findings), names.DAMAGED: damaged or None})
+    altered = {key for finding in findings for key in finding.altered}
+    operation.note({names.COUNT: len(findings), names.DAMAGED: damaged or None, names.ALTERED: _keys(altered)})
 
 
-def _loading(operation: Operation, info: Any) -> None:
-    """Facts of the checkpoint that is being loaded, and the link to the save that made it."""
+def _keys(altered: Iterable[str]) -> list[str] | None:
+    return list(_key_names(tuple(sorted(altered)[:_ALTERED_TOLD]))) or None
+
+
+def _loading(operation: Operation, restored: Any) -> None:
+    """Facts of the checkpoint that was loaded, what is wrong with it, and the link to the save that made it."""
+    info = restored.info
     operation.note(
         {
             names.ID: info.id,
@@ -139,6 +146,8 @@ def _loading(operation: Operation, info: Any) -> None:
             names.SIZE_SERIALIZED: info.serialized_size,
             names.SIZE_STORED: info.stored_size,
             names.SOURCE_AGE: round((dt.datetime.now(dt.UTC) - info.created).total_seconds(), 3),
+            names.DAMAGED: len(restored.skipped) or None,
+            names.ALTERED: _keys(restored.altered),
         }
     )
     save = parents.parse(info.context.get("traceparent", ""))
@@ -153,7 +162,7 @@ def _fetched(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, ...],
     operation = current()
     if operation is not None:
         try:
-            _loading(operation, restored.info)
+            _loading(operation, restored)
         except Exception as error:
             fault(error)
     return restored

@@ -22,6 +22,12 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     end: float
     outcome: str
     verified: bool = False
+    told: float = 0.0
+    """When it became known: of a process that died, when somebody found what it left."""
+    failures: tuple[str, ...] = ()
+    """Error classes: how it failed, what it found."""
+    altered: bool = False
+    """The state came back other than it was saved."""
     run: str = ""
     """The task's id: an interval is learnt within one run, not over the night between two."""
     mark: str = ""
@@ -56,6 +62,9 @@ class Progress(msgspec.Struct, array_like=True):
     keys: dict[str, float] = {}
     location: str = ""
     """Where the newest attempt went."""
+    told: dict[str, float] = {}
+    """When each error class was last told of. An alert on it must not miss a death that is found a day later."""
+    altered: float = 0.0
 
     @property
     def interval(self) -> float:
@@ -69,6 +78,8 @@ class Progress(msgspec.Struct, array_like=True):
             self.memory = attempt.memory or self.memory
             self.declared = attempt.interval or self.declared
             self.location = attempt.location
+        self.told.update(dict.fromkeys(attempt.failures, attempt.told))
+        self.altered = attempt.told if attempt.altered else self.altered
         if attempt.outcome in FAILED:
             self.last_failure = max(self.last_failure, attempt.end)
             self.failures += attempt.end > self.last_success

@@ -63,7 +63,8 @@ def _zeros(found: dict[str, Series]) -> None:
     who = {(operation, *rest) for operation, _, _, *rest in found.get(metrics.OPERATIONS.name, {})}
     tasks = {(operation, rest[-1]) for operation, *rest in who}
     zero(metrics.OPERATIONS, ((operation, *end, *rest) for operation, *rest in who for end in _ENDS))
-    zero(metrics.CORRUPTION, ((operation, task) for operation, task in tasks if operation in ("load", "restore", "verify")))
+    for spec in (metrics.CORRUPTION, metrics.ALTERED):
+        zero(spec, ((operation, task) for operation, task in tasks if operation in ("load", "restore", "verify")))
     for spec in (metrics.DELETED, metrics.FREED):
         zero(spec, ((operation, task) for operation, task in tasks if operation in ("delete", "prune")))
     zero(metrics.TASKS, [(task, outcome) for task, _ in found.get(metrics.TASKS.name, {}) for outcome in OUTCOMES if outcome != "skipped"])
@@ -86,6 +87,9 @@ def _standing(found: dict[str, Series], stored: Sum) -> None:
         gauge(metrics.FIRST_ATTEMPT, labels, progress.first_attempt)
         gauge(metrics.LAST_ATTEMPT, labels, progress.last_attempt)
         gauge(metrics.LAST_SUCCESS, labels, progress.last_success)
+        gauge(metrics.LAST_ALTERED, labels, progress.altered)
+        for failure, moment in progress.told.items():
+            gauge(metrics.LAST_FAILURE, (*labels, failure), moment)
         gauge(metrics.LAST_DURATION, labels, progress.duration)
         gauge(metrics.MEMORY_PEAK, labels, progress.memory)
         found.setdefault(metrics.CONSECUTIVE_FAILURES.name, {})[labels] = float(progress.failures)
@@ -118,6 +122,7 @@ def _running(found: dict[str, Series], stored: Sum, running: Iterable[Running]) 
     operations: dict[tuple[str, ...], float] = dict.fromkeys(stored.progress, 0.0)
     tasks: dict[tuple[str, ...], float] = {(task,): 0.0 for task in named}
     oldest: dict[tuple[str, ...], float] = {}
+    oldest_tasks: dict[tuple[str, ...], float] = {}
     for each in running:
         task = str(each.attributes.get(names.TASK_NAME) or "")
         if task not in named and len(named) > LABEL_VALUES:
@@ -125,10 +130,12 @@ def _running(found: dict[str, Series], stored: Sum, running: Iterable[Running]) 
         named.add(task)
         if each.kind == events.TASK:
             tasks[task,] = tasks.get((task,), 0.0) + 1
+            oldest_tasks[task,] = min(oldest_tasks.get((task,), each.start / 1e9), each.start / 1e9)
         else:
             labels = (each.name if each.name in OPERATIONS else OTHER, task)
             operations[labels] = operations.get(labels, 0.0) + 1
             oldest[labels] = min(oldest.get(labels, each.start / 1e9), each.start / 1e9)
     found[metrics.IN_FLIGHT.name] = dict(operations)
     found[metrics.TASKS_IN_FLIGHT.name] = dict(tasks)
+    found[metrics.TASKS_OLDEST_START.name] = dict(oldest_tasks)
     found[metrics.OLDEST_START.name] = dict(oldest)

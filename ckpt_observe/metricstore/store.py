@@ -65,8 +65,9 @@ class MetricStore:
     def fold(self, spans: Sequence[Span]) -> None:
         """Count every operation that was not counted yet: all of them, or none (sqlite3.Error)."""
         with transaction(self._connection):
-            self._label.begin(int(time.time() // 86400))
-            tally = Tally(self._label)
+            now = time.time()
+            self._label.begin(int(now // 86400))
+            tally = Tally(self._label, now)
             for span, phases in self._new(records(spans)):
                 tally.add(span, phases)
             for label, times in self._label.overflow.items():

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ckpt_observe.metricstore.labels import LONGEST
 from ckpt_observe.metricstore.points import Counter, Exemplar, Histogram
-from ckpt_observe.metricstore.progress import Attempt
+from ckpt_observe.metricstore.progress import FAILED, Attempt
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import metrics
 from ckpt_observe.semconv.metrics import LARGEST_KEYS, OTHER, MetricSpec
@@ -60,10 +60,10 @@ class Filling:
 
 
 class Tally:
-    """What a batch adds. `label` maps a raw label value to one of a bounded set."""
+    """What a batch adds that became known at `now` (Unix time). `label` maps a raw label value to one of a bounded set."""
 
-    def __init__(self, label: Callable[[str, Any], str]) -> None:
-        self._label = label
+    def __init__(self, label: Callable[[str, Any], str], now: float) -> None:
+        self._label, self._now = label, now
         self.counters: dict[Key, Counter] = {}
         self.histograms: dict[Key, Filling] = {}
         self.attempts: dict[tuple[str, str], list[Attempt]] = {}
@@ -96,7 +96,8 @@ class Tally:
         seen = [self._phase(operation, phase) for phase in phases]
         self._amounts(operation, task, span)
         self._findings(operation, task, outcome, failure, given)
-        self.attempts.setdefault((operation, task), []).append(_attempt(span, operation, outcome, validated="validate" in seen))
+        attempt = _attempt(span, operation, outcome, failure, self._now, validated="validate" in seen)
+        self.attempts.setdefault((operation, task), []).append(attempt)
 
     def _phase(self, operation: str, span: Span) -> str:
         phase = self._label("phase", span.attributes[names.PHASE])
@@ -126,6 +127,8 @@ class Tally:
         damaged = amount(given.get(names.DAMAGED)) + (failure == "integrity")
         if damaged:
             self.count(metrics.CORRUPTION, (operation, task), damaged)
+        if altered := given.get(names.ALTERED):
+            self.count(metrics.ALTERED, (operation, task), len(altered) if isinstance(altered, list | tuple) else 1.0)
         if outcome == "ok" and operation in ("delete", "prune"):
             self.count(metrics.DELETED, (operation, task), 1.0 if operation == "delete" else amount(given.get(names.COUNT)))
             self.count(metrics.FREED, (operation, task), amount(given.get(names.SIZE_FREED)))
@@ -140,14 +143,19 @@ def _exemplar(span: Span, value: float) -> Exemplar:
     return Exemplar(span.trace_id, span.span_id, value, span.end_unix_nano / 1e9)
 
 
-def _attempt(span: Span, operation: str, outcome: str, *, validated: bool) -> Attempt:
+def _attempt(span: Span, operation: str, outcome: str, failure: str, now: float, *, validated: bool) -> Attempt:
     given = span.attributes
     saving = operation == "save"
+    damaged, altered = given.get(names.DAMAGED), given.get(names.ALTERED)
+    read_back = operation == "verify" or (operation in _READ_BACK and validated)
     return Attempt(
         start=span.start_unix_nano / 1e9,
         end=span.end_unix_nano / 1e9,
         outcome=outcome,
-        verified=(operation == "verify" and not given.get(names.DAMAGED)) or (operation in _READ_BACK and validated),
+        verified=read_back and not damaged and not altered,
+        told=now,
+        failures=tuple(filter(None, (failure if outcome in FAILED else "", "integrity" if damaged else ""))),
+        altered=bool(altered),
         run=str(given.get(names.TASK_ID, "")),
         mark=str(given.get(names.STEP, given.get(names.ID, ""))) if saving else "",
         interval=amount(given.get(names.INTERVAL)),

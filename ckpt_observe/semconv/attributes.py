@@ -31,7 +31,8 @@ FORMAT: Final = _attribute("checkpoint.format", "string", "operation", "Serializ
 STEP: Final = _attribute("checkpoint.step", "int", "operation", "The step of the run that the checkpoint holds.")
 STATUS: Final = _attribute("checkpoint.status", "string", "operation", "What the program says of the run at that moment: `running`, `done`, or its own word.")
 COUNT: Final = _attribute("checkpoint.count", "int", "operation", "How many checkpoints a list, prune or verify touched.")
-DAMAGED: Final = _attribute("checkpoint.damaged", "int", "verify", "How many of them were found damaged.")
+DAMAGED: Final = _attribute("checkpoint.damaged", "int", "verify, load, restore", "How many checkpoints were found damaged: by a verify, or passed over until a whole one was found.")
+ALTERED: Final = _attribute("checkpoint.altered.keys", "string[]", "verify, load, restore", "Top-level keys of the state that came back other than they were saved: lost, or of another type.")
 INTERVAL: Final = _attribute("checkpoint.interval", "double", "task, operation", "Seconds between two saves, as the program declares it; where it does not, the metrics learn it.")
 
 SIZE_STATE: Final = _attribute("checkpoint.size.state", "int", "operation", "Bytes of the state in memory, where the library knows.")

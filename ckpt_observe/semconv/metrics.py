@@ -63,7 +63,8 @@ SIZE: Final = MetricSpec("checkpoint.size", "histogram", "By", ("kind", "operati
 RATIO: Final = MetricSpec("checkpoint.compression.ratio", "histogram", "1", ("task",), "serialized / stored.", RATIO_BUCKETS)
 THROUGHPUT: Final = MetricSpec("checkpoint.throughput", "histogram", "By/s", ("operation",), "Stored bytes per second of a whole operation.", SIZE_BUCKETS)
 RESTORE_AGE: Final = MetricSpec("checkpoint.restore.age", "histogram", "s", ("task",), "How old the checkpoint was that a restore or load came back to: the work that was lost.", AGE_BUCKETS)
-CORRUPTION: Final = MetricSpec("checkpoint.corruption", "counter", "{checkpoint}", _TASK, "Checkpoints found damaged: operations that failed with error_class integrity, and what a verify found.")
+CORRUPTION: Final = MetricSpec("checkpoint.corruption", "counter", "{checkpoint}", _TASK, "Checkpoints found damaged: operations that failed with error_class integrity, what a verify found, and what a load or restore passed over.")
+ALTERED: Final = MetricSpec("checkpoint.altered.keys", "counter", "{key}", _TASK, "Top-level keys of a state that came back other than they were saved.")
 DELETED: Final = MetricSpec("checkpoint.deleted", "counter", "{checkpoint}", _TASK, "Checkpoints removed by delete, and by retention (prune).")
 FREED: Final = MetricSpec("checkpoint.freed", "counter", "By", _TASK, "Stored bytes of the checkpoints that delete and prune removed.")
 CPU_TIME: Final = MetricSpec("checkpoint.cpu.time", "counter", "s", _TASK, "CPU time of the calling thread in operations.")
@@ -74,9 +75,12 @@ TASKS: Final = MetricSpec("checkpoint.tasks", "counter", "{task}", ("task", "out
 IN_FLIGHT: Final = MetricSpec("checkpoint.in_flight", "gauge", "{operation}", _TASK, "Operations running now.")
 OLDEST_START: Final = MetricSpec("checkpoint.in_flight.oldest_start.timestamp", "gauge", "s", _TASK, "When the oldest operation running now began (Unix time).")
 TASKS_IN_FLIGHT: Final = MetricSpec("checkpoint.tasks.in_flight", "gauge", "{task}", ("task",), "Task runs going on now.")
+TASKS_OLDEST_START: Final = MetricSpec("checkpoint.tasks.in_flight.oldest_start.timestamp", "gauge", "s", ("task",), "When the oldest task run going on now began (Unix time).")
 LAST_SUCCESS: Final = MetricSpec("checkpoint.last_success.timestamp", "gauge", "s", _TASK, "When an operation last succeeded (Unix time); survives restarts. The work at risk is what was done since the last save.")
 LAST_ATTEMPT: Final = MetricSpec("checkpoint.last_attempt.timestamp", "gauge", "s", _TASK, "When an operation was last begun (Unix time); survives restarts.")
 FIRST_ATTEMPT: Final = MetricSpec("checkpoint.first_attempt.timestamp", "gauge", "s", _TASK, "When an operation was first begun (Unix time); survives restarts. Without a last success: it never worked.")
+LAST_FAILURE: Final = MetricSpec("checkpoint.last_failure.timestamp", "gauge", "s", ("operation", "task", "error_class"), "When a failure of this class was last told (Unix time): damage that a verify found, and a death when somebody found it, included; survives restarts.")
+LAST_ALTERED: Final = MetricSpec("checkpoint.last_altered.timestamp", "gauge", "s", _TASK, "When a state last came back with a key that is not as it was saved (Unix time); survives restarts.")
 LAST_VERIFIED: Final = MetricSpec("checkpoint.last_verified_restore.timestamp", "gauge", "s", ("task",), "When a checkpoint was last read back and found right: a load or restore that validated it, or a verify without findings (Unix time).")
 EXPECTED_INTERVAL: Final = MetricSpec("checkpoint.expected_interval", "gauge", "s", ("task",), "Time between two saves: as declared, else as learnt after three gaps.")
 CONSECUTIVE_FAILURES: Final = MetricSpec("checkpoint.consecutive_failures", "gauge", "{operation}", _TASK, "Failures since the last success.")
@@ -99,9 +103,9 @@ FAULTS: Final = MetricSpec("ckpt_observe.faults", "counter", "{fault}", (), "Fau
 LABEL_OVERFLOW: Final = MetricSpec("ckpt_observe.label.overflow", "counter", "{operation}", ("label",), "Operations counted as `_other_` because a label has as many values as it may.")
 
 METRICS: Final = (
-    OPERATIONS, OPERATION_DURATION, PHASE_DURATION, SIZE, RATIO, THROUGHPUT, RESTORE_AGE, CORRUPTION, DELETED, FREED, CPU_TIME, PHASE_CPU_TIME, IO, TASKS,
-    IN_FLIGHT, OLDEST_START, TASKS_IN_FLIGHT, LAST_SUCCESS, LAST_ATTEMPT, FIRST_ATTEMPT, LAST_VERIFIED, EXPECTED_INTERVAL, CONSECUTIVE_FAILURES,
-    LAST_DURATION, LAST_SIZE, KEY_SIZE, KEPT, FREE, MEMORY_PEAK,
+    OPERATIONS, OPERATION_DURATION, PHASE_DURATION, SIZE, RATIO, THROUGHPUT, RESTORE_AGE, CORRUPTION, ALTERED, DELETED, FREED, CPU_TIME, PHASE_CPU_TIME, IO,
+    TASKS, IN_FLIGHT, OLDEST_START, TASKS_IN_FLIGHT, TASKS_OLDEST_START, LAST_SUCCESS, LAST_ATTEMPT, FIRST_ATTEMPT, LAST_FAILURE, LAST_ALTERED, LAST_VERIFIED,
+    EXPECTED_INTERVAL, CONSECUTIVE_FAILURES, LAST_DURATION, LAST_SIZE, KEY_SIZE, KEPT, FREE, MEMORY_PEAK,
     BUILD, PROCESSES, SPOOL_SIZE, RECORDS, DROPPED, DELIVERED, REFUSED, RETRIES, FAULTS, LABEL_OVERFLOW,
 )  # fmt: skip
 

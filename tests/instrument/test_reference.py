@@ -83,6 +83,22 @@ def _checked(spans):
     return inside[2:]
 
 
+def test_what_a_load_found_wrong(spans, tmp_path, monkeypatch):
+    """N4: keys that came back as another type, and damaged checkpoints that were passed over, are on the span."""
+    checkpointer = Checkpointer(tmp_path / "ckpt", fallback=True)
+    checkpointer.save("run-1", STATE)
+    newest = checkpointer.save("run-1", STATE)
+    file = next(path for path in (tmp_path / "ckpt").rglob("*") if path.is_file() and newest.id in path.name)
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    monkeypatch.setattr(checkpointer.serializer, "decode", lambda _: {**STATE, "step": "3"})
+    checkpointer.load("run-1")
+    [load] = [span for span in spans() if span.name == "checkpoint.load"]
+    assert (load.attributes[names.DAMAGED], load.attributes[names.ALTERED]) == (1, ["step"])
+    checkpointer.verify("run-1")
+    [verify] = [span for span in spans() if span.name == "checkpoint.verify"]
+    assert (verify.attributes[names.DAMAGED], verify.attributes[names.ALTERED]) == (1, ["step"])
+
+
 def test_what_a_save_says(spans):
     """L3, L4: sizes, ratio, format, codec, digest, shape of the state, task and throughput are on the span, in the registry's types."""
     with ckpt_observe.task("train", id="run-1", user="u", session="s"):

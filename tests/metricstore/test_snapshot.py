@@ -66,9 +66,10 @@ def test_never_succeeded_has_no_last_success(store):
         ([operation(2, "verify", **{names.DAMAGED: 1})], False),
         ([make_span(1, "checkpoint.validate", attributes={names.PHASE: "validate"}), operation(2, "restore")], True),
         ([operation(2, "restore")], False),
+        ([operation(2, "verify", **{names.ALTERED: ["lr"]})], False),
         ([make_span(1, "checkpoint.validate", attributes={names.PHASE: "validate"}), operation(2, "save")], False),
     ],
-    ids=["verify", "verify with findings", "restore that validated", "restore on trust", "save that validated"],
+    ids=["verify", "verify with findings", "restore that validated", "restore on trust", "verify with an altered key", "save that validated"],
 )
 def test_last_verified_restore(store, spans, verified):
     """Only what was read back and checked shows that we could go on from it."""
@@ -84,6 +85,24 @@ def test_corruption_and_deletions(store):
     assert {labels: point.value for labels, point in series(store, metrics.DELETED).items()} == {("prune", "demo"): 4, ("delete", "demo"): 1}
 
 
+def test_altered_keys(store):
+    """Each key that came back other than it was saved counts, whoever says so and however he writes it; when, is told."""
+    store.fold([operation(1, "restore", **{names.ALTERED: ["lr", "step"]}), operation(2, "load"), operation(3, "verify", **{names.ALTERED: 7})])
+    assert {labels: point.value for labels, point in series(store, metrics.ALTERED).items()} == {("restore", "demo"): 2, ("load", "demo"): 0, ("verify", "demo"): 1}
+    assert sorted(series(store, metrics.LAST_ALTERED)) == [("restore", "demo"), ("verify", "demo")]
+
+
+def test_last_failure_by_class(store, monkeypatch):
+    """When each class of failure was last told, damage found by a verify included: the moment of telling, for a death may be found a day later."""
+    store.fold([operation(1, "save"), operation(2, "load", **{names.OUTCOME: "cancelled", names.ERROR_CLASS: "cancelled"})])
+    assert series(store, metrics.LAST_FAILURE) == {}
+    monkeypatch.setattr("ckpt_observe.metricstore.store.time.time", lambda: 4e9)
+    store.fold([operation(3, "save", **{names.OUTCOME: "interrupted", names.ERROR_CLASS: "interrupted"}), operation(4, "verify", **{names.DAMAGED: 3})])
+    monkeypatch.setattr("ckpt_observe.metricstore.store.time.time", lambda: 5e9)
+    store.fold([operation(5, "load", **{names.OUTCOME: "error", names.ERROR_CLASS: "storage"})])
+    assert series(store, metrics.LAST_FAILURE) == {("save", "demo", "interrupted"): 4e9, ("verify", "demo", "integrity"): 4e9, ("load", "demo", "storage"): 5e9}
+
+
 def test_in_flight_and_its_age(store):
     """What runs is counted and the oldest start told; what is known and does not run is zero."""
     store.fold(make_tree(1))
@@ -91,12 +110,14 @@ def test_in_flight_and_its_age(store):
     assert series(store, metrics.IN_FLIGHT, now) == {("save", "demo"): 0.0, ("restore", "demo"): 2.0}
     assert series(store, metrics.OLDEST_START, now) == {("restore", "demo"): START_UNIX_NANO / 1e9}
     assert series(store, metrics.TASKS_IN_FLIGHT, now) == {("demo",): 1.0}
+    assert series(store, metrics.TASKS_OLDEST_START, now) == {("demo",): START_UNIX_NANO / 1e9}
+    assert series(store, metrics.TASKS_OLDEST_START) == {}
 
 
 def test_in_flight_is_bounded(store):
     """Twenty thousand tasks at once are few series."""
     now = [running(kind, "save", f"task-{number}") for number in range(10_000) for kind in ("task", "operation")]
-    for spec in (metrics.IN_FLIGHT, metrics.OLDEST_START, metrics.TASKS_IN_FLIGHT):
+    for spec in (metrics.IN_FLIGHT, metrics.OLDEST_START, metrics.TASKS_IN_FLIGHT, metrics.TASKS_OLDEST_START):
         assert len(series(store, spec, now)) <= LABEL_VALUES + 2
     assert sum(series(store, metrics.IN_FLIGHT, now).values()) == 10_000
 

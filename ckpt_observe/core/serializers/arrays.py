@@ -14,6 +14,7 @@ import msgspec
 
 from ckpt_observe.core import digests
 from ckpt_observe.core.blob import Buffer
+from ckpt_observe.core.fidelity import type_name
 from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.serializers import exact
 from ckpt_observe.core.serializers.base import Document
@@ -111,12 +112,8 @@ def _key(taken: _Taken, keys: dict[str, KeyInfo], key: str, value: Any) -> Any:
     plain = exact.wrap(value, _NATIVE, taken.take)
     pieces = (_encode(plain), *taken.pieces[first:])
     size = sum(map(len, pieces))
-    keys[key] = KeyInfo(_type_name(value), size, digests.of_key(b"".join(pieces)) if size <= _DIGESTED else "")
+    keys[key] = KeyInfo(type_name(value), size, digests.of_key(b"".join(pieces)) if size <= _DIGESTED else "")
     return plain
-
-
-def _type_name(value: Any) -> str:
-    return f"array[{value.dtype}{list(value.shape)}]".replace("torch.", "") if hasattr(value, "dtype") else type(value).__name__
 
 
 def _as_numpy(value: Any) -> tuple[Any, str]:

@@ -1,0 +1,60 @@
+"""Whether what came back is what was saved, key by key."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.serializers import serializers
+from ckpt_observe.core.serializers.json_ import JsonSerializer
+from ckpt_observe.core.stores.memory import MemoryStore
+
+STATE = {"step": 3, "rate": 0.5, "names": ["a"], "path": (1, 2), "when": None}
+
+
+class Careless:
+    """Reads back less than it wrote."""
+
+    name = "careless"
+
+    def dumps(self, state):
+        return JsonSerializer().dumps(state)
+
+    def loads(self, data):
+        state = JsonSerializer().loads(data)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in state.items() if key != "rate"}
+
+
+@pytest.fixture
+def careless():
+    serializers.register("careless", Careless)
+    yield Checkpointer(MemoryStore(), format="careless")
+    del serializers._factories["careless"]
+
+
+def test_key_that_is_not_what_was_saved_is_named(careless):
+    """N4: a key that is lost, or of another type, is named by a restore and by a verify; its bytes are whole all the same."""
+    careless.save("t", STATE)
+    assert careless.restore("t").altered == ("rate", "path")
+    [finding] = careless.verify("t")
+    assert (finding.good, finding.altered) == (True, ("rate", "path"))
+
+
+@pytest.mark.parametrize("format", ["json", "msgpack", "pickle"])
+@pytest.mark.parametrize("state", [STATE, {}, [1, 2], "text", {1: 2}], ids=str)
+def test_nothing_is_altered(format, state):
+    """N4: our own formats give back each key as it was."""
+    checkpointer = Checkpointer("memory://", format=format)
+    checkpointer.save("t", state)
+    assert checkpointer.restore("t").altered == ()
+
+
+def test_arrays_are_told_by_element_type_and_shape():
+    """N4: of an array also these are compared."""
+    np = pytest.importorskip("numpy")
+    checkpointer = Checkpointer("memory://", format="arrays")
+    checkpointer.save("t", {"weights": np.zeros((2, 3), "float32"), "step": 1})
+    restored = checkpointer.restore("t")
+    assert restored.altered == ()
+    restored.state["weights"] = restored.state["weights"].astype("float64")
+    assert restored.altered == ("weights",)

@@ -29,6 +29,7 @@ ARROWS = {
     "drain": {"journal", "semconv", "config", "errors", "span"},
     "tracestore": {"span", "errors", "semconv"},
     "metricstore": {"journal", "span", "errors", "semconv"},
+    "alerts": {"semconv", "errors"},
     "sinks": {"semconv", "config", "endpoints", "errors", "span", "tracestore", "metricstore", "__version__"},
     "instrument": {"record", "semconv", "errors"},
     "dashboards": {"semconv"},

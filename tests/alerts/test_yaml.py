@@ -11,7 +11,7 @@ from ckpt_observe.alerts.yaml import dump
 
 def test_blocks():
     """Mappings and lists are blocks, texts of several lines too; what is empty stays visible."""
-    data = {"groups": [{"name": "a-b", "rules": [{"expr": "up\n  > 1", "for": "5m", "labels": {}, "list": []}, {"number": 1.5}]}], "words": ["x", ["y", "z"]]}
+    data = {"groups": [{"name": "a-b", "rules": [{"expr": "up\n  > 1", "for": "5m", "labels": {}, "list": []}, {"number": 1.5}]}], "words": ["x", ["yy", "zz"]]}
     assert dump(data).splitlines() == [
         "groups:",
         "  - name: a-b",
@@ -25,8 +25,8 @@ def test_blocks():
         "      - number: 1.5",
         "words:",
         "  - x",
-        "  - - y",
-        "    - z",
+        "  - - yy",
+        "    - zz",
     ]
 
 

@@ -104,13 +104,18 @@ class Jaeger(OtlpServer):
 
 
 class Prometheus(Server):
-    """Prometheus that scrapes a port of loopback twice a second, and takes OTLP, with exemplars."""
+    """Prometheus that scrapes a port of loopback twice a second, and takes OTLP, with exemplars; with rules, if given, whose alerts go to a port."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, rules=None, alertmanager=None):
         self.port, self.scraped = processes.free_port(), processes.free_port()
         self.otlp = f"http://127.0.0.1:{self.port}/api/v1/otlp/v1/metrics"
         job = {"job_name": SCRAPED, "static_configs": [{"targets": [f"127.0.0.1:{self.scraped}"]}]}
-        super().__init__("prometheus", directory, {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}, "scrape_configs": [job]})
+        configuration = {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"}, "scrape_configs": [job]}
+        if rules is not None:
+            (directory / "rules.yml").write_text(rules)
+            configuration["rule_files"] = ["rules.yml"]
+            configuration["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager}"]}]}]}
+        super().__init__("prometheus", directory, configuration)
 
     def command(self):
         return [
@@ -120,6 +125,7 @@ class Prometheus(Server):
             f"--web.listen-address=127.0.0.1:{self.port}",
             "--web.enable-otlp-receiver",
             "--enable-feature=exemplar-storage",
+            "--rules.alert.resend-delay=1s",
         ]
 
     def ready(self):
@@ -133,6 +139,21 @@ class Prometheus(Server):
     def exemplars(self, expression):
         """Of each series its exemplars."""
         return get(f"http://127.0.0.1:{self.port}/api/v1/query_exemplars", query=expression, start=0, end=4_000_000_000)["data"]
+
+
+class Alertmanager(Server):
+    """Alertmanager without peers."""
+
+    def __init__(self, directory, configuration):
+        self.port = processes.free_port()
+        super().__init__("alertmanager", directory, configuration)
+
+    def command(self):
+        listen = f"--web.listen-address=127.0.0.1:{self.port}"
+        return [self.program, f"--config.file={self.configuration}", f"--storage.path={self.directory / 'data'}", listen, "--cluster.listen-address="]
+
+    def ready(self):
+        return processes.answers(f"http://127.0.0.1:{self.port}/-/ready")
 
 
 class Pushgateway:

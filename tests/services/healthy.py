@@ -1,0 +1,112 @@
+"""A task that saves as it should for days, as series for promtool: runs that begin, restore, save with some jitter, end well, and begin again.
+
+Once in ten days a save fails; some are skipped or stopped on purpose. How the attempts stand is told by the code that tells it in production.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+from alert_cases import series
+
+from ckpt_observe.metricstore.progress import Attempt, Progress
+from ckpt_observe.semconv import metrics
+
+DAY = 86400
+ABSENT_AT_ZERO = (metrics.TASKS_OLDEST_START, metrics.EXPECTED_INTERVAL, metrics.LAST_SIZE, metrics.LAST_VERIFIED, metrics.LAST_FAILURE, metrics.FIRST_ATTEMPT, metrics.LAST_ATTEMPT, metrics.LAST_SUCCESS, metrics.LAST_DURATION)
+
+
+class Task:
+    """One task. `advance` brings it to a moment; `series` is what it would be scraped as then."""
+
+    def __init__(self, name, cadence, hang=None):
+        """`hang`: from when to when it runs and does not save."""
+        self.name, self.cadence, self.hang = name, cadence, hang
+        self.chance = random.Random(cadence)
+        self.progress = {"save": Progress(), "restore": Progress()}
+        self.counts = dict.fromkeys(itertools.product(("save", "restore"), (("ok", ""), ("error", "storage"), ("error", "not_found"), ("interrupted", "interrupted"), ("skipped", ""), ("cancelled", "cancelled"))), 0)
+        self.time_spent = self.failed_on = 0.0
+        self.began, self.events = 0.0, self.life()
+        self.next = next(self.events)
+
+    def life(self):
+        """When something happens, and what: a run that begins or ends, or an attempt."""
+        length, pause = max(20 * 3600, 8 * self.cadence), 2 * 3600
+        for number, begin in enumerate(itertools.count(600.0, length + pause)):
+            yield begin, "begin"
+            yield begin + 1, Attempt(begin, begin + 1, "ok" if number else "error", told=begin + 1, verified=bool(number), failures=() if number else ("not_found",))
+            at = begin
+            for step in itertools.count():
+                at += self.cadence * self.chance.uniform(0.85, 1.15)
+                if at > begin + length:
+                    break
+                yield self.attempt(at, f"{number}-{step}", str(number))
+            yield begin + length, "end"
+
+    def attempt(self, at, mark, run):
+        took, outcome, failures = self.chance.uniform(2, 4), "ok", ()
+        if at - self.failed_on > 10 * DAY:
+            self.failed_on, outcome, failures = at, "error", ("storage",)
+        elif mark.endswith("-3"):
+            outcome = self.chance.choice(("skipped", "cancelled"))
+        return at + took, Attempt(at, at + took, outcome, told=at + took, failures=failures, run=run, mark=mark, sizes={"stored": 5e6 * (1 + at / DAY / 100)})
+
+    def advance(self, now):
+        while self.next[0] <= now:
+            at, event = self.next
+            self.next = next(self.events)
+            if event == "begin":
+                self.began = at
+            elif event == "end":
+                self.began = 0.0
+            elif not (self.hang and self.hang[0] < at < self.hang[1]):
+                self.apply(event)
+
+    def apply(self, attempt):
+        operation = "save" if attempt.mark else "restore"
+        self.progress[operation].apply(attempt)
+        failure = attempt.failures[0] if attempt.failures else "cancelled" if attempt.outcome == "cancelled" else ""
+        self.counts[operation, (attempt.outcome, failure)] += 1
+        self.time_spent += attempt.end - attempt.start if attempt.mark else 0
+
+    def series(self):
+        """Metric, labels and value."""
+        saves = self.progress["save"]
+        yield metrics.TASKS_IN_FLIGHT, {}, float(bool(self.began))
+        yield metrics.TASKS_OLDEST_START, {}, self.began
+        yield metrics.EXPECTED_INTERVAL, {}, saves.interval
+        yield metrics.LAST_SIZE, {"kind": "stored"}, saves.sizes.get("stored", 0.0)
+        yield metrics.LAST_VERIFIED, {}, self.progress["restore"].last_verified
+        for operation, progress in self.progress.items():
+            of = {"operation": operation}
+            yield metrics.CONSECUTIVE_FAILURES, of, progress.failures
+            for spec, value in ((metrics.FIRST_ATTEMPT, progress.first_attempt), (metrics.LAST_ATTEMPT, progress.last_attempt), (metrics.LAST_SUCCESS, progress.last_success), (metrics.LAST_DURATION, progress.duration)):
+                yield spec, of, value
+            for failure in ("storage", "not_found"):
+                yield metrics.LAST_FAILURE, {**of, "error_class": failure}, progress.told.get(failure, 0.0)
+        for (operation, (outcome, failure)), count in self.counts.items():
+            yield metrics.OPERATIONS, {"operation": operation, "outcome": outcome, "error_class": failure, "system": "reference", "store": "file"}, count
+        of = {"operation": "save", "system": "reference", "store": "file"}
+        yield metrics.OPERATION_DURATION, {**of, "part": "_sum"}, self.time_spent
+        yield metrics.OPERATION_DURATION, {**of, "part": "_count"}, sum(count for (operation, _), count in self.counts.items() if operation == "save")
+
+
+def scraped(tasks, days, tick):
+    """What Prometheus gets of these tasks, every `tick` seconds, as input series of promtool. What never happened has no series, as in our page."""
+    found = {}
+    ticks = int(days * DAY / tick) + 1
+    for index in range(ticks):
+        for task in tasks:
+            task.advance(index * tick)
+            for spec, labels, value in task.series():
+                name = series(spec, labels.pop("part", ""), {**labels, "task": task.name})
+                if value or spec not in ABSENT_AT_ZERO:
+                    found.setdefault(name, {})[index] = f"{value:.3f}"
+    page = [{"series": name, "values": _notation(values, ticks)} for name, values in found.items()]
+    return [*page, {"series": series(metrics.BUILD, "", {"version": "1"}), "values": f"1x{ticks}"}]
+
+
+def _notation(values, ticks):
+    runs = [(value, len(list(same))) for value, same in itertools.groupby(values.get(index, "_") for index in range(ticks))]
+    return " ".join(f"{value}x{length}" if value == "_" else f"{value}x{length - 1}" for value, length in runs)

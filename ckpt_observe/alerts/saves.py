@@ -41,14 +41,15 @@ def failing(plan: Plan) -> Alert:
 
 
 def stale(plan: Plan) -> Alert:
-    """The age counts from the last save or from the start of the run, whichever is later: yesterday's run is not today's delay."""
+    """The age counts from the last save or from the start of the run, whichever is later: yesterday's run is not today's delay. One save that is
+    skipped or fails doubles a gap, and saves are not on the minute: that is no alarm yet."""
     saved, began = series(metrics.LAST_SUCCESS, SAVE), series(metrics.TASKS_OLDEST_START)
     return Alert(
         "CheckpointStale",
         CRITICAL,
         f"time() - ({saved} >= ignoring (operation) {began} or {began})\n"
-        f"  > 2 * {series(metrics.EXPECTED_INTERVAL)}\n  > {number(plan.interval)}",
-        "A task is running and its last checkpoint is older than twice its interval.",
+        f"  > 2.5 * {series(metrics.EXPECTED_INTERVAL)}\n  > {number(plan.interval)}",
+        "A task is running and its last checkpoint is older than two and a half of its intervals.",
         f"If {TASK} died now, {AGE} of work would be lost.",
         hold=plan.settle,
     )

@@ -35,7 +35,8 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
 
 @until_pipe_closes
 def run(args: Namespace) -> int:
-    made = files(Plan(args.interval, args.slo, args.batch, args.runbook), args.webhook)
+    texts = files(Plan(args.interval, args.slo, args.batch, args.runbook), args.webhook)
+    made = {name: text.encode() for name, text in texts.items()}
     try:
         return _write(args.out, made) if args.out else _check(args.check, made)
     except OSError as error:

@@ -25,7 +25,8 @@ class Task:
         self.name, self.cadence, self.hang = name, cadence, hang
         self.chance = random.Random(cadence)
         self.progress = {"save": Progress(), "restore": Progress()}
-        self.counts = dict.fromkeys(itertools.product(("save", "restore"), (("ok", ""), ("error", "storage"), ("error", "not_found"), ("interrupted", "interrupted"), ("skipped", ""), ("cancelled", "cancelled"))), 0)
+        self.counts = dict.fromkeys((("ok", ""), ("error", "storage"), ("interrupted", "interrupted"), ("skipped", ""), ("cancelled", "cancelled")), 0)
+        """Saves, by how they ended."""
         self.time_spent = self.failed_on = 0.0
         self.began, self.events = 0.0, self.life()
         self.next = next(self.events)
@@ -64,11 +65,13 @@ class Task:
                 self.apply(event)
 
     def apply(self, attempt):
-        operation = "save" if attempt.mark else "restore"
-        self.progress[operation].apply(attempt)
+        if not attempt.mark:
+            self.progress["restore"].apply(attempt)
+            return
+        self.progress["save"].apply(attempt)
         failure = attempt.failures[0] if attempt.failures else "cancelled" if attempt.outcome == "cancelled" else ""
-        self.counts[operation, (attempt.outcome, failure)] += 1
-        self.time_spent += attempt.end - attempt.start if attempt.mark else 0
+        self.counts[attempt.outcome, failure] += 1
+        self.time_spent += attempt.end - attempt.start
 
     def series(self):
         """Metric, labels and value."""
@@ -85,11 +88,11 @@ class Task:
                 yield spec, of, value
             for failure in ("storage", "not_found"):
                 yield metrics.LAST_FAILURE, {**of, "error_class": failure}, progress.told.get(failure, 0.0)
-        for (operation, (outcome, failure)), count in self.counts.items():
-            yield metrics.OPERATIONS, {"operation": operation, "outcome": outcome, "error_class": failure, "system": "reference", "store": "file"}, count
         of = {"operation": "save", "system": "reference", "store": "file"}
+        for (outcome, failure), count in self.counts.items():
+            yield metrics.OPERATIONS, {**of, "outcome": outcome, "error_class": failure}, count
         yield metrics.OPERATION_DURATION, {**of, "part": "_sum"}, self.time_spent
-        yield metrics.OPERATION_DURATION, {**of, "part": "_count"}, sum(count for (operation, _), count in self.counts.items() if operation == "save")
+        yield metrics.OPERATION_DURATION, {**of, "part": "_count"}, sum(self.counts.values())
 
 
 def scraped(tasks, days, tick):

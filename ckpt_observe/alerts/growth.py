@@ -1,25 +1,24 @@
-"""Alerts on what changes slowly: sizes and times."""
+"""Alerts on what changes slowly: sizes, room and times."""
 
 from __future__ import annotations
 
 from ckpt_observe.alerts.alert import AGE, BYTES, TASK, WARNING, Alert
 from ckpt_observe.alerts.plan import DAY, Plan, duration
-from ckpt_observe.alerts.promql import SAVE, series
+from ckpt_observe.alerts.promql import SAVE, STORED, number, series
 from ckpt_observe.semconv import metrics
 
 _MEBIBYTE = 1 << 20
 
 
 def alerts(plan: Plan) -> list[Alert]:
-    return [growing(plan), slow(plan)]
+    return [growing(plan), storage_filling(plan), slow(plan)]
 
 
 def growing(plan: Plan) -> Alert:
     """Means over the window, because runs of one task differ. Below a mebibyte nobody minds."""
     ago = max(DAY, plan.window)
-    stored = 'kind="stored"'
-    now = f"avg_over_time({series(metrics.LAST_SIZE, stored, over=plan.window)})"
-    before = f"avg_over_time({series(metrics.LAST_SIZE, stored, over=plan.window, before=ago)})"
+    now = f"avg_over_time({series(metrics.LAST_SIZE, STORED, over=plan.window)})"
+    before = f"avg_over_time({series(metrics.LAST_SIZE, STORED, over=plan.window, before=ago)})"
     return Alert(
         "CheckpointGrowing",
         WARNING,
@@ -27,6 +26,20 @@ def growing(plan: Plan) -> Alert:
         "Checkpoints of a task have doubled in size.",
         f"Checkpoints of {TASK} have {BYTES}, more than twice as much as "
         f"{duration(ago)} ago.",
+    )
+
+
+def storage_filling(plan: Plan) -> Alert:
+    """Before a save fails: room for few more, or a trend over a dozen saves that leaves none."""
+    free, size = series(metrics.FREE), series(metrics.LAST_SIZE, STORED)
+    trend = f"predict_linear({series(metrics.FREE, over=plan.window)}, {number(plan.past)})"
+    return Alert(
+        "CheckpointStorageFilling",
+        WARNING,
+        f"{free} < ignoring (kind) 3 * {size}\nor {free} and {trend} < 0",
+        "The file system that a task saves to is nearly full.",
+        f"{BYTES} are free for {TASK}: too little for three more saves, or gone in {duration(plan.past)} if this goes on.",
+        hold=plan.settle,
     )
 
 

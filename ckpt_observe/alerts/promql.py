@@ -13,6 +13,7 @@ READ: Final = 'operation=~"load|restore"'
 FAILED: Final = 'outcome=~"error|interrupted"'
 TRIED: Final = 'outcome=~"ok|error|interrupted"'
 """What was skipped or stopped on purpose neither worked nor failed."""
+STORED: Final = 'kind="stored"'
 INTERRUPTED: Final = 'error_class="interrupted"'
 DAMAGED: Final = 'error_class="integrity"'
 

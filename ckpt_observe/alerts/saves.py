@@ -41,8 +41,10 @@ def failing(plan: Plan) -> Alert:
 
 
 def stale(plan: Plan) -> Alert:
-    """The age counts from the last save or from the start of the run, whichever is later: yesterday's run is not today's delay. One save that is
-    skipped or fails doubles a gap, and saves are not on the minute: that is no alarm yet."""
+    """The age counts from the last save or from the start of the run, whichever is later: yesterday's run is not today's delay.
+
+    One save that is skipped or fails doubles a gap, and saves are not on the minute: that is no alarm yet.
+    """
     saved, began = series(metrics.LAST_SUCCESS, SAVE), series(metrics.TASKS_OLDEST_START)
     return Alert(
         "CheckpointStale",

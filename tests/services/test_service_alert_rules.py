@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+import urllib.error
 from concurrent.futures import ThreadPoolExecutor
 
 import alert_cases
@@ -11,7 +13,7 @@ import healthy
 import pytest
 from processes import program
 
-from ckpt_observe.alerts.files import ROUTING, RULES, files
+from ckpt_observe.alerts.files import ROUTING, RULES, RUNBOOK, files
 from ckpt_observe.alerts.plan import DAY, HOUR, MINUTE, Plan
 from ckpt_observe.alerts.rules import every_alert
 
@@ -106,6 +108,15 @@ def test_a_healthy_month_is_silent(tmp_path):
     code, said = fired(tmp_path / "hung", Plan(), [hung], 7, HOUR)
     assert code == 1
     assert 'alertname="CheckpointStale"' in said
+
+
+@pytest.mark.parametrize("query", re.findall(r"```promql\n(.*?)```", files(Plan())[RUNBOOK], re.DOTALL))
+def test_query_of_the_runbook_is_understood(prometheus, query):
+    """What the runbook tells to ask first, Prometheus can answer."""
+    try:
+        prometheus.query(query.replace("$task", "train"))
+    except urllib.error.HTTPError as refusal:
+        pytest.fail(refusal.read().decode())
 
 
 @pytest.mark.parametrize(

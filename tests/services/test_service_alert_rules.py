@@ -82,7 +82,7 @@ def fired(directory, plan, tasks, days, tick):
 
 SITES = {
     "1 min": (Plan(MINUTE), (MINUTE,), 30, HOUR),
-    "1 min, closely": (Plan(MINUTE), (MINUTE,), 0.5, MINUTE),
+    "1 min, closely": (Plan(MINUTE), (MINUTE,), 0.25, MINUTE),
     "10 min": (Plan(10 * MINUTE), (10 * MINUTE,), 30, HOUR),
     "10 min, closely": (Plan(10 * MINUTE), (10 * MINUTE,), 3, 10 * MINUTE),
     "30 min": (Plan(30 * MINUTE), (30 * MINUTE,), 30, HOUR),

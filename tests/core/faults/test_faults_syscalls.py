@@ -23,16 +23,16 @@ URLS = {"file": "file://{}/store", "sqlite": "sqlite://{}/store.db"}
 
 
 def run(subject, place, first, *strace):
-    """What the program said, and its exit code."""
+    """What the program said; with what it complained of, where it said nothing."""
     tracing = ["strace", "-f", *strace] if strace else []
     done = subprocess.run([*tracing, sys.executable, SUBJECTS, subject, str(place), str(first), "1"], capture_output=True, text=True, check=False)
-    return done.stdout.strip(), done.returncode
+    return done.stdout.strip() or f"nothing, exit {done.returncode}: {done.stderr[-2000:]}"
 
 
 def calls_of(subject, tmp_path):
     """Every call of one save that changes something: (name, how many-th of that name)."""
     place = prepared(subject, tmp_path, "traced")
-    run(subject, place, 1, "-o", str(tmp_path / "trace"), "-e", f"trace={CALLS}")
+    assert run(subject, place, 1, "-o", str(tmp_path / "trace"), "-e", f"trace={CALLS}") == "saved 1"
     names = re.findall(r"^\d+ +(\w+)\(", (tmp_path / "trace").read_text(), re.MULTILINE)
     assert names, "strace saw no call: is it allowed to trace here?"
     return [(name, number + 1) for name, count in Counter(names).items() for number in range(count)]
@@ -42,7 +42,7 @@ def struck(subject, tmp_path, what):
     """For each call: what the program said, what a reader gets afterwards, where, and which call was struck."""
     for name, number in calls_of(subject, tmp_path):
         place = prepared(subject, tmp_path, f"{name}{number}")
-        said, _ = run(subject, place, 1, "-o", os.devnull, "-e", f"trace={name}", "-e", f"inject={name}:{what}:when={number}")
+        said = run(subject, place, 1, "-o", os.devnull, "-e", f"trace={name}", "-e", f"inject={name}:{what}:when={number}")
         yield said, loaded(subject, place), place, name
 
 
@@ -60,9 +60,10 @@ def loaded(subject, place):
 
 
 def prepared(subject, tmp_path, number):
+    """A place with an old state. Without one a refused save would leave nothing, and look like a lost checkpoint."""
     place = tmp_path / str(number)
     place.mkdir()
-    run(subject, place, 0)
+    assert run(subject, place, 0) == "saved 0"
     return place
 
 

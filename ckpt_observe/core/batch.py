@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from ckpt_observe.core import steps
 from ckpt_observe.core.blob import Blob
-from ckpt_observe.core.draft import Drafter, Label
+from ckpt_observe.core.draft import Drafter
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.stores import Store
 
@@ -25,7 +25,7 @@ class Batch:
 
     def save(self, task: str, state: Any, *, step: int | None = None, id: str | None = None, status: str = "running") -> CheckpointInfo:
         """Add a checkpoint to the batch. It is not durable yet."""
-        label = self._drafter.labelled(Label(task, id, step, status))
+        label = self._drafter.label(task, id, step, status)
         draft = self._drafter.draft(label, state)
         self._drafts.append(draft)
         return draft[0]

@@ -15,7 +15,7 @@ from ckpt_observe.core import steps, travel
 from ckpt_observe.core.batch import Batch
 from ckpt_observe.core.ciphers import Cipher
 from ckpt_observe.core.codecs import Codec, codecs
-from ckpt_observe.core.draft import Drafter, Label, Staged
+from ckpt_observe.core.draft import Drafter, Staged
 from ckpt_observe.core.fetch import Fetcher
 from ckpt_observe.core.hooks import Event, Hook, emit
 from ckpt_observe.core.lazy import LazyState
@@ -86,7 +86,7 @@ class Checkpointer:
         `state` may be what `stage` returned. `parent` is needed only where it is not the checkpoint this program saved or
         loaded last.
         """
-        label = self._drafter.labelled(Label(task, id, step, status, metadata, tags, parent))
+        label = self._drafter.label(task, id, step, status, metadata, tags, parent)
         with self._told("save", task, id=label.id, step=step, status=status) as done:
             info, blob = self._drafter.draft(label, state)
             steps.write(self.store, info, blob)

@@ -13,7 +13,7 @@ from ckpt_observe.core.heads import Clock, Heads, new_id
 from ckpt_observe.core.incremental import reduced
 from ckpt_observe.core.model import FORMAT_VERSION, CheckpointInfo, KeyInfo
 from ckpt_observe.core.names import checked
-from ckpt_observe.core.pipeline import Pipeline, binding
+from ckpt_observe.core.pipeline import Pipeline
 from ckpt_observe.core.serializers import Document
 from ckpt_observe.core.stores import Store
 
@@ -33,13 +33,13 @@ class Label(NamedTuple):
     """What a save says about its checkpoint."""
 
     task: str
-    id: str | None = None
-    step: int | None = None
-    status: str = "running"
-    metadata: dict[str, Any] | None = None
-    tags: Sequence[str] = ()
-    parent: CheckpointInfo | None = None
-    created: dt.datetime | None = None
+    id: str
+    created: dt.datetime
+    step: int | None
+    status: str
+    metadata: dict[str, Any] | None
+    tags: Sequence[str]
+    parent: CheckpointInfo | None
 
 
 class Drafter:
@@ -52,12 +52,20 @@ class Drafter:
         self._incremental = incremental
         self._clock = Clock()
 
-    def labelled(self, label: Label) -> Label:
-        """The label with time and id, if its names can be."""
-        checked(label.task, "task")
+    def label(
+        self,
+        task: str,
+        id: str | None,
+        step: int | None,
+        status: str,
+        metadata: dict[str, Any] | None = None,
+        tags: Sequence[str] = (),
+        parent: CheckpointInfo | None = None,
+    ) -> Label:
+        """What was said, with time and id, if its names can be."""
+        checked(task, "task")
         created = self._clock.now()
-        id = new_id(created) if label.id is None else checked(label.id, "checkpoint id")
-        return label._replace(id=id, created=created)
+        return Label(task, new_id(created) if id is None else checked(id, "checkpoint id"), created, step, status, metadata, tags, parent)
 
     def stage(self, state: Any) -> Staged:
         start = perf_counter()
@@ -67,11 +75,11 @@ class Drafter:
     def draft(self, label: Label, state: Any) -> tuple[CheckpointInfo, Blob]:
         """Header and bytes of a new checkpoint."""
         staged = state if isinstance(state, Staged) else self.stage(state)
-        task, id = label.task, str(label.id)
+        task, id = label.task, label.id
         head = self.heads.get(task) if label.parent is None else label.parent
         document = self._reduced(task, staged.document, head) if self._incremental else staged.document
         start = perf_counter()
-        payload = self._pipeline.pack(document, binding(task, id))
+        payload = self._pipeline.pack(document, task, id)
         timings = {"serialize": round(staged.seconds, 6), "pack": round(perf_counter() - start, 6)}
         codec, cipher = self._pipeline.codec, self._pipeline.cipher
         info = CheckpointInfo(
@@ -80,7 +88,7 @@ class Drafter:
             task=task,
             step=label.step,
             status=label.status,
-            created=label.created or self._clock.now(),
+            created=label.created,
             format=self._pipeline.serializer.name,
             codec=codec.name if codec else "none",
             cipher=cipher.name if cipher else "",

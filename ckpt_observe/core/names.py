@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from ckpt_observe.errors import InvalidNameError
@@ -33,6 +34,7 @@ def checked(name: object, what: str) -> str:
     return name
 
 
+@lru_cache(maxsize=1024)
 def to_file_name(name: str) -> str:
     """A file name that no other name has: percent-encoded, or cut and hashed when that is too long."""
     if len(name) <= MAX_FILE_NAME and _PLAIN(name):

@@ -21,18 +21,18 @@ class Pipeline:
         self.codec = codec
         self.cipher = cipher
 
-    def pack(self, document: Blob, binding: bytes) -> Blob:
-        """The payload to store. `binding` ties an encrypted payload to its checkpoint."""
+    def pack(self, document: Blob, task: str, id: str) -> Blob:
+        """The payload to store. An encrypted one is tied to its checkpoint."""
         if self.codec is not None:
             document = Blob((steps.compress(self.codec, document.joined()),))
         if self.cipher is not None:
-            document = Blob((steps.encrypt(self.cipher, document.joined(), binding),))
+            document = Blob((steps.encrypt(self.cipher, document.joined(), _binding(task, id)),))
         return document
 
     def unpack(self, info: CheckpointInfo, payload: Buffer) -> Buffer:
         """The serialized state in a payload whose digest is known to fit."""
         if info.cipher:
-            payload = steps.decrypt(self._cipher_of(info), payload, binding(info.task, info.id), info.key_id)
+            payload = steps.decrypt(self._cipher_of(info), payload, _binding(info.task, info.id), info.key_id)
         if info.codec != "none":
             if info.codec not in codecs:
                 raise _foreign(info, f"compression {info.codec!r}")
@@ -60,7 +60,7 @@ class Pipeline:
         return self.cipher
 
 
-def binding(task: str, id: str) -> bytes:
+def _binding(task: str, id: str) -> bytes:
     """What an encrypted payload is tied to: moved to another checkpoint's place, it does not open."""
     return f"{len(task)}:{task}/{id}".encode()
 

@@ -38,12 +38,15 @@ CREATE TABLE IF NOT EXISTS checkpoints (
     task TEXT NOT NULL, id TEXT NOT NULL, created INTEGER NOT NULL, step INTEGER, status TEXT NOT NULL, error_class TEXT,
     stored_size INTEGER NOT NULL, header BLOB NOT NULL, payload BLOB NOT NULL, PRIMARY KEY (task, id));
 CREATE TABLE IF NOT EXISTS quarantine (task TEXT NOT NULL, id TEXT NOT NULL, header BLOB NOT NULL, payload BLOB NOT NULL);
-CREATE INDEX IF NOT EXISTS checkpoints_by_task ON checkpoints (task, created DESC, id DESC);
-CREATE INDEX IF NOT EXISTS checkpoints_by_time ON checkpoints (created DESC, id DESC, step, status, error_class, stored_size);
+CREATE INDEX IF NOT EXISTS checkpoints_by_task ON checkpoints (task, created, id);
+CREATE INDEX IF NOT EXISTS checkpoints_by_time ON checkpoints (created, id, step, status, error_class, stored_size);
 """
-# the second index holds every column that a query may ask about: rows are visited only where they match
+# ascending, so that a save appends to them; read backwards. The second holds every column that a query may ask about: rows are
+# visited only where they match
 _INSERT = f"INSERT INTO checkpoints ({sql.COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _ONE = "FROM checkpoints WHERE task = ? AND id = ?"
+_SELECT = f"SELECT header, payload {_ONE}"
+_RAISED = (sqlite3.Error, OverflowError)
 _LOCK_WAIT = 30.0
 """Seconds to wait for another process's transaction: longer than any save of ours, shorter than anybody's patience."""
 
@@ -86,8 +89,11 @@ class SqliteStore(Store):
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
         row = sql.row(info, blob)
-        with self._lock, _translated(f"saving a checkpoint in {self._path}"):
-            self._opened().execute(_INSERT, row)  # a statement by itself is a transaction
+        try:  # without the helpers below: every save comes through here
+            with self._lock:
+                self._opened().execute(_INSERT, row)  # a statement by itself is a transaction
+        except _RAISED as error:
+            raise _of(error, f"saving a checkpoint in {self._path}") from error
 
     def put_many(self, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
         rows = [sql.row(info, blob) for info, blob in batch]
@@ -95,7 +101,14 @@ class SqliteStore(Store):
             connection.executemany(_INSERT, rows)
 
     def get(self, task: str, id: str) -> Buffer:
-        header, payload = self._one("header, payload", task, id)
+        try:  # and every save and load through here
+            with self._lock:
+                found = self._opened().execute(_SELECT, (task, id)).fetchone()
+        except _RAISED as error:
+            raise _of(error, f"reading {self._path}") from error
+        if found is None:
+            raise self._missing(task, id)
+        header, payload = found
         return bytes(header + payload)
 
     def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
@@ -151,12 +164,15 @@ class SqliteStore(Store):
         with self._reading() as connection:
             found = connection.execute(f"SELECT {columns} {_ONE}", (task, id)).fetchone()
         if found is None:
-            raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._path}")
+            raise self._missing(task, id)
         return found
 
     def _delete(self, connection: sqlite3.Connection, task: str, id: str) -> None:
         if not connection.execute(f"DELETE {_ONE}", (task, id)).rowcount:
-            raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._path}")
+            raise self._missing(task, id)
+
+    def _missing(self, task: str, id: str) -> CheckpointNotFoundError:
+        return CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._path}")
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -204,13 +220,13 @@ class SqliteStore(Store):
 def _translated(doing: str) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except _RAISED as error:
         raise _of(error, doing) from error
-    except OverflowError as error:
-        raise CapacityError(f"{doing}: {error}", code="storage.too_large") from error
 
 
-def _of(error: sqlite3.Error, doing: str) -> CheckpointError:
+def _of(error: Exception, doing: str) -> CheckpointError:
+    if isinstance(error, OverflowError):
+        return CapacityError(f"{doing}: {error}", code="storage.too_large")
     primary = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     kind, code, retryable = _TABLE.get(primary, (StorageError, "storage.io", True))
     return kind(f"{doing}: {error}", code=code, retryable=retryable)

@@ -15,8 +15,8 @@ from ckpt_observe.errors import IntegrityError
 class LazyState(Mapping[str, Any]):
     """The top-level keys of a checkpoint. Nothing is kept: asking twice reads twice.
 
-    Of a checkpoint that is neither compressed nor encrypted only the bytes of that key are read, and checked against the
-    key's own digest; of any other the whole is read.
+    Of one that lies in a checkpoint which is neither compressed nor encrypted only its own bytes are read, and checked against its own
+    digest; for any other the whole checkpoint is read.
     """
 
     def __init__(self, fetcher: Fetcher, info: CheckpointInfo) -> None:
@@ -32,9 +32,9 @@ class LazyState(Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         at = self.info.keys[key]
         serializer = self._fetcher.pipeline.serializer_of(self.info)
-        if self.info.codec != "none" or self.info.cipher or not isinstance(serializer, KeyedSerializer):
-            return self._fetcher.one(self.info.task, self.info.id).state[key]
         holder = self._fetcher.store.info(self.info.task, at.base) if at.base else self.info
+        if holder.codec != "none" or holder.cipher or not isinstance(serializer, KeyedSerializer):
+            return self._fetcher.one(self.info.task, self.info.id).state[key]
         return self._value(serializer, holder, key, at)
 
     def _value(self, serializer: KeyedSerializer, holder: CheckpointInfo, key: str, at: KeyInfo) -> Any:

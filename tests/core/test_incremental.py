@@ -106,6 +106,14 @@ def test_only_the_bytes_of_the_key_are_read(tmp_path, monkeypatch):
     assert lazy["small"] == [1, 2]
 
 
+def test_key_in_a_compressed_base_is_read(tmp_path):
+    """K10: a key may lie in an earlier checkpoint that was compressed, though the one that points to it is not."""
+    Checkpointer(tmp_path, incremental=4, compression="gzip").save("t", {"large": LARGE, "n": 1})
+    checkpointer = Checkpointer(tmp_path, incremental=4)
+    assert checkpointer.save("t", {"large": LARGE, "n": 2}).bases
+    assert dict(checkpointer.open("t")) == {"large": LARGE, "n": 2}
+
+
 def test_damaged_key_is_noticed_when_read():
     """A flipped bit inside one key's value fails that key, and no other."""
     store = MemoryStore()

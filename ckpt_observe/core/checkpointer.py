@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ from ckpt_observe.core import steps, travel
 from ckpt_observe.core.batch import Batch
 from ckpt_observe.core.ciphers import Cipher
 from ckpt_observe.core.codecs import Codec, codecs
-from ckpt_observe.core.draft import Drafter, Staged
+from ckpt_observe.core.draft import Drafter, Label, Staged
 from ckpt_observe.core.fetch import Fetcher
 from ckpt_observe.core.hooks import Event, Hook, emit
 from ckpt_observe.core.lazy import LazyState
@@ -87,12 +87,12 @@ class Checkpointer:
         loaded last.
         """
         label = self._drafter.label(task, id, step, status, metadata, tags, parent)
-        with self._told("save", task, id=label.id, step=step, status=status) as done:
-            info, blob = self._drafter.draft(label, state)
-            steps.write(self.store, info, blob)
-            steps.confirm(self.store, info, blob)
-            self._drafter.heads.set(info)
-            done.append(info)
+        if not self.hooks:
+            info = self._saved(label, state)
+        else:
+            with self._told("save", task, id=label.id, step=step, status=status) as done:
+                info = self._saved(label, state)
+                done.append(info)
         if self.retention is not None:
             self._retain(info)
         return info
@@ -183,13 +183,26 @@ class Checkpointer:
 
     def _fetch(self, operation: str, task: str, id: str | None, into: Any = None) -> Restored[Any]:
         checked(task, "task")
+        if not self.hooks:
+            return self._fetched(task, id, into)
         with self._told(operation, task, id=id) as done:
-            restored = self._fetcher.newest_good(task) if id is None else self._fetcher.one(task, checked(id, "checkpoint id"))
-            if into is not None:
-                steps.apply(into, restored.state)
-            self._drafter.heads.set(restored.info)
+            restored = self._fetched(task, id, into)
             done.append(restored.info)
         return restored
+
+    def _fetched(self, task: str, id: str | None, into: Any) -> Restored[Any]:
+        restored = self._fetcher.newest_good(task) if id is None else self._fetcher.one(task, checked(id, "checkpoint id"))
+        if into is not None:
+            steps.apply(into, restored.state)
+        self._drafter.heads.set(restored.info)
+        return restored
+
+    def _saved(self, label: Label, state: Any) -> CheckpointInfo:
+        info, blob = self._drafter.draft(label, state)
+        steps.write(self.store, info, blob)
+        steps.confirm(self.store, info, blob)
+        self._drafter.heads.set(info)
+        return info
 
     def _retain(self, saved: CheckpointInfo) -> None:
         """After a save that is durable: failing to tidy up must not make it a failed one."""
@@ -200,12 +213,9 @@ class Checkpointer:
         except CheckpointError as error:
             emit(self.hooks, Event(moment="failed", operation="prune", task=saved.task, error=error))
 
-    def _told(self, operation: str, task: str, **facts: Any) -> AbstractContextManager[CheckpointInfos]:
-        """Tell the hooks before and after the block, which leaves the checkpoint it handled in the list."""
-        return self._telling(operation, task, facts) if self.hooks else nullcontext([])
-
     @contextmanager
-    def _telling(self, operation: str, task: str, facts: dict[str, Any]) -> Iterator[CheckpointInfos]:
+    def _told(self, operation: str, task: str, **facts: Any) -> Iterator[CheckpointInfos]:
+        """Tell the hooks before and after the block, which leaves the checkpoint it handled in the list."""
         done: CheckpointInfos = []
         emit(self.hooks, Event(moment="before", operation=operation, task=task, **facts))
         try:

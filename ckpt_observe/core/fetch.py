@@ -61,7 +61,7 @@ class Fetcher:
     def document(self, task: str, id: str) -> tuple[CheckpointInfo, Buffer]:
         """The serialized state of one checkpoint, checked."""
         info, payload = container.split(steps.read(self.store, task, id))
-        if (info.task, info.id) != (task, id):
+        if info.task != task or info.id != id:
             message = f"what is kept as checkpoint {id!r} of {task!r} is {info.id!r} of {info.task!r}"
             raise IntegrityError(message, code="integrity.malformed")
         steps.validate(info, payload)

@@ -10,6 +10,7 @@ import datetime as dt
 import decimal
 import math
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -49,6 +50,11 @@ _FROM_PLAIN: dict[str, Callable[[Any], Any]] = {
     "dict": lambda plain: {key: value for key, value in plain},  # noqa: C416 - checks that each item is a pair
 }
 
+MAPPINGS: frozenset[type] = frozenset({dict, OrderedDict})
+"""An ordered mapping comes back as a plain one, which is equal and as ordered. `state_dict` of torch makes such."""
+KINDS: frozenset[type] = frozenset({list, tuple, set, frozenset, *MAPPINGS, *_TO_PLAIN})
+"""What `wrap` knows how to carry."""
+
 
 def wrap(value: Any, native: frozenset[type], take: Callable[[Any], Any] | None = None) -> Any:
     """The value as plain data; what the format has of its own (`native`) stays as it is.
@@ -64,7 +70,7 @@ def wrap(value: Any, native: frozenset[type], take: Callable[[Any], Any] | None 
         return [wrap(item, native, take) for item in value]
     if kind in (tuple, set, frozenset):
         return {TAG: kind.__name__, "v": [wrap(item, native, take) for item in value]}
-    if kind is dict:
+    if kind in MAPPINGS:
         if TAG not in value and all(type(key) is str for key in value):
             return {key: wrap(item, native, take) for key, item in value.items()}
         return {TAG: "dict", "v": [[wrap(key, native, take), wrap(item, native, take)] for key, item in value.items()]}

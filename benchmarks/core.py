@@ -1,6 +1,7 @@
 """What the core costs, against doing the same by hand: `python -m benchmarks.core [section ...]`.
 
-Both sides of a ratio are measured in turns, so that a busy machine slows both alike. Budgets are those of the design; a
+Both sides of a ratio are measured in turns, so that a busy machine slows both alike; a ratio is the median of the ratios of
+the rounds. Budgets are those of the design; a
 ratio over its budget is marked, and the exit code says so.
 """
 
@@ -44,15 +45,26 @@ def timed(call):
     return time.perf_counter() - start
 
 
+class Times(list):
+    """Seconds that one call took: its median of each round."""
+
+    def __truediv__(self, other):
+        return statistics.median(ours / theirs for ours, theirs in zip(self, other, strict=True))
+
+    @property
+    def milliseconds(self):
+        return statistics.median(self) * 1000
+
+
 def in_turns(*calls, rounds=ROUNDS, each=EACH):
-    """Median seconds of each call, measured in turns after a warm-up."""
+    """Times of each call, measured in turns after a warm-up."""
     for call in calls:
         call()
-    times = [[] for _ in calls]
+    times = [Times() for _ in calls]
     for _ in range(rounds):
         for call, kept in zip(calls, times, strict=True):
-            kept += [timed(call) for _ in range(each)]
-    return [statistics.median(kept) for kept in times]
+            kept.append(statistics.median(timed(call) for _ in range(each)))
+    return times
 
 
 def report(what, value, budget=None, unit="×", *, at_most=True):
@@ -81,8 +93,8 @@ def durable_save(place):
     zipped = Checkpointer(f"{place}/zipped", compression="gzip")
     hand, ours, ours_zipped = in_turns(bare, lambda: checkpointer.save("t", STATE), lambda: zipped.save("t", STATE))
     report("save on file / bare durable write", ours / hand, 1.3)
-    report("save on file", ours * 1000, 5, "ms")
-    report("save on file with gzip", ours_zipped * 1000, 8, "ms")
+    report("save on file", ours.milliseconds, 5, "ms")
+    report("save on file with gzip", ours_zipped.milliseconds, 8, "ms")
     os.close(directory)
 
 
@@ -101,8 +113,8 @@ def load(place):
 
     hand, ours, ours_zipped = in_turns(bare, lambda: checkpointer.load("t", id), lambda: zipped.load("t", zipped_id), rounds=50)
     report("load by id / bare read and parse", ours / hand, 2)
-    report("load", ours * 1000, 2, "ms")
-    report("load with gzip", ours_zipped * 1000, 3, "ms")
+    report("load", ours.milliseconds, 2, "ms")
+    report("load with gzip", ours_zipped.milliseconds, 3, "ms")
 
 
 def sizes(place):
@@ -137,7 +149,7 @@ def sqlite_save(place):
         saver.put(config, checkpoint, {}, {})
 
     checkpointer = Checkpointer(f"sqlite://{place}/ours.db")
-    langgraph, ours = in_turns(theirs, lambda: checkpointer.save("t", STATE))
+    langgraph, ours = in_turns(theirs, lambda: checkpointer.save("t", STATE), rounds=60)
     report("save on SQLite / LangGraph SqliteSaver.put", ours / langgraph, 1)
 
 
@@ -160,7 +172,7 @@ def many(place):
         "steps 500 to 600": lambda: checkpointer.find(Query(min_step=500, max_step=600)),
     }
     for name, query in queries.items():
-        report(f"{name} among 100,000", in_turns(query, rounds=5, each=1)[0] * 1000, 50, "ms")
+        report(f"{name} among 100,000", in_turns(query, rounds=5, each=1)[0].milliseconds, 50, "ms")
 
 
 def retention(place):
@@ -175,17 +187,22 @@ def retention(place):
 ARRAYS = """
 import os, resource, sys, time
 import numpy as np
+if sys.argv[1] == "torch.save":
+    import torch
 from ckpt_observe.core import Checkpointer
 way, place, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 state = {f"layer{i}": np.full(2**23, i, np.float64) for i in range(count)}
 state["step"] = 1
+if way == "torch.save":
+    state = {key: torch.from_numpy(value) if hasattr(value, "dtype") else value for key, value in state.items()}
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+os.sync()
 start = time.perf_counter()
 if way == "ours":
     Checkpointer(place, format="arrays").save("t", state)
-elif way == "savez":
-    with open(place + "/z.npz", "wb") as file:
-        np.savez(file, **state)
+elif way != "raw":
+    with open(place + "/theirs", "wb") as file:
+        torch.save(state, file) if way == "torch.save" else np.savez(file, **state)
         file.flush()
         os.fsync(file.fileno())
 else:
@@ -198,22 +215,27 @@ print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_m
 
 
 def arrays(place):
-    """1 GiB of arrays, against writing the same bytes raw and syncing, and against numpy.savez. Each in a process of its own."""
+    """1 GiB of arrays, against writing the same bytes raw, numpy.savez and torch.save, all synced. Each in a process of its own."""
     if find_spec("numpy") is None:
         print("  left out: numpy is not installed")
         return
     count = int(os.environ.get("BENCH_GIB", "1")) * 16
-    results = {"raw": [], "ours": [], "savez": []}
-    for _ in range(3):
-        for way, kept in results.items():
+    budgets = {"raw": 0.8, "numpy.savez": 1, "torch.save": 1}
+    if find_spec("torch") is None:
+        print("  torch.save left out: torch is not installed")
+        del budgets["torch.save"]
+    times, extra = {way: Times() for way in ("ours", *budgets)}, []
+    for _ in range(5):
+        for way, kept in times.items():
             scratch = tempfile.mkdtemp(dir=place)
             run = subprocess.run([sys.executable, "-c", ARRAYS, way, scratch, str(count)], capture_output=True, text=True, check=True)
-            kept.append(tuple(map(float, run.stdout.split())))
+            seconds, kibibytes = map(float, run.stdout.split())
+            kept.append(seconds)
+            extra += [kibibytes] if way == "ours" else []
             shutil.rmtree(scratch)
-    seconds = {way: statistics.median(result[0] for result in kept) for way, kept in results.items()}
-    report("speed of saving 1 GiB of arrays / raw write", seconds["raw"] / seconds["ours"], 0.8, at_most=False)
-    report("speed of saving 1 GiB of arrays / numpy.savez", seconds["savez"] / seconds["ours"], 1, at_most=False)
-    report("extra memory", max(result[1] for result in results["ours"]) / 1024, 64, "MiB")
+    for way, budget in budgets.items():
+        report(f"speed of saving 1 GiB of arrays / {way}", times[way] / times["ours"], budget, at_most=False)
+    report("extra memory", max(extra) / 1024, 64, "MiB")
 
 
 SECTIONS = [durable_save, load, sizes, sqlite_save, many, retention, arrays]

@@ -26,7 +26,7 @@ class Batch:
     def save(self, task: str, state: Any, *, step: int | None = None, id: str | None = None, status: str = "running") -> CheckpointInfo:
         """Add a checkpoint to the batch. It is not durable yet."""
         label = self._drafter.label(task, id, step, status)
-        draft = self._drafter.draft(label, state)
+        draft = self._drafter.draft(label, self._drafter.stage(state))  # frozen: the live state may change before the block ends
         self._drafts.append(draft)
         return draft[0]
 

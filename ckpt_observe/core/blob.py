@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 Buffer = bytes | bytearray | memoryview
 
@@ -13,11 +13,15 @@ Buffer = bytes | bytearray | memoryview
 class Blob:
     """An immutable run of bytes held as pieces."""
 
-    __slots__ = ("pieces", "size")
+    __slots__ = ("_pieces", "size")
 
     def __init__(self, pieces: Sequence[Buffer]) -> None:
-        self.pieces = tuple(pieces)
-        self.size = sum(map(len, self.pieces))
+        self._pieces = tuple(pieces)
+        self.size = sum(map(len, self._pieces))
+
+    @property
+    def pieces(self) -> tuple[Buffer, ...]:
+        return self._pieces
 
     def __len__(self) -> int:
         return self.size
@@ -30,4 +34,35 @@ class Blob:
 
     def joined(self) -> Buffer:
         """All in one piece, copied only if there are several."""
-        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+        pieces = self.pieces
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def as_ready(self) -> Iterator[tuple[int, Buffer]]:
+        """Each piece with its place, for a medium that takes them in any order: those first that need not be waited for."""
+        place = 0
+        for piece in self.pieces:
+            yield place, piece
+            place += len(piece)
+
+
+class HeadLast(Blob):
+    """A blob whose first piece tells about the others, and is made when they have been looked through."""
+
+    __slots__ = ("_head", "_head_size")
+
+    def __init__(self, head: Callable[[], bytes], head_size: int, rest: Blob) -> None:
+        super().__init__(rest.pieces)
+        self.size += head_size
+        self._head = head
+        self._head_size = head_size
+
+    @property
+    def pieces(self) -> tuple[Buffer, ...]:
+        return self._head(), *self._pieces
+
+    def as_ready(self) -> Iterator[tuple[int, Buffer]]:
+        place = self._head_size
+        for piece in self._pieces:
+            yield place, piece
+            place += len(piece)
+        yield 0, self._head()

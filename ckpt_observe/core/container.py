@@ -12,7 +12,8 @@ import hashlib
 
 import msgspec
 
-from ckpt_observe.core.blob import Blob, Buffer
+from ckpt_observe.core import digests
+from ckpt_observe.core.blob import Blob, Buffer, HeadLast
 from ckpt_observe.core.model import FORMAT_VERSION, CheckpointInfo
 from ckpt_observe.errors import CompatibilityError, IntegrityError
 
@@ -21,7 +22,11 @@ MAX_HEADER = 16 * 1024 * 1024
 
 _START = b'{"checkpoint":'
 _SEAL = b',"seal":"'
-_TAIL = len(_SEAL) + 32 + len(b'"}\n')
+_END = b'"}\n'
+_TAIL = len(_SEAL) + 32 + len(_END)
+
+_SMALL = 16 * 1024
+"""Bytes up to which a copy costs less than a view."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(CheckpointInfo)
@@ -40,27 +45,44 @@ def _seal(body: bytes) -> bytes:
 
 def pack(info: CheckpointInfo, payload: Blob) -> Blob:
     """The bytes to store; `info.header_size` is set to the length of the line in front."""
-    body = _encoder.encode(info)[:-1]
-    header = b'%b%b%b"}\n' % (body, _SEAL, _seal(body))
+    header = _header(info)
     msgspec.structs.force_setattr(info, "header_size", len(header))
     return Blob((header, *payload.pieces))
+
+
+def pack_large(info: CheckpointInfo, payload: Blob) -> Blob:
+    """The same for a payload whose digest is `digests.UNKNOWN` yet: it is found while a store writes, and `info.digest` set to it."""
+    msgspec.structs.force_setattr(info, "header_size", len(_header(info)))
+    digest = digests.begin(payload)
+
+    def head() -> bytes:
+        msgspec.structs.force_setattr(info, "digest", digest.result())
+        return _header(msgspec.structs.replace(info, header_size=0))  # which is never inside it
+
+    return HeadLast(head, info.header_size, payload)
+
+
+def _header(info: CheckpointInfo) -> bytes:
+    body = _encoder.encode(info)[:-1]
+    return body + _SEAL + _seal(body) + _END
 
 
 def read_header(line: Buffer) -> CheckpointInfo:
     """The header that a stored checkpoint begins with; `line` may go on beyond it."""
     text = _first_line(line)
     body = text[:-_TAIL]
-    if text[-_TAIL:] != b'%b%b"}\n' % (_SEAL, _seal(body)):
+    if text[-_TAIL:] != _SEAL + _seal(body) + _END:
         raise _unreadable(text)
     info = _decode(text)
     msgspec.structs.force_setattr(info, "header_size", len(text))
     return info
 
 
-def split(stored: Buffer) -> tuple[CheckpointInfo, memoryview]:
+def split(stored: Buffer) -> tuple[CheckpointInfo, Buffer]:
     """Header and payload of a whole stored checkpoint."""
     info = read_header(stored)
-    payload = memoryview(stored)[info.header_size :]
+    whole = stored if type(stored) is bytes and len(stored) <= _SMALL else memoryview(stored)
+    payload = whole[info.header_size :]
     if len(payload) != info.payload_size:
         short = len(payload) < info.payload_size
         raise IntegrityError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ckpt_observe.core.blob import Buffer
@@ -13,6 +13,8 @@ from ckpt_observe.core.blob import Buffer
 ALGORITHM = "sha256"
 LARGE_ALGORITHM = "sha256-4m"
 """sha256 of the sha256 of each 4 MiB."""
+UNKNOWN = f"{LARGE_ALGORITHM}:{'0' * 64}"
+"""Stands for a digest that is not known yet, and is as long as it."""
 CHUNK = 4 * 1024 * 1024
 LARGE = 8 * CHUNK
 """Bytes from which several threads are worth starting."""
@@ -35,6 +37,14 @@ def of_large(pieces: Iterable[Buffer]) -> str:
         for digest in pool.map(_chunk, _chunks(pieces)):
             tree.update(digest)
     return f"{LARGE_ALGORITHM}:{tree.hexdigest()}"
+
+
+def begin(pieces: Iterable[Buffer]) -> Future[str]:
+    """Begin `of_large` on another thread, while this one writes the same pieces."""
+    worker = ThreadPoolExecutor(1, thread_name_prefix="ckpt-digest")
+    digest = worker.submit(of_large, pieces)
+    worker.shutdown(wait=False)
+    return digest
 
 
 def _chunks(pieces: Iterable[Buffer]) -> Iterator[list[memoryview]]:

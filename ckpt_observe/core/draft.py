@@ -68,13 +68,18 @@ class Drafter:
         return Label(task, new_id(created) if id is None else checked(id, "checkpoint id"), created, step, status, metadata, tags, parent)
 
     def stage(self, state: Any) -> Staged:
+        """The state frozen: what is still the program's own memory is copied."""
+        staged = self._staged(state)
+        return staged._replace(document=staged.document.frozen())
+
+    def _staged(self, state: Any) -> Staged:
         start = perf_counter()
         document = steps.serialize(self._pipeline.serializer, state)
         return Staged(document, type(state).__name__, *shape.measure(state), perf_counter() - start)
 
     def draft(self, label: Label, state: Any) -> tuple[CheckpointInfo, Blob]:
         """Header and bytes of a new checkpoint."""
-        staged = state if isinstance(state, Staged) else self.stage(state)
+        staged = state if isinstance(state, Staged) else self._staged(state)
         task, id = label.task, label.id
         head = self.heads.get(task) if label.parent is None else label.parent
         document = self._reduced(task, staged.document, head) if self._incremental else staged.document
@@ -82,6 +87,7 @@ class Drafter:
         payload = self._pipeline.pack(document, task, id)
         timings = {"serialize": round(staged.seconds, 6), "pack": round(perf_counter() - start, 6)}
         codec, cipher = self._pipeline.codec, self._pipeline.cipher
+        large = len(payload) >= digests.LARGE
         info = CheckpointInfo(
             version=FORMAT_VERSION,
             id=id,
@@ -95,7 +101,7 @@ class Drafter:
             key_id=cipher.key_id if cipher else "",
             serialized_size=len(document),
             payload_size=len(payload),
-            digest=digests.of(payload) if len(payload) < digests.LARGE else digests.of_large(payload),
+            digest=digests.UNKNOWN if large else digests.of(payload),
             state_type=staged.type,
             depth=staged.depth,
             items=staged.items,
@@ -108,7 +114,7 @@ class Drafter:
             metadata=label.metadata or {},
             tags=tuple(label.tags),
         )
-        return info, container.pack(info, payload)
+        return info, container.pack_large(info, payload) if large else container.pack(info, payload)
 
     def _reduced(self, task: str, document: Document, head: CheckpointInfo | None) -> Document:
         """What is new since the head, or the newest there is; all of it where a base would not be there."""

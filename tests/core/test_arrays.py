@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import enum
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
+
 import pytest
 
 pytest.importorskip("numpy")
@@ -101,3 +105,52 @@ def test_large_checkpoint_is_checked(tmp_path):
         file.write(b"\x00")
     with pytest.raises(IntegrityError):
         checkpointer.load("t")
+
+
+@dataclass
+class Config:
+    rate: float = 0.1
+
+
+Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024 - the plain kind
+Level = enum.IntEnum("Level", "LOW HIGH")
+
+
+@pytest.mark.parametrize("value", [Config(), Point(1, 2), memoryview(b"x"), np.ma.array([1, 2], mask=[0, 1]), np.float32(1)], ids=lambda v: type(v).__name__)
+def test_what_would_be_altered_is_refused(value):
+    """N4: a state that would come back as something else is refused when it is saved, and the error names it."""
+    for state in ({"key": value}, {"key": [value]}, [value]):
+        with pytest.raises(SerializationError, match=type(value).__name__):
+            ArraysSerializer().dumps(state)
+
+
+def test_what_comes_back_equal_is_taken():
+    """An ordered mapping, as torch's `state_dict` is, and a member of an IntEnum come back equal."""
+    state = OrderedDict(layer=OrderedDict(bias=np.arange(3)), level=Level.HIGH)
+    document = ArraysSerializer().dumps(state)
+    assert list(document.keys) == ["layer", "level"]
+    assert same({"layer": {"bias": np.arange(3)}, "level": 2}, ArraysSerializer().loads(bytes(document)))
+
+
+def test_staged_and_batched_arrays_are_frozen(tmp_path):
+    """K10: what is changed after a state was staged, or given to a batch, does not reach its checkpoint."""
+    checkpointer = Checkpointer(tmp_path, format="arrays")
+    array = np.zeros(1000)
+    staged = checkpointer.stage({"a": array})
+    with checkpointer.batch() as batch:
+        batch.save("t", {"a": array}, id="batched")
+        array[:] = 1
+    checkpointer.save("t", staged, id="staged")
+    assert not checkpointer.load("t", "batched")["a"].any()
+    assert not checkpointer.load("t", "staged")["a"].any()
+
+
+@pytest.mark.parametrize("url", ["file://{}/files", "sqlite://{}/one.db", "memory://"])
+def test_large_header_is_that_of_the_payload(tmp_path, url):
+    """D1, L8: a large payload is hashed while it is written; the header in front of it, and the info of the save, have its digest all the same."""
+    checkpointer = Checkpointer(url.format(tmp_path), format="arrays")
+    info = checkpointer.save("t", {"a": np.ones(digests.LARGE, np.uint8)})
+    assert info.digest != digests.UNKNOWN
+    assert checkpointer.list("t") == [info]
+    assert checkpointer.store.size("t", info.id) == info.stored_size
+    assert checkpointer.load("t")["a"].all()

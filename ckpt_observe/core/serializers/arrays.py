@@ -29,6 +29,8 @@ _ALIGNMENT = 64
 _KINDS = frozenset("biufcmMSU")
 """Kinds of numpy type that are data alone. Objects and records are refused."""
 _NATIVE: frozenset[type] = frozenset({str, int, float, bool, type(None)})
+_EQUAL = (str, int, float)
+"""A kind of these, such as a member of an IntEnum, comes back equal."""
 _DIGESTED = 1024 * 1024
 """Keys up to this size have a digest of their own; hashing larger ones twice would cost more than it tells."""
 
@@ -61,7 +63,7 @@ class ArraysSerializer:
         taken = _Taken()
         keys: dict[str, KeyInfo] = {}
         try:
-            if type(state) is dict and all(type(key) is str for key in state):
+            if type(state) in exact.MAPPINGS and all(type(key) is str for key in state):
                 plain: Any = {key: _key(taken, keys, key, value) for key, value in state.items()}
             else:
                 plain = exact.wrap(state, _NATIVE, taken.take)
@@ -92,10 +94,12 @@ class _Taken:
         self._offset = 0
 
     def take(self, value: Any) -> Any:
-        """A reference to put in the array's place; NotImplemented for what is no array."""
+        """A reference to put in the array's place; NotImplemented for what is no array and can be carried all the same."""
         array, torch = _as_numpy(value)
         if array is None:
-            return NotImplemented
+            if type(value) in exact.KINDS or isinstance(value, _EQUAL):
+                return NotImplemented
+            raise SerializationError(f"a {type(value).__name__} would not come back from arrays as it is: convert it")
         if array.dtype.kind not in _KINDS:
             raise SerializationError(f"an array of {array.dtype} holds more than data: convert it")
         flat = np.ascontiguousarray(array)
@@ -117,7 +121,7 @@ def _key(taken: _Taken, keys: dict[str, KeyInfo], key: str, value: Any) -> Any:
 
 
 def _as_numpy(value: Any) -> tuple[Any, str]:
-    if isinstance(value, np.ndarray):
+    if type(value) in (np.ndarray, np.memmap):  # what is more than an array, such as a masked one, would lose that
         return value, ""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):

@@ -24,6 +24,11 @@ class Document(Blob):
         """The serialized value of each key, where the format keeps them apart."""
 
 
+    def frozen(self) -> Document:
+        """The same, with memory that somebody else may still change copied."""
+        return Document([piece if isinstance(piece, bytes) else bytes(piece) for piece in self.pieces], self.keys, self.members)
+
+
 class Serializer(Protocol):
     """Turns a state into bytes and back."""
 

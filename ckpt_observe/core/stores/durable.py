@@ -109,10 +109,11 @@ def read_range(file: int, start: int, size: int) -> Buffer:
 def _write_synced(directory: int, name: str, blob: Blob) -> None:
     file = os.open(name, _NEW, 0o600, dir_fd=directory)
     try:
-        for piece in (blob.joined(),) if len(blob) <= _SMALL else blob:
+        for place, piece in [(0, blob.joined())] if len(blob) <= _SMALL else blob.as_ready():
             view = memoryview(piece)
-            while view:
-                view = view[os.write(file, view[:_LARGEST_WRITE]) :]
+            written = 0
+            while written < len(view):
+                written += os.pwrite(file, view[written : written + _LARGEST_WRITE], place + written)
         os.fsync(file)
     finally:
         os.close(file)

@@ -22,7 +22,7 @@ class Recorder:
     def __init__(self, monkeypatch):
         self.log = []
         self.names = {}
-        for name in ("open", "write", "fsync", "link", "unlink"):
+        for name in ("open", "pwrite", "fsync", "link", "unlink"):
             monkeypatch.setattr(durable.os, name, getattr(self, name)(getattr(os, name)))
 
     def open(self, real):
@@ -35,10 +35,10 @@ class Recorder:
 
         return call
 
-    def write(self, real):
-        def call(descriptor, data):
+    def pwrite(self, real):
+        def call(descriptor, data, place):
             self.log.append(("data", self.names[descriptor], bytes(data)))
-            return real(descriptor, data)
+            return real(descriptor, data, place)
 
         return call
 

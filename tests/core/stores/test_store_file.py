@@ -64,7 +64,7 @@ class TestFileStore(StoreContract):
         parent = os.path.basename(os.path.dirname(os.path.dirname(store._root)))
         assert calls == ["mkdir deep", f"fsync {parent}", "mkdir down", "fsync deep", "mkdir t", "fsync down", "fsync ", "link", "fsync t"]
 
-    @pytest.mark.parametrize("call", ["write", "fsync", "link"])
+    @pytest.mark.parametrize("call", ["pwrite", "fsync", "link"])
     @pytest.mark.parametrize(
         ("number", "kind", "code"),
         [
@@ -95,8 +95,8 @@ class TestFileStore(StoreContract):
 
     def test_short_writes_are_completed(self, checkpointer, monkeypatch):
         """A system that writes a few bytes at a time still gets all of them."""
-        original = os.write
-        monkeypatch.setattr(os, "write", lambda fd, data: original(fd, data[:7]))
+        original = os.pwrite
+        monkeypatch.setattr(os, "pwrite", lambda fd, data, place: original(fd, data[:7], place))
         checkpointer.save("t", {"text": "x" * 100})
         assert checkpointer.load("t") == {"text": "x" * 100}
 

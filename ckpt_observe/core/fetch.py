@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from ckpt_observe.core import container, steps
 from ckpt_observe.core.blob import Buffer
@@ -12,9 +12,10 @@ from ckpt_observe.core.incremental import merged
 from ckpt_observe.core.model import CheckpointInfo, Restored
 from ckpt_observe.core.names import checked
 from ckpt_observe.core.pipeline import Pipeline
-from ckpt_observe.core.query import Query
 from ckpt_observe.core.stores import Store
 from ckpt_observe.errors import CheckpointNotFoundError, IntegrityError
+
+T = TypeVar("T")
 
 
 class Fetcher:
@@ -26,31 +27,34 @@ class Fetcher:
         self.fallback = fallback
 
     def newest(self, task: str) -> CheckpointInfo:
-        info = next(self._newest_first(checked(task, "task")), None)
-        if info is None:
-            raise CheckpointNotFoundError(f"{task!r} has no checkpoint in {self.store.location}")
-        return info
+        """The header of the newest checkpoint; where fallback is allowed, of the newest that has one."""
+        return self._first_good(task, lambda name, _: self.store.info(task, name))
 
     def newest_good(self, task: str) -> Restored[Any]:
         """The newest checkpoint; where fallback is allowed, the newest that is whole."""
+        return self._first_good(task, lambda name, skipped: self.one(task, name, skipped))
+
+    def _first_good(self, task: str, get: Callable[[str, tuple[str, ...]], T]) -> T:
+        """What `get` gives for the newest id, or for the next where it finds damage and fallback is allowed."""
         skipped: list[str] = []
-        for info in self._newest_first(task):
+        for id in self._newest_first(checked(task, "task")):
             try:
-                return self.one(task, info.id, tuple(skipped))
+                return get(id, tuple(skipped))
             except CheckpointNotFoundError:
                 continue  # removed by somebody else since it was listed
             except IntegrityError as error:
                 if not self.fallback:
                     raise
-                logging.getLogger(__name__).warning("passed over checkpoint %r of %r: %s", info.id, task, error)
-                skipped.append(info.id)
+                logging.getLogger(__name__).warning("passed over checkpoint %r of %r: %s", id, task, error)
+                skipped.append(id)
         raise CheckpointNotFoundError(f"{task!r} has no {'whole ' if skipped else ''}checkpoint in {self.store.location}")
 
-    def _newest_first(self, task: str) -> Iterator[CheckpointInfo]:
-        """The newest by the store's index; the others, which cost more to list, only for who asks on."""
-        newest = self.store.find(Query(task=task, limit=1))
-        yield from newest
-        yield from (info for info in self.store.list(task) if info not in newest)
+    def _newest_first(self, task: str) -> Iterator[str]:
+        """The newest, damaged or not; the others, which cost more to list, only for who asks on."""
+        newest = self.store.newest(task)
+        if newest is not None:
+            yield newest
+            yield from (info.id for info in self.store.list(task) if info.id != newest)
 
     def one(self, task: str, id: str, skipped: tuple[str, ...] = ()) -> Restored[Any]:
         info, state = self._own(task, id)

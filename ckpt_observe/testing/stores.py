@@ -126,6 +126,22 @@ class StoreContract:
         with pytest.raises(CheckpointNotFoundError):
             store.get("t", info.id)
 
+    def test_damaged_newest_is_not_passed_over_in_silence(self, store: Store, checkpointer: Checkpointer) -> None:
+        """L8, K7: where the newest header does not read, a load says so, or falls back and says that; no older state in silence."""
+        checkpointer.save("t", {"n": 1}, id="older")
+        checkpointer.save("t", {"n": 2}, id="newest")
+        self.raw_write(store, "t", "newest", b"!" + self.raw_read(store, "t", "newest")[1:])
+        assert store.newest("t") == "newest"
+        with pytest.raises(IntegrityError):
+            checkpointer.load("t")
+        with pytest.raises(IntegrityError):
+            checkpointer.open("t")
+        lenient = Checkpointer(store, fallback=True)
+        assert lenient.restore("t").state == {"n": 1}
+        assert lenient.restore("t").skipped == ("newest",)
+        assert lenient.open("t")["n"] == 1
+        assert store.newest("nothing") is None
+
     def test_every_flip_and_cut_is_noticed(self, store: Store, checkpointer: Checkpointer) -> None:
         """F10: of a small checkpoint, no flipped byte and no truncation gives a state."""
         info = checkpointer.save("t", {"n": 1, "m": "x"})

@@ -63,6 +63,15 @@ class Store(ABC):
     def ids(self, task: str) -> tuple[str, ...]:
         """Ids of all checkpoints of a task, also of damaged ones, in no order."""
 
+    def newest(self, task: str) -> str | None:
+        """Id of the newest checkpoint of a task, damaged or not: who loads it shall hear of the damage, not get an older state.
+
+        Here any whose header does not read may be the newest; stores that know when it was written do better.
+        """
+        infos = self.list(task)
+        unreadable = set(self.ids(task)).difference(info.id for info in infos)
+        return max(unreadable) if unreadable else infos[0].id if infos else None
+
     @abstractmethod
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks that have checkpoints, sorted."""

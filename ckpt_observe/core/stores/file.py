@@ -97,6 +97,18 @@ class FileStore(Store):
             peeked = [id if id is not None else getattr(self._headers.peek(directory, entry), "id", None) for id, entry in names]
         return tuple(id for id in peeked if id is not None)
 
+    def newest(self, task: str) -> str | None:
+        """A file whose header does not read counts from when it was last written."""
+        times: list[tuple[float, str]] = []
+        with self._entries(task) as (directory, entries):
+            for entry in entries:
+                info = self._headers.peek(directory, entry)
+                if info is not None:
+                    times.append((info.created.timestamp(), info.id))
+                elif (id := from_file_name(entry.name.removesuffix(self.suffix))) is not None and os.path.lexists(entry.path):
+                    times.append((entry.stat(follow_symlinks=False).st_mtime, id))
+        return max(times)[1] if times else None
+
     def tasks(self) -> tuple[str, ...]:
         with oserrors.translated(f"listing tasks in {self._root}"):
             try:

@@ -25,6 +25,7 @@ from ckpt_observe.errors import (
     CheckpointNotFoundError,
     ConflictError,
     DeadlineError,
+    IntegrityError,
     MissingExtraError,
     StorageError,
     UnavailableError,
@@ -116,10 +117,22 @@ class ObjectStore(Store):
 
     def ids(self, task: str) -> tuple[str, ...]:
         """A damaged checkpoint whose id is too long for a name is left out: only its header knew the id."""
-        named = [(from_file_name(entry["path"].rpartition("/")[2].removesuffix(_SUFFIX)), entry) for entry in self._objects(task)]
-        if all(id is not None for id, _ in named):
-            return tuple(str(id) for id, _ in named)
-        return tuple({id for id, _ in named if id is not None} | {info.id for info in self.list(task)})
+        named = [_id_of(entry) for entry in self._objects(task)]
+        if None not in named:
+            return tuple(str(id) for id in named)
+        return tuple({id for id in named if id is not None} | {info.id for info in self.list(task)})
+
+    def newest(self, task: str) -> str | None:
+        """An object whose header does not read counts from when it was written."""
+        times: list[tuple[dt.datetime, str]] = []
+        for entry in self._objects(task):
+            try:
+                info = self._known_header(entry)
+                times.append((info.created, info.id))
+            except IntegrityError:
+                if (id := _id_of(entry)) is not None:
+                    times.append((entry["last_modified"], id))
+        return max(times)[1] if times else None
 
     def tasks(self) -> tuple[str, ...]:
         with _translated("listing tasks", self.location):
@@ -170,6 +183,10 @@ class ObjectStore(Store):
 
 def _path(task: str, id: str) -> str:
     return f"{to_file_name(task)}/{to_file_name(id)}{_SUFFIX}"
+
+
+def _id_of(entry: Any) -> str | None:
+    return from_file_name(entry["path"].rpartition("/")[2].removesuffix(_SUFFIX))
 
 
 def _is_ours(entry: Any) -> bool:

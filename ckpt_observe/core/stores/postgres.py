@@ -134,6 +134,10 @@ class PostgresStore(Store):
     def ids(self, task: str) -> tuple[str, ...]:
         return tuple(row[0] for row in self._rows("SELECT id FROM ckpt_checkpoints WHERE task = %s", (task,)))
 
+    def newest(self, task: str) -> str | None:
+        rows = self._rows("SELECT id FROM ckpt_checkpoints WHERE task = %s ORDER BY created DESC, id DESC LIMIT 1", (task,))
+        return rows[0][0] if rows else None
+
     def tasks(self) -> tuple[str, ...]:
         return tuple(sorted(row[0] for row in self._rows("SELECT DISTINCT task FROM ckpt_checkpoints", ())))
 

@@ -121,13 +121,15 @@ class RedisStore(Store):
     def list(self, task: str) -> CheckpointInfos:
         with _translated("listing checkpoints", self.location):
             pipeline = self._client.pipeline(transaction=False)
-            for id in self._client.zrevrange(_index(task), 0, -1):
-                pipeline.hget(_key(task, id.decode()), "header")
+            for id in self.ids(task):
+                pipeline.hget(_key(task, id), "header")
             return sql.infos([header for header in pipeline.execute() if header is not None])
 
     def ids(self, task: str) -> tuple[str, ...]:
-        with _translated("listing checkpoints", self.location):
-            return tuple(id.decode() for id in self._client.zrevrange(_index(task), 0, -1))
+        return self._newest(task, -1)
+
+    def newest(self, task: str) -> str | None:
+        return next(iter(self._newest(task, 0)), None)
 
     def tasks(self) -> tuple[str, ...]:
         with _translated("listing tasks", self.location):
@@ -135,6 +137,11 @@ class RedisStore(Store):
 
     def close(self) -> None:
         self._client.close()
+
+    def _newest(self, task: str, last: int) -> tuple[str, ...]:
+        """Ids up to that place, newest first."""
+        with _translated("listing checkpoints", self.location):
+            return tuple(id.decode() for id in self._client.zrevrange(_index(task), 0, last))
 
     def _fields(self, task: str, id: str, *names: str) -> Sequence[bytes]:
         with _translated("reading a checkpoint", self.location):

@@ -90,6 +90,9 @@ class RetryingStore(StoreWrapper):
     def ids(self, task: str) -> tuple[str, ...]:
         return self._try(lambda: self.inner.ids(task))
 
+    def newest(self, task: str) -> str | None:
+        return self._try(lambda: self.inner.newest(task))
+
     def tasks(self) -> tuple[str, ...]:
         return self._try(self.inner.tasks)
 

@@ -46,6 +46,7 @@ CREATE INDEX IF NOT EXISTS checkpoints_by_time ON checkpoints (created, id, step
 _INSERT = f"INSERT INTO checkpoints ({sql.COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _ONE = "FROM checkpoints WHERE task = ? AND id = ?"
 _SELECT = f"SELECT header, payload {_ONE}"
+_NEWEST = "SELECT id FROM checkpoints WHERE task = ? ORDER BY created DESC, id DESC LIMIT 1"
 _RAISED = (sqlite3.Error, OverflowError)
 _LOCK_WAIT = 30.0
 """Seconds to wait for another process's transaction: longer than any save of ours, shorter than anybody's patience."""
@@ -148,6 +149,11 @@ class SqliteStore(Store):
     def ids(self, task: str) -> tuple[str, ...]:
         with self._reading() as connection:
             return tuple(row[0] for row in connection.execute("SELECT id FROM checkpoints WHERE task = ?", (task,)))
+
+    def newest(self, task: str) -> str | None:
+        with self._reading() as connection:
+            found = connection.execute(_NEWEST, (task,)).fetchone()
+        return found and str(found[0])
 
     def tasks(self) -> tuple[str, ...]:
         with self._reading() as connection:

@@ -55,6 +55,9 @@ class StoreWrapper(Store):
     def ids(self, task: str) -> tuple[str, ...]:
         return self.inner.ids(task)
 
+    def newest(self, task: str) -> str | None:
+        return self.inner.newest(task)
+
     def tasks(self) -> tuple[str, ...]:
         return self.inner.tasks()
 

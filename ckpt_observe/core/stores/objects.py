@@ -42,6 +42,7 @@ _SUFFIX = ".ckpt"
 _QUARANTINED = ".bad"
 _HEAD = 16 * 1024
 _SECONDS = 30
+_ALLOW_HTTP = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
 _MOST_HEADERS = 100_000
 
 _TABLE: tuple[tuple[type[BaseException], type[CheckpointError], str, bool], ...] = (
@@ -56,8 +57,10 @@ _WORDS: tuple[tuple[str, type[CheckpointError], str], ...] = (
     ("error sending request", UnavailableError, "unavailable.connection"),
     ("Service Unavailable", UnavailableError, "unavailable.connection"),
     ("SlowDown", UnavailableError, "unavailable.connection"),
+    ("401 Unauthorized", AccessError, "storage.permission"),
+    ("403 Forbidden", AccessError, "storage.permission"),
 )
-"""obstore tells a connection that failed only by its message."""
+"""obstore tells a connection that failed, and a listing that is not allowed, only by its message."""
 
 
 class ObjectStore(Store):
@@ -70,7 +73,7 @@ class ObjectStore(Store):
         super().__init__(f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}")
         self.kind = scheme
         retries = {"max_retries": 0, "retry_timeout": dt.timedelta(seconds=_SECONDS)}  # who wants retries wraps the store
-        plain = os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true"  # options given here hide that variable from obstore
+        plain = os.environ.get(_ALLOW_HTTP.get(scheme, ""), "").lower() == "true"  # options given here hide that variable from obstore
         with _translated("opening", self.location):
             self._bucket = from_url(url, client_options={"timeout": f"{_SECONDS}s", "allow_http": plain}, retry_config=retries)
         self._headers: dict[tuple[str, str], CheckpointInfo] = {}

@@ -1,0 +1,78 @@
+"""The object store on Google Cloud Storage and Azure, as far as a server on loopback speaks for them. S3 has a real one in `tests/services`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("obstore")
+sys.path.insert(0, str(Path(__file__).parent))
+
+import cloud
+
+from ckpt_observe.core import Checkpointer, Query
+from ckpt_observe.errors import AccessError, CheckpointNotFoundError, ConflictError, IntegrityError, UnavailableError
+
+
+@pytest.fixture(params=["gs", "az"])
+def server(request, monkeypatch):
+    with cloud.serving(request.param, "bucket") as server:
+        for name, value in cloud.environment(request.param, server.url).items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture
+def checkpointer(server):
+    return Checkpointer(f"{server.scheme}://bucket/prefix")
+
+
+def test_checkpoints_come_and_go(server, checkpointer):
+    """L13, K10: a URL of each service opens a store that saves, loads, lists, finds, reads ranges, deletes and quarantines."""
+    store = checkpointer.store
+    infos = [checkpointer.save("t", {"n": n}, id=f"c{n}", step=n) for n in range(3)]
+    assert sorted(server.objects) == [f"prefix/t/c{n}.ckpt" for n in range(3)]
+    assert (store.kind, store.location) == (server.scheme, f"{server.scheme}://bucket/prefix")
+    assert checkpointer.load("t") == {"n": 2}
+    assert checkpointer.list("t") == infos[::-1]
+    assert checkpointer.find(Query(min_step=1, limit=1)) == [infos[2]]
+    assert store.tasks() == ("t",)
+    assert checkpointer.open("t", "c1")["n"] == 1
+    checkpointer.delete("t", "c0")
+    store.quarantine("t", "c1")
+    assert [name for name in server.objects if name.endswith(".bad")]
+    assert store.ids("t") == ("c2",)
+
+
+def test_taken_and_missing(server, checkpointer):
+    """L9: an id that is taken is a conflict and stays as it is; one that is not there is not found."""
+    checkpointer.save("t", {"n": 1}, id="x")
+    with pytest.raises(ConflictError):
+        checkpointer.save("t", {"n": 2}, id="x")
+    assert checkpointer.load("t", "x") == {"n": 1}
+    for call in (checkpointer.store.get, checkpointer.store.info, checkpointer.store.size, checkpointer.store.delete, checkpointer.store.quarantine):
+        with pytest.raises(CheckpointNotFoundError):
+            call("t", "y")
+
+
+@pytest.mark.parametrize(("status", "kind", "retryable"), [(503, UnavailableError, True), (403, AccessError, False), (401, AccessError, False)])
+def test_refusals_are_typed(server, checkpointer, status, kind, retryable):
+    """L9: what the service answers becomes one of our errors, without what was sent or the key."""
+    server.refusing = status
+    for call in (lambda: checkpointer.save("t", {"secret": "s3cr3t"}), lambda: checkpointer.load("t", "x"), lambda: checkpointer.list("t")):
+        with pytest.raises(kind) as caught:
+            call()
+        assert caught.value.retryable is retryable
+        assert "s3cr3t" not in str(caught.value)
+
+
+def test_damage_is_noticed(server, checkpointer):
+    """L8: a newest object whose bytes or header were altered is an integrity error."""
+    checkpointer.save("t", {"n": 1}, id="x")
+    whole = server.objects["prefix/t/x.ckpt"]
+    for damaged in (whole[:-2] + b"2}", b"!" + whole[1:], whole[:-1]):
+        server.objects["prefix/t/x.ckpt"] = damaged
+        with pytest.raises(IntegrityError):
+            checkpointer.load("t")

@@ -67,3 +67,21 @@ def test_newer_version_says_upgrade(stored):
     header["checkpoint"] = 2
     with pytest.raises(CompatibilityError, match="upgrade"):
         check(json.dumps(header).replace(" ", "").encode() + b"\n" + payload)
+
+
+def test_without_the_check_a_flip_gives_another_state(monkeypatch):
+    """Control for F10: where the digest is not asked, some flipped bit comes back as a state that nobody saved."""
+    store = MemoryStore()
+    info = Checkpointer(store).save("t", {"n": 1})
+    whole = store.get("t", info.id)
+    monkeypatch.setattr(steps, "validate", lambda info, payload: None)
+    states = []
+    for bit in range(8 * info.header_size, 8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        store._kept["t"][info.id] = info, bytes(damaged)
+        try:
+            states.append(Checkpointer(store).load("t"))
+        except CheckpointError:
+            continue
+    assert {"n": 0} in states

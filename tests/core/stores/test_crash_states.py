@@ -11,7 +11,7 @@ import os
 
 import pytest
 
-from ckpt_observe.core import Checkpointer
+from ckpt_observe.core import Checkpointer, digests
 from ckpt_observe.core.stores import durable
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError
 
@@ -37,7 +37,7 @@ class Recorder:
 
     def pwrite(self, real):
         def call(descriptor, data, place):
-            self.log.append(("data", self.names[descriptor], bytes(data)))
+            self.log.append(("data", self.names[descriptor], (place, bytes(data))))
             return real(descriptor, data, place)
 
         return call
@@ -69,7 +69,7 @@ def crash_states(log):
     contents, synced, pending, settled = {}, set(), [], {}
     for kind, name, what in log:
         if kind == "data":
-            contents[name] = contents.get(name, b"") + what
+            contents[name] = overlaid(contents.get(name, b""), *what)
         elif kind == "sync" and name == ".":
             for change in pending:
                 apply(settled, change)
@@ -88,6 +88,10 @@ def crash_states(log):
                 for name, source in names.items()
                 if (data := contents.get(source, b"")) is not None
             }
+
+
+def overlaid(data, place, more):
+    return data[:place].ljust(place, b"\0") + more + data[place + len(more) :]
 
 
 def apply(names, change):
@@ -124,8 +128,12 @@ def found(place):
         return "damaged"
 
 
-def test_every_crash_leaves_the_old_or_the_new(tmp_path, monkeypatch):
-    """F9, K7: the old state or the new one whole; after the save returned, the new one."""
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+def test_every_crash_leaves_the_old_or_the_new(tmp_path, monkeypatch, large):
+    """F9, K7: the old state or the new one whole; after the save returned, the new one. So too where the header is written last."""
+    if large:
+        monkeypatch.setattr(digests, "LARGE", 1)
+        monkeypatch.setattr(durable, "_SMALL", 1)
     seen = list(outcomes(tmp_path, monkeypatch))
     assert {number for returned, number in seen if returned} == {1}
     assert {number for returned, number in seen if not returned} == {0, 1}

@@ -7,23 +7,20 @@ next call; trying again is left to `RetryingStore`. A checkpoint may have up to 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
-from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
-from ckpt_observe.core.query import Query
-from ckpt_observe.core.stores import forks, sql
-from ckpt_observe.core.stores.base import Promise, Store
+from ckpt_observe.core.model import CheckpointInfo
+from ckpt_observe.core.stores import sql
+from ckpt_observe.core.stores.base import Promise
+from ckpt_observe.core.stores.sql import SqlStore
 from ckpt_observe.errors import (
     AccessError,
     CapacityError,
     CheckpointError,
-    CheckpointNotFoundError,
     ConflictError,
     DeadlineError,
     MissingExtraError,
@@ -45,7 +42,6 @@ CREATE INDEX IF NOT EXISTS ckpt_checkpoints_by_task ON ckpt_checkpoints (task, c
 CREATE INDEX IF NOT EXISTS ckpt_checkpoints_by_time ON ckpt_checkpoints (created DESC, id DESC);
 """
 _INSERT = f"INSERT INTO ckpt_checkpoints ({sql.COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"  # noqa: S608
-_ONE = "FROM ckpt_checkpoints WHERE task = %s AND id = %s"
 _SETUP_LOCK = 0x636B7074
 """Two processes that set up at once: CREATE IF NOT EXISTS alone can still collide."""
 _CONNECT_SECONDS = 10
@@ -69,7 +65,7 @@ _TABLE: tuple[tuple[str, type[CheckpointError], str, bool], ...] = (
 """SQLSTATE or its first letters; the first that fits."""
 
 
-class PostgresStore(Store):
+class PostgresStore(SqlStore):
     """A table of checkpoints on a server."""
 
     kind = "postgresql"
@@ -77,18 +73,9 @@ class PostgresStore(Store):
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        super().__init__(f"postgresql://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}")
+        location = f"postgresql://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        super().__init__(location, "ckpt_checkpoints", "ckpt_quarantine", "%s")
         self._url = url
-        self._lock = threading.RLock()
-        self._connection: Any = None
-        self._closed = False
-        forks.watch(self)
-
-    def begin_anew(self) -> None:
-        """In a forked child: a connection of its own."""
-        self._lock = threading.RLock()
-        forks.abandoned.append(self._connection)
-        self._connection = None
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
         self.put_many([(info, blob)])
@@ -105,56 +92,6 @@ class PostgresStore(Store):
     def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
         whole = "substring(header || payload from %s for %s)"
         return bytes(self._one(whole, task, id, (start + 1, size))[0])
-
-    def info(self, task: str, id: str) -> CheckpointInfo:
-        return container.read_header(bytes(self._one("header", task, id)[0]))
-
-    def size(self, task: str, id: str) -> int:
-        return int(self._one("length(header) + length(payload)", task, id)[0])
-
-    def delete(self, task: str, id: str) -> None:
-        with self._transaction("deleting") as connection:
-            self._delete(connection, task, id)
-
-    def quarantine(self, task: str, id: str) -> None:
-        with self._transaction("moving") as connection:
-            connection.execute(f"INSERT INTO ckpt_quarantine SELECT task, id, header, payload {_ONE}", (task, id))
-            self._delete(connection, task, id)
-
-    def list(self, task: str) -> CheckpointInfos:
-        return self.find(Query(task=task))
-
-    def find(self, query: Query) -> CheckpointInfos:
-        where, values = sql.conditions(query, lambda: "%s")
-        limit = query.limit if sql.columns_suffice(query) else None
-        statement = f"SELECT header FROM ckpt_checkpoints WHERE {where} ORDER BY created DESC, id DESC LIMIT %s"  # noqa: S608
-        headers: list[Buffer] = [row[0] for row in self._rows(statement, (*values, limit))]
-        return [info for info in sql.infos(headers) if query.matches(info)][: query.limit]
-
-    def ids(self, task: str) -> tuple[str, ...]:
-        return tuple(row[0] for row in self._rows("SELECT id FROM ckpt_checkpoints WHERE task = %s", (task,)))
-
-    def newest(self, task: str) -> str | None:
-        rows = self._rows("SELECT id FROM ckpt_checkpoints WHERE task = %s ORDER BY created DESC, id DESC LIMIT 1", (task,))
-        return rows[0][0] if rows else None
-
-    def tasks(self) -> tuple[str, ...]:
-        return tuple(sorted(row[0] for row in self._rows("SELECT DISTINCT task FROM ckpt_checkpoints", ())))
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            self._drop()
-
-    def _one(self, columns: str, task: str, id: str, more: tuple[Any, ...] = ()) -> Any:
-        rows = self._rows(f"SELECT {columns} {_ONE}", (*more, task, id))
-        if not rows:
-            raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self.location}")
-        return rows[0]
-
-    def _delete(self, connection: Any, task: str, id: str) -> None:
-        if not connection.execute(f"DELETE {_ONE}", (task, id)).rowcount:
-            raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self.location}")
 
     def _rows(self, statement: str, values: tuple[Any, ...]) -> Sequence[Any]:
         with self._transaction("reading") as connection:
@@ -173,24 +110,21 @@ class PostgresStore(Store):
                 raise _of(error, f"{doing} a checkpoint in {self.location}") from error
 
     def _opened(self) -> Any:
-        if self._closed:
-            raise StorageError("this store was closed", code="storage.closed", retryable=False)
-        if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS)
-            try:
-                self._connection.execute("SET synchronous_commit = on")
-                with self._connection.transaction():
-                    self._connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
-                    self._connection.execute(_SCHEMA)
-            except BaseException:
-                self._drop()
-                raise
-        return self._connection
+        if self._connection is not None and self._connection.closed:
+            self._connection = None
+        return super()._opened()
 
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
+    def _connect(self) -> Any:
+        connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS)
+        try:
+            connection.execute("SET synchronous_commit = on")
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
+                connection.execute(_SCHEMA)
+        except BaseException:
             connection.close()
+            raise
+        return connection
 
 
 def _of(error: Any, doing: str) -> CheckpointError:

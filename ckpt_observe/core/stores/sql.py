@@ -6,14 +6,19 @@ The header is kept as it was written, so a listing checks its seal like any othe
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+import threading
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.query import Query
-from ckpt_observe.errors import CheckpointError
+from ckpt_observe.core.stores import forks
+from ckpt_observe.core.stores.base import Store
+from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, StorageError
 
 COLUMNS = "task, id, created, step, status, error_class, stored_size, header, payload"
 
@@ -46,7 +51,7 @@ def infos(headers: list[Buffer]) -> CheckpointInfos:
     return found
 
 
-def conditions(query: Query, mark: Callable[[], str]) -> tuple[str, list[Any]]:
+def conditions(query: Query, mark: str) -> tuple[str, list[Any]]:
     """The part of a query that the columns answer, as SQL with placeholders; what they cannot is asked of each header.
 
     No name or value of the query becomes SQL text.
@@ -63,8 +68,109 @@ def conditions(query: Query, mark: Callable[[], str]) -> tuple[str, list[Any]]:
         ("stored_size <=", query.max_size),
     ]
     given = [(column, value) for column, value in wanted if value is not None]
-    return " AND ".join(["true", *(f"{column} {mark()}" for column, _ in given)]), [value for _, value in given]
+    return " AND ".join(["true", *(f"{column} {mark}" for column, _ in given)]), [value for _, value in given]
 
 
 def columns_suffice(query: Query) -> bool:
     return not query.parameters and query.tag is None
+
+
+class SqlStore(Store):
+    """A table of checkpoints, one connection and one lock. A database of its own kind says how to connect, ask and commit."""
+
+    def __init__(self, location: str, table: str, quarantine: str, mark: str) -> None:
+        """`mark` stands for a value in this database's SQL."""
+        super().__init__(location)
+        self._table = table
+        self._mark = mark
+        self._of_one = f"FROM {table} WHERE task = {mark} AND id = {mark}"
+        self._quarantine = f"INSERT INTO {quarantine} SELECT task, id, header, payload {self._of_one}"
+        self._lock = threading.RLock()
+        self._connection: Any = None
+        self._closed = False
+        forks.watch(self)
+
+    @abstractmethod
+    def _connect(self) -> Any:
+        """A connection to a database that has the tables."""
+
+    @abstractmethod
+    def _rows(self, statement: str, values: tuple[Any, ...]) -> Sequence[Any]:
+        """What a statement answers."""
+
+    @abstractmethod
+    def _transaction(self, doing: str) -> AbstractContextManager[Any]:
+        """The connection, in a transaction that is durable when the block ends."""
+
+    def begin_anew(self) -> None:
+        """In a forked child: a connection of its own."""
+        self._lock = threading.RLock()
+        forks.abandoned.append(self._connection)
+        self._connection = None
+
+    def info(self, task: str, id: str) -> CheckpointInfo:
+        return container.read_header(bytes(self._one("header", task, id)[0]))
+
+    def size(self, task: str, id: str) -> int:
+        return int(self._one("length(header) + length(payload)", task, id)[0])
+
+    def delete(self, task: str, id: str) -> None:
+        with self._transaction("deleting") as connection:
+            self._delete(connection, task, id)
+
+    def quarantine(self, task: str, id: str) -> None:
+        with self._transaction("moving") as connection:
+            connection.execute(self._quarantine, (task, id))
+            self._delete(connection, task, id)
+
+    def list(self, task: str) -> CheckpointInfos:
+        return self.find(Query(task=task))
+
+    def find(self, query: Query) -> CheckpointInfos:
+        where, values = conditions(query, self._mark)
+        limit = (query.limit,) if query.limit is not None and columns_suffice(query) else ()
+        rows = self._newest_first("header", where, tuple(values), limit)
+        return [info for info in infos([row[0] for row in rows]) if query.matches(info)][: query.limit]
+
+    def ids(self, task: str) -> tuple[str, ...]:
+        return tuple(row[0] for row in self._rows(f"SELECT id FROM {self._table} WHERE task = {self._mark}", (task,)))  # noqa: S608
+
+    def newest(self, task: str) -> str | None:
+        return next((row[0] for row in self._newest_first("id", f"task = {self._mark}", (task,), (1,))), None)
+
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(sorted(row[0] for row in self._rows(f"SELECT DISTINCT task FROM {self._table}", ())))  # noqa: S608
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._drop()
+
+    def _newest_first(self, column: str, where: str, values: tuple[Any, ...], limit: tuple[int, ...]) -> Sequence[Any]:
+        end = f" LIMIT {self._mark}" if limit else ""
+        return self._rows(f"SELECT {column} FROM {self._table} WHERE {where} ORDER BY created DESC, id DESC{end}", (*values, *limit))  # noqa: S608
+
+    def _one(self, columns: str, task: str, id: str, more: tuple[Any, ...] = ()) -> Any:
+        rows = self._rows(f"SELECT {columns} {self._of_one}", (*more, task, id))
+        if not rows:
+            raise self._missing(task, id)
+        return rows[0]
+
+    def _delete(self, connection: Any, task: str, id: str) -> None:
+        if not connection.execute(f"DELETE {self._of_one}", (task, id)).rowcount:
+            raise self._missing(task, id)
+
+    def _missing(self, task: str, id: str) -> CheckpointNotFoundError:
+        return CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self.location}")
+
+    def _opened(self) -> Any:
+        if self._closed:
+            raise StorageError("this store was closed", code="storage.closed", retryable=False)
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
-from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
-from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
-from ckpt_observe.core.query import Query
-from ckpt_observe.core.stores import durable, forks, oserrors, sql
-from ckpt_observe.core.stores.base import Promise, Store
+from ckpt_observe.core.model import CheckpointInfo
+from ckpt_observe.core.stores import durable, oserrors, sql
+from ckpt_observe.core.stores.base import Promise
+from ckpt_observe.core.stores.sql import SqlStore
 from ckpt_observe.errors import (
     AccessError,
     CapacityError,
     CheckpointError,
-    CheckpointNotFoundError,
     CompatibilityError,
     ConflictError,
     IntegrityError,
@@ -44,9 +41,7 @@ CREATE INDEX IF NOT EXISTS checkpoints_by_time ON checkpoints (created, id, step
 # ascending, so that a save appends to them; read backwards. The second holds every column that a query may ask about: rows are
 # visited only where they match
 _INSERT = f"INSERT INTO checkpoints ({sql.COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-_ONE = "FROM checkpoints WHERE task = ? AND id = ?"
-_SELECT = f"SELECT header, payload {_ONE}"
-_NEWEST = "SELECT id FROM checkpoints WHERE task = ? ORDER BY created DESC, id DESC LIMIT 1"
+_SELECT = "SELECT header, payload FROM checkpoints WHERE task = ? AND id = ?"
 _RAISED = (sqlite3.Error, OverflowError)
 _LOCK_WAIT = 30.0
 """Seconds to wait for another process's transaction: longer than any save of ours, shorter than anybody's patience."""
@@ -68,7 +63,7 @@ _TABLE: dict[int, tuple[type[CheckpointError], str, bool]] = {
 }
 
 
-class SqliteStore(Store):
+class SqliteStore(SqlStore):
     """A table of checkpoints."""
 
     kind = "sqlite"
@@ -76,17 +71,7 @@ class SqliteStore(Store):
 
     def __init__(self, url: str) -> None:
         self._path = os.path.abspath(unquote(url.partition("://")[2]))
-        super().__init__(f"sqlite://{self._path}")
-        self._lock = threading.RLock()
-        self._connection: sqlite3.Connection | None = None
-        self._closed = False
-        forks.watch(self)
-
-    def begin_anew(self) -> None:
-        """In a forked child: a connection of its own."""
-        self._lock = threading.RLock()
-        forks.abandoned.append(self._connection)
-        self._connection = None
+        super().__init__(f"sqlite://{self._path}", "checkpoints", "quarantine", "?")
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
         row = sql.row(info, blob)
@@ -116,74 +101,12 @@ class SqliteStore(Store):
         length = self._one("length(header)", task, id)[0]
         if start < length:
             return super().get_range(task, id, start, size)
-        with self._reading() as connection:
-            found = connection.execute(f"SELECT substr(payload, ?, ?) {_ONE}", (start - length + 1, size, task, id)).fetchone()
-        return bytes(found[0]) if found else b""
+        return bytes(self._one("substr(payload, ?, ?)", task, id, (start - length + 1, size))[0])
 
-    def info(self, task: str, id: str) -> CheckpointInfo:
-        return container.read_header(self._one("header", task, id)[0])
-
-    def size(self, task: str, id: str) -> int:
-        return int(self._one("length(header) + length(payload)", task, id)[0])
-
-    def delete(self, task: str, id: str) -> None:
-        with self._transaction("deleting") as connection:
-            self._delete(connection, task, id)
-
-    def quarantine(self, task: str, id: str) -> None:
-        with self._transaction("moving") as connection:
-            connection.execute(f"INSERT INTO quarantine SELECT task, id, header, payload {_ONE}", (task, id))
-            self._delete(connection, task, id)
-
-    def list(self, task: str) -> CheckpointInfos:
-        return self.find(Query(task=task))
-
-    def find(self, query: Query) -> CheckpointInfos:
-        where, values = sql.conditions(query, lambda: "?")
-        limit = query.limit if query.limit is not None and sql.columns_suffice(query) else -1
-        statement = f"SELECT header FROM checkpoints WHERE {where} ORDER BY created DESC, id DESC LIMIT ?"  # noqa: S608
-        with self._reading() as connection:
-            headers = [row[0] for row in connection.execute(statement, (*values, limit))]
-        return [info for info in sql.infos(headers) if query.matches(info)][: query.limit]
-
-    def ids(self, task: str) -> tuple[str, ...]:
-        with self._reading() as connection:
-            return tuple(row[0] for row in connection.execute("SELECT id FROM checkpoints WHERE task = ?", (task,)))
-
-    def newest(self, task: str) -> str | None:
-        with self._reading() as connection:
-            found = connection.execute(_NEWEST, (task,)).fetchone()
-        return found and str(found[0])
-
-    def tasks(self) -> tuple[str, ...]:
-        with self._reading() as connection:
-            return tuple(row[0] for row in connection.execute("SELECT DISTINCT task FROM checkpoints ORDER BY task"))
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
-
-    def _one(self, columns: str, task: str, id: str) -> Any:
-        with self._reading() as connection:
-            found = connection.execute(f"SELECT {columns} {_ONE}", (task, id)).fetchone()
-        if found is None:
-            raise self._missing(task, id)
-        return found
-
-    def _delete(self, connection: sqlite3.Connection, task: str, id: str) -> None:
-        if not connection.execute(f"DELETE {_ONE}", (task, id)).rowcount:
-            raise self._missing(task, id)
-
-    def _missing(self, task: str, id: str) -> CheckpointNotFoundError:
-        return CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._path}")
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
+    def _rows(self, statement: str, values: tuple[Any, ...]) -> Sequence[Any]:
         with self._lock, _translated(f"reading {self._path}"):
-            yield self._opened()
+            rows: Sequence[Any] = self._opened().execute(statement, values).fetchall()
+            return rows
 
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
@@ -197,13 +120,6 @@ class SqliteStore(Store):
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-
-    def _opened(self) -> sqlite3.Connection:
-        if self._closed:
-            raise StorageError("this store was closed", code="storage.closed", retryable=False)
-        if self._connection is None:
-            self._connection = self._connect()
-        return self._connection
 
     def _connect(self) -> sqlite3.Connection:
         with oserrors.translated(f"opening {self._path}"):

@@ -135,7 +135,7 @@ class Checkpointer:
 
     def resolve(self, task: str, reference: str) -> CheckpointInfo:
         """The checkpoint that is meant by an id, `latest`, `latest~2`, `step:100` or `at:2026-01-31T12:00Z`."""
-        return travel.resolve(self.list(task), task, reference)
+        return self._fetcher.newest(task) if reference == "latest" else travel.resolve(self.list(task), task, reference)
 
     def open(self, task: str, id: str | None = None) -> LazyState:
         """The state as a mapping that reads each key when it is asked for."""
@@ -205,9 +205,9 @@ class Checkpointer:
         return info
 
     def _retain(self, saved: CheckpointInfo) -> None:
-        """After a save that is durable: failing to tidy up must not make it a failed one."""
+        """After a save that is durable: failing to tidy up must not make it a failed one, nor take it away where a clock went back."""
         try:
-            plan = self.plan(saved.task, self._ledger.saved(saved))
+            plan = [decision for decision in self.plan(saved.task, self._ledger.saved(saved)) if decision.info.id != saved.id]
             if not all(decision.keep for decision in plan):
                 self.prune(saved.task, plan)
         except CheckpointError as error:

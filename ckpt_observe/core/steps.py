@@ -16,7 +16,7 @@ from ckpt_observe.core.codecs import Codec
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.serializers import Document, Serializer
 from ckpt_observe.core.stores import Store
-from ckpt_observe.errors import ConfigError, IntegrityError
+from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError
 
 READ_BACK = 1024 * 1024
 """A checkpoint up to this size is read back after it was written; of a larger one the size is asked."""
@@ -44,10 +44,27 @@ def write_many(store: Store, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> No
 
 def confirm(store: Store, info: CheckpointInfo, blob: Blob) -> None:
     """The check after a write: what the store gives back is what it was given. If not, it is taken out again: nobody shall load it."""
-    small = len(blob) <= READ_BACK
-    if bytes(store.get(info.task, info.id)) != bytes(blob) if small else store.size(info.task, info.id) != len(blob):
+    try:
+        same = _is_kept(store, info, blob)
+    except CheckpointNotFoundError:
+        if _is_outdated(store, info):
+            return  # another program's retention has removed it already
+        raise
+    if not same:
         store.quarantine(info.task, info.id)
         raise IntegrityError(f"checkpoint {info.id!r} of {info.task!r} was written, but {store.location} gives back something else")
+
+
+def _is_kept(store: Store, info: CheckpointInfo, blob: Blob) -> bool:
+    if len(blob) <= READ_BACK:
+        return bytes(store.get(info.task, info.id)) == bytes(blob)
+    return store.size(info.task, info.id) == len(blob)
+
+
+def _is_outdated(store: Store, info: CheckpointInfo) -> bool:
+    """Whether the task has a newer checkpoint than this one."""
+    newest = store.newest(info.task)
+    return newest is not None and store.info(info.task, newest).created > info.created
 
 
 def read(store: Store, task: str, id: str) -> Buffer:

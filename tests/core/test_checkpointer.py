@@ -8,6 +8,7 @@ import decimal
 import enum
 import json
 import math
+import time
 import uuid
 
 import pytest
@@ -269,3 +270,42 @@ def test_fallback_only_when_allowed_and_said(tmp_path):
     restored = lenient.restore("agent")
     assert restored.state == {"n": 1}
     assert restored.skipped == ("bad",)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["loaded", "not loaded"])
+def test_clock_that_went_back_loses_nothing(tmp_path, monkeypatch, known):
+    """F18, K5: after the machine's clock was set back a day, a save is there when it returns; who loaded before is newest again."""
+    with monkeypatch.context() as patch:
+        tomorrow = time.time_ns() + 86_400 * 10**9
+        patch.setattr(time, "time_ns", lambda: tomorrow)
+        Checkpointer(tmp_path, keep_last=1).save("t", {"n": 1}, id="before")
+    checkpointer = Checkpointer(tmp_path, keep_last=1)
+    if known:
+        checkpointer.load("t")
+    checkpointer.save("t", {"n": 2}, id="after")
+    assert checkpointer.load("t", "after") == {"n": 2}
+    if known:
+        assert checkpointer.load("t") == {"n": 2}
+
+
+@pytest.mark.parametrize("newer", [True, False], ids=["outdated", "lost"])
+def test_removed_before_it_is_confirmed(newer, monkeypatch):
+    """K8: a save that another's retention removed at once, as there is a newer one, has succeeded; one that the store lost has not."""
+    store = MemoryStore()
+    put = MemoryStore.put
+
+    def put_and_remove(self, info, blob):
+        put(self, info, blob)
+        monkeypatch.undo()
+        if newer:
+            Checkpointer(store).save("t", {"n": 2}, id="newer")
+        self.delete("t", info.id)
+
+    Checkpointer(store).save("t", {"n": 0}, id="older")
+    monkeypatch.setattr(MemoryStore, "put", put_and_remove)
+    if newer:
+        Checkpointer(store).save("t", {"n": 1})
+        assert Checkpointer(store).load("t") == {"n": 2}
+    else:
+        with pytest.raises(CheckpointNotFoundError):
+            Checkpointer(store).save("t", {"n": 1})

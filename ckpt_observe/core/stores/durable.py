@@ -10,6 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ckpt_observe.core.blob import Blob, Buffer
 
@@ -18,8 +19,8 @@ _SMALL = 64 * 1024
 _TEMPORARY = ".tmp"
 _ABANDONED = 3600.0
 """Seconds after which a temporary file that nobody wrote to is left over."""
-_LARGEST_WRITE = 64 * 1024 * 1024
-"""Linux writes at most 2 GiB a call; smaller ones let a signal in."""
+_LARGEST_WRITE = 16 * 1024 * 1024
+"""Linux takes at most 2 GiB a call; smaller ones let a signal in, and the disk begin."""
 
 
 def write_new(directory: int, files: Sequence[tuple[str, Blob]]) -> None:
@@ -113,10 +114,20 @@ def _write_synced(directory: int, name: str, blob: Blob) -> None:
             view = memoryview(piece)
             written = 0
             while written < len(view):
-                written += os.pwrite(file, view[written : written + _LARGEST_WRITE], place + written)
+                count = os.pwrite(file, view[written : written + _LARGEST_WRITE], place + written)
+                if count > _SMALL:
+                    _begin_to_write(file, place + written, count)
+                written += count
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def _begin_to_write(file: int, place: int, size: int) -> None:
+    """Let the disk work while more is hashed and copied, instead of all at once in fsync. That the pages are not needed is true enough."""
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):  # only a hint
+            os.posix_fadvise(file, place, size, os.POSIX_FADV_DONTNEED)
 
 
 def _forget(directory: int, name: str) -> None:

@@ -22,6 +22,8 @@ from ckpt_observe.core.stores.headers import READ, Headers
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, ConflictError
 
 QUARANTINED = ".bad"
+_COARSE = 0.02
+"""Seconds that the time of a file may be behind the clock. In doubt what is damaged counts as the newer."""
 _DIRECTORY = READ | os.O_DIRECTORY
 
 
@@ -106,7 +108,7 @@ class FileStore(Store):
                 if info is not None:
                     times.append((info.created.timestamp(), info.id))
                 elif (id := from_file_name(entry.name.removesuffix(self.suffix))) is not None and os.path.lexists(entry.path):
-                    times.append((entry.stat(follow_symlinks=False).st_mtime, id))
+                    times.append((entry.stat(follow_symlinks=False).st_mtime + _COARSE, id))
         return max(times)[1] if times else None
 
     def tasks(self) -> tuple[str, ...]:

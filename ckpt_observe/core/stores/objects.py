@@ -42,6 +42,8 @@ _SUFFIX = ".ckpt"
 _QUARANTINED = ".bad"
 _HEAD = 16 * 1024
 _SECONDS = 30
+_COARSE = dt.timedelta(seconds=1)
+"""Services tell when an object was written to the second. In doubt what is damaged counts as the newer."""
 _ALLOW_HTTP = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
 _MOST_HEADERS = 100_000
 
@@ -134,7 +136,7 @@ class ObjectStore(Store):
                 times.append((info.created, info.id))
             except IntegrityError:
                 if (id := _id_of(entry)) is not None:
-                    times.append((entry["last_modified"], id))
+                    times.append((entry["last_modified"] + _COARSE, id))
         return max(times)[1] if times else None
 
     def tasks(self) -> tuple[str, ...]:

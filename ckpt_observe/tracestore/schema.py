@@ -83,7 +83,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         f"CREATE TRIGGER span_went AFTER DELETE ON span BEGIN {_COUNT_OUT} END",
         f"CREATE TRIGGER span_changed AFTER UPDATE ON span BEGIN {_COUNT_OUT} {_COUNT_IN} END",
     ),
-    ("DROP TRIGGER span_came",),
+    ("DROP TRIGGER span_came", "DROP INDEX span_by_parent"),
 )
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from ckpt_observe import config, samplers
 from ckpt_observe.config import Settings
 from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.base import Instrumentor, TargetReport
-from ckpt_observe.record.guard import fault, faults
+from ckpt_observe.record.guard import fault
 from ckpt_observe.record.recorder import Page, recorder
 
 if TYPE_CHECKING:  # made at the first operation, and imported only then: an import is paid by every program, a checkpoint by few
-    from ckpt_observe.drain.drain import Drain
+    from ckpt_observe.draining import Draining
     from ckpt_observe.journal.journal import Journal
 
 EXIT_PATIENCE: Final = 2.0
@@ -31,7 +31,9 @@ class Watch:
         self._lock = threading.RLock()  # re-entrant: a signal handler may save a checkpoint while the first one starts us
         self._starting = False
         self._journal: Journal | None = None
-        self._drain: Drain | None = None
+        self._drain: Draining | None = None
+        self._environ = dict(os.environ) if settings.drain == "companion" else {}
+        """As it was when the settings were read: a companion gets what they came from, keys included."""
         self._instrumentors: list[Instrumentor] = []
 
     def _switch_on(self) -> None:
@@ -42,8 +44,8 @@ class Watch:
         recorder.samples = self.settings.sampler.rule()
         recorder.take = self._first_page
         recorder.on = self.settings.sampler.name != samplers.NEVER  # of which nothing can come: as cheap as switched off
-        if "prometheus" in self.settings.exporters:  # a scraper must find what was before the restart, also while nothing is saved
-            self._ready()
+        if "prometheus" in self.settings.exporters and self.settings.drain != "agent":
+            self._ready()  # a scraper must find what was before the restart, also while nothing is saved
 
     def _first_page(self) -> Page | None:
         """The first operation of this process, or of a forked child: only now is a journal made and a thread started."""
@@ -64,26 +66,20 @@ class Watch:
             return self._journal
 
     def _start(self) -> None:
-        settings = self.settings
-        from ckpt_observe import destinations  # noqa: PLC0415
-        from ckpt_observe.drain.delivery import identity  # noqa: PLC0415
-        from ckpt_observe.drain.drain import Drain  # noqa: PLC0415
-        from ckpt_observe.drain.lifecycle import lifecycle  # noqa: PLC0415
-        from ckpt_observe.journal.journal import Journal  # noqa: PLC0415
-        from ckpt_observe.semconv import metrics  # noqa: PLC0415
+        from ckpt_observe import draining  # noqa: PLC0415
 
-        lifecycle.on = settings.genai_events
-        sinks = destinations.sinks(settings)
-        owed = [identity(sink) for sink in sinks if sink.lasting]
-        journal = Journal(settings.dir, settings.ring_dir, owed, resource(settings))
-        self._drain = drain = Drain(settings.dir, sinks, journal, destinations.last_save(settings.dir))
-        drain.start()
-        for start in [sink.start for sink in sinks if hasattr(sink, "start")]:  # one that also publishes, by itself
-            start(lambda: {**drain.health(), (metrics.FAULTS.name, ()): float(sum(list(faults.values())))})
-        self._journal = journal
-        recorder.take = journal.take
+        self._journal, self._drain = draining.begin(self.settings, self._environ, self._replace)
+        recorder.take = self._journal.take
         atexit.unregister(_flush_at_exit)  # to be the last registered, so the first at exit: before the user's provider shuts down
         atexit.register(_flush_at_exit)
+
+    def _replace(self, drain: Draining, make: Callable[[], Draining]) -> bool:
+        """Another drain in the place of this one, unless we are being closed."""
+        with self._lock:
+            mine = self._drain is drain
+            if mine:
+                self._drain = make()
+            return mine
 
     def flush(self, timeout: float = 5.0) -> bool:
         """Bring everything recorded so far to every exporter; whether that was done in time. Never in a signal handler."""
@@ -120,7 +116,7 @@ class Watch:
 
 
 _watch: Watch | None = None
-_inherited: list[Drain | None] = []
+_inherited: list[Draining | None] = []
 _observing = threading.Lock()
 
 
@@ -151,28 +147,6 @@ def observe(
         return watch
 
 
-def resource(settings: Settings) -> dict[str, Any]:
-    """Who made the spans, in OpenTelemetry's names."""
-    import socket  # noqa: PLC0415
-    import uuid  # noqa: PLC0415
-
-    return {
-        "service.name": settings.service,
-        "service.instance.id": str(uuid.UUID(bytes=os.urandom(16), version=4)),
-        "process.pid": os.getpid(),
-        "host.name": socket.gethostname(),
-        "telemetry.distro.name": "ckpt_observe",
-        "telemetry.distro.version": version(),
-        **settings.resource,
-    }
-
-
-def version() -> str:
-    from ckpt_observe import __version__  # noqa: PLC0415 - the package imports us
-
-    return __version__
-
-
 def adopt(settings: Settings, timeout: float = 10.0) -> int:
     """Deliver what dead processes left in the state directory; how many of their operations had been interrupted."""
     from ckpt_observe import destinations  # noqa: PLC0415
@@ -186,16 +160,21 @@ def adopt(settings: Settings, timeout: float = 10.0) -> int:
     return drain.interrupted
 
 
+def _patience(watch: Watch) -> float:
+    """Half of it, for there are two such moments; none where another process delivers and outlives us."""
+    return EXIT_PATIENCE / 2 if watch.settings.drain == "thread" else 0.0
+
+
 def _flush_at_exit() -> None:
     if _watch is not None:
-        _watch.flush(EXIT_PATIENCE / 2)
+        _watch.flush(_patience(_watch))
 
 
 @atexit.register
 def _at_exit() -> None:
     """Registered at the import, so it runs late: what the host saves at its own exit is recorded, too."""
     if _watch is not None:
-        _watch.close(EXIT_PATIENCE / 2)
+        _watch.close(_patience(_watch))
 
 
 os.register_at_fork(after_in_child=lambda: _watch._forked() if _watch is not None else None)

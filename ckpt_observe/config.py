@@ -17,7 +17,7 @@ from ckpt_observe.errors import ConfigError
 from ckpt_observe.samplers import Sampler
 
 EXPORTERS: Final = ("otlp", "laminar", "provider", "prometheus", "local", "console")
-DRAINS: Final = ("thread",)
+DRAINS: Final = ("thread", "companion", "agent")
 SERVICE_ATTRIBUTE: Final = "service.name"
 
 

@@ -8,7 +8,8 @@
 | `LMNR_PROJECT_API_KEY` | `laminar` |
 | nothing, or any of these | `local` |
 
-A provider lives in its own process, so only the drain's thread can reach it.
+A provider lives in its own process, so only the drain's thread can reach it; with a companion or an agent it is left out. An agent has
+destinations of its own, whatever the processes name whose records it delivers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,23 +29,34 @@ from ckpt_observe.drain.steps import Begun, History
 logger = logging.getLogger("ckpt_observe")
 
 
-def sinks(settings: Settings) -> list[Sink]:
-    """A sink for each destination; a sink's libraries are imported when it is made."""
-    return [SINKS[name](settings) for name in chosen(settings)]
+def sinks(settings: Settings, names: Iterable[str] | None = None) -> list[Sink]:
+    """A sink for each destination, those that are chosen unless they are named; a sink's libraries are imported when it is made."""
+    return [SINKS[name](settings) for name in (chosen(settings) if names is None else names)]
 
 
 def chosen(settings: Settings) -> tuple[str, ...]:
     """The names of the destinations."""
     names = settings.exporters
-    if settings.origin.get("exporters") == "default":
-        provider = sdk_provider()
-        if provider is not None:
-            instead = "laminar" if is_laminar(provider) else "otlp"
-            names = ("provider", *(name for name in names if name != instead))
-    if "provider" in names and settings.drain != "thread":
-        logger.warning("ckpt_observe: your TracerProvider gets no spans: it is in your process, and the drain (%s) is not", settings.drain)
-        names = tuple(name for name in names if name != "provider")
+    provider = sdk_provider() if settings.origin.get("exporters") == "default" else None
+    if settings.drain != "thread":
+        if provider is not None or "provider" in names:
+            logger.warning("ckpt_observe: your TracerProvider gets no spans: it is in your process, the drain (%s) is not", settings.drain)
+        if settings.drain == "companion" and "console" in names:
+            logger.warning("ckpt_observe: nothing is printed to the console: the companion has none")
+        return tuple(name for name in names if name not in _LEFT_OUT[settings.drain])
+    if provider is not None:
+        instead = "laminar" if is_laminar(provider) else "otlp"
+        names = ("provider", *(name for name in names if name != instead))
     return names
+
+
+_LEFT_OUT: Final = {"companion": ("provider", "console"), "agent": ("provider",)}
+
+
+def owed(settings: Settings, names: Iterable[str]) -> list[str]:
+    """As a journal knows lasting destinations (`identity` of their sinks), without making or importing one of them."""
+    aliases = {"prometheus": "metrics", **{name: f"{name}@{endpoint.fingerprint}" for name, endpoint in settings.endpoints.items()}}
+    return [aliases.get(name, name) for name in names]
 
 
 def last_save(state: Path) -> History:

@@ -44,7 +44,7 @@ VARIABLES: Final = (
     Variable(EXPORTERS, "exporters", "what the process has, and `local`", "Comma list of where spans go: `otlp`, `laminar`, `provider` (your own TracerProvider), `local` (the embedded trace store), `console`, `prometheus` (metrics); or `none`. See docs/backends.md."),
     Variable(DIR, "dir", "$XDG_STATE_HOME/ckpt_observe", "Journals and local store; made with mode 0700."),
     Variable(RING_DIR, "ring_dir", "/dev/shm where it is a tmpfs with room, else DIR", "Pages of operations in flight; shared memory."),
-    Variable(DRAIN, "drain", "thread", "Who brings the records to the sinks: `thread`, a daemon thread of this process."),
+    Variable(DRAIN, "drain", "thread", "Who brings the records to the sinks: `thread`, threads of this process; `companion`, a process that the first one starts for all of the state directory; `agent`, `ckpt-observe agent`, with exporters of its own. See docs/agent.md."),
     Variable(ENABLED, "enabled", "true", "`false`: the host runs as if we were not there."),
     Variable(SDK_DISABLED, "", "false", "OpenTelemetry's switch; `true` is the same as CKPT_OBSERVE_ENABLED=false."),
     Variable(SERVICE_NAME, "service", "name of the program", "`service.name` of the resource."),

@@ -35,9 +35,9 @@ ARROWS = {
     "dashboards": {"semconv"},
     "viewer": {"tracestore", "semconv", "errors", "span"},
 }
-"""Each room and whom it may import. The others (api, auto, destinations, otel_instrumentor, scopes, cli, testing) may import all but testing."""
+"""Each room and whom it may import. The others (api, auto, destinations, draining, otel_instrumentor, scopes, cli, testing) may import all but testing."""
 
-ANYBODY = {"api", "auto", "destinations", "otel_instrumentor", "scopes", "cli", "testing", "__init__", "__main__"}
+ANYBODY = {"api", "auto", "destinations", "draining", "otel_instrumentor", "scopes", "cli", "testing", "__init__", "__main__"}
 
 
 def modules():

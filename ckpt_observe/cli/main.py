@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 
 from ckpt_observe import __version__
-from ckpt_observe.cli import dashboards, demo, doctor, rules, run, semconv, traces
+from ckpt_observe.cli import agent, dashboards, demo, doctor, rules, run, semconv, traces
 from ckpt_observe.cli.output import ERROR, complain
 from ckpt_observe.errors import CkptObserveError
 
@@ -20,7 +20,7 @@ def parser() -> ArgumentParser:
     )
     made.add_argument("--version", action="version", version=f"ckpt-observe {__version__}")
     commands = made.add_subparsers(metavar="COMMAND", required=True)
-    for command in (demo, run, traces, doctor, dashboards, rules, semconv):
+    for command in (demo, run, agent, traces, doctor, dashboards, rules, semconv):
         command.register(commands)
     return made
 

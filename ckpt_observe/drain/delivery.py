@@ -48,6 +48,8 @@ class Delivery:
         self.retries = 0
         self.trouble: str | None = None
         """Why the last attempt failed; None while all is well."""
+        self.failing_since: float | None = None
+        """When (monotonic) the first of the attempts failed of which none succeeded since."""
         self._pause = 0.0
         self._not_before = 0.0
 
@@ -65,11 +67,12 @@ class Delivery:
             refused = self._send(spans)
         except SinkRetryError as error:
             self.retries += 1
+            self.failing_since = self.failing_since or time.monotonic()
             self._wait(error)
             return False
         self.delivered += len(spans) - refused  # only now: a batch that is sent again is counted once
         self.refused += refused
-        self._pause, self._not_before = 0.0, 0.0
+        self._pause, self._not_before, self.failing_since = 0.0, 0.0, None
         return True
 
     def _send(self, spans: Sequence[Span]) -> int:

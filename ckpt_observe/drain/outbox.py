@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from ckpt_observe.drain.assemble import assemble
 from ckpt_observe.journal import spool
+from ckpt_observe.journal.counts import Counts
 from ckpt_observe.journal.spool import Cursor
+from ckpt_observe.semconv import metrics
 from ckpt_observe.span import Span
 
 SPOOL_LIMIT: Final = 256 << 20
@@ -22,13 +24,17 @@ SPOOL_LIMIT: Final = 256 << 20
 _CURSORS: Final = "cursors.json"
 
 
+Noted: TypeAlias = Callable[[bytes], bytes]
+
+
 class Outbox:
     """Read by one thread for each sink."""
 
-    def __init__(self, directory: str, resource: dict[str, Any], wanted: Iterable[str]) -> None:
-        self.directory, self._resource = directory, resource
+    def __init__(self, directory: str, resource: dict[str, Any], wanted: Iterable[str], noted: Noted | None = None) -> None:
+        self.directory, self._resource, self._noted = directory, resource, noted
+        """`noted` adds what the drain knows, where whoever wrote the records did not."""
         self._lock = threading.Lock()
-        saved = _load(os.path.join(directory, _CURSORS))
+        saved = _load(directory)
         self._cursors = {sink: saved.get(sink, Cursor()) for sink in wanted}
         self._last: tuple[Cursor, list[Span], Cursor, int] | None = None
         """The batch assembled last, and of how many records: sinks that keep pace with each other share it."""
@@ -56,7 +62,7 @@ class Outbox:
             return [], cursor, 0
         spans: list[Span] = []
         for payload in records.payloads:
-            made = assemble(payload, self._resource)
+            made = assemble(self._noted(payload) if self._noted else payload, self._resource)
             spans += made
             self.counts["unknown"] += not made
         self.counts["corrupt"] += records.corrupt
@@ -71,7 +77,7 @@ class Outbox:
                 return
             self._cursors[sink] = cursor
             self._last = None if self._last and self._last[0] < min(self._cursors.values()) else self._last
-            self._save()
+            self.save()
             self._remove_before(min(self._cursors.values()))
 
     def pending(self) -> bool:
@@ -98,10 +104,19 @@ class Outbox:
                         cursor = records.after  # noqa: PLW2901
                     self._cursors[sink] = max(self._cursors[sink], after)
                 self._last = None
-                self._save()
+                self.save()
                 self._remove_before(after)
 
-    def _save(self) -> None:
+    def health(self) -> Counts:
+        """Records that were lost, by metric and labels."""
+        found: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        for kind, count in list(self.counts.items()):
+            reason = "overflow" if kind.startswith("dropped ") else kind
+            if reason in metrics.DROP_REASONS:
+                found[metrics.DROPPED.name, (reason,)] += count
+        return dict(found)
+
+    def save(self) -> None:
         temporary = os.path.join(self.directory, _CURSORS + ".new")
         try:
             with open(temporary, "wb") as file:
@@ -119,13 +134,18 @@ class Outbox:
 
 def backlog(directory: str, sinks: Iterable[str]) -> dict[str, int]:
     """Bytes of a journal's spool that each sink has not had, by the cursors on disk."""
-    saved = _load(os.path.join(directory, _CURSORS))
+    saved = _load(directory)
     return {sink: spool.size(directory, saved.get(sink, Cursor())) for sink in sinks}
 
 
-def _load(path: str) -> dict[str, Cursor]:
+def known(directory: str) -> set[str]:
+    """The sinks that have a cursor there: whoever drains it wrote them down."""
+    return set(_load(directory))
+
+
+def _load(directory: str) -> dict[str, Cursor]:
     try:
-        with open(path, "rb") as file:
+        with open(os.path.join(directory, _CURSORS), "rb") as file:
             return msgspec.json.decode(file.read(), type=dict[str, Cursor])
     except (OSError, msgspec.MsgspecError):  # none yet, or damaged: begin at the beginning
         return {}

@@ -1,13 +1,15 @@
 """How many steps a restore throws away: those between the checkpoint it came back to and the last save that was begun for its task.
 
 That save may have been cut short, in a process that is dead by now, so nobody but the drain knows of it. It sees every operation pass on
-its way to the spool, those of dead processes too, and asks the trace store about earlier ones.
+its way to the spool, those of dead processes too, and asks the trace store about earlier ones. Where another process drains, it sees them
+pass on their way out of the spool, once for each sink, so it remembers what it said.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,7 +17,8 @@ from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 
 _REMEMBERED: Final = 1024
-"""Tasks, the latest."""
+"""Tasks and restores, the latest."""
+Kept = TypeVar("Kept")
 _HAS_STEP: Final = f'"{names.STEP}"'.encode()
 _READ: Final = ("load", "restore")
 _decode = msgspec.json.Decoder().decode
@@ -34,36 +37,53 @@ History = Callable[[str], Begun | None]
 
 
 class Steps:
-    """Remembers the last save of each task. `find_dead` brings in what dead processes began, for whoever restores comes after one."""
+    """Remembers the last save of each task. `find_dead` brings in what dead processes began, for whoever restores comes after one.
 
-    def __init__(self, history: History, find_dead: Callable[[], None]) -> None:
+    Used by any thread; `find_dead` is called without the lock, for it takes others.
+    """
+
+    def __init__(self, history: History, find_dead: Callable[[], object]) -> None:
         self._history, self._find_dead = history, find_dead
+        self._lock = threading.Lock()
         self._last: dict[str, Begun] = {}
+        self._told: dict[str, int] = {}
+        """By the id of a restore."""
 
     def noted(self, record: bytes) -> bytes:
         """The record of an operation, with the steps since if it is a restore; what a save says is remembered."""
+        return self._checked(record, self._find_dead)
+
+    def found(self, record: bytes) -> bytes:
+        """The same for what a dead process left, by whoever is finding the dead."""
+        return self._checked(record, lambda: None)
+
+    def _checked(self, record: bytes, find_dead: Callable[[], object]) -> bytes:
         if _HAS_STEP not in record:
             return record
         try:
-            return self._noted(record)
+            return self._noted(record, find_dead)
         except (msgspec.DecodeError, LookupError, TypeError):  # not what we write: assembling will say so
             return record
 
-    def _noted(self, record: bytes) -> bytes:
+    def _noted(self, record: bytes, find_dead: Callable[[], object]) -> bytes:
         lines = _decode(record)
         begun, end = lines[0], lines[-1]
         if begun[0] != events.BEGIN or end[0] != events.END:
             return record
         given = {**(begun[7] or {}), **(end[3] or {})}
         operation, task, step = begun[4], given[names.TASK_ID], given[names.STEP]
-        if operation == "save":
-            self._remember(task, Begun(begun[2], step))
-        if operation == "restore":
-            self._find_dead()
-        if operation in _READ and (since := self._last_before(begun[2], task) - step) >= 0:
-            end[3] = {**(end[3] or {}), names.STEPS_SINCE: since}
-            return _encode(lines)
-        return record
+        if operation == "restore" and begun[1] not in self._told:
+            find_dead()
+        with self._lock:
+            if operation == "save":
+                self._remember(task, Begun(begun[2], step))
+            if operation not in _READ or names.STEPS_SINCE in given:
+                return record
+            since = _keep(self._told, begun[1], self._told.get(begun[1], self._last_before(begun[2], task) - step))
+        if since < 0:
+            return record
+        end[3] = {**(end[3] or {}), names.STEPS_SINCE: since}
+        return _encode(lines)
 
     def _last_before(self, unix_nano: int, task: str) -> int:
         """The step of the last save; -1 if none is known."""
@@ -73,6 +93,13 @@ class Steps:
         return last.step if last.unix_nano < unix_nano else -1
 
     def _remember(self, task: str, begun: Begun) -> None:
-        self._last[task] = max(self._last.pop(task, begun), begun)
-        if len(self._last) > _REMEMBERED:
-            del self._last[next(iter(self._last))]
+        _keep(self._last, task, max(self._last.get(task, begun), begun))
+
+
+def _keep(memory: dict[str, Kept], key: str, value: Kept) -> Kept:
+    """As the latest; the one that was not asked for longest makes room."""
+    memory.pop(key, None)
+    memory[key] = value
+    if len(memory) > _REMEMBERED:
+        del memory[next(iter(memory))]
+    return value

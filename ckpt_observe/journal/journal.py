@@ -1,8 +1,9 @@
 """A journal: everything one process records. Made by its owner at the first operation, removed when all is delivered.
 
-In `<state>/journals/<name>/`: `owner.lock`, held by the owner until it dies; `drain.lock`, held by whoever drains it, one at a time;
-`about.json`, who the owner is and which sinks it wants; the spool and the cursors of the sinks; `open.pages`, a copy of what is in
-flight. The pages themselves lie in shared memory.
+In `<state>/journals/<name>/`: `owner.lock`, held by the owner until it dies; `drain.lock`, held by whoever drains it, one at a time: the
+owner itself, its companion or an agent, and after its death whoever comes first; `about.json`, who the owner is, who drains for it and
+which sinks it wants; the spool and the cursors of the sinks; `open.pages`, a copy of what is in flight; `counts.json`, the owner's
+counters where another process drains. The pages themselves lie in shared memory.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from ckpt_observe.journal.spool import Spool
 
 VERSION: Final = 1
 JOURNALS: Final = "journals"
+ABOUT: Final = "about.json"
 OPEN: Final = "open.pages"
+OWNER_LOCK: Final = "owner.lock"
+DRAIN_LOCK: Final = "drain.lock"
 UNFINISHED: Final = ".new"
 """Ending of a journal that is being made."""
 
@@ -41,19 +45,23 @@ class About(msgspec.Struct, frozen=True):
     """Path of the page files, without number and ending."""
     sinks: tuple[str, ...]
     resource: dict[str, Any]
+    drain: str = "thread"
+    """Who drains it while its owner lives: the owner's own `thread`, a `companion` or an `agent`, which has sinks of its own."""
 
 
 class Journal:
     """The owner's side."""
 
-    def __init__(self, state: Path, pages: Path | None, sinks: Sequence[str], resource: dict[str, Any]) -> None:
+    def __init__(self, state: Path, pages: Path | None, sinks: Sequence[str], resource: dict[str, Any], drain: str = "thread") -> None:
         root = private_directory(private_directory(state) / JOURNALS)
         now = time.time_ns()
         name = f"{os.getpid()}-{now:x}"
         page_root, mapped = page_directory(state, pages)
-        self.about = About(VERSION, os.getpid(), boot_id(), now, str(page_root / name), tuple(sinks), resource)
+        self.about = About(VERSION, os.getpid(), boot_id(), now, str(page_root / name), tuple(sinks), resource, drain)
         self.directory = str(root / name)
-        self._locks = _made(self.directory, self.about)
+        self._owner, self._drain = _made(self.directory, self.about)
+        if drain != "thread":
+            self._drain.release()
         self.spool = Spool(self.directory)
         self._open_saved: list[bytes] = []
         try:
@@ -64,6 +72,19 @@ class Journal:
 
     def take(self) -> AnyPage:
         return self.pool.take()
+
+    def drain_here(self) -> bool:
+        """Whether the owner drains it from now on; not if somebody else does."""
+        lock = Lock.take(os.path.join(self.directory, DRAIN_LOCK), create=False)
+        self._drain = lock or self._drain
+        return lock is not None
+
+    def drained(self) -> bool:
+        """Whether somebody drains it, we ourselves included. OSError: the directory is gone."""
+        lock = Lock.take(os.path.join(self.directory, DRAIN_LOCK), create=False)
+        if lock is not None:
+            lock.release()
+        return lock is None
 
     def save_open(self) -> None:
         """Keep what is in flight on disk too: the pages outlive the process, but not the machine."""
@@ -89,8 +110,7 @@ class Journal:
         """
         self.spool.close()
         if not self.pool.in_flight():
-            for lock in self._locks:
-                lock.release()
+            self._release_locks()
 
     def remove(self) -> None:
         """All is delivered."""
@@ -98,8 +118,11 @@ class Journal:
             self.pool.remove()
         self.spool.close()
         shutil.rmtree(self.directory, ignore_errors=True)
-        for lock in self._locks:
-            lock.release()
+        self._release_locks()
+
+    def _release_locks(self) -> None:
+        self._drain.release()
+        self._owner.release()
 
 
 def _made(directory: str, about: About) -> tuple[Lock, Lock]:
@@ -108,12 +131,12 @@ def _made(directory: str, about: About) -> tuple[Lock, Lock]:
     os.mkdir(temporary, 0o700)
     locks: list[Lock] = []
     try:
-        for name in ("owner.lock", "drain.lock"):
+        for name in (OWNER_LOCK, DRAIN_LOCK):
             lock = Lock.take(os.path.join(temporary, name))
             if lock is None:
                 raise JournalError(f"{directory}: cannot be locked; set CKPT_OBSERVE_DIR to a file system with locks")
             locks.append(lock)
-        with open(os.path.join(temporary, "about.json"), "wb") as file:
+        with open(os.path.join(temporary, ABOUT), "wb") as file:
             file.write(msgspec.json.encode(about))
             file.flush()
             os.fsync(file.fileno())

@@ -14,7 +14,7 @@ from typing import Any
 
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import spool
-from ckpt_observe.journal.journal import JOURNALS
+from ckpt_observe.journal.journal import JOURNALS, OWNER_LOCK
 from ckpt_observe.journal.locks import Lock
 from ckpt_observe.journal.pages import read_open
 from ckpt_observe.journal.recovery import beginning, read_about
@@ -53,7 +53,7 @@ def look(state: Path) -> Live:
             continue
         try:
             found.waiting += spool.size(directory)
-            lock = Lock.take(os.path.join(directory, "owner.lock"), create=False)
+            lock = Lock.take(os.path.join(directory, OWNER_LOCK), create=False)
             if lock is not None:
                 lock.release()
                 found.dead += 1

@@ -47,6 +47,11 @@ class Lock:
             return None
         return cls(fd)
 
+    def note(self, text: str) -> None:
+        """Say in the file who holds it, for people."""
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, text.encode(), 0)
+
     def release(self) -> None:
         """Give it back."""
         if self._fd >= 0:

@@ -1,6 +1,6 @@
 """What a dead process left: its ended operations go to its spool, and those in flight end as `interrupted`, each exactly once.
 
-The caller holds both locks of the journal. Every step may be cut short and done again: pages are removed only after what they held is
+Whoever recovers holds both locks of the journal. Every step may be cut short and done again: pages are removed only after what they held is
 in the spool and synced, and what is in the spool already is not written twice.
 """
 
@@ -12,13 +12,13 @@ import shutil
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import spool
-from ckpt_observe.journal.journal import OPEN, VERSION, About, boot_id
+from ckpt_observe.journal.journal import ABOUT, DRAIN_LOCK, OPEN, OWNER_LOCK, VERSION, About, boot_id
 from ckpt_observe.journal.locks import Lock
 from ckpt_observe.journal.pages import read_pages
 from ckpt_observe.journal.remains import Remains, parse_lines
@@ -32,39 +32,54 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Claim(NamedTuple):
-    """A dead journal, held by us alone."""
+class Claim:
+    """A journal that we alone drain. Its owner is dead, or it is one whose owner leaves the draining to us."""
 
-    directory: str
-    about: About
-    locks: tuple[Lock, Lock]
+    def __init__(self, directory: str, about: About, drain: Lock, owner: Lock | None) -> None:
+        self.directory, self.about = directory, about
+        self._drain, self._owner = drain, owner
+
+    def dead(self) -> bool:
+        """Whether its owner is gone: then what it left is ours to recover, and the journal ours to remove."""
+        if self._owner is None:
+            self._owner = Lock.take(os.path.join(self.directory, OWNER_LOCK), create=False)
+        return self._owner is not None
 
     def release(self) -> None:
-        for lock in self.locks:
-            lock.release()
+        for lock in (self._drain, self._owner):
+            if lock:
+                lock.release()
 
 
 def claim(directory: str) -> Claim | None:
     """The journal if its owner is dead and nobody else drains it. JournalError: it is damaged, or of a newer version; leave it alone."""
-    owner = None
+    owner = _take(directory, OWNER_LOCK)
+    return _claimed(directory, _take(directory, DRAIN_LOCK), owner) if owner else None
+
+
+def attend(directory: str) -> Claim | None:
+    """The journal if nobody else drains it, its owner alive or dead. Only for one whose owner leaves the draining to us."""
+    return _claimed(directory, _take(directory, DRAIN_LOCK), None)
+
+
+def _take(directory: str, name: str) -> Lock | None:
     try:
-        owner = Lock.take(os.path.join(directory, "owner.lock"), create=False)
-        drain = Lock.take(os.path.join(directory, "drain.lock"), create=False) if owner else None
+        return Lock.take(os.path.join(directory, name), create=False)
     except FileNotFoundError:  # somebody else finished and removed it
-        if owner:
-            owner.release()
         return None
-    if owner and drain and os.path.exists(os.path.join(directory, "about.json")):
-        try:
-            return Claim(directory, read_about(directory), (owner, drain))
-        except JournalError:
-            owner.release()
-            drain.release()
-            raise
-    for lock in (owner, drain):
-        if lock:
-            lock.release()
-    return None
+
+
+def _claimed(directory: str, drain: Lock | None, owner: Lock | None) -> Claim | None:
+    try:
+        if drain and os.path.exists(os.path.join(directory, ABOUT)):
+            claimed = Claim(directory, read_about(directory), drain, owner)
+            drain = owner = None
+            return claimed
+        return None
+    finally:
+        for lock in (drain, owner):
+            if lock:
+                lock.release()
 
 
 def sweep(unfinished: Iterable[str]) -> None:
@@ -78,7 +93,7 @@ def sweep(unfinished: Iterable[str]) -> None:
 def read_about(directory: str) -> About:
     """Who the owner is. JournalError: damaged, or written by a newer version."""
     try:
-        with open(os.path.join(directory, "about.json"), "rb") as file:
+        with open(os.path.join(directory, ABOUT), "rb") as file:
             data = file.read()
         version = msgspec.json.decode(data, type=dict[str, Any]).get("version")
         if not isinstance(version, int) or version > VERSION:

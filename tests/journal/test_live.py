@@ -38,7 +38,7 @@ def test_dead_process_runs_nothing(watch, tmp_path):
         live = look(tmp_path / "state")
         assert (live.live, live.dead, len(live.running)) == (1, 0, 1)
         journal = watch._journal
-        journal._locks[0].release()
+        journal._owner.release()
         live = look(tmp_path / "state")
         assert (live.live, live.dead, live.running) == (0, 1, [])
 

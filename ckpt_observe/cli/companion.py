@@ -1,0 +1,102 @@
+"""The companion: `python -m ckpt_observe.cli.companion`, started by a host that finds none (drain/companion.py), never by people.
+
+It drains for every process of its state directory that wants what it has, and is gone a moment after the last of them, when all is
+delivered. Whoever started it sees only a process between, which ends when the companion works (0) or cannot (1).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from ckpt_observe import config, destinations, draining
+from ckpt_observe.drain import agent
+from ckpt_observe.drain.companion import lock_path
+from ckpt_observe.drain.drain import Drain
+from ckpt_observe.journal.journal import About
+from ckpt_observe.journal.place import private_directory
+
+logger = logging.getLogger("ckpt_observe")
+
+LOOK_EVERY: Final = 0.2
+LINGER: Final = 2.0
+"""Seconds that it stays after its last process: programs in a loop need not start one each."""
+ALONE: Final = 600.0
+"""Seconds that it tries to deliver what its last process left, while a destination is away. Then that waits on disk for the next one."""
+STOP_WITHIN: Final = 5.0
+LOG: Final = "companion.log"
+LOG_SIZE: Final = 1 << 20
+
+
+def main() -> int:
+    """The exit code of the process between; the companion itself never returns."""
+    reader, writer = os.pipe()
+    if os.fork():
+        os.close(writer)
+        return 0 if os.read(reader, 1) else 1
+    os.close(reader)
+    try:
+        _run(writer)
+    except BaseException:
+        logger.exception("ckpt_observe: the companion ends")
+        os._exit(1)
+    os._exit(0)
+
+
+def _run(writer: int) -> None:
+    stop = threading.Event()
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the host blocks or ignores is its own business
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    settings = config.read()
+    _log_to(private_directory(settings.dir) / LOG)
+    names = destinations.chosen(settings)
+    owed = destinations.owed(settings, names)
+    lock = agent.take(lock_path(settings.dir, draining.companion_name(owed)))
+    if lock is None:  # another was first
+        os.write(writer, b"+")
+        return
+    sinks = destinations.sinks(settings, names)
+
+    def attends(about: About) -> tuple[str, ...] | None:
+        return about.sinks if about.drain == "companion" and set(about.sinks) == set(owed) else None
+
+    drain = draining.for_others(settings, sinks, attends)
+    drain.custody.look()
+    drain.start()
+    draining.publish(sinks, drain.health)
+    os.write(writer, b"+")
+    os.close(writer)
+    _until_alone(drain, stop)
+    drain.close(STOP_WITHIN)
+    lock.release()
+
+
+def _until_alone(drain: Drain, stop: threading.Event) -> None:
+    """Until no process lives that we drain for, and all is delivered."""
+    alone = time.monotonic()
+    while not stop.wait(LOOK_EVERY):
+        now = time.monotonic()
+        if drain.custody.live():
+            alone = now
+        if now - alone > (ALONE if drain.custody.outboxes() else LINGER):
+            return
+
+
+def _log_to(path: Path) -> None:
+    """A file of the state directory, private and bounded: it has no terminal, and must not keep the host's."""
+    if path.exists() and path.stat().st_size > LOG_SIZE:
+        path.unlink()
+    stream = open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w", encoding="utf-8")  # noqa: SIM115 - until we end
+    logging.basicConfig(stream=stream, format=f"%(asctime)s {os.getpid()} %(levelname)s %(message)s", level=logging.WARNING)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
 from ckpt_observe.config import Settings
-from ckpt_observe.drain import outbox
+from ckpt_observe.drain import agent, outbox
 from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.journal import recovery, spool
 from ckpt_observe.journal.journal import JOURNALS, UNFINISHED
@@ -32,22 +32,33 @@ def backlog(settings: Settings) -> Iterator[Finding]:
         if finding is not None:
             yield finding
     yield Finding(OK, "journals", f"{live} of live processes, {dead} left by dead ones, {waiting >> 10} KiB on disk")
+    for_agent = sum(_is_for_agent(entry) for entry in entries)
+    if for_agent and not agent.present(settings.dir):
+        yield Finding(PROBLEM, "agent", f"{for_agent} journals wait for one, and none is running: ckpt-observe agent --dir {settings.dir}")
 
 
 def _journal(directory: Path, alive: bool) -> tuple[Finding | None, int]:
     """What is worth saying of one, and its size on disk."""
     about = recovery.read_about(str(directory))
     size = spool.size(str(directory))
-    behind = {key.partition("@")[0]: left for key, left in outbox.backlog(str(directory), about.sinks).items() if left}
+    owed_to = outbox.known(str(directory)) if about.drain == "agent" else about.sinks  # an agent has sinks of its own
+    behind = {key.partition("@")[0]: left for key, left in outbox.backlog(str(directory), owed_to).items() if left}
     owed = ", ".join(f"{left / 1024:.1f} KiB for {sink}" for sink, left in sorted(behind.items())) or "nothing"
     owner = f"of process {about.pid} ({about.resource.get('service.name', '?')}), {'alive' if alive else 'dead'}"
     if size > outbox.SPOOL_LIMIT // 2:
         full = f"{size * 100 // outbox.SPOOL_LIMIT} % full: at 100 % the oldest are dropped"
         return Finding(PROBLEM, f"journal {directory.name}", f"{owner}; waiting: {owed}; {full}"), size
     if not alive:
-        next_step = "the next observed program, or `ckpt-observe traces`, takes it over"
+        next_step = f"{'the agent' if about.drain == 'agent' else 'the next observed program, or `ckpt-observe traces`,'} takes it over"
         return Finding(NOTE, f"journal {directory.name}", f"{owner}; waiting: {owed}; {next_step}"), size
     return Finding(OK, f"journal {directory.name}", f"{owner}; waiting: {owed}") if behind else None, size
+
+
+def _is_for_agent(directory: Path) -> bool:
+    try:
+        return recovery.read_about(str(directory)).drain == "agent"
+    except CkptObserveError:
+        return False
 
 
 def _is_alive(directory: Path) -> bool:

@@ -45,6 +45,7 @@ class Handover:
         self._thread = threading.Thread(target=self._collect_forever, name="ckpt-observe-collect", daemon=True)
 
     def start(self) -> None:
+        self._drainer.look()  # before the first operation begins: from then on its death must be seen by somebody
         self._thread.start()
 
     def flush(self, timeout: float = 5.0) -> bool:

@@ -38,6 +38,8 @@ class Outbox:
         self._cursors = {sink: saved.get(sink, Cursor()) for sink in wanted}
         self._last: tuple[Cursor, list[Span], Cursor, int] | None = None
         """The batch assembled last, and of how many records: sinks that keep pace with each other share it."""
+        self._still: dict[str, tuple[Cursor, tuple[int, int] | None]] = {}
+        """Where each sink last found nothing new, and how the spool looked then."""
         self._handed = dict.fromkeys(self._cursors, 0)
         """Records in the batch that each sink was given last."""
         self.counts: Counter[str] = Counter()
@@ -50,9 +52,14 @@ class Outbox:
         """The next spans for a sink, and the cursor to pass to `passed` when it has them. No spans and its own cursor: nothing new."""
         with self._lock:
             cursor = self._cursors[sink]
+            stamp = spool.stamp(self.directory, cursor)
+            if stamp is not None and self._still.get(sink) == (cursor, stamp):
+                return [], cursor
             if self._last is None or self._last[0] != cursor or self._last[2] == cursor:  # there may be something new by now
                 self._last = (cursor, *self._read(cursor))
             _, spans, after, self._handed[sink] = self._last
+            if not spans and after == cursor:
+                self._still[sink] = cursor, stamp
             return spans, after
 
     def _read(self, cursor: Cursor) -> tuple[list[Span], Cursor, int]:

@@ -319,3 +319,15 @@ def test_closing_twice(world):
     journal.pool.abandon()
     os.close(other)  # raises if it was closed already
     assert sink.closed == 1
+
+
+def test_new_records_are_found_in_a_spool_that_was_still(world):
+    """A spool in which nothing was new for a while is looked at without reading; what comes then arrives all the same."""
+    sink = FakeSink()
+    journal, drain = world(sink)
+    for key in ("a", "b"):
+        operation(journal, key)
+        assert drain.flush(20)
+        os.utime(journal.directory, (1, 1))  # long ago
+        assert [drain._own.batch("fake")[0] for _ in range(3)] == [[], [], []]
+    assert sink.had == ["a", "b"]

@@ -160,3 +160,22 @@ def test_large_record(tmp_path, writer):
     first = read(str(tmp_path), Cursor(), limit=100)
     assert first.payloads == [large]
     assert read(str(tmp_path), first.after, limit=100).payloads == [RECORDS[0]]
+
+
+def test_stamp(tmp_path):
+    """It changes with every record behind the cursor, in the same segment and in a new one; a fresh directory has none."""
+    writer = spool.Spool(str(tmp_path))
+    writer.append([b"[1]"])
+    cursor = spool.read(str(tmp_path), Cursor()).after
+    assert spool.stamp(str(tmp_path), cursor) is None, "it changed just now"
+    os.utime(tmp_path, (1, 1))
+    before = spool.stamp(str(tmp_path), cursor)
+    assert before == spool.stamp(str(tmp_path), cursor) is not None
+    writer.append([b"[2]"])
+    after = spool.stamp(str(tmp_path), cursor)
+    assert after not in (before, None)
+    writer.close()
+    writer.append([b"[3]"])
+    writer.close()
+    assert spool.stamp(str(tmp_path), cursor) != after
+    assert spool.stamp(str(tmp_path / "gone"), cursor) is None

@@ -6,21 +6,26 @@ delivered. Whoever started it sees only a process between, which ends when the c
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from ckpt_observe import config, destinations, draining
 from ckpt_observe.drain import agent
 from ckpt_observe.drain.companion import lock_path
+from ckpt_observe.drain.custody import Attends
 from ckpt_observe.drain.drain import Drain
-from ckpt_observe.journal.journal import About
+from ckpt_observe.errors import JournalError
+from ckpt_observe.journal.journal import JOURNALS, UNFINISHED, About
 from ckpt_observe.journal.place import private_directory
+from ckpt_observe.journal.recovery import read_about
 
 logger = logging.getLogger("ckpt_observe")
 
@@ -59,24 +64,42 @@ def _run(writer: int) -> None:
     _log_to(private_directory(settings.dir) / LOG)
     names = destinations.chosen(settings)
     owed = destinations.owed(settings, names)
-    lock = agent.take(lock_path(settings.dir, draining.companion_name(owed)))
-    if lock is None:  # another was first
-        os.write(writer, b"+")
-        return
-    sinks = destinations.sinks(settings, names)
 
     def attends(about: About) -> tuple[str, ...] | None:
         return about.sinks if about.drain == "companion" and set(about.sinks) == set(owed) else None
 
-    drain = draining.for_others(settings, sinks, attends)
-    drain.custody.look()
-    drain.start()
-    draining.publish(sinks, drain.health)
-    os.write(writer, b"+")
-    os.close(writer)
-    _until_alone(drain, stop)
-    drain.close(STOP_WITHIN)
-    lock.release()
+    seen: set[str] = set()
+    while lock := agent.take(lock_path(settings.dir, draining.companion_name(owed))):  # else another was first
+        sinks = destinations.sinks(settings, names)
+        drain = draining.for_others(settings, sinks, attends)
+        drain.custody.look()
+        drain.start()
+        draining.publish(sinks, drain.health)
+        _works(writer)
+        _until_alone(drain, stop)
+        seen |= {outbox.directory for outbox in drain.custody.outboxes()}
+        drain.close(STOP_WITHIN)
+        lock.release()
+        late = _left_to_us(settings.dir, attends) - seen
+        if stop.is_set() or not late:
+            return
+        seen |= late  # each makes us stay once: somebody else may drain it, or nobody be able to
+    _works(writer)
+
+
+def _works(writer: int) -> None:
+    with suppress(OSError):  # nobody waits for it any more, or it was told
+        os.write(writer, b"+")
+
+
+def _left_to_us(state: Path, attends: Attends) -> set[str]:
+    """Of these, some may have begun while we still held the lock and saw it. Who looks later finds us gone, and starts another."""
+    found = set()
+    for directory in glob.glob(os.path.join(glob.escape(str(state / JOURNALS)), "*")):
+        with suppress(JournalError):  # removed since
+            if not directory.endswith(UNFINISHED) and attends(read_about(directory)) is not None:
+                found.add(directory)
+    return found
 
 
 def _until_alone(drain: Drain, stop: threading.Event) -> None:

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.drain.conftest import until
-from tests.drain.rig import PATIENCE, Agent, Host, environ, nothing_left, outcomes
+from tests.drain.rig import PATIENCE, Agent, Host, environ, gone, nothing_left, outcomes
 
 
 @pytest.fixture
@@ -34,8 +34,7 @@ def run(state, port):
 
     yield start
     for each in made:
-        each.process.kill()
-        each.process.communicate()
+        gone(each.process)
 
 
 def scrape(port):

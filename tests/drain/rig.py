@@ -20,6 +20,7 @@ from tests.drain.conftest import until
 
 PATIENCE = 60.0
 """Seconds: these are waits for a condition, on machines that may be busy."""
+MOST = 10_000
 HERE = Path(__file__).parent
 
 
@@ -92,6 +93,16 @@ class Agent:
         return said
 
 
+def gone(process):
+    """At the end of a test, whatever it came to: no process, and no pipe of it."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe:
+            with suppress(BrokenPipeError):
+                pipe.close()
+
+
 def processes():
     """Parent and state of every process there is."""
     found = {}
@@ -140,7 +151,9 @@ def outcomes(state):
     if not (state / FILENAME).exists():
         return {}
     with TraceReader(state / FILENAME) as reader:
-        spans = [span for trace in reader.newest(10_000) for span in reader.spans(trace.trace_id) if names.OPERATION in span.attributes]
+        traces = reader.newest(MOST)
+        spans = [span for trace in traces for span in reader.spans(trace.trace_id) if names.OPERATION in span.attributes]
+    assert len(traces) < MOST, "more than are read here"
     found = {span.attributes[names.ID]: span.attributes[names.OUTCOME] for span in spans}
     assert len(found) == len(spans), "told twice"
     return found

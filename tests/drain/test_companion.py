@@ -15,7 +15,7 @@ from ckpt_observe.drain import companion
 from ckpt_observe.drain.companion import Companion
 from ckpt_observe.drain.delivery import identity
 from tests.drain.conftest import until
-from tests.drain.rig import PATIENCE, Host, companion_there, companions, end_companions, environ, nothing_left, outcomes
+from tests.drain.rig import PATIENCE, Host, companion_there, companions, end_companions, environ, gone, nothing_left, outcomes
 
 
 @pytest.fixture
@@ -29,8 +29,7 @@ def start(state):
 
     yield make
     for host in hosts:
-        host.process.kill()
-        host.process.communicate()
+        gone(host.process)
     end_companions(state)
 
 

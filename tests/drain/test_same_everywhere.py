@@ -15,7 +15,7 @@ from ckpt_observe.semconv import metrics
 from ckpt_observe.testing.spans import outline
 from ckpt_observe.tracestore import FILENAME, TraceReader
 from tests.drain.conftest import until
-from tests.drain.rig import PATIENCE, Agent, companion_there, end_companions, environ, nothing_left
+from tests.drain.rig import PATIENCE, Agent, companion_there, end_companions, environ, gone, nothing_left
 
 SCENARIO = Path(__file__).parents[1] / "services" / "agent.py"
 COUNTED = (
@@ -43,8 +43,7 @@ def scenario(state, tmp_path, drain):
     finally:
         end_companions(state)
         if agent:
-            agent.process.kill()
-            agent.process.communicate()
+            gone(agent.process)
 
 
 def told(state):

@@ -1,0 +1,189 @@
+"""Companions, agents and their hosts killed at random moments, and many of them at once: nothing lost, nothing twice, never two."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+
+import pytest
+
+from ckpt_observe.journal import spool
+from ckpt_observe.metricstore.snapshot import gather
+from ckpt_observe.semconv import metrics
+from tests.drain.conftest import until
+from tests.drain.rig import PATIENCE, Agent, Host, companions, end_companions, environ, gone, nothing_left, outcomes
+
+pytestmark = pytest.mark.faults
+
+KILLS = 10
+PACE = 0.01
+"""Seconds between two saves: so that a test ends with thousands of them, and not with more than it can read."""
+HOSTS = 8
+EXPORTERS = {"CKPT_OBSERVE_EXPORTERS": "local,prometheus", "OTEL_EXPORTER_PROMETHEUS_PORT": "0"}
+
+
+@pytest.fixture
+def run(state):
+    """`run(what, drain)` starts a host or an agent; at the end all processes are gone."""
+    made = []
+
+    def start(what, drain, **more):
+        made.append(what(environ(more.pop("state", state), drain, **EXPORTERS, **more)))
+        return made[-1]
+
+    yield start
+    for each in made:
+        gone(each.process)
+    end_companions(state)
+
+
+def counted(state):
+    """Saves that the metrics know of."""
+    found = {spec.name: series for spec, series in gather(state, "")[1]}
+    return sum(point.value for point in found[metrics.OPERATIONS.name].values())
+
+
+class Steady(threading.Thread):
+    """Saves one after another until it is stopped; `keys` are those that the host has said are saved."""
+
+    def __init__(self, host, name):
+        super().__init__(daemon=True)
+        self.host, self.prefix, self.keys, self.stopping = host, name, [], threading.Event()
+
+    def run(self):
+        while not self.stopping.is_set():
+            try:
+                self.host.do(f"save {self.prefix}{len(self.keys)} 1")
+            except (AssertionError, OSError):  # it was killed
+                return
+            self.keys.append(f"{self.prefix}{len(self.keys)} 0")
+            time.sleep(PACE)
+
+    def stop(self):
+        self.stopping.set()
+        self.join(PATIENCE)
+        assert not self.is_alive()
+
+
+def kill_agents(run, between=lambda: None):
+    for _ in range(KILLS):
+        agent = run(Agent, "agent")
+        until(lambda: agent.get("/healthz")[0] == 200, PATIENCE)  # noqa: B023 - asked at once
+        time.sleep(random.uniform(0.0, 0.8))
+        gone(agent.process)
+        between()
+    run(Agent, "agent")
+
+
+def kill_companions(state):
+    """As long as there are any: a host has enough of companions that die in their beginnings, and delivers itself, which is promised too."""
+    for _ in range(KILLS):
+        patience = time.monotonic() + 15
+        while not companions(state) and time.monotonic() < patience:
+            time.sleep(0.01)
+        time.sleep(random.uniform(0.0, 2.5))
+        end_companions(state)
+
+
+def while_saving(run, drain, kill):
+    """The keys that a host saved while whoever drains for it was killed, and the host, which has flushed."""
+    host = run(Host, drain)
+    steady = Steady(host, "k")
+    steady.start()
+    kill()
+    steady.stop()
+    host.do("flush")
+    assert len(steady.keys) > KILLS, "the rig must have worked"
+    return steady.keys, host
+
+
+@pytest.mark.parametrize("drain", ["companion", "agent"])
+def test_drainer_killed_at_random_moments(run, state, drain):
+    """Every save is in the local store and in the metrics, once; no zombie is left in the host."""
+    keys, host = while_saving(run, drain, (lambda: kill_agents(run)) if drain == "agent" else (lambda: kill_companions(state)))
+    assert outcomes(state) == dict.fromkeys(keys, "ok")
+    assert counted(state) == len(keys)
+    until(lambda: host.zombies() == [], PATIENCE)
+
+
+def test_control_must_lose(run, state):
+    """The same rig with spools that vanish while nobody drains loses saves: so the rig can see a loss."""
+
+    def vanish():
+        for directory in (state / "journals").iterdir():
+            for number in spool.segments(str(directory)):
+                os.unlink(spool.path(str(directory), number))
+
+    keys, _ = while_saving(run, "agent", lambda: kill_agents(run, between=lambda: (time.sleep(0.3), vanish())))
+    assert len(outcomes(state)) < len(keys)
+
+
+@pytest.mark.parametrize("drain", ["companion", "agent"])
+def test_hosts_killed_at_random_moments(run, state, drain):
+    """What each had saved is there once, what it was at is interrupted at most once, and their journals are gone, though no other host starts."""
+    if drain == "agent":
+        run(Agent, drain).ready()
+    saved = []
+    for number in range(KILLS):
+        host = run(Host, drain)
+        steady = Steady(host, f"h{number}-")
+        steady.start()
+        until(lambda: steady.keys, PATIENCE)  # noqa: B023 - asked at once
+        time.sleep(random.uniform(0.0, 0.5))
+        host.kill()
+        steady.join(PATIENCE)
+        saved += steady.keys
+    until(lambda: nothing_left(state), PATIENCE)
+    found = outcomes(state)
+    assert {key: found.get(key) for key in saved} == dict.fromkeys(saved, "ok")
+    assert len(found) - len(saved) <= KILLS, "at most the one that each was at"
+    assert counted(state) == len(found)
+
+
+def most_companions(run, state, states):
+    """The most companions at one moment while eight hosts begin together, each in its state directory."""
+    hosts = [run(Host, "companion", state=each) for each in states]
+    most = 0
+    threads = [threading.Thread(target=host.do, args=(f"save {number} 3",), daemon=True) for number, host in enumerate(hosts)]
+    for thread in threads:
+        thread.start()
+    threads = [threading.Thread(target=host.do, args=("flush",), daemon=True) for host in hosts if not threads.pop(0).join(PATIENCE)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        most = max(most, sum(len(companions(each)) for each in set(states)))
+    return most
+
+
+def test_eight_hosts_have_one_companion(run, state):
+    """All that begin at once have the same one, and it has all they saved."""
+    assert most_companions(run, state, [state] * HOSTS) == 1
+    assert outcomes(state) == {f"{host} {number}": "ok" for host in range(HOSTS) for number in range(3)}
+
+
+def test_control_must_have_several(run, state):
+    """The same rig with a directory for each sees one for each: so it can see two."""
+    states = [state.with_name(f"state-{number}") for number in range(2)]
+    try:
+        assert most_companions(run, state, states) == 2
+    finally:
+        for each in states:
+            end_companions(each)
+
+
+def test_agents_that_race(run, state):
+    """Of two that start together one runs and the other ends with 1; what hosts save is delivered once."""
+    host = run(Host, "agent")
+    for number in range(5):
+        agents = [run(Agent, "agent") for _ in range(2)]
+        until(lambda: any(agent.process.poll() is not None for agent in agents), PATIENCE)  # noqa: B023 - asked at once
+        [winner] = [agent for agent in agents if agent.process.poll() is None]
+        [loser] = [agent for agent in agents if agent is not winner]
+        assert loser.process.returncode == 1
+        host.do(f"save r{number} 10")
+        host.do("flush")
+        winner.process.kill()
+        winner.process.wait()
+    assert outcomes(state) == {f"r{race} {number}": "ok" for race in range(5) for number in range(10)}

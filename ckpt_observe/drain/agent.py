@@ -77,5 +77,5 @@ class Agent:
                 self._once.say("agent", f"no agent drains {self._state}; records wait there until `ckpt-observe agent` runs")
         return True
 
-    def close(self) -> None:
+    def close(self, _timeout: float) -> None:
         """There is nothing to give back."""

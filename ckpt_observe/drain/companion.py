@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +24,6 @@ START_WITHIN: Final = 60.0
 """Seconds: a loaded machine takes its time."""
 ATTEMPTS: Final = 3
 """Companions that may die at once before we do without."""
-REAP_WITHIN: Final = 2.0
 
 
 def lock_path(state: Path, settings: str) -> str:
@@ -58,11 +56,13 @@ class Companion:
             return True
         return self._start(now)
 
-    def close(self) -> None:
-        """Whoever is started goes on; we only take leave of the process between."""
+    def close(self, timeout: float) -> None:
+        """Whoever is started goes on; we only take leave of the process between, which is gone in a moment, or with us."""
         if self._process is not None:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(REAP_WITHIN)
+            try:
+                self._process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self._process.returncode = 0  # else Python would complain that it still runs
         self._let_go()
 
     def _there(self) -> bool:

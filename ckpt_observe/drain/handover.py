@@ -29,7 +29,7 @@ class Drainer(Protocol):
     def look(self) -> bool:
         """Called ten times a second: see to it that somebody does, or say that nobody does. False: nobody ever will."""
 
-    def close(self) -> None: ...
+    def close(self, timeout: float, /) -> None: ...
 
 
 class Handover:
@@ -64,7 +64,7 @@ class Handover:
             done = self.flush(timeout)
             self._stopping.set()
             self._thread.join(timeout + TICK)
-            self._drainer.close()
+            self._drainer.close(timeout)
             self._collector.collect()
             self._chores()
             self._journal.release()

@@ -110,6 +110,7 @@ class Journal:
         """
         self.spool.close()
         if not self.pool.in_flight():
+            self.pool.abandon()
             self._release_locks()
 
     def remove(self) -> None:

@@ -150,7 +150,7 @@ def test_that_dies_again_and_again(state, monkeypatch, caplog):
     monkeypatch.setattr(companion, "LOOK_EVERY", 0.0)
     seen = Companion(state, "x", dict(os.environ))
     until(lambda: not seen.look(), PATIENCE)
-    seen.close()
+    seen.close(PATIENCE)
     assert f"it ended {companion.ATTEMPTS} times as soon as it was started" in caplog.text
 
 

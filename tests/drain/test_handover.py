@@ -255,3 +255,15 @@ def test_agent_with_other_sinks(host, attending):
     until(lambda: new.had == ["a"])
     assert handed.flush(20)
     assert again.had == []
+
+
+def test_closed_again_and_again(host, attending):
+    """A process that begins and ends to observe keeps no descriptor of it."""
+    attending(FakeSink())
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        journal, handed = host()
+        operation(journal, "a")
+        assert handed.close(20)
+        until(lambda: not os.path.exists(journal.directory))  # noqa: B023 - asked at once
+    assert len(os.listdir("/proc/self/fd")) <= before

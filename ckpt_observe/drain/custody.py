@@ -38,7 +38,7 @@ class Custody:
         self._root, self._own = state / JOURNALS, own
         self._names, self._passing, self._attends, self._steps = names, passing, attends, steps
         self._held: dict[str, tuple[Outbox, Claim]] = {}
-        self._looking = threading.Lock()
+        self._looking = threading.RLock()  # re-entrant: a signal handler that finds no page collects, and looks for the dead
         """Held while a journal is taken, recovered or let go. No outbox is asked meanwhile: it may be looking for the dead itself."""
         self._left_alone: set[str] = set()
         self._abouts: dict[str, About] = {}
@@ -140,12 +140,20 @@ class Custody:
     def care(self) -> None:
         """For those that we hold: keep live ones within their limit and take what their owners counted, let dead ones go."""
         for directory, (outbox, _) in list(self._held.items()):
-            if directory in self._live:
-                outbox.keep_within_limit()
+            if not os.path.exists(directory):  # removed by hand
+                self._let_go(directory, delivered=True)
+            elif directory in self._live:
+                self._keep_within_limit(outbox)
                 self._count(directory)
             elif not any(outbox.batch(name)[0] for name in self._names if outbox.wants(name)):
                 # held only as long as we can do something for it: it takes two descriptors of the host's
                 self._let_go(directory, delivered=not outbox.pending())
+
+    def _keep_within_limit(self, outbox: Outbox) -> None:
+        try:
+            outbox.keep_within_limit()
+        except OSError as error:  # the others are not to wait for it
+            self._once.say(outbox.directory, f"{outbox.directory}: {error}")
 
     def release(self) -> None:
         """All of them; what is not delivered is for whoever comes next."""

@@ -18,6 +18,7 @@ from ckpt_observe.semconv import events
 
 _REMEMBERED: Final = 1024
 """Tasks and restores, the latest."""
+Key = TypeVar("Key")
 Kept = TypeVar("Kept")
 _HAS_STEP: Final = f'"{names.STEP}"'.encode()
 _READ: Final = ("load", "restore")
@@ -44,10 +45,10 @@ class Steps:
 
     def __init__(self, history: History, find_dead: Callable[[], object]) -> None:
         self._history, self._find_dead = history, find_dead
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # re-entrant: a signal handler that finds no page collects, too
         self._last: dict[str, Begun] = {}
-        self._told: dict[str, int] = {}
-        """By the id of a restore."""
+        self._told: dict[tuple[str, int, int], int] = {}
+        """By the id, the beginning and the step of a restore."""
 
     def noted(self, record: bytes) -> bytes:
         """The record of an operation, with the steps since if it is a restore; what a save says is remembered."""
@@ -72,14 +73,15 @@ class Steps:
             return record
         given = {**(begun[7] or {}), **(end[3] or {})}
         operation, task, step = begun[4], given[names.TASK_ID], given[names.STEP]
-        if operation == "restore" and begun[1] not in self._told:
+        this = (begun[1], begun[2], step)
+        if operation == "restore" and this not in self._told:
             find_dead()
         with self._lock:
             if operation == "save":
                 self._remember(task, Begun(begun[2], step))
             if operation not in _READ or names.STEPS_SINCE in given:
                 return record
-            since = _keep(self._told, begun[1], self._told.get(begun[1], self._last_before(begun[2], task) - step))
+            since = _keep(self._told, this, self._told[this] if this in self._told else self._last_before(begun[2], task) - step)
         if since < 0:
             return record
         end[3] = {**(end[3] or {}), names.STEPS_SINCE: since}
@@ -96,7 +98,7 @@ class Steps:
         _keep(self._last, task, max(self._last.get(task, begun), begun))
 
 
-def _keep(memory: dict[str, Kept], key: str, value: Kept) -> Kept:
+def _keep(memory: dict[Key, Kept], key: Key, value: Kept) -> Kept:
     """As the latest; the one that was not asked for longest makes room."""
     memory.pop(key, None)
     memory[key] = value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -267,3 +268,17 @@ def test_closed_again_and_again(host, attending):
         assert handed.close(20)
         until(lambda: not os.path.exists(journal.directory))  # noqa: B023 - asked at once
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_removed_by_hand(host, attending, state):
+    """A journal that vanishes is let go, the others are served, and who waits for the last process does not wait for ever."""
+    journal, _ = host()
+    other, handed = host()
+    sink = FakeSink()
+    drain = attending(sink)
+    until(lambda: drain.custody.live() == 2)
+    shutil.rmtree(journal.directory)
+    until(lambda: drain.custody.live() == 1)
+    operation(other, "a")
+    assert handed.flush(20)
+    assert sink.had == ["a"]

@@ -23,7 +23,7 @@ COUNTED = (
     metrics.FAULTS, metrics.CONSECUTIVE_FAILURES, metrics.IN_FLIGHT, metrics.TASKS_IN_FLIGHT, metrics.PROCESSES,
 )  # fmt: skip
 MEASURED = (metrics.OPERATION_DURATION, metrics.PHASE_DURATION, metrics.SIZE, metrics.RATIO, metrics.THROUGHPUT, metrics.RESTORE_AGE)
-SAME = (names.OUTCOME, names.STEP, names.TASK_NAME, names.ERROR_CLASS, names.ERROR_CODE, names.ERROR_PHASE, names.SIZE_STATE, names.SIZE_SERIALIZED, names.PHASE)
+SAME = (names.OUTCOME, names.STEP, names.TASK_NAME, names.ERROR_CLASS, names.ERROR_CODE, names.ERROR_PHASE, names.STEPS_SINCE, names.SIZE_STATE, names.SIZE_SERIALIZED, names.PHASE)
 
 
 def scenario(state, tmp_path, drain):

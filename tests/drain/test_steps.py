@@ -74,3 +74,18 @@ def test_bounded(steps):
         steps.noted(record("save", number, 1, task=f"run-{number}"))
     assert len(steps._last) == 1024
     assert since(steps, "load", 5000, 0, "run-2999") == 1
+
+
+def test_said_again_for_the_next_sink(steps):
+    """Where each sink reads for itself, one that is late hears what the others heard, whatever was saved since."""
+    steps.noted(record("save", 1, 10))
+    assert since(steps, "restore", 3, 4) == 6
+    steps.noted(record("save", 4, 20))
+    assert since(steps, "restore", 3, 4) == 6
+
+
+def test_said_already(steps):
+    """What the process itself has noted is not worked out again."""
+    steps.noted(record("save", 1, 10))
+    told = steps.noted(record("restore", 3, 4))
+    assert Steps(lambda _task: Begun(2, 99), lambda: None).noted(told) == told

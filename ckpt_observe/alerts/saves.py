@@ -50,7 +50,7 @@ def stale(plan: Plan) -> Alert:
         "CheckpointStale",
         CRITICAL,
         f"time() - ({saved} >= ignoring (operation) {began} or {began})\n"
-        f"  > 2.5 * {series(metrics.EXPECTED_INTERVAL)}\n  > {number(plan.interval)}",
+        f"  > {metrics.LATE_AFTER} * {series(metrics.EXPECTED_INTERVAL)}\n  > {number(plan.interval)}",
         "A task is running and its last checkpoint is older than two and a half of its intervals.",
         f"If {TASK} died now, {AGE} of work would be lost.",
         hold=plan.settle,

@@ -159,20 +159,25 @@ class LoosePage:
         self.marks: dict[int, int] = {}  # for whoever finds the page of a dead process; nobody finds this one
         self.more: tuple[AnyPage, ...] = ()
         self._lines: list[bytes] = []
+        self._used = 0
 
     def append(self, line: bytes) -> None:
+        if not self.room(line):
+            self.home.overflow(self, line)
+            return
+        self._used += len(line)
         self._lines.append(line)
 
     def finish(self, line: bytes) -> None:
-        self._lines.append(line)
+        self.append(line)
         if not self.home.abandoned:
             self.home.ended(self)
 
     def lines(self) -> bytes:
         return b"".join(self._lines)
 
-    def room(self, _line: bytes) -> bool:
-        return True
+    def room(self, line: bytes) -> bool:
+        return self._used + len(line) <= PAGE_SIZE - _HEADER
 
 
 AnyPage = MappedPage | WrittenPage | LoosePage

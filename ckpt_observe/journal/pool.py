@@ -14,11 +14,15 @@ from typing import Final
 
 from ckpt_observe.journal.pages import AnyPage, LoosePage, PageFile
 from ckpt_observe.journal.spool import record
+from ckpt_observe.semconv import events
 
 PAGES_PER_FILE: Final = 128
 """Half a mebibyte: what a process with few checkpoints takes of shared memory."""
 MAX_FILES: Final = 64
 """32 MiB of pages: 8,000 operations at once."""
+FURTHER_PAGES: Final = 16
+"""For one operation: some 400 events, where OpenTelemetry keeps 128 of a span. What a task adds in weeks beyond is cut, but for its end."""
+_END: Final = f'["{events.END}"'.encode()
 BACKLOG: Final = 768
 """Ended operations that wait for the drain. Beyond it the caller writes its own to the spool: one disk write instead of a loss."""
 
@@ -82,6 +86,9 @@ class Pool:
     def overflow(self, page: AnyPage, line: bytes) -> None:
         """A line that found its page full goes to a further page of the same operation."""
         if self.abandoned:
+            return
+        if len(page.more) >= FURTHER_PAGES and not line.startswith(_END):
+            self.counts["cut"] += 1
             return
         if not page.more or not page.more[-1].room(line):
             page.more = (*page.more, self.take())

@@ -10,6 +10,9 @@ OTHER: Final = "_other_"
 LABEL_VALUES: Final = 100
 """How many values a label without a closed set may have; then `_other_`, counted by `ckpt_observe_label_overflow_total`."""
 
+LATE_AFTER: Final = 2.5
+"""Expected intervals after which a save is late, on boards and for alerts. One that is skipped or fails makes two, and none is on the minute."""
+
 _PROMETHEUS_UNITS: Final = {"s": "seconds", "By": "bytes", "By/s": "bytes_per_second"}
 
 

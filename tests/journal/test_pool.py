@@ -9,7 +9,7 @@ import pytest
 
 from ckpt_observe.journal import pool as pools
 from ckpt_observe.journal.pages import LoosePage
-from ckpt_observe.journal.pool import Pool
+from ckpt_observe.journal.pool import FURTHER_PAGES, Pool
 
 FULL = OSError(28, "No space left on device")
 
@@ -135,6 +135,21 @@ def test_long_operation_takes_further_pages(pool, disk):
     [record] = disk.records
     assert sorted(msgspec.json.decode(record)) == sorted(msgspec.json.decode(line) for line in [*lines, b"[2]"])
     assert len(pool._free) == 4
+
+
+def test_endless_operation_is_bounded(pool, disk):
+    """An operation that never stops telling takes no more than its pages; the rest is counted as cut, and its end is kept."""
+    page = pool.take()
+    for number in range(2000):
+        page.append(b'["event","%d","%b"]\n' % (number, b"9" * 500))
+    page.finish(b'["end","last"]\n')
+    kept = pool.counts["cut"]
+    assert kept > 1500
+    assert len(page.more) <= FURTHER_PAGES + 1
+    pool.collect()
+    lines = msgspec.json.decode(disk.records[0])
+    assert len(lines) + kept == 2001
+    assert ["end", "last"] in lines
 
 
 def test_line_beyond_a_page_is_cut(pool):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 
 import collectors
 import grpc
@@ -44,7 +45,7 @@ class TestOtlpSinkOverGrpc(SinkContract):
 
 @pytest.fixture
 def sink(grpc_collector):
-    sink = made(grpc_collector, timeout=0.5)
+    sink = made(grpc_collector)
     yield sink
     sink.close()
 
@@ -113,10 +114,10 @@ def test_server_that_refuses_everybody_loses_nothing(grpc_collector, sink):
     assert delivery.refused == 0
 
 
-def test_black_hole_ends_at_the_deadline(grpc_collector, sink):
+def test_black_hole_ends_at_the_deadline(grpc_collector):
     """A server that never answers is left."""
     grpc_collector.answers.append("stall")
-    with pytest.raises(SinkRetryError, match="DEADLINE_EXCEEDED"):
+    with closing(made(grpc_collector, timeout=0.5)) as sink, pytest.raises(SinkRetryError, match="DEADLINE_EXCEEDED"):
         sink.send(make_tree())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from contextlib import closing
 
 import collectors
 import pytest
@@ -45,7 +46,7 @@ class TestOtlpSinkOverHttp(SinkContract):
 
 @pytest.fixture
 def sink(collector):
-    sink = OtlpSink(endpoint(collector, timeout=0.3))
+    sink = OtlpSink(endpoint(collector))
     yield sink
     sink.close()
 
@@ -137,10 +138,10 @@ def test_span_that_otlp_cannot_carry_is_set_aside(collector, sink):
     assert (delivery.delivered, delivery.refused) == (len(make_tree()), 1)
 
 
-def test_black_hole_ends_at_the_deadline(collector, sink):
+def test_black_hole_ends_at_the_deadline(collector):
     """A server that never answers is left, and the outcome called unclear."""
     collector.answers.append("stall")
-    with pytest.raises(SinkUnclearError, match="no whole answer"):
+    with closing(OtlpSink(endpoint(collector, timeout=0.3))) as sink, pytest.raises(SinkUnclearError, match="no whole answer"):
         sink.send(make_tree())
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ckpt_observe import config, destinations, draining
 from ckpt_observe.cli.health import HealthServer
-from ckpt_observe.cli.output import OK
+from ckpt_observe.cli.output import OK, about
 from ckpt_observe.drain import agent
 from ckpt_observe.drain.delivery import identity
 from ckpt_observe.drain.readiness import Readiness
@@ -30,7 +30,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "agent",
         help="deliver the records of all processes of this host",
-        description=__doc__,
+        description=about(__doc__),
         epilog="Exit codes: 0 stopped by a signal, 1 it cannot run: wrong settings, or the directory has an agent already.",
     )
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")

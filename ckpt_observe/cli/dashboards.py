@@ -7,7 +7,7 @@ from argparse import Namespace, _SubParsersAction
 from pathlib import Path
 from typing import Any
 
-from ckpt_observe.cli.output import ERROR, OK, complain, until_pipe_closes
+from ckpt_observe.cli.output import ERROR, OK, about, complain, until_pipe_closes
 from ckpt_observe.dashboards import boards
 
 
@@ -15,7 +15,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "dashboards",
         help="write the Grafana boards",
-        description=__doc__,
+        description=about(__doc__),
         epilog="Exit codes: 0 done, or the files are those that would be written; 1 they are not, or cannot be written.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
@@ -47,5 +47,5 @@ def _check(directory: Path, made: dict[str, bytes]) -> int:
     there = {name: (directory / name).read_bytes() for name in made if (directory / name).exists()}
     stale = [name for name, content in made.items() if there.get(name) != content]
     for name in stale:
-        complain(f"{directory / name} is not what would be written: run `ckpt-observe dashboards --out {directory}`")
+        complain(f"{directory / name} is not what would be written: run `ckpt-observe dashboards --out {directory}` with the same options")
     return ERROR if stale else OK

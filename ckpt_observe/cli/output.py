@@ -42,6 +42,12 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], file: 
         print("  ".join(cells).rstrip(), file=file)
 
 
+def about(docstring: str | None) -> str:
+    """What the file of a command says of itself, as its help: without the command, which the usage above it shows."""
+    text = (docstring or "").partition(": ")[2]
+    return text[:1].upper() + text[1:]
+
+
 def complain(message: object) -> None:
     """To standard error, so that the output stays what was asked for."""
     print(f"ckpt-observe: {message}", file=sys.stderr)

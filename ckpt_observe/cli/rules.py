@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ckpt_observe.alerts.files import WEBHOOK, files
 from ckpt_observe.alerts.plan import Plan, duration, seconds
-from ckpt_observe.cli.output import ERROR, OK, complain, until_pipe_closes
+from ckpt_observe.cli.output import ERROR, OK, about, complain, until_pipe_closes
 from ckpt_observe.errors import ConfigError
 
 _USUAL: Final = Plan()
@@ -18,7 +18,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "rules",
         help="write alerts for Prometheus and Alertmanager, and their runbook",
-        description=__doc__,
+        description=about(__doc__),
         epilog="Exit codes: 0 done, or the files are those that would be written; 1 they are not, or cannot be written.",
     )
     what = parser.add_mutually_exclusive_group(required=True)

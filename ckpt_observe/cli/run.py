@@ -13,14 +13,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from ckpt_observe import config, environment
-from ckpt_observe.cli.output import USAGE, complain
+from ckpt_observe.cli.output import USAGE, about, complain
 
 NOT_STARTED, NO_SUCH_COMMAND = 126, 127  # as shells say it
 AUTOLOAD: Final = Path(__file__).parent / "autoload"
 
 
 def register(subparsers: _SubParsersAction[Any]) -> None:
-    parser = subparsers.add_parser("run", help="run a program with every checkpoint operation observed", description=__doc__)
+    parser = subparsers.add_parser(
+        "run",
+        usage="ckpt-observe run [-h] [--exporters LIST] [--service NAME] [--dir DIR] -- CMD",
+        help="run a program with every checkpoint operation observed",
+        description=about(__doc__),
+        epilog="Exit codes: the program's; if it was not started 1 wrong settings, 2 no program given, 126 not allowed, 127 not found.",
+    )
     parser.add_argument("--exporters", metavar="LIST", help="where spans go (default $CKPT_OBSERVE_EXPORTERS)")
     parser.add_argument("--service", metavar="NAME", help="name of the service (default $OTEL_SERVICE_NAME, else the program's)")
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")

@@ -6,7 +6,7 @@ from argparse import Namespace, _SubParsersAction
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ckpt_observe.cli.output import OK, until_pipe_closes
+from ckpt_observe.cli.output import OK, about, until_pipe_closes
 from ckpt_observe.environment import VARIABLES
 from ckpt_observe.instrument import registry
 from ckpt_observe.semconv.attributes import ATTRIBUTES
@@ -16,7 +16,8 @@ from ckpt_observe.semconv.values import ERROR_CLASSES, ERROR_CODES, OPERATIONS, 
 
 
 def register(subparsers: _SubParsersAction[Any]) -> None:
-    parser = subparsers.add_parser("semconv", help="print the reference of span, attribute, metric and setting names", description=__doc__)
+    summary = "print the reference of span, attribute, metric and setting names"
+    parser = subparsers.add_parser("semconv", help=summary, description=about(__doc__))
     parser.set_defaults(run=run)
 
 

@@ -36,7 +36,8 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "traces",
         help="list the newest traces, or show one as a tree",
-        description="Lists the newest traces of the local store; with the beginning of a trace's id, shows that trace as a tree.",
+        description="Lists the newest traces of the local store; with the beginning of a trace's id, shows that trace as a tree. "
+        "Into a pipe the list has tabs and no header: id, end in Unix nanoseconds, seconds, operations, errors, interrupted, name.",
         epilog="Exit codes: 0 done, 1 the store cannot be read, 2 wrong usage or an ambiguous id, 4 no such trace or store.",
     )
     parser.add_argument("trace", nargs="?", metavar="TRACE_ID", help="a trace's id, or so much of its beginning as is unique")

@@ -15,7 +15,7 @@ import msgspec
 from ckpt_observe import config
 from ckpt_observe.cli.doctor import disk, journals, prometheus, servers, settings, software
 from ckpt_observe.cli.doctor.finding import PROBLEM, Finding
-from ckpt_observe.cli.output import OK, Column, print_table, until_pipe_closes
+from ckpt_observe.cli.output import OK, Column, about, print_table, until_pipe_closes
 from ckpt_observe.config import Settings
 from ckpt_observe.errors import ConfigError
 
@@ -37,7 +37,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "doctor",
         help="check settings, directories, journals, servers and patches",
-        description=__doc__,
+        description=about(__doc__),
         epilog="States: ok, note (worth knowing), problem. Exit codes: 0 no problem, 2 wrong usage, 3 problems found.",
     )
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")

@@ -10,10 +10,10 @@ from argparse import Namespace, _SubParsersAction
 from typing import Any, Final
 
 import ckpt_observe
-from ckpt_observe.cli.output import ERROR, OK, complain, until_pipe_closes
+from ckpt_observe import environment
+from ckpt_observe.cli.output import ERROR, OK, about, complain, until_pipe_closes
 from ckpt_observe.config import Settings
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.environment import DIR, EXPORTERS, SERVICE_NAME, TRACEPARENT
 from ckpt_observe.errors import SerializationError
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
@@ -21,6 +21,8 @@ from ckpt_observe.tracestore import FILENAME, TraceReader
 from ckpt_observe.tracestore.tree import render, wants_colour
 
 _RUN: Final = "run-1"
+_SWITCHES: Final = (environment.ENABLED, environment.SDK_DISABLED, environment.TRACES_SAMPLER, environment.DISABLED_INSTRUMENTATIONS)
+"""Who asks for the demo wants to see it, though the surroundings switch observation off or leave traces out."""
 
 _KILLED_WHILE_WRITING: Final = """
 import os, signal, sys
@@ -40,7 +42,8 @@ Checkpointer(Doomed(sys.argv[1])).save("run-1", {"step": 4, "messages": ["..."] 
 
 
 def register(subparsers: _SubParsersAction[Any]) -> None:
-    parser = subparsers.add_parser("demo", help="a small agent run with a failure and a kill -9, and the trace of it", description=__doc__)
+    summary = "a small agent run with a failure and a kill -9, and the trace of it"
+    parser = subparsers.add_parser("demo", help=summary, description=about(__doc__))
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")
     parser.add_argument("--exporters", metavar="LIST", default="", help="where it goes besides the local store, such as otlp,prometheus")
     parser.set_defaults(run=run)
@@ -49,9 +52,11 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
 @until_pipe_closes
 def run(args: Namespace) -> int:
     """Prints the tree of the run; returns the exit code."""
+    for switch in _SWITCHES:
+        os.environ.pop(switch, None)
     with tempfile.TemporaryDirectory(prefix="ckpt-observe-demo-") as checkpoints:
         exporters = ",".join(filter(None, ("local", args.exporters)))
-        watch = ckpt_observe.observe(exporters=exporters, service="ckpt-observe-demo", dir=args.dir, enabled=True)
+        watch = ckpt_observe.observe(exporters=exporters, service="ckpt-observe-demo", dir=args.dir)
         trace_id = _agent(checkpoints, watch.settings)
         if not watch.close(timeout=10):
             complain("not everything was delivered; see: ckpt-observe doctor")
@@ -85,8 +90,13 @@ def _agent(checkpoints: str, settings: Settings) -> str:
 
 
 def _killed(checkpoints: str, traceparent: str, settings: Settings) -> None:
-    same = {DIR: str(settings.dir), EXPORTERS: ",".join(settings.exporters), SERVICE_NAME: settings.service}
-    environ = {**os.environ, **same, TRACEPARENT: traceparent}
+    same = {
+        environment.DIR: str(settings.dir),
+        environment.EXPORTERS: ",".join(settings.exporters),
+        environment.SERVICE_NAME: settings.service,
+        environment.TRACEPARENT: traceparent,
+    }
+    environ = {**os.environ, **same}
     subprocess.run([sys.executable, "-c", _KILLED_WHILE_WRITING, checkpoints], env=environ, check=False)
 
 

@@ -40,6 +40,14 @@ def test_demo(command):
     assert "interrupted in write" in command("traces", trace).stdout
 
 
+@pytest.mark.parametrize(("switch", "value"), [("CKPT_OBSERVE_ENABLED", "false"), ("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_SAMPLER", "always_off"), ("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "*")])
+def test_demo_shows_itself_all_the_same(command, switch, value):
+    """Where observation is switched off, who asks for the demo still sees all of it."""
+    done = command("demo", **{switch: value})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "9 checkpoint operations: 7 ok, 1 error, 1 interrupted." in done.stdout
+
+
 def test_demo_goes_elsewhere_too(command):
     """With other destinations, these have all of it as well, the killed save included."""
     done = command("demo", "--exporters", "console")
@@ -130,6 +138,16 @@ def test_doctor_finds_problems(command, tmp_path, trouble):
     done = command("doctor", **variables)
     assert done.returncode == 3, done.stdout
     assert "problem" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["demo", "run", "agent", "traces", "doctor", "dashboards", "rules", "semconv"])
+def test_help_says_what_a_command_does(command, name):
+    """After the usage comes a sentence about the command, not its name once more."""
+    done = command(name, "--help")
+    assert done.returncode == 0
+    [usage, sentence, *_] = done.stdout.split("\n\n")
+    assert usage.startswith(f"usage: ckpt-observe {name} ")
+    assert re.match("[A-Z]", sentence), sentence
 
 
 def test_reference_page():

@@ -152,12 +152,23 @@ def test_health_port_that_is_taken(state):
     assert "name another one" in done.stderr
 
 
+def test_doctor_says_that_nobody_would_drain(run, state):
+    """A program that is set to leave its records to an agent is told that there is none, before it makes the first."""
+    command = [sys.executable, "-m", "ckpt_observe", "doctor", "--dir", str(state)]
+    environment = environ(state, "agent")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "none is running, journals that wait for one: 0" in done.stdout
+    run(Agent).ready()
+    assert "one is running for" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+
+
 def test_doctor_says_that_nobody_drains(run, state):
     """Journals that wait for an agent are a problem while there is none."""
     host = run(Host)
     host.do("save a 1")
     command = [sys.executable, "-m", "ckpt_observe", "doctor", "--dir", str(state)]
     environment = environ(state, "agent")
-    assert "1 journals wait for one, and none is running" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+    assert "none is running, journals that wait for one: 1" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
     run(Agent).ready()
     assert "none is running" not in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout

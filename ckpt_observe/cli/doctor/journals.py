@@ -33,8 +33,8 @@ def backlog(settings: Settings) -> Iterator[Finding]:
             yield finding
     yield Finding(OK, "journals", f"{live} of live processes, {dead} left by dead ones, {waiting >> 10} KiB on disk")
     for_agent = sum(_is_for_agent(entry) for entry in entries)
-    if for_agent and not agent.present(settings.dir):
-        yield Finding(PROBLEM, "agent", f"{for_agent} journals wait for one, and none is running: ckpt-observe agent --dir {settings.dir}")
+    if for_agent or settings.drain == "agent":
+        yield _agent(settings.dir, for_agent)
 
 
 def _journal(directory: Path, alive: bool) -> tuple[Finding | None, int]:
@@ -52,6 +52,12 @@ def _journal(directory: Path, alive: bool) -> tuple[Finding | None, int]:
         next_step = f"{'the agent' if about.drain == 'agent' else 'the next observed program, or `ckpt-observe traces`,'} takes it over"
         return Finding(NOTE, f"journal {directory.name}", f"{owner}; waiting: {owed}; {next_step}"), size
     return Finding(OK, f"journal {directory.name}", f"{owner}; waiting: {owed}") if behind else None, size
+
+
+def _agent(state: Path, journals: int) -> Finding:
+    if agent.present(state):
+        return Finding(OK, "agent", f"one is running for {state}; journals of its programs: {journals}")
+    return Finding(PROBLEM, "agent", f"none is running, journals that wait for one: {journals}; start it: ckpt-observe agent --dir {state}")
 
 
 def _is_for_agent(directory: Path) -> bool:

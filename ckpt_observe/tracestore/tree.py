@@ -93,7 +93,7 @@ def _sizes(span: Span) -> str:
         before, after = given.get(names.PHASE_BYTES_IN), given.get(names.PHASE_BYTES_OUT)
     text = " -> ".join(units.size(count) for count in (before, after) if isinstance(count, int))
     ratio = given.get(names.RATIO)
-    return f"{text} (x{ratio:.1f})".strip() if isinstance(ratio, int | float) else text
+    return f"{text} (x{units.ratio(ratio)})".strip() if isinstance(ratio, int | float) else text
 
 
 def _outcome(span: Span, outcome: str) -> str:

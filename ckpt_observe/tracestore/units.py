@@ -30,6 +30,11 @@ def size(count: int) -> str:
     return f"{_digits(value)} {unit}"
 
 
+def ratio(value: float) -> str:
+    """`12.6`, `0.8`; of a small state in a large header one digit that matters, such as `0.05`."""
+    return f"{value:.1f}" if value >= 0.95 else f"{value:.1g}"
+
+
 def moment(unix_nano: int) -> str:
     """Local time to the second."""
     return datetime.fromtimestamp(unix_nano / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -107,11 +107,14 @@ def _own_first(environ: Mapping[str, str], signal: str) -> Callable[[str], str]:
 
 
 def _otlp_url(environ: Mapping[str, str], signal: str, protocol: str, scheme: str) -> str:
-    own, general = environ.get(f"{environment.OTLP}{signal}_ENDPOINT"), environ.get(f"{environment.OTLP}ENDPOINT")
+    own, general = f"{environment.OTLP}{signal}_ENDPOINT", f"{environment.OTLP}ENDPOINT"
+    variable = own if environ.get(own) else general
+    url = environ.get(variable) or f"http://localhost:{4317 if protocol == GRPC else 4318}"
     if protocol == GRPC:
-        url = own or general or "http://localhost:4317"
         return url if "://" in url else f"{scheme}://{url}"  # `collector:4317` is common for gRPC; the specification leaves TLS to INSECURE
-    return own or (general or "http://localhost:4318").rstrip("/") + f"/v1/{signal.lower()}"
+    if "://" not in url:
+        raise ConfigError(f"{variable}: '{without_credentials(url)}' is not a URL; write it as http://{without_credentials(url)}")
+    return url if variable == own else url.rstrip("/") + f"/v1/{signal.lower()}"
 
 
 def _headers(text: str) -> dict[str, str]:
@@ -145,4 +148,4 @@ def _timeout(text: str) -> float:
 
 def without_credentials(url: str) -> str:
     """A URL as it may be shown: without user, password and query."""
-    return re.sub(r"//[^/@]*@", "//", url.partition("?")[0])
+    return re.sub(r"(^|//)[^/@]*@", r"\1", url.partition("?")[0])

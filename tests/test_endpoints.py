@@ -59,6 +59,8 @@ def test_timeout(text, seconds):
         {"TIMEOUT": "soon"},
         {"TIMEOUT": "-1"},
         {"ENDPOINT": "collector"},
+        {"ENDPOINT": "user:sk-secret@collector:4318"},
+        {"TRACES_ENDPOINT": "user:sk-secret@collector:4318?key=sk-secret"},
         {"HEADERS": "sk-secret"},
         {"HEADERS": "a=sk-secret%0Ab"},
         {"HEADERS": "sk secret=b"},
@@ -69,6 +71,7 @@ def test_wrong_setting_is_said_without_its_secret(environ):
     """A value that cannot be is an error before anything runs, and does not print what may be a key."""
     with pytest.raises(ConfigError) as caught:
         endpoints.otlp({OTLP + name: value for name, value in environ.items()})
+    assert OTLP in str(caught.value)
     assert "sk-secret" not in str(caught.value)
     assert "sk secret" not in str(caught.value)
 

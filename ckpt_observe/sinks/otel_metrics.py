@@ -19,6 +19,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as otlp
 
+from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.metricstore.points import Counter, Exemplar, Histogram
 from ckpt_observe.metricstore.snapshot import Series, Snapshot
@@ -136,10 +137,11 @@ def _attributes(pairs: Mapping[str, Any]) -> list[KeyValue]:
 
 
 def _check(url: str, laminar: str | None) -> None:
+    shown = without_credentials(url)
     if urlsplit(url).scheme not in ("http", "https"):
-        raise ConfigError(f"{_PREFIX}METRICS_ENDPOINT: '{url}' is not a URL (http:// or https://)")
+        raise ConfigError(f"{_PREFIX}METRICS_ENDPOINT: '{shown}' is not a URL (http:// or https://)")
     if laminar and urlsplit(url).hostname == urlsplit(laminar).hostname:
-        raise ConfigError(f"{_PREFIX}METRICS_ENDPOINT: '{url}' is Laminar, which takes no metrics; name a collector")
+        raise ConfigError(f"{_PREFIX}METRICS_ENDPOINT: '{shown}' is Laminar, which takes no metrics; name a collector")
 
 
 def _headers(text: str) -> dict[str, str]:

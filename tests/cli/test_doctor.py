@@ -39,6 +39,8 @@ def test_secrets_are_not_shown(doctor):
         CKPT_OBSERVE_METRICS_TOKEN="s3cret",
         CKPT_OBSERVE_METRICS_PUSHGATEWAY="http://user:s3cret@127.0.0.1:1",
     )
+    grpc = doctor(CKPT_OBSERVE_EXPORTERS="otlp", OTEL_EXPORTER_OTLP_PROTOCOL="grpc", OTEL_EXPORTER_OTLP_ENDPOINT="user:s3cret@127.0.0.1:1")
+    assert "s3cret" not in repr(grpc)
     assert found["setting LMNR_PROJECT_API_KEY"].detail == "set, not shown (from LMNR_PROJECT_API_KEY)"
     assert "s3cret" not in repr(found)
 

@@ -148,12 +148,14 @@ def test_open_bind_needs_token_or_tls(host, tmp_path):
         ("CKPT_OBSERVE_METRICS_TLS", "/there/is/none"),
         ("CKPT_OBSERVE_METRICS_TEXTFILE", "/tmp/metrics.txt"),
         ("CKPT_OBSERVE_METRICS_PUSHGATEWAY", "gateway:9091"),
+        ("CKPT_OBSERVE_METRICS_PUSHGATEWAY", "user:s3cret@gateway:9091"),
     ],
 )
 def test_wrong_setting_is_said(variable, value):
-    """The message names the variable."""
-    with pytest.raises(ConfigError, match=variable):
+    """The message names the variable, and tells no password."""
+    with pytest.raises(ConfigError, match=variable) as caught:
         config.read({**ON, variable: value})
+    assert "s3cret" not in str(caught.value)
 
 
 def test_defaults_and_choice_of_outlet():

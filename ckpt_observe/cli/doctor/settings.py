@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from ckpt_observe import environment
 from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
@@ -17,6 +16,8 @@ from ckpt_observe.environment import VARIABLES, Variable
 _PREFIX: Final = "CKPT_OBSERVE_"
 _SECRETS: Final = ("HEADERS", "KEY", "TOKEN")
 """Ends of the names of variables whose values are not shown. `CLIENT_KEY` names a file, and is not shown either."""
+_ADDRESSES: Final = ("ENDPOINT", "URL", "PUSHGATEWAY")
+"""Ends of the names of variables whose values may have a password in them, with `http://` or without."""
 _LONGEST: Final = 200
 
 
@@ -59,4 +60,4 @@ def _shown(name: str, value: Any, default: str) -> str:
     if value is None or value == "":
         return default
     text = ", ".join(value) if isinstance(value, tuple) else str(value).lower() if isinstance(value, bool) else str(value)
-    return without_credentials(text)[:_LONGEST] if urlsplit(text).scheme in ("http", "https") else text[:_LONGEST]
+    return (without_credentials(text) if name.endswith(_ADDRESSES) else text)[:_LONGEST]

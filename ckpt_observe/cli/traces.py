@@ -60,7 +60,7 @@ def run(args: Namespace) -> int:
         if settings.dir.exists():
             adopt(settings)  # what dead processes left is part of the picture
         if not path.exists():
-            complain(f"nothing is recorded yet: there is no {path}")
+            complain(f"nothing is recorded yet: there is no {path}; what waits for delivery is told by `ckpt-observe doctor`")
             return NOT_FOUND
         with TraceReader(path) as reader:
             return _show(reader, args) if args.trace else _list(reader, args)

@@ -169,6 +169,7 @@ def test_doctor_says_that_nobody_drains(run, state):
     host.do("save a 1")
     command = [sys.executable, "-m", "ckpt_observe", "doctor", "--dir", str(state)]
     environment = environ(state, "agent")
+    until(lambda: "KiB for an agent" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout, PATIENCE)
     assert "none is running, journals that wait for one: 1" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
     run(Agent).ready()
     assert "none is running" not in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout

@@ -43,6 +43,8 @@ def _journal(directory: Path, alive: bool) -> tuple[Finding | None, int]:
     size = spool.size(str(directory))
     owed_to = outbox.known(str(directory)) if about.drain == "agent" else about.sinks  # an agent has sinks of its own
     behind = {key.partition("@")[0]: left for key, left in outbox.backlog(str(directory), owed_to).items() if left}
+    if about.drain == "agent" and not owed_to and size:
+        behind = {"an agent": size}  # none has been there yet, so nobody knows its sinks
     owed = ", ".join(f"{left / 1024:.1f} KiB for {sink}" for sink, left in sorted(behind.items())) or "nothing"
     owner = f"of process {about.pid} ({about.resource.get('service.name', '?')}), {'alive' if alive else 'dead'}"
     if size > outbox.SPOOL_LIMIT // 2:

@@ -79,7 +79,7 @@ def otlp(environ: Mapping[str, str], signal: str = "TRACES") -> Endpoint:
         url=_otlp_url(environ, signal, protocol, "http" if insecure else "https"),
         protocol=protocol,
         headers=_headers(take("HEADERS")),
-        timeout=_timeout(take("TIMEOUT")),
+        timeout=timeout(take("TIMEOUT")),
         gzip=compression == "gzip",
         certificate=take("CERTIFICATE") or None,
         client_certificate=take("CLIENT_CERTIFICATE") or None,
@@ -136,7 +136,8 @@ def _checked(headers: dict[str, str], variable: str) -> dict[str, str]:
     return headers
 
 
-def _timeout(text: str) -> float:
+def timeout(text: str) -> float:
+    """Seconds for a request, from what `OTEL_EXPORTER_OTLP_TIMEOUT` says."""
     try:
         value = float(text or "10000")
     except ValueError:

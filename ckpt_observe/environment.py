@@ -30,6 +30,7 @@ TRACEPARENT: Final = "TRACEPARENT"
 OTLP: Final = "OTEL_EXPORTER_OTLP_"
 """Prefix: each of these may also begin with `OTEL_EXPORTER_OTLP_TRACES_`, which goes first."""
 OTLP_METRICS_ENDPOINT: Final = OTLP + "METRICS_ENDPOINT"
+METRIC_EXPORT_INTERVAL: Final = "OTEL_METRIC_EXPORT_INTERVAL"
 LMNR_KEY: Final = "LMNR_PROJECT_API_KEY"
 LMNR_BASE_URL: Final = "LMNR_BASE_URL"
 LMNR_HTTP_PORT: Final = "LMNR_HTTP_PORT"
@@ -71,6 +72,7 @@ VARIABLES: Final = (
     Variable(METRICS_TOKEN, "", "", "What a scraper must send as `Authorization: Bearer ...`."),
     Variable(METRICS_TLS, "", "", "PEM file with certificate and key: `/metrics` is served by HTTPS."),
     Variable(OTLP_METRICS_ENDPOINT, "", "", "URL that `prometheus` also pushes its metrics to by OTLP over HTTP, such as a Collector's `/v1/metrics`."),
+    Variable(METRIC_EXPORT_INTERVAL, "", "60000", "Milliseconds between two such pushes."),
     Variable(TEXTFILE, "", "", "File ending in `.prom` for node_exporter, written instead of serving `/metrics`: for batch jobs."),
     Variable(PUSHGATEWAY, "", "", "URL of a Pushgateway, pushed to instead of serving `/metrics`: for batch jobs."),
 )

@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as otlp
 
-from ckpt_observe.endpoints import without_credentials
+from ckpt_observe.endpoints import timeout, without_credentials
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.metricstore.points import Counter, Exemplar, Histogram
 from ckpt_observe.metricstore.snapshot import Series, Snapshot
@@ -49,8 +49,8 @@ class OtlpMetrics:
         _check(self._url, environ.get(*_LAMINAR))
         self._headers = {"Content-Type": "application/x-protobuf", **_headers(asked("HEADERS"))}
         self._zip = asked("COMPRESSION") == "gzip"
-        self._timeout = _milliseconds(asked("TIMEOUT", "10000"), f"{_PREFIX}TIMEOUT")
-        self.every = _milliseconds(environ.get(_INTERVAL) or "60000", _INTERVAL)
+        self.timeout = timeout(asked("TIMEOUT"))
+        self.every = _interval(environ.get(_INTERVAL) or "60000")
         self._opener = urllib.request.build_opener(NoRedirect, *_https(asked("CERTIFICATE")))
         self._resource = resource
         self._told = False
@@ -61,7 +61,7 @@ class OtlpMetrics:
         if self._zip:
             body, headers = gzip.compress(body, 1), {**headers, "Content-Encoding": "gzip"}
         request = urllib.request.Request(self._url, body, headers)  # noqa: S310 - http(s), checked
-        with self._opener.open(request, timeout=self._timeout) as answer:
+        with self._opener.open(request, timeout=self.timeout) as answer:
             self._look_at(answer.read(1 << 16))
 
     def _look_at(self, answer: bytes) -> None:
@@ -149,9 +149,9 @@ def _headers(text: str) -> dict[str, str]:
     return {unquote(key).strip(): unquote(value).strip() for key, _, value in pairs}
 
 
-def _milliseconds(text: str, variable: str) -> float:
-    if not text.isdecimal():
-        raise ConfigError(f"{variable}: '{text}' is not a number of milliseconds")
+def _interval(text: str) -> float:
+    if not text.isdecimal() or int(text) == 0:
+        raise ConfigError(f"{_INTERVAL}: '{text}' is not a number of milliseconds above zero")
     return int(text) / 1000
 
 

@@ -124,6 +124,12 @@ def test_own_variables_go_first(gather, collector):
     assert (collector.requests[0][0], outlet.every) == ("/own", 5.0)
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("", 10), ("2500", 2.5), ("10", 10)])
+def test_timeout_is_that_of_spans(text, seconds):
+    """The variable means the same for metrics as for spans: small numbers are seconds, as the Python SDK reads them."""
+    assert OtlpMetrics({"OTEL_EXPORTER_OTLP_TIMEOUT": text}, {}).timeout == seconds
+
+
 @pytest.mark.parametrize("status", [302, 400, 401, 413, 429, 500, 503])
 def test_refusal_is_not_now(gather, collector, status):
     """Cumulative metrics lose nothing by waiting: the next request has it all."""
@@ -151,8 +157,10 @@ def test_partial_success_is_told_once(gather, collector, caplog):
         {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://lmnr.internal:8000", "LMNR_BASE_URL": "http://lmnr.internal"},
         {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"},
         {"OTEL_METRIC_EXPORT_INTERVAL": "often"},
+        {"OTEL_METRIC_EXPORT_INTERVAL": "0"},
+        {"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"},
     ],
-    ids=["laminar", "own laminar", "no url", "interval"],
+    ids=["laminar", "own laminar", "no url", "interval", "no interval", "timeout"],
 )
 def test_wrong_setting_is_said(environ):
     """Never to Laminar, and nothing that cannot be."""

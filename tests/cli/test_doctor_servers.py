@@ -190,8 +190,14 @@ def test_laminar(doctor, server, key, state, hint):
 def test_metrics_over_otlp(doctor, server):
     """The collector that metrics are pushed to is asked at its own path."""
     found = doctor(CKPT_OBSERVE_EXPORTERS="prometheus", OTEL_EXPORTER_PROMETHEUS_PORT=0, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{server.url}/v1/metrics")
-    assert found["server otlp metrics"].state == OK
+    assert found["server otlp metrics"] == (OK, "server otlp metrics", f"{server.url}/v1/metrics by http/protobuf takes metrics")
     assert [path for path, _, _ in server.requests] == ["/v1/metrics"]
+
+
+def test_metrics_over_otlp_with_a_wrong_setting(doctor, server):
+    """What would keep a program from being observed is found here, too, by its name."""
+    finding = doctor(**metrics(0, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{server.url}/v1/metrics", OTEL_METRIC_EXPORT_INTERVAL="often"))["server otlp metrics"]
+    assert (finding.state, "OTEL_METRIC_EXPORT_INTERVAL" in finding.detail) == (PROBLEM, True)
 
 
 def test_a_clock_that_is_off(doctor):

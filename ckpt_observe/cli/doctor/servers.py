@@ -19,7 +19,8 @@ from ckpt_observe.cli.doctor import listener
 from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
 from ckpt_observe.config import Settings
 from ckpt_observe.endpoints import GRPC, HTTP, Endpoint
-from ckpt_observe.errors import SinkError
+from ckpt_observe.errors import ConfigError, SinkError
+from ckpt_observe.sinks.otel_metrics import OtlpMetrics
 from ckpt_observe.sinks.otlp import Transport, quiet, transport
 
 PATIENCE: Final = 5.0
@@ -50,7 +51,11 @@ _TLS_ADVICE: Final = "and our https does not suit it: check OTEL_EXPORTER_OTLP_C
 def tried(settings: Settings) -> Iterator[Finding]:
     found = dict(settings.endpoints)
     if "prometheus" in settings.exporters and os.environ.get(environment.OTLP_METRICS_ENDPOINT):
-        found["otlp metrics"] = replace(endpoints.otlp(os.environ, "METRICS"), protocol=HTTP)
+        try:
+            OtlpMetrics(os.environ, {})  # as a program would make it: it alone reads the interval
+            found["otlp metrics"] = replace(endpoints.otlp(os.environ, "METRICS"), protocol=HTTP)
+        except ConfigError as error:
+            yield Finding(PROBLEM, "server otlp metrics", str(error))
     for name, endpoint in found.items():
         yield from _server(name, replace(endpoint, timeout=min(endpoint.timeout, PATIENCE)))
 
@@ -66,7 +71,8 @@ def _server(name: str, endpoint: Endpoint) -> Iterator[Finding]:
         with quiet():
             way.send(b"")
         page = way.headers.get("content-type", "").startswith("text/html")
-        yield Finding(PROBLEM, subject, f"{where}: {_NOT_OTLP} (a web page)") if page else Finding(OK, subject, f"{where} takes spans")
+        taken = f"{where} takes {'metrics' if name == 'otlp metrics' else 'spans'}"
+        yield Finding(PROBLEM, subject, f"{where}: {_NOT_OTLP} (a web page)") if page else Finding(OK, subject, taken)
     except SinkError as error:
         advice = _ANSWERS[way.status].format(key=_KEYS[name]) if way.status in _ANSWERS else _looked_at(endpoint)
         yield Finding(NOTE if advice == _BUSY else PROBLEM, subject, f"{error}; {advice}")

@@ -18,6 +18,7 @@ from ckpt_observe.errors import ConfigError
 HTTP: Final = "http/protobuf"
 GRPC: Final = "grpc"
 TRACES_PATH: Final = "/v1/traces"
+_LAMINAR: Final = "https://api.lmnr.ai"
 
 _SECONDS_UP_TO: Final = 300.0
 """The specification counts a timeout in milliseconds, OpenTelemetry's Python SDK in seconds; nobody means 0.3 s or less with the first."""
@@ -87,12 +88,20 @@ def otlp(environ: Mapping[str, str], signal: str = "TRACES") -> Endpoint:
     )
 
 
+def otlp_metrics(environ: Mapping[str, str]) -> Endpoint:
+    """Where metrics are pushed, over HTTP whatever carries the spans; never to Laminar, which would drop them."""
+    endpoint = otlp({**environ, f"{environment.OTLP}METRICS_PROTOCOL": HTTP}, "METRICS")
+    if urlsplit(endpoint.url).hostname == urlsplit(environ.get(environment.LMNR_BASE_URL) or _LAMINAR).hostname:
+        raise ConfigError(f"{environment.OTLP_METRICS_ENDPOINT}: '{endpoint.shown}' is Laminar, which takes no metrics; name a collector")
+    return endpoint
+
+
 def laminar(environ: Mapping[str, str]) -> Endpoint:
     """Laminar's settings: its cloud, unless the base URL names another server."""
     key = environ.get(environment.LMNR_KEY, "").strip()
     if not key:
         raise ConfigError(f"{environment.LMNR_KEY}: the project's key is needed to send to Laminar")
-    base = (environ.get(environment.LMNR_BASE_URL) or "https://api.lmnr.ai").rstrip("/")
+    base = (environ.get(environment.LMNR_BASE_URL) or _LAMINAR).rstrip("/")
     base = base if "://" in base else f"https://{base}"
     port = environ.get(environment.LMNR_HTTP_PORT, "")
     if port and not port.isdigit():

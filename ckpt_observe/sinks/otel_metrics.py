@@ -13,13 +13,12 @@ import time
 import urllib.request
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest, ExportMetricsServiceResponse
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as otlp
 
-from ckpt_observe.endpoints import timeout, without_credentials
+from ckpt_observe import endpoints
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.metricstore.points import Counter, Exemplar, Histogram
 from ckpt_observe.metricstore.snapshot import Series, Snapshot
@@ -30,9 +29,7 @@ from ckpt_observe.sinks.metrics_push import NoRedirect
 
 logger = logging.getLogger("ckpt_observe")
 
-_PREFIX: Final = "OTEL_EXPORTER_OTLP_"
 _INTERVAL: Final = "OTEL_METRIC_EXPORT_INTERVAL"
-_LAMINAR: Final = ("LMNR_BASE_URL", "https://api.lmnr.ai")
 
 
 class OtlpMetrics:
@@ -41,26 +38,20 @@ class OtlpMetrics:
     name = "otlp"
 
     def __init__(self, environ: Mapping[str, str], resource: Mapping[str, str]) -> None:
-        def asked(what: str, default: str = "") -> str:
-            return environ.get(f"{_PREFIX}METRICS_{what}") or environ.get(_PREFIX + what) or default
-
-        base = environ.get(f"{_PREFIX}ENDPOINT", "http://localhost:4318").rstrip("/")
-        self._url = environ.get(f"{_PREFIX}METRICS_ENDPOINT") or f"{base}/v1/metrics"
-        _check(self._url, environ.get(*_LAMINAR))
-        self._headers = {"Content-Type": "application/x-protobuf", **_headers(asked("HEADERS"))}
-        self._zip = asked("COMPRESSION") == "gzip"
-        self.timeout = timeout(asked("TIMEOUT"))
+        endpoint = endpoints.otlp_metrics(environ)
+        self._endpoint, self.timeout = endpoint, endpoint.timeout
+        self._headers = {"Content-Type": "application/x-protobuf", **endpoint.headers}
         self.every = _interval(environ.get(_INTERVAL) or "60000")
-        self._opener = urllib.request.build_opener(NoRedirect, *_https(asked("CERTIFICATE")))
+        self._opener = urllib.request.build_opener(NoRedirect, *_https(endpoint))
         self._resource = resource
         self._told = False
 
     def publish(self, gather: Gather) -> None:
         body = encoded(*gather(), self._resource, time.time_ns()).SerializeToString()
         headers = self._headers
-        if self._zip:
+        if self._endpoint.gzip:
             body, headers = gzip.compress(body, 1), {**headers, "Content-Encoding": "gzip"}
-        request = urllib.request.Request(self._url, body, headers)  # noqa: S310 - http(s), checked
+        request = urllib.request.Request(self._endpoint.url, body, headers)  # noqa: S310 - http(s), checked
         with self._opener.open(request, timeout=self.timeout) as answer:
             self._look_at(answer.read(1 << 16))
 
@@ -136,24 +127,16 @@ def _attributes(pairs: Mapping[str, Any]) -> list[KeyValue]:
     return [KeyValue(key=key, value=AnyValue(string_value=str(value).encode("utf-8", "replace").decode())) for key, value in pairs.items()]
 
 
-def _check(url: str, laminar: str | None) -> None:
-    shown = without_credentials(url)
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise ConfigError(f"{_PREFIX}METRICS_ENDPOINT: '{shown}' is not a URL (http:// or https://)")
-    if laminar and urlsplit(url).hostname == urlsplit(laminar).hostname:
-        raise ConfigError(f"{_PREFIX}METRICS_ENDPOINT: '{shown}' is Laminar, which takes no metrics; name a collector")
-
-
-def _headers(text: str) -> dict[str, str]:
-    pairs = (pair.partition("=") for pair in text.split(",") if pair.strip())
-    return {unquote(key).strip(): unquote(value).strip() for key, _, value in pairs}
-
-
 def _interval(text: str) -> float:
     if not text.isdecimal() or int(text) == 0:
         raise ConfigError(f"{_INTERVAL}: '{text}' is not a number of milliseconds above zero")
     return int(text) / 1000
 
 
-def _https(certificate: str) -> list[urllib.request.HTTPSHandler]:
-    return [urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=certificate))] if certificate else []
+def _https(endpoint: endpoints.Endpoint) -> list[urllib.request.HTTPSHandler]:
+    if not endpoint.certificate and not endpoint.client_certificate:
+        return []
+    context = ssl.create_default_context(cafile=endpoint.certificate)
+    if endpoint.client_certificate:
+        context.load_cert_chain(endpoint.client_certificate, endpoint.client_key)
+    return [urllib.request.HTTPSHandler(context=context)]

@@ -17,8 +17,6 @@ from ckpt_observe.core.pipeline import Pipeline
 from ckpt_observe.core.serializers import Document
 from ckpt_observe.core.stores import Store
 
-_TICK = dt.timedelta(microseconds=1)
-
 
 class Staged(NamedTuple):
     """A state that was serialized and can be saved later: changes made to the live one since do not reach it."""
@@ -69,7 +67,7 @@ class Drafter:
         created = self._clock.now()
         head = self.heads.get(task)
         if head is not None and created <= head.created:  # the machine's clock was set back: what follows is newer all the same
-            created = head.created + _TICK
+            created = self.heads.after(head)
         return Label(task, new_id(created) if id is None else checked(id, "checkpoint id"), created, step, status, metadata, tags, parent)
 
     def stage(self, state: Any) -> Staged:

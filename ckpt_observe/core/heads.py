@@ -6,10 +6,13 @@ import datetime as dt
 import secrets
 import threading
 import time
+from typing import TypeVar
 
 from ckpt_observe.core.model import CheckpointInfo
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_TICK = dt.timedelta(microseconds=1)
+T = TypeVar("T")
 _MOST_TASKS = 1024
 """A server may see tasks without end; one forgotten here only has no parent in its next checkpoint."""
 
@@ -32,15 +35,28 @@ class Heads:
 
     def __init__(self) -> None:
         self._heads: dict[str, CheckpointInfo] = {}
+        self._ahead: dict[str, dt.datetime] = {}
+        self._lock = threading.Lock()
 
     def get(self, task: str) -> CheckpointInfo | None:
         return self._heads.get(task)
 
     def set(self, info: CheckpointInfo) -> None:
-        self._heads.pop(info.task, None)
-        self._heads[info.task] = info
-        if len(self._heads) > _MOST_TASKS:
-            self._heads.pop(next(iter(self._heads)), None)
+        _remember(self._heads, info.task, info)
+
+    def after(self, head: CheckpointInfo) -> dt.datetime:
+        """A time later than a head's that is ahead of the clock, and than those given since: what a batch has is not saved yet."""
+        with self._lock:
+            time = max(head.created, self._ahead.get(head.task, head.created)) + _TICK
+            _remember(self._ahead, head.task, time)
+        return time
+
+
+def _remember(known: dict[str, T], task: str, value: T) -> None:
+    known.pop(task, None)
+    known[task] = value
+    if len(known) > _MOST_TASKS:
+        known.pop(next(iter(known)), None)
 
 
 def new_id(created: dt.datetime) -> str:

@@ -288,6 +288,20 @@ def test_clock_that_went_back_loses_nothing(tmp_path, monkeypatch, known):
         assert checkpointer.load("t") == {"n": 2}
 
 
+def test_batch_after_a_clock_that_was_ahead_keeps_its_order(tmp_path, monkeypatch):
+    """K5: what a batch saves one after the other stays in that order, though the checkpoint loaded before it is from a clock ahead of this one."""
+    with monkeypatch.context() as patch:
+        tomorrow = time.time_ns() + 86_400 * 10**9
+        patch.setattr(time, "time_ns", lambda: tomorrow)
+        Checkpointer(tmp_path).save("t", {"n": 0})
+    checkpointer = Checkpointer(tmp_path)
+    checkpointer.load("t")
+    with checkpointer.batch() as batch:
+        for n in range(1, 9):
+            batch.save("t", {"n": n}, step=n)
+    assert [info.step for info in checkpointer.list("t")] == [*range(8, 0, -1), None]
+
+
 @pytest.mark.parametrize("newer", [True, False], ids=["outdated", "lost"])
 def test_removed_before_it_is_confirmed(newer, monkeypatch):
     """K8: a save that another's retention removed at once, as there is a newer one, has succeeded; one that the store lost has not."""

@@ -23,7 +23,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     outcome: str
     verified: bool = False
     told: float = 0.0
-    """When it became known: of a process that died, when somebody found what it left."""
+    """When it became known: its end; of a process that died, when somebody found what it left."""
     failures: tuple[str, ...] = ()
     """Error classes: how it failed, what it found."""
     altered: bool = False
@@ -78,8 +78,8 @@ class Progress(msgspec.Struct, array_like=True):
             self.memory = attempt.memory or self.memory
             self.declared = attempt.interval or self.declared
             self.location = attempt.location
-        self.told.update(dict.fromkeys(attempt.failures, attempt.told))
-        self.altered = attempt.told if attempt.altered else self.altered
+        self.told.update({each: max(attempt.told, self.told.get(each, 0.0)) for each in attempt.failures})
+        self.altered = max(self.altered, attempt.told) if attempt.altered else self.altered
         if attempt.outcome in FAILED:
             self.last_failure = max(self.last_failure, attempt.end)
             self.failures += attempt.end > self.last_success

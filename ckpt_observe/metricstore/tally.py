@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from ckpt_observe.metricstore.labels import LONGEST
 from ckpt_observe.metricstore.points import Counter, Exemplar, Histogram
 from ckpt_observe.metricstore.progress import FAILED, Attempt
 from ckpt_observe.semconv import attributes as names
@@ -21,6 +20,8 @@ from ckpt_observe.span import Span
 
 Key = tuple[str, tuple[str, ...]]
 """A metric's name and its label values, in the order of its spec."""
+Label = Callable[[str, Any], str]
+"""A label's name and a raw value of it, to one of a bounded set."""
 Record = tuple[Span, list[Span]]
 """An operation or task, and its phases."""
 
@@ -60,9 +61,9 @@ class Filling:
 
 
 class Tally:
-    """What a batch adds that became known at `now` (Unix time). `label` maps a raw label value to one of a bounded set."""
+    """What a batch adds that became known at `now` (Unix time)."""
 
-    def __init__(self, label: Callable[[str, Any], str], now: float) -> None:
+    def __init__(self, label: Label, now: float) -> None:
         self._label, self._now = label, now
         self.counters: dict[Key, Counter] = {}
         self.histograms: dict[Key, Filling] = {}
@@ -96,7 +97,7 @@ class Tally:
         seen = [self._phase(operation, phase) for phase in phases]
         self._amounts(operation, task, span)
         self._findings(operation, task, outcome, failure, given)
-        attempt = _attempt(span, operation, outcome, failure, self._now, validated="validate" in seen)
+        attempt = _attempt(span, operation, outcome, failure, self._now, self._label, validated="validate" in seen)
         self.attempts.setdefault((operation, task), []).append(attempt)
 
     def _phase(self, operation: str, span: Span) -> str:
@@ -143,7 +144,7 @@ def _exemplar(span: Span, value: float) -> Exemplar:
     return Exemplar(span.trace_id, span.span_id, value, span.end_unix_nano / 1e9)
 
 
-def _attempt(span: Span, operation: str, outcome: str, failure: str, now: float, *, validated: bool) -> Attempt:
+def _attempt(span: Span, operation: str, outcome: str, failure: str, now: float, label: Label, *, validated: bool) -> Attempt:
     given = span.attributes
     saving = operation == "save"
     damaged, altered = given.get(names.DAMAGED), given.get(names.ALTERED)
@@ -153,7 +154,7 @@ def _attempt(span: Span, operation: str, outcome: str, failure: str, now: float,
         end=span.end_unix_nano / 1e9,
         outcome=outcome,
         verified=read_back and not damaged and not altered,
-        told=now,
+        told=now if outcome == "interrupted" else span.end_unix_nano / 1e9,
         failures=tuple(filter(None, (failure if outcome in FAILED else "", "integrity" if damaged else ""))),
         altered=bool(altered),
         run=str(given.get(names.TASK_ID, "")),
@@ -161,17 +162,18 @@ def _attempt(span: Span, operation: str, outcome: str, failure: str, now: float,
         interval=amount(given.get(names.INTERVAL)),
         sizes={kind: size for kind, name in _SIZES if (size := amount(given.get(name)))} if saving else {},
         memory=amount(given.get(names.MEMORY_PEAK)),
-        keys=_keys(given) if saving else {},
+        keys=_keys(given, label) if saving else {},
         location=str(given.get(names.LOCATION, "")) if saving else "",
     )
 
 
-def _keys(given: dict[str, Any]) -> dict[str, float]:
-    """The sizes of the largest keys; what is left of the serialized state is `_other_`."""
-    named = zip(_listed(given.get(names.KEY_NAMES)), _listed(given.get(names.KEY_SIZES)), strict=False)
-    sizes = {str(name)[:LONGEST]: size for name, raw in islice(named, LARGEST_KEYS) if name != OTHER and (size := amount(raw))}
+def _keys(given: dict[str, Any], label: Label) -> dict[str, float]:
+    """The sizes of the largest keys; what is left of the serialized state is `_other_`. Keys may be ids, others at each save."""
+    told = _listed(given.get(names.KEY_NAMES))
+    named = islice(zip(told, _listed(given.get(names.KEY_SIZES)), strict=False), LARGEST_KEYS)
+    sizes = {key: size for name, raw in named if (size := amount(raw)) and name != OTHER and (key := label("key", name)) != OTHER}
     rest = amount(given.get(names.SIZE_SERIALIZED)) - sum(sizes.values())
-    return {**sizes, OTHER: rest} if sizes and rest > 0 else sizes
+    return {**sizes, OTHER: rest} if told and rest > 0 else sizes
 
 
 def _listed(value: Any) -> Sequence[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ckpt_observe.journal.live import Live, Running
@@ -93,14 +94,23 @@ def test_altered_keys(store):
 
 
 def test_last_failure_by_class(store, monkeypatch):
-    """When each class of failure was last told, damage found by a verify included: the moment of telling, for a death may be found a day later."""
+    """When each class of failure last was, damage found by a verify included; a death counts from when it was found, which may be a day later."""
     store.fold([operation(1, "save"), operation(2, "load", **{names.OUTCOME: "cancelled", names.ERROR_CLASS: "cancelled"})])
     assert series(store, metrics.LAST_FAILURE) == {}
     monkeypatch.setattr("ckpt_observe.metricstore.store.time.time", lambda: 4e9)
-    store.fold([operation(3, "save", **{names.OUTCOME: "interrupted", names.ERROR_CLASS: "interrupted"}), operation(4, "verify", **{names.DAMAGED: 3})])
-    monkeypatch.setattr("ckpt_observe.metricstore.store.time.time", lambda: 5e9)
-    store.fold([operation(5, "load", **{names.OUTCOME: "error", names.ERROR_CLASS: "storage"})])
-    assert series(store, metrics.LAST_FAILURE) == {("save", "demo", "interrupted"): 4e9, ("verify", "demo", "integrity"): 4e9, ("load", "demo", "storage"): 5e9}
+    died = operation(3, "save", **{names.OUTCOME: "interrupted", names.ERROR_CLASS: "interrupted"})
+    found, failed = operation(4, "verify", **{names.DAMAGED: 3}), operation(5, "load", **{names.OUTCOME: "error", names.ERROR_CLASS: "storage"})
+    store.fold([died, found, failed])
+    wanted = {("save", "demo", "interrupted"): 4e9, ("verify", "demo", "integrity"): found.end_unix_nano / 1e9, ("load", "demo", "storage"): failed.end_unix_nano / 1e9}
+    assert series(store, metrics.LAST_FAILURE) == wanted
+
+
+def test_damage_is_before_what_was_read_back_after_it(store):
+    """A program that finds damage and at once reads an older checkpoint, whole: both are told in one batch, and which came first stays known."""
+    damage = operation(1, "load", **{names.OUTCOME: "error", names.ERROR_CLASS: "integrity"})
+    later = msgspec.structs.replace(operation(2, "verify"), end_unix_nano=damage.end_unix_nano + 10**9)
+    store.fold([damage, later])
+    assert series(store, metrics.LAST_FAILURE)["load", "demo", "integrity"] < series(store, metrics.LAST_VERIFIED)["demo",]
 
 
 def test_in_flight_and_its_age(store):
@@ -166,6 +176,18 @@ def test_keys_are_bounded(store):
     found = series(store, metrics.KEY_SIZE)
     assert len(found) <= LARGEST_KEYS + 1
     assert max(len(key) for key, _ in found) <= 128
+
+
+def test_keys_that_are_ids_are_bounded_over_time(store):
+    """A state with other keys at each save: after a hundred names, what is new is `_other_`, and what was known stays."""
+    def saved(number, key):
+        return operation(number, "save", **{names.KEY_NAMES: [key], names.KEY_SIZES: [1], names.SIZE_SERIALIZED: 3})
+
+    store.fold([saved(number, f"user-{number}") for number in range(1, LABEL_VALUES + 1)])
+    store.fold([msgspec.structs.replace(saved(200, "weights"), end_unix_nano=START_UNIX_NANO * 2)])
+    assert series(store, metrics.KEY_SIZE) == {(OTHER, "demo"): 3.0}
+    store.fold([msgspec.structs.replace(saved(201, "user-7"), end_unix_nano=START_UNIX_NANO * 3)])
+    assert series(store, metrics.KEY_SIZE) == {("user-7", "demo"): 1.0, (OTHER, "demo"): 2.0}
 
 
 def test_free_space_is_told_where_it_is_known(store):

@@ -30,13 +30,16 @@ def growing(plan: Plan) -> Alert:
 
 
 def storage_filling(plan: Plan) -> Alert:
-    """Before a save fails: room for few more, or a trend over a dozen saves that leaves none."""
+    """Before a save fails: room for few more, or a trend over a dozen saves that leaves none.
+
+    The last of them must go the same way: the first ones of a run take room until retention gives it back.
+    """
     free, size = series(metrics.FREE), series(metrics.LAST_SIZE, STORED)
-    trend = f"predict_linear({series(metrics.FREE, over=plan.window)}, {number(plan.past)})"
+    long, short = (f"predict_linear({series(metrics.FREE, over=over)}, {number(plan.past)}) < 0" for over in (plan.window, plan.window / 4))
     return Alert(
         "CheckpointStorageFilling",
         WARNING,
-        f"{free} < ignoring (kind) 3 * {size}\nor {free} and {trend} < 0",
+        f"{free} < ignoring (kind) 3 * {size}\nor {free} and {long} and {short} and {series(metrics.FREE, before=plan.window)}",
         "The file system that a task saves to is nearly full.",
         f"{BYTES} are free for {TASK}: too little for three more saves, or gone in {duration(plan.past)} if this goes on.",
         hold=plan.settle,

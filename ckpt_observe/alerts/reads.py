@@ -35,12 +35,13 @@ def altered() -> Alert:
 
 
 def restore_failing(plan: Plan) -> Alert:
-    """That there is no checkpoint yet is how every first run begins."""
-    other = told(READ, 'error_class!="not_found"')
+    """That there is no checkpoint yet is how every first run begins, also one that comes after a failure and a success."""
+    other, worked = told(READ, 'error_class!="not_found"'), series(metrics.LAST_SUCCESS, READ)
+    since = f"{other} > {worked}\nor {other} unless {worked}"
     return Alert(
         "CheckpointRestoreFailing",
         CRITICAL,
-        f"{series(metrics.CONSECUTIVE_FAILURES, READ)} > 0\nand {other} > time() - {number(plan.recent)}",
+        f"{series(metrics.CONSECUTIVE_FAILURES, READ)} > 0\nand ({since}) > time() - {number(plan.recent)}",
         "Reading a checkpoint back failed and has not succeeded since.",
         f"The last {VALUE} attempts to {OPERATION} {TASK} failed.",
     )

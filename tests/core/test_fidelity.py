@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import enum
+from collections import OrderedDict
+
 import pytest
 
 from ckpt_observe.core import Checkpointer
@@ -47,6 +50,24 @@ def test_nothing_is_altered(format, state):
     checkpointer = Checkpointer("memory://", format=format)
     checkpointer.save("t", state)
     assert checkpointer.restore("t").altered == ()
+
+
+class Mode(enum.IntEnum):
+    FAST = 1
+
+
+@pytest.mark.parametrize("format", ["json", "msgpack", "arrays"])
+@pytest.mark.parametrize("value", [OrderedDict(weight=1), Mode.FAST], ids=["ordered mapping", "member of an enum"])
+def test_kind_of_a_plain_type_is_not_altered(format, value):
+    """N4: what comes back as the plain type that it is a kind of, as promised, is no alarm: a `state_dict` of torch is an ordered mapping."""
+    if format == "arrays":
+        pytest.importorskip("numpy")
+    checkpointer = Checkpointer("memory://", format=format)
+    checkpointer.save("t", {"model": value, "done": True})
+    restored = checkpointer.restore("t")
+    assert restored.altered == ()
+    restored.state["done"] = 1
+    assert restored.altered == ("done",)
 
 
 def test_arrays_are_told_by_element_type_and_shape():

@@ -10,6 +10,7 @@ import msgspec
 
 from ckpt_observe.core import digests
 from ckpt_observe.core.blob import Buffer
+from ckpt_observe.core.fidelity import kind_name
 from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.serializers import exact
 from ckpt_observe.core.serializers.base import Document
@@ -72,7 +73,7 @@ class Keyed(ABC):
         if not _is_keyed(state):
             return Document((encode(plain),))
         members = {key: encode(value) for key, value in plain.items()}
-        keys = {key: KeyInfo(type(state[key]).__name__, len(encoded), digests.of_key(encoded)) for key, encoded in members.items()}
+        keys = {key: KeyInfo(kind_name(type(state[key])), len(encoded), digests.of_key(encoded)) for key, encoded in members.items()}
         return Document((self.join(members),), keys, members)
 
 

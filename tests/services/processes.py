@@ -56,8 +56,9 @@ def answers(url):
         return False
 
 
-def eventually(look, wanted, seconds=30):
-    """What `look` finds, once it is something; a failure that says what was waited for, if that never comes."""
+def eventually(look, wanted, seconds=90):
+    """What `look` finds, once it is something; a failure that says what was waited for, if that never comes. A long deadline costs nothing
+    where all is well, and a loaded machine may need half a minute to start a server."""
     deadline = time.monotonic() + seconds
     while not (found := look()):
         if time.monotonic() > deadline:
@@ -83,4 +84,4 @@ def running(arguments, ready, stop=signal.SIGTERM, **options):
             yield process
         finally:
             process.send_signal(stop)
-            process.wait(30)
+            process.wait(90)

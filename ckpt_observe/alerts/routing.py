@@ -26,7 +26,7 @@ def routing(plan: Plan, webhook: str) -> dict[str, Any]:
                     "matchers": [f'alertname="{WATCHDOG}"'],
                     "group_wait": "0s",
                     "group_interval": "1m",
-                    "repeat_interval": "1m",
+                    "repeat_interval": "30s",  # as long as the group's, it would be due a moment after each turn: every second one only
                 },
                 {"receiver": "page", "matchers": [f'severity="{CRITICAL}"']},
             ],

@@ -21,6 +21,7 @@ from processes import eventually
 from prometheus_client.parser import text_string_to_metric_families
 
 from ckpt_observe.endpoints import Endpoint
+from ckpt_observe.errors import SinkRetryError
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.sinks.otlp import OtlpSink
 from ckpt_observe.span import Span
@@ -168,6 +169,42 @@ def test_failure_long_after_the_decision_is_kept(tmp_path):
 def test_default_strategy_would_lose_it(tmp_path):
     """Control: with the Collector's default strategy the same failure is lost."""
     assert late_failure(tmp_path, "9", "--config=yaml:processors::tail_sampling::sampling_strategy: trace-complete") == {"9"}
+
+
+def failures_until_full(directory, awaited, *arguments):
+    """Of failed saves sent until one is refused (or to the end) while nobody is behind a gateway with a short queue: those taken, and those that arrive.
+    Waits for as many of the taken as are awaited."""
+    hurried = ("sending_queue::queue_size: 2", "retry_on_failure::initial_interval: 1s", "retry_on_failure::max_interval: 1s")
+    arguments = (*(f"--config=yaml:exporters::otlp_grpc::{each}" for each in hurried), *arguments)
+    gateway = Gateway("gateway-1", directory, *arguments, SHARE_PERCENT=0, DECISION_WAIT=LONG)
+    sink = OtlpSink(Endpoint(f"http://127.0.0.1:{gateway.grpc}", protocol="grpc", timeout=5))
+    taken = []
+    with gateway.running():
+        for number in range(1, 31):
+            span = save(f"{number:032x}", f"{number:016x}", outcome="error")
+            try:
+                sink.send([span])
+            except SinkRetryError:
+                break
+            taken.append(span)
+        sink.close()
+        with gateway.behind.running():
+            arrive([gateway], taken[:awaited])
+            return taken, gateway.kept()
+
+
+def test_full_queue_is_not_dropped(tmp_path):
+    """F: when the gateway's queue is full it takes no more, so that the rest stays with the programs; all that it took arrives."""
+    taken, kept = failures_until_full(tmp_path, 30)
+    assert len(taken) < 30
+    assert {span.span_id for span in taken} <= {span.span_id for span in kept}
+
+
+def test_full_queue_would_be_dropped(tmp_path):
+    """Control: as the Collector does it by default, all are taken, and most are lost."""
+    taken, kept = failures_until_full(tmp_path, 1, "--config=yaml:exporters::otlp_grpc::sending_queue::block_on_overflow: false")
+    assert len(taken) == 30
+    assert len({span.span_id for span in kept}) < 30
 
 
 def test_gateway_that_is_away_loses_nothing(tmp_path, live):

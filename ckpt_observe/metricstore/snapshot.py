@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ckpt_observe.journal.live import Live, Running, look
+from ckpt_observe.metricstore.labels import LONGEST
 from ckpt_observe.metricstore.points import Counter, Histogram, Point
 from ckpt_observe.metricstore.space import free
 from ckpt_observe.metricstore.store import FILENAME, MetricStore, Sum
@@ -124,7 +125,7 @@ def _running(found: dict[str, Series], stored: Sum, running: Iterable[Running]) 
     oldest: dict[tuple[str, ...], float] = {}
     oldest_tasks: dict[tuple[str, ...], float] = {}
     for each in running:
-        task = str(each.attributes.get(names.TASK_NAME) or "")
+        task = str(each.attributes.get(names.TASK_NAME) or "")[:LONGEST]
         if task not in named and len(named) > LABEL_VALUES:
             task = OTHER
         named.add(task)

@@ -124,6 +124,13 @@ def test_in_flight_and_its_age(store):
     assert series(store, metrics.TASKS_OLDEST_START) == {}
 
 
+def test_long_name_is_the_same_running_and_ended(store):
+    """Else an alert on what runs and when it last saved would compare two tasks."""
+    store.fold([operation(1, "save", **{names.TASK_NAME: "t" * 999})])
+    [(_, saved)] = series(store, metrics.LAST_SUCCESS)
+    assert series(store, metrics.TASKS_IN_FLIGHT, [running("task", "demo", "t" * 999)]) == {(saved,): 1.0}
+
+
 def test_in_flight_is_bounded(store):
     """Twenty thousand tasks at once are few series."""
     now = [running(kind, "save", f"task-{number}") for number in range(10_000) for kind in ("task", "operation")]

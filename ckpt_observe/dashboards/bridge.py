@@ -5,7 +5,7 @@ from __future__ import annotations
 from ckpt_observe.dashboards import queries as ask
 from ckpt_observe.dashboards.kinds import Column, bars, lines, stat, table
 from ckpt_observe.dashboards.layouts import Board, Row
-from ckpt_observe.dashboards.panels import Panel, above
+from ckpt_observe.dashboards.panels import COUNT, Panel, above
 
 MIB = 1 << 20
 
@@ -25,7 +25,7 @@ def _verdict() -> list[Panel]:
         stat(
             "Operations lost",
             ask.lost,
-            "short",
+            COUNT,
             "Not recorded or not delivered, in the time shown. The reason is below; `overflow`: a sink was away until the spool was full.",
             empty="not served",
             steps=above(1, 10),
@@ -40,20 +40,20 @@ def _verdict() -> list[Panel]:
             steps=above(16 * MIB, 64 * MIB),
             width=4,
         ),
-        stat("Processes", ask.living, "short", "Observed processes that live.", empty="not served", width=4),
+        stat("Processes", ask.living, COUNT, "Observed processes that live.", empty="not served", width=4),
         stat(
-            "Dead, not yet delivered",
+            "Dead, waiting",
             ask.left_behind,
-            "short",
+            COUNT,
             "Journals of dead processes with records that are not all delivered. More than a minute: no live process of that directory adopts them; start one, or run `ckpt-observe traces` there.",
             empty="not served",
             steps=above(1, 5),
             width=4,
         ),
         stat(
-            "Deliveries tried again",
+            "Tried again",
             ask.retried,
-            "short",
+            COUNT,
             "Attempts that failed and were repeated, in the time shown. Nothing is lost by them as long as the spool has room.",
             empty="not served",
             steps=above(1, 100),
@@ -62,7 +62,7 @@ def _verdict() -> list[Panel]:
         stat(
             "Own faults",
             ask.faults,
-            "short",
+            COUNT,
             "Faults of ckpt_observe itself, caught before they reached the program, in the time shown. The program's log has the first one: please report it.",
             empty="not served",
             steps=above(1, 1),
@@ -83,21 +83,21 @@ def _journal() -> list[Panel]:
         lines(
             "Processes with a journal",
             [ask.processes],
-            "short",
+            COUNT,
             "Live ones, and dead ones whose records wait to be adopted.",
             empty="not served",
         ),
         bars(
             "Lost by reason",
             [ask.dropped],
-            "short",
+            COUNT,
             "lost: no page and no room on disk. cut: larger than its pages. overflow: a sink was away too long. corrupt: the record on disk was damaged. unknown: written by a newer version.",
             empty="nothing lost in this time",
         ),
         bars(
             "Recorded another way",
             [ask.records],
-            "short",
+            COUNT,
             "spilled: all pages were in use, so the caller wrote to disk itself (slower). unprotected: kept only in memory until it ended.",
             empty="all in the ordinary way",
         ),
@@ -116,20 +116,20 @@ def _sinks() -> list[Panel]:
         bars(
             "Tried again and refused",
             [ask.retries, ask.refused],
-            "short",
+            COUNT,
             "Tried again: the sink did not answer; its address or network. Refused: it will never take these spans; its log says why.",
             empty="every delivery went through at once",
         ),
         bars(
             "Beyond a label's limit",
             [ask.overflow],
-            "short",
+            COUNT,
             "Operations counted as _other_ because a label has as many values as it may. Name tasks for what they do, not for their runs.",
             empty="no label is full",
         ),
         table(
             "Versions",
-            [Column("Served", ask.versions, "short")],
+            [Column("Served", ask.versions, COUNT)],
             ("job", "instance", "version"),
             "Who serves metrics, and with which version.",
             empty="not served",

@@ -88,14 +88,14 @@ def _placed(rows: Sequence[Row], traces: str) -> list[dict[str, Any]]:
 
 
 def _to_traces(tags: str, kind: str) -> dict[str, Any]:
-    """A search for the traces behind a series. Jaeger wants a service: that of the job, where a scrape job is named as its service."""
+    """A search for the traces behind a series. Jaeger wants a service: the job of the series, where jobs are named as services."""
     source = f"${{{kind}_datasource}}"
     query: dict[str, Any] = {"refId": "A", "datasource": {"type": kind, "uid": source}}
     if kind == "tempo":
         name, _, value = tags.partition("=")
         query |= {"queryType": "traceql", "query": f'{{ span.{name} = "{value}" }}'}
     else:
-        query |= {"queryType": "search", "service": "${job}", "tags": tags}
+        query |= {"queryType": "search", "service": "${__field.labels.job}", "tags": tags}
     panes = {"checkpoints": {"datasource": source, "queries": [query], "range": {"from": "${__from}", "to": "${__to}"}}}
     quoted = re.sub("%24%7B(.*?)%7D", r"${\1}", quote(json.dumps(panes, separators=(",", ":")), safe=""))  # variables stay as they are
     return {"title": "Traces", "url": f"/explore?schemaVersion=1&panes={quoted}", "targetBlank": True}

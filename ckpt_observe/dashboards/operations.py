@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ckpt_observe.dashboards import queries as ask
 from ckpt_observe.dashboards import variables
-from ckpt_observe.dashboards.kinds import bars, heatmap, lines, stacked
+from ckpt_observe.dashboards.kinds import FAILURES, OUTCOMES, bars, heatmap, lines, stacked
 from ckpt_observe.dashboards.layouts import Board, Row
-from ckpt_observe.dashboards.panels import Panel
+from ckpt_observe.dashboards.panels import COUNT, Panel
 from ckpt_observe.semconv import attributes as names
 
 NOTHING = "no operation in this time"
@@ -32,20 +32,26 @@ def _counts() -> list[Panel]:
         bars(
             "Operations",
             [ask.outcomes],
-            "short",
+            COUNT,
             "Operations that ended in each step, by outcome. A gap where there should be bars: the program does not save, or is not observed (Bridge).",
             empty=NOTHING,
+            colours=FAILURES,
         ),
         bars(
             "Errors by class",
             [ask.errors],
-            "short",
+            COUNT,
             "Failed and interrupted operations. capacity: make room. integrity: restore an older one, check the disk. unavailable, timeout: the store's server. serialization: the state holds what cannot be saved. A click leads to their traces.",
             empty="no error in this time",
             traces=f"{names.ERROR_CLASS}=${{__field.labels.error_class}}",
         ),
         bars(
-            "Task runs", [ask.task_runs], "short", "Runs of tasks that ended in each step, by outcome.", empty="no run ended in this time"
+            "Task runs",
+            [ask.task_runs],
+            COUNT,
+            "Runs of tasks that ended in each step, by outcome.",
+            empty="no run ended in this time",
+            colours=OUTCOMES,
         ),
         bars(
             "Work lost by restores",
@@ -65,6 +71,7 @@ def _durations() -> list[Panel]:
             "s",
             "Half of the operations, 95 and 99 of a hundred take no longer. A dot is an operation: a click on it opens its trace. If p99 leaves p50 behind, compare the phases of a slow trace with those of a usual one.",
             empty=NOTHING,
+            logarithmic=True,
         ),
         heatmap(
             "Durations",
@@ -86,6 +93,7 @@ def _durations() -> list[Panel]:
             "s",
             "Of the last operation of each task that ended: also where there are too few for a percentile.",
             empty=NOTHING,
+            logarithmic=True,
         ),
     ]
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 from ckpt_observe.dashboards.queries import Query
 from ckpt_observe.dashboards.variables import DATASOURCE
 
-COUNT: Final = "short"
-"""The unit of things that are counted. Prometheus extrapolates: one event may come back as 1.07, and is shown as 1."""
+COUNT: Final = "locale"
+"""The unit of things that are counted, with all digits. Prometheus extrapolates: one event may come back as 1.07, and is shown as 1."""
 
 Steps = Sequence[tuple[float | None, str]]
 """From which value on which colour; the first is for all below."""
@@ -89,3 +89,14 @@ def mappings(texts: Texts) -> list[dict[str, Any]]:
     """Words for values: a colour alone is not read by everybody."""
     options = {value: {"text": text, "color": colour, "index": place} for place, (value, (text, colour)) in enumerate(texts.items())}
     return [{"type": "value", "options": options}]
+
+
+def nothing(text: str) -> dict[str, Any]:
+    """Words for no value, without a colour: by itself Grafana gives it that of the lowest value, be it good or bad."""
+    return {"type": "special", "options": {"match": "null", "result": {"text": text, "color": "text", "index": 0}}}
+
+
+def coloured(series: str, colour: str) -> dict[str, Any]:
+    """The series whose names match have this colour, whichever others there are."""
+    properties = [{"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}]
+    return {"matcher": {"id": "byRegexp", "options": f"/{series}/"}, "properties": properties}

@@ -16,6 +16,8 @@ WHO: Final = "job, task"
 """A task is recovered from its newest checkpoint, whichever instance saved it; tasks of two jobs are two."""
 BY_TASK: Final = "{{job}} · {{task}}"
 FAILED: Final = "error|interrupted"
+LATE: Final = 2.5
+"""Intervals after which a save is missing, as in the alert: at 2 the next one may just be on its way."""
 
 
 class Query(NamedTuple):
@@ -86,10 +88,12 @@ def in_range(spec: MetricSpec, part: str = "", **wanted: str) -> str:
 
 SAVED: Final = ever(metrics.LAST_SUCCESS, operation="save")
 SINCE_SAVE: Final = f"time() - {SAVED}"
+HEARD: Final = f"max by ({WHO}) (timestamp({series(metrics.LAST_SUCCESS, operation='save')}))"
+"""When it was last scraped or pushed: what saves more often than that is not late in between."""
 RUNNING: Final = f"(sum by ({WHO}) ({series(metrics.TASKS_IN_FLIGHT)}) > 0)"
 INTERVAL: Final = known(metrics.EXPECTED_INTERVAL)
 FAILURES: Final = known(metrics.CONSECUTIVE_FAILURES, operation="save")
-LATENESS: Final = f"(({SINCE_SAVE}) / on ({WHO}) {INTERVAL}) and on ({WHO}) {RUNNING}"
+LATENESS: Final = f"(({HEARD} - {SAVED}) / on ({WHO}) {INTERVAL}) and on ({WHO}) {RUNNING}"
 NEVER: Final = f"(time() - min by ({WHO}) ({series(metrics.FIRST_ATTEMPT, operation='save')}) unless on ({WHO}) {SAVED})"
 AT_RISK: Final = f"(({SINCE_SAVE}) or {NEVER}) and on ({WHO}) {RUNNING}"
 FAILING: Final = f"2 * ({FAILURES} > bool 0)"
@@ -117,13 +121,13 @@ oldest_verified = Query(f"max(time() - {ever(metrics.LAST_VERIFIED)})", "age")
 verified = Query(named(f"time() - {ever(metrics.LAST_VERIFIED)}"), BY_TASK)
 damaged = Query(in_range(metrics.CORRUPTION), "damaged")
 died = Query(in_range(metrics.OPERATIONS, outcome="interrupted"), "interrupted")
-standing = Query(named(f"({SILENT}) or ({FAILING} + on ({WHO}) (({LATENESS}) > bool 2)) or ({FAILING})"), BY_TASK)
+standing = Query(named(f"({SILENT}) or ({FAILING} + on ({WHO}) (({LATENESS}) > bool {LATE})) or ({FAILING})"), BY_TASK)
 tasks_running = Query(named(f"sum by ({WHO}) ({series(metrics.TASKS_IN_FLIGHT)})"), BY_TASK)
 saved_size = Query(named(known(metrics.LAST_SIZE, kind="stored")), BY_TASK)
 
 outcomes = Query(counted(metrics.OPERATIONS, "operation, outcome", operation="$operation"), "{{operation}} {{outcome}}")
-errors = Query(counted(metrics.OPERATIONS, "error_class", operation="$operation", outcome=FAILED), "{{error_class}}")
-saves_by_outcome = Query(counted(metrics.OPERATIONS, "outcome", operation="save"), "{{outcome}}")
+errors = Query(counted(metrics.OPERATIONS, "job, error_class", operation="$operation", outcome=FAILED), "{{job}} · {{error_class}}")
+saves_by_outcome = Query(counted(metrics.OPERATIONS, "job, outcome", operation="save"), "{{job}} · {{outcome}}")
 percentiles = tuple(
     Query(
         quantile(of, metrics.OPERATION_DURATION, "operation", operation="$operation"),

@@ -6,7 +6,7 @@ from ckpt_observe.dashboards import queries as ask
 from ckpt_observe.dashboards import variables
 from ckpt_observe.dashboards.kinds import bars, lines, ranking, stacked, stat
 from ckpt_observe.dashboards.layouts import Board, Row
-from ckpt_observe.dashboards.panels import Panel, above, below
+from ckpt_observe.dashboards.panels import COUNT, Panel, above, below
 
 DAY = 86400.0
 REMOTE = "not a file system of this host"
@@ -43,16 +43,16 @@ def _verdict() -> list[Panel]:
         stat(
             "Removed",
             ask.removed_in_all,
-            "short",
+            COUNT,
             "Checkpoints that delete and retention removed in the time shown. None, while saves go on: retention is not set (`keep_last`).",
             empty="nothing was ever removed",
             width=4,
         ),
         stat("Free", ask.least_free, "bytes", "Free space of the fullest file system that saves go to.", empty=REMOTE, width=4),
         stat(
-            "Room for more saves",
+            "Room for saves",
             ask.room,
-            "short",
+            COUNT,
             "How many more saves of the last size fit into the free space. Few: make room or keep fewer, before a save fails with no space.",
             empty=REMOTE,
             steps=below(3, 20),
@@ -98,7 +98,7 @@ def _growth() -> list[Panel]:
         bars(
             "Checkpoints removed",
             [ask.removed],
-            "short",
+            COUNT,
             "prune is retention, delete a call of the program.",
             empty="nothing removed in this time",
         ),

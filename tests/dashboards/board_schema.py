@@ -42,9 +42,17 @@ class Text(Strict):
     index: int
 
 
-class Mapping(Strict):
-    type: Literal["value"]
+class Words(Strict, tag_field="type", tag="value"):
     options: dict[str, Text]
+
+
+class WhereNull(Strict):
+    match: Literal["null"]
+    result: Text
+
+
+class Special(Strict, tag_field="type", tag="special"):
+    options: WhereNull
 
 
 class DataLink(Strict):
@@ -66,17 +74,17 @@ class Defaults(Strict):
     color: Colour | None = None
     custom: dict[str, Any] = {}
     thresholds: Thresholds | None = None
-    mappings: list[Mapping] = []
+    mappings: list[Words | Special] = []
     links: list[DataLink] = []
 
 
 class Matcher(Strict):
-    id: Literal["byName"]
+    id: Literal["byName", "byRegexp"]
     options: str
 
 
 class Property(Strict):
-    id: Literal["unit", "mappings", "thresholds", "custom.cellOptions"]
+    id: Literal["unit", "decimals", "mappings", "thresholds", "color", "custom.cellOptions", "custom.filterable"]
     value: Any
 
 

@@ -25,7 +25,7 @@ every = pytest.mark.parametrize("name", BOARDS)
 SERIES = {
     f"{spec.prometheus_name}{part}": spec for spec in METRICS for part in (("_bucket", "_sum", "_count") if spec.instrument == "histogram" else ("",))
 }
-UNITS = {"none", "short", "percentunit", "bytes", "Bps", "s", "cps"}
+UNITS = {"none", "locale", "percentunit", "bytes", "Bps", "s", "cps"}
 WINDOWS = {"$__rate_interval", "$__range", "$window"}
 UNSHOWN = {
     metrics.LAST_ATTEMPT: "with a last success it tells nothing more; without one the first attempt does",
@@ -119,6 +119,16 @@ def test_every_panel_explains_itself(name):
 
 
 @every
+def test_tiles_are_read_at_a_glance(name):
+    """A title is not cut on a small screen, and where there is no value, no colour says that it is good or bad."""
+    for panel in panels(BOARDS[name]):
+        if panel["type"] == "stat":
+            assert len(panel["title"]) <= 4 * panel["gridPos"]["w"], panel["title"]
+            words = [each["options"] for each in panel["fieldConfig"]["defaults"]["mappings"]]
+            assert [(each["match"], each["result"]["color"]) for each in words] == [("null", "text")], panel["title"]
+
+
+@every
 def test_nothing_of_a_site_is_in_it(name):
     """Data sources are chosen by variables; no uid, job or cluster is written down; the variables follow the time shown."""
     board = BOARDS[name]
@@ -206,6 +216,8 @@ PLANTED = {
     "same id": (test_ids_are_unique, _first(lambda panel: panel.update(id=1))),
     "no description": (test_every_panel_explains_itself, _first(lambda panel: panel.update(description=""))),
     "unknown unit": (test_every_panel_explains_itself, _first(lambda panel: panel["fieldConfig"]["defaults"].update(unit="bananas"))),
+    "title that is cut": (test_tiles_are_read_at_a_glance, _first(lambda panel: panel.update(title="A title of many words"))),
+    "colour for nothing": (test_tiles_are_read_at_a_glance, _first(lambda panel: panel["fieldConfig"]["defaults"].update(mappings=[]))),
     "fixed data source": (test_nothing_of_a_site_is_in_it, _first(lambda panel: panel.update(datasource={"uid": "P123"}))),
     "unknown metric": (test_queries_ask_for_what_there_is, _first(lambda panel: panel["targets"][0].update(expr='checkpoint_ops{job=~"$job", instance=~"$instance"}'))),
     "no job": (test_queries_ask_for_what_there_is, _first(lambda panel: panel["targets"][0].update(expr="sum(ckpt_observe_build_info)"))),

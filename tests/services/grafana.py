@@ -13,7 +13,8 @@ import telemetry
 SCRAPE = 0.5
 RANGE = 600
 STEP = 1
-VARIABLES = {"window": "3s", "__range": f"{RANGE}s"}
+WINDOW = 3
+VARIABLES = {"window": f"{WINDOW}s", "__range": f"{RANGE}s"}
 
 
 @dataclass
@@ -91,7 +92,7 @@ def shown(unit, value):
         return f"{value / 1024**power:.3g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}{'/s' if unit == 'Bps' else ''}"
     if unit == "s":
         return f"{value * 1000:.3g} ms" if abs(value) < 1 else f"{value:.3g} s" if abs(value) < 120 else f"{value / 3600:.3g} h"
-    return f"{value:.0f}" if unit == "short" else f"{value:.3g}"
+    return f"{value:.0f}" if unit == "locale" else f"{value:.3g}"
 
 
 def _seconds(text):

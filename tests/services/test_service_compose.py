@@ -95,7 +95,7 @@ def test_grafana_has_what_its_files_ask_for(services):
     places = {mount["target"]: mount["source"] for mount in grafana["volumes"]}
     assert places[grafana["environment"]["BOARDS_DIRECTORY"]] == str(PROJECT / "dashboards" / "grafana")
     uids = re.findall(r"(?m)^    uid: (.+)$", DATASOURCES.read_text())
-    assert sorted(uids) == sorted(re.findall(r"datasourceUid: (.+)", DATASOURCES.read_text()))
+    assert sorted(uids) == sorted(re.findall(r'(?:datasourceUid: |"datasource":")([\w-]+)', DATASOURCES.read_text()))
 
 
 @pytest.mark.parametrize("file", ["deploy/collector.yaml", "deploy/scale/front.yaml", "deploy/scale/gateway.yaml"])

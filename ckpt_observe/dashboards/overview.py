@@ -15,7 +15,7 @@ STANDING: Texts = {
     "0": ("good", "green"),
     "1": ("late", "orange"),
     "2": ("failing", "red"),
-    "3": ("failing and late", "dark-red"),
+    "3": ("failing and late", "semi-dark-red"),
 }
 
 

@@ -16,7 +16,7 @@ WHO: Final = "job, task"
 """A task is recovered from its newest checkpoint, whichever instance saved it; tasks of two jobs are two."""
 BY_TASK: Final = "{{job}} · {{task}}"
 FAILED: Final = "error|interrupted"
-LATE: Final = 2.5
+LATE: Final = metrics.LATE_AFTER
 """Intervals after which a save is missing, as in the alert: at 2 the next one may just be on its way."""
 
 

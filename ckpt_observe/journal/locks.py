@@ -16,11 +16,17 @@ if sys.platform == "win32":
 
     def _try_lock(fd: int) -> None:
         msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+
+    def _unlock(fd: int) -> None:
+        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
 else:
     import fcntl
 
     def _try_lock(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _unlock(fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 _FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -53,7 +59,13 @@ class Lock:
         os.pwrite(self._fd, text.encode(), 0)
 
     def release(self) -> None:
-        """Give it back."""
+        """Give it back, also where a child has a copy: one that was forked by another thread before this lock was among those held."""
+        if self._fd >= 0:
+            _unlock(self._fd)
+            self.forget()
+
+    def forget(self) -> None:
+        """In a forked child: close our copy. It stays the parent's."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
@@ -62,7 +74,7 @@ class Lock:
 def _forget() -> None:
     """In a forked child: close our copies, so that the parent's death is seen although we live. The parent keeps its locks."""
     for lock in list(_held):
-        lock.release()
+        lock.forget()
 
 
 if hasattr(os, "register_at_fork"):

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from ckpt_observe.journal.locks import Lock
+from ckpt_observe.journal.locks import Lock, _held
 
 
 @pytest.fixture
@@ -74,7 +74,20 @@ def test_forked_children_forget(path):
     lock = Lock.take(path)
     pid = child(lambda: None)
     assert Lock.take(path) is None
-    lock.release()  # as the parent's death would
+    lock.forget()  # as the parent's death would
+    again = Lock.take(path)
+    kill(pid)
+    assert again is not None
+    again.release()
+
+
+def test_given_back_though_a_child_has_a_copy(path):
+    """A child forked by another thread just as the lock was taken does not keep it: its copy is among none that it forgets."""
+    lock = Lock.take(path)
+    _held.discard(lock)  # as if it were not noted yet
+    pid = child(lambda: None)
+    assert Lock.take(path) is None
+    lock.release()
     again = Lock.take(path)
     kill(pid)
     assert again is not None

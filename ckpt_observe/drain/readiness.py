@@ -53,6 +53,6 @@ class Readiness:
         probe = self._state / f"probe-{os.getpid()}"
         try:
             probe.write_bytes(b"x")
-            probe.unlink()
+            probe.unlink(missing_ok=True)  # two may ask at once, and share the file
         except OSError as error:
             yield f"the state directory cannot be written: {error.strerror}"

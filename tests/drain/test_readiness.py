@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ckpt_observe.drain import readiness
@@ -80,6 +82,14 @@ def test_state_directory_that_cannot_be_written(agent, state, tmp_path):
     state.rename(tmp_path / "elsewhere")
     assert seen.ready() == ["the state directory cannot be written: No such file or directory"]
     (tmp_path / "elsewhere").rename(state)
+
+
+def test_two_that_ask_at_once(agent, monkeypatch):
+    """They share the file that is tried: one that the other has removed already is no trouble."""
+    *_, seen = agent
+    write = Path.write_bytes
+    monkeypatch.setattr(Path, "write_bytes", lambda path, data: (write(path, data), path.unlink()))
+    assert seen.ready() == []
 
 
 def test_drain_that_hangs(agent, monkeypatch):

@@ -38,13 +38,14 @@ class TraceWriter:
     def write(self, spans: Sequence[Span]) -> None:
         """Has all of them or none; raises TraceStoreError."""
         with explained(self.path):
-            rows = [(to_row(span), to_json(span.resource)) for span in spans]
+            once = {(span.trace_id, span.span_id): span for span in spans}
+            rows = [(to_row(span), to_json(span.resource)) for span in once.values()]
             with schema.transaction(self._connection):
                 resources = self._resources({resource for _, resource in rows})
                 last = self._connection.execute("SELECT max(id) FROM span").fetchone()[0] or 0
                 self._connection.executemany(_UPSERT, ((*row, resources[resource]) for row, resource in rows))
                 new = set(self._connection.execute("SELECT trace_id, span_id FROM span WHERE id > ?", (last,)))
-                self._connection.executemany(schema.COUNT_IN, _lines(span for span in spans if (span.trace_id, span.span_id) in new))
+                self._connection.executemany(schema.COUNT_IN, _lines(span for key, span in once.items() if key in new))
                 _prune(self._connection, self._max_bytes)
 
     def close(self) -> None:
@@ -62,7 +63,7 @@ class TraceWriter:
 def _lines(spans: Iterable[Span]) -> Iterator[tuple[Any, ...]]:
     """What new spans add to the line of each trace in the list."""
     traces: dict[str, list[Span]] = {}
-    for span in {(span.trace_id, span.span_id): span for span in spans}.values():
+    for span in spans:
         traces.setdefault(span.trace_id, []).append(span)
     for trace_id, found in traces.items():
         earliest = min(found, key=lambda span: (span.start_unix_nano, span.parent_span_id != ""))

@@ -32,6 +32,13 @@ def test_repeat_replaces_itself(writer, reader):
     assert len(reader.spans(before[0].trace_id)) == len(make_tree())
 
 
+def test_repeat_within_a_batch_is_counted_once(writer, reader):
+    """Also where it is the first that the store hears of the trace."""
+    writer.write([*make_tree(), *make_tree()])
+    [trace] = reader.newest()
+    assert (trace.operations, trace.spans) == (1, len(make_tree()))
+
+
 def test_later_version_of_a_span_wins(writer, reader):
     """A span that comes again changed is counted as what it is now."""
     writer.write(make_tree(outcome="interrupted"))

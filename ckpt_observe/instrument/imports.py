@@ -6,12 +6,15 @@ waits for the first of all watched modules; then it hands everything over to wra
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
+
+logger = logging.getLogger(__name__)
 
 Hook = Callable[[ModuleType], None]
 
@@ -36,7 +39,10 @@ class _Waiting:
     def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> ModuleSpec | None:
         if name not in self._names:
             return None
-        self._hand_over()
+        try:
+            self._hand_over()
+        except Exception:  # a wrapt that cannot be imported must not make the user's import fail
+            logger.exception("%s is not observed", name)
         self._names.discard(name)  # it is asked for again at once, and wrapt's finder is the first by now
         return find_spec(name)
 

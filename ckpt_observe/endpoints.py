@@ -158,4 +158,4 @@ def timeout(text: str) -> float:
 
 def without_credentials(url: str) -> str:
     """A URL as it may be shown: without user, password and query."""
-    return re.sub(r"(^|//)[^/@]*@", r"\1", url.partition("?")[0])
+    return re.sub(r"(^|//)[^/]*@", r"\1", url.partition("?")[0])

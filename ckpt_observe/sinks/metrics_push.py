@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import urllib.request
+from base64 import b64encode
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from ckpt_observe.sinks.exposition import TEXT, render
 from ckpt_observe.sinks.metrics import Gather
@@ -46,17 +47,26 @@ class Pushgateway:
     every = EVERY
 
     def __init__(self, url: str, job: str) -> None:
-        self._url = f"{url.rstrip('/')}/metrics/job/{quote(job, safe='') or 'python'}"
+        base, self._headers = address(url)
+        self._url = f"{base.rstrip('/')}/metrics/job/{quote(job, safe='') or 'python'}"
 
     def publish(self, gather: Gather) -> None:
         body = render(gather()[1])
-        request = urllib.request.Request(self._url, body, {"Content-Type": TEXT}, method="PUT")  # noqa: S310 - http(s), by the settings
+        request = urllib.request.Request(self._url, body, {"Content-Type": TEXT, **self._headers}, method="PUT")  # noqa: S310 - http(s), by the settings
         with _opener.open(request, timeout=TIMEOUT) as answer:
             answer.read(1024)
 
     def close(self) -> None: ...
 
     forget = close
+
+
+def address(url: str) -> tuple[str, dict[str, str]]:
+    """A URL without its user and password, and the header that says them: urllib would take them for a part of the host, and print them."""
+    parts = urlsplit(url)
+    who, there, host = parts.netloc.rpartition("@")
+    key = b64encode(unquote(who).encode()).decode()
+    return urlunsplit(parts._replace(netloc=host)), {"Authorization": f"Basic {key}"} if there else {}
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -45,6 +45,18 @@ def test_secrets_are_not_shown(doctor):
     assert "s3cret" not in repr(found)
 
 
+@pytest.mark.parametrize("url", ["http://user:s3cret@127.0.0.1", "http://user:p@s3cret@127.0.0.1:1", "user:s3cret@127.0.0.1:1"])
+@pytest.mark.parametrize(
+    "variables",
+    [("prometheus", "CKPT_OBSERVE_METRICS_PUSHGATEWAY", ""), ("otlp", "OTEL_EXPORTER_OTLP_ENDPOINT", "http/protobuf"), ("otlp", "OTEL_EXPORTER_OTLP_ENDPOINT", "grpc")],
+)
+def test_credentials_of_odd_urls_are_not_shown(doctor, variables, url):
+    """Without a port, without a scheme, with a sign of their own: what a library says of such a URL would have them in it."""
+    exporter, name, protocol = variables
+    found = doctor(**{"CKPT_OBSERVE_EXPORTERS": exporter, name: url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"})
+    assert "s3cret" not in repr(found)
+
+
 @pytest.mark.parametrize(("name", "state", "hint"), [("CKPT_OBSERVE_EXPORTER", PROBLEM, "did you mean CKPT_OBSERVE_EXPORTERS?"), ("CKPT_OBSERVE_DRIAN", PROBLEM, "did you mean CKPT_OBSERVE_DRAIN?"), ("CKPT_OBSERVE_XYZ", NOTE, "no such setting")])
 def test_misspelt_variables(doctor, name, state, hint):
     """A variable that looks like ours and is read by nobody is named, with the one that was perhaps meant."""

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ckpt_observe.metricstore.snapshot import gather as gather_all
-from ckpt_observe.sinks.metrics_push import Pushgateway, TextFile
+from ckpt_observe.sinks.metrics_push import Pushgateway, TextFile, address
 
 
 @pytest.fixture
@@ -70,6 +70,12 @@ def test_gateway_has_the_page_under_its_job(server, gather):
     [(method, path, body)] = server.requests
     assert (method, path) == ("PUT", "/metrics/job/nightly%2Feu")
     assert "ckpt_observe_build_info" in names(body)
+
+
+def test_user_and_password_of_a_gateway_go_by_a_header():
+    """In the URL urllib takes them for a part of the host's name; signs that a URL cannot hold are decoded."""
+    assert address("http://me:p%40ss@gateway:9091/x") == ("http://gateway:9091/x", {"Authorization": "Basic bWU6cEBzcw=="})
+    assert address("http://gateway:9091/x") == ("http://gateway:9091/x", {})
 
 
 @pytest.mark.parametrize("status", [302, 400, 500])

@@ -20,7 +20,7 @@ from ckpt_observe.cli.doctor.finding import OK, PROBLEM, Finding
 from ckpt_observe.config import Prometheus, Settings
 from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.journal.locks import Lock
-from ckpt_observe.sinks.metrics_push import NoRedirect
+from ckpt_observe.sinks.metrics_push import NoRedirect, address
 from ckpt_observe.sinks.prometheus import Endpoint
 
 TIMEOUT: Final = 5.0
@@ -50,8 +50,10 @@ def _textfile(path: Path) -> Finding:
 
 def _pushgateway(url: str) -> Finding:
     subject, shown = "metrics pushgateway", without_credentials(url)
+    base, headers = address(url)
+    request = urllib.request.Request(f"{base.rstrip('/')}/-/ready", headers=headers)  # noqa: S310 - http(s), by the settings
     try:
-        with urllib.request.build_opener(NoRedirect).open(f"{url.rstrip('/')}/-/ready", timeout=TIMEOUT):
+        with urllib.request.build_opener(NoRedirect).open(request, timeout=TIMEOUT):
             return Finding(OK, subject, f"{shown} is ready")
     except urllib.error.HTTPError as error:
         error.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +30,14 @@ ATTEMPTS: Final = 3
 def lock_path(state: Path, settings: str) -> str:
     """`settings` is a name for what it delivers to: processes with other destinations have a companion of their own."""
     return str(state / f"companion-{settings}.lock")
+
+
+def _await(process: subprocess.Popen[bytes]) -> None:
+    """Whenever it ends: else it would be a zombie for as long as the host lives."""
+    try:
+        threading.Thread(target=process.wait, name="ckpt-observe-await", daemon=True).start()
+    except RuntimeError:  # the host itself ends
+        process.returncode = 0  # else Python would complain that it still runs
 
 
 class Companion:
@@ -62,7 +71,7 @@ class Companion:
             try:
                 self._process.wait(timeout)
             except subprocess.TimeoutExpired:
-                self._process.returncode = 0  # else Python would complain that it still runs
+                _await(self._process)
         self._let_go()
 
     def _there(self) -> bool:

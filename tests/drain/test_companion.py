@@ -15,7 +15,7 @@ from ckpt_observe.drain import companion
 from ckpt_observe.drain.companion import Companion
 from ckpt_observe.drain.delivery import identity
 from tests.drain.conftest import until
-from tests.drain.rig import PATIENCE, Host, companion_there, companions, end_companions, environ, gone, nothing_left, outcomes
+from tests.drain.rig import PATIENCE, Host, companion_there, companions, end_companions, environ, gone, nothing_left, outcomes, processes
 
 
 @pytest.fixture
@@ -152,6 +152,21 @@ def test_that_dies_again_and_again(state, monkeypatch, caplog):
     until(lambda: not seen.look(), PATIENCE)
     seen.close(PATIENCE)
     assert f"it ended {companion.ATTEMPTS} times as soon as it was started" in caplog.text
+
+
+def test_closed_before_it_is_started(state, tmp_path, monkeypatch):
+    """A process between that takes longer than we wait for it is no zombie afterwards."""
+    state.mkdir()
+    (tmp_path / "slow.py").write_text("import sys\nopen(sys.argv[0] + '.pipe').read()")
+    os.mkfifo(tmp_path / "slow.py.pipe")
+    monkeypatch.setattr(companion, "MODULE", "slow")
+    seen = Companion(state, "x", {**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert seen.look()
+    pid = seen._process.pid
+    seen.close(0.0)
+    with open(tmp_path / "slow.py.pipe", "w"):  # waits until it reads, and lets it end
+        pass
+    until(lambda: pid not in processes(), PATIENCE)
 
 
 def test_owed_names_are_those_of_the_sinks(tmp_path):

@@ -13,13 +13,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.drain.conftest import until
 from tests.drain.rig import PATIENCE, Agent, Host, environ, gone, nothing_left, outcomes
+from tests.services.processes import free_port
 
 
 @pytest.fixture
 def port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
+    return str(free_port())
 
 
 @pytest.fixture

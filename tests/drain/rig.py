@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from ckpt_observe.journal.journal import JOURNALS
@@ -17,6 +16,7 @@ from ckpt_observe.journal.locks import Lock
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.tracestore import FILENAME, TraceReader
 from tests.drain.conftest import until
+from tests.services.processes import free_port
 
 PATIENCE = 60.0
 """Seconds: these are waits for a condition, on machines that may be busy."""
@@ -65,9 +65,7 @@ class Agent:
     """`ckpt-observe agent`."""
 
     def __init__(self, environ):
-        with closing(socket.socket()) as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         command = [sys.executable, "-m", "ckpt_observe", "agent", "--health", f"127.0.0.1:{self.port}"]
         self.process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
 

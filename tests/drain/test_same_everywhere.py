@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from ckpt_observe.testing.spans import outline
 from ckpt_observe.tracestore import FILENAME, TraceReader
 from tests.drain.conftest import until
 from tests.drain.rig import PATIENCE, Agent, companion_there, end_companions, environ, gone, nothing_left
+from tests.services.processes import free_port
 
 SCENARIO = Path(__file__).parents[1] / "services" / "agent.py"
 COUNTED = (
@@ -28,10 +28,7 @@ SAME = (names.OUTCOME, names.STEP, names.TASK_NAME, names.ERROR_CLASS, names.ERR
 
 def scenario(state, tmp_path, drain):
     """Saves, a failure, a kill and a restore, in three processes, until all is delivered and nobody is left."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    given = environ(state, drain, CKPT_OBSERVE_EXPORTERS="local,prometheus", OTEL_EXPORTER_PROMETHEUS_PORT=port)
+    given = environ(state, drain, CKPT_OBSERVE_EXPORTERS="local,prometheus", OTEL_EXPORTER_PROMETHEUS_PORT=str(free_port()))
     agent = Agent(given).ready() if drain == "agent" else None
     try:
         for act in ("work", "resume"):

@@ -7,7 +7,6 @@ pages are recovered, and it is a dead one like any other.
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -20,7 +19,7 @@ from ckpt_observe.drain.steps import Steps
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import counts, recovery
 from ckpt_observe.journal.counts import Counts
-from ckpt_observe.journal.journal import JOURNALS, UNFINISHED, About
+from ckpt_observe.journal.journal import JOURNALS, UNFINISHED, About, erase
 from ckpt_observe.journal.recovery import Claim
 
 Attends: TypeAlias = Callable[[About], Collection[str] | None]
@@ -168,7 +167,7 @@ class Custody:
             self._count(directory)
             outbox, claim = self._held[directory]
             if delivered:
-                shutil.rmtree(directory, ignore_errors=True)
+                erase(directory)
             else:
                 self._left_alone.add(directory)
             claim.release()

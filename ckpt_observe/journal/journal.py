@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +32,7 @@ OPEN: Final = "open.pages"
 OWNER_LOCK: Final = "owner.lock"
 DRAIN_LOCK: Final = "drain.lock"
 UNFINISHED: Final = ".new"
-"""Ending of a journal that is being made."""
+"""Ending of a journal that is being made, or removed."""
 
 
 class About(msgspec.Struct, frozen=True):
@@ -118,12 +119,19 @@ class Journal:
         if hasattr(self, "pool"):
             self.pool.remove()
         self.spool.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        erase(self.directory)
         self._release_locks()
 
     def _release_locks(self) -> None:
         self._drain.release()
         self._owner.release()
+
+
+def erase(directory: str) -> None:
+    """Remove a journal, all at once: it loses its name first, and what is left when its remover dies is swept like one never finished."""
+    with suppress(OSError):  # gone
+        os.rename(directory, directory + UNFINISHED)
+        shutil.rmtree(directory + UNFINISHED, ignore_errors=True)
 
 
 def _made(directory: str, about: About) -> tuple[Lock, Lock]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import journal as journals
-from ckpt_observe.journal import pool
-from ckpt_observe.journal.journal import Journal
+from ckpt_observe.journal import pool, recovery
+from ckpt_observe.journal.journal import UNFINISHED, Journal
 from ckpt_observe.journal.locks import Lock
 from tests.journal.conftest import begin
 
@@ -89,3 +90,21 @@ def test_copy_of_what_is_in_flight(journal):
     journal.save_open()
     assert path.stat().st_ino != first or page.image() in path.read_bytes()
     assert page.image() in path.read_bytes()
+
+
+def test_removed_all_at_once(journal, monkeypatch):
+    """Who dies while it removes a journal leaves nothing that looks like one: what is left is swept later, as one never finished."""
+
+    def killed(directory, **_):
+        os.unlink(os.path.join(directory, "about.json"))
+        raise SystemExit
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(SystemExit):
+        journal.remove()
+    monkeypatch.undo()
+    left = journal.directory + UNFINISHED
+    assert os.listdir(os.path.dirname(left)) == [os.path.basename(left)]
+    os.utime(left, (0, 0))
+    recovery.sweep([left])
+    assert os.listdir(os.path.dirname(left)) == []

@@ -161,8 +161,9 @@ def adopt(settings: Settings, timeout: float = 10.0) -> int:
 
 
 def _patience(watch: Watch) -> float:
-    """Half of it, for there are two such moments; none where another process delivers and outlives us."""
-    return EXIT_PATIENCE / 2 if watch.settings.drain == "thread" else 0.0
+    """Half of it, for there are two such moments; none where another process delivers and outlives us: not a container's first."""
+    drain = watch.settings.drain
+    return EXIT_PATIENCE / 2 if drain == "thread" or (drain == "companion" and os.getpid() == 1) else 0.0
 
 
 def _flush_at_exit() -> None:

@@ -12,7 +12,7 @@ import threading
 import pytest
 
 import ckpt_observe
-from ckpt_observe import api
+from ckpt_observe import api, config
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.record import guard
 from ckpt_observe.record.recorder import recorder
@@ -135,6 +135,13 @@ def test_instrumentation_switched_off(monkeypatch, state):
     watch = ckpt_observe.observe(dir=state)
     assert Checkpointer.__dict__["save"] is ORIGINAL
     assert watch.close()
+
+
+@pytest.mark.parametrize(("drain", "pid", "waits"), [("thread", 7, True), ("companion", 7, False), ("companion", 1, True), ("agent", 1, False)])
+def test_who_waits_at_the_end(monkeypatch, state, drain, pid, waits):
+    """Who delivers itself, and the first process of a container, with which its companion ends."""
+    monkeypatch.setattr(os, "getpid", lambda: pid)
+    assert (api._patience(api.Watch(config.read(dir=state, drain=drain))) > 0) == waits
 
 
 @pytest.mark.parametrize("trouble", ["file", "open to others", "foreign"])

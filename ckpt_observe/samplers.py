@@ -57,7 +57,7 @@ _ASK_A_SERVER: Final = ("jaeger_remote", "parentbased_jaeger_remote", "xray")
 
 def read(environ: Mapping[str, str]) -> Sampler:
     """The sampler that the environment names. A name or ratio that cannot be is a ConfigError."""
-    name = environ.get(environment.TRACES_SAMPLER, "").strip() or DEFAULT
+    name = environ.get(environment.TRACES_SAMPLER, "").strip().lower() or DEFAULT
     if name in _ASK_A_SERVER:
         return Sampler()
     if name not in _RATIOS:

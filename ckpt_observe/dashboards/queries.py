@@ -88,12 +88,14 @@ def in_range(spec: MetricSpec, part: str = "", **wanted: str) -> str:
 
 SAVED: Final = ever(metrics.LAST_SUCCESS, operation="save")
 SINCE_SAVE: Final = f"time() - {SAVED}"
-HEARD: Final = f"max by ({WHO}) (timestamp({series(metrics.LAST_SUCCESS, operation='save')}))"
+BEGAN: Final = f"min by ({WHO}) ({series(metrics.TASKS_OLDEST_START)})"
+HEARD: Final = f"max by ({WHO}) (timestamp({series(metrics.TASKS_OLDEST_START)}))"
 """When it was last scraped or pushed: what saves more often than that is not late in between."""
 RUNNING: Final = f"(sum by ({WHO}) ({series(metrics.TASKS_IN_FLIGHT)}) > 0)"
 INTERVAL: Final = known(metrics.EXPECTED_INTERVAL)
 FAILURES: Final = known(metrics.CONSECUTIVE_FAILURES, operation="save")
-LATENESS: Final = f"(({HEARD} - {SAVED}) / on ({WHO}) {INTERVAL}) and on ({WHO}) {RUNNING}"
+LATENESS: Final = f"(({HEARD} - on ({WHO}) ({SAVED} >= on ({WHO}) {BEGAN} or {BEGAN})) / on ({WHO}) {INTERVAL}) and on ({WHO}) {RUNNING}"
+"""From the last good save or from the start of the run, whichever is later: yesterday's run is not today's delay."""
 NEVER: Final = f"(time() - min by ({WHO}) ({series(metrics.FIRST_ATTEMPT, operation='save')}) unless on ({WHO}) {SAVED})"
 AT_RISK: Final = f"(({SINCE_SAVE}) or {NEVER}) and on ({WHO}) {RUNNING}"
 FAILING: Final = f"2 * ({FAILURES} > bool 0)"

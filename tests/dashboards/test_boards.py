@@ -30,7 +30,6 @@ WINDOWS = {"$__rate_interval", "$__range", "$window"}
 UNSHOWN = {
     metrics.LAST_ATTEMPT: "with a last success it tells nothing more; without one the first attempt does",
     metrics.CPU_TIME: "shown by phase",
-    metrics.TASKS_OLDEST_START: "for the alert on what is late",
     metrics.LAST_FAILURE: "for alerts on rare events; boards count the operations themselves",
     metrics.ALTERED: "an alert tells it, and the span names the keys",
     metrics.LAST_ALTERED: "for the alert on it",

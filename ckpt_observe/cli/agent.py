@@ -7,14 +7,13 @@ their spans and metrics go. It also takes what dead processes of any kind left.
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 from argparse import ArgumentTypeError, Namespace, _SubParsersAction
 from typing import Any, Final
 
 from ckpt_observe import config, destinations, draining
 from ckpt_observe.cli.health import HealthServer
 from ckpt_observe.cli.output import OK, about
+from ckpt_observe.cli.stopping import Stop
 from ckpt_observe.drain import agent
 from ckpt_observe.drain.delivery import identity
 from ckpt_observe.drain.readiness import Readiness
@@ -22,6 +21,7 @@ from ckpt_observe.errors import ConfigError
 
 logger = logging.getLogger("ckpt_observe")
 
+LOOK_EVERY: Final = 0.2
 STOP_WITHIN: Final = 10.0
 """Seconds that the end may take to deliver what is there; Kubernetes waits for 30."""
 
@@ -41,9 +41,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
 
 
 def run(args: Namespace) -> int:
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = Stop()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logger.setLevel(logging.INFO)
     settings = config.read(dir=args.dir, exporters=args.exporters, drain="agent")
@@ -57,7 +55,8 @@ def run(args: Namespace) -> int:
         drain.start()
         draining.publish(sinks, drain.health)
         logger.info("ckpt_observe: draining %s to %s; health on %s:%d", settings.dir, ", ".join(sink.name for sink in sinks), *args.health)
-        stop.wait()
+        while not stop.wait(LOOK_EVERY):
+            pass
         done = drain.close(STOP_WITHIN)
     lock.release()
     logger.info("ckpt_observe: stopped; %s", "all is delivered" if done else "what is not delivered waits on disk")

@@ -11,13 +11,13 @@ import logging
 import os
 import signal
 import sys
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from ckpt_observe import config, destinations, draining
+from ckpt_observe.cli.stopping import Stop
 from ckpt_observe.drain import agent
 from ckpt_observe.drain.companion import lock_path
 from ckpt_observe.drain.custody import Attends
@@ -55,10 +55,8 @@ def main() -> int:
 
 
 def _run(writer: int) -> None:
-    stop = threading.Event()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the host blocks or ignores is its own business
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = Stop()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     settings = config.read()
     _log_to(private_directory(settings.dir) / LOG)
@@ -81,7 +79,7 @@ def _run(writer: int) -> None:
         drain.close(STOP_WITHIN)
         lock.release()
         late = _left_to_us(settings.dir, attends) - seen
-        if stop.is_set() or not late:
+        if stop.asked or not late:
             return
         seen |= late  # each makes us stay once: somebody else may drain it, or nobody be able to
     _works(writer)
@@ -102,7 +100,7 @@ def _left_to_us(state: Path, attends: Attends) -> set[str]:
     return found
 
 
-def _until_alone(drain: Drain, stop: threading.Event) -> None:
+def _until_alone(drain: Drain, stop: Stop) -> None:
     """Until no process lives that we drain for, and all is delivered."""
     alone = time.monotonic()
     while not stop.wait(LOOK_EVERY):

@@ -25,6 +25,7 @@ from ckpt_observe import environment
 from ckpt_observe.config import Settings
 from ckpt_observe.drain.delivery import Sink
 from ckpt_observe.drain.steps import Begun, History
+from ckpt_observe.record import redact
 
 logger = logging.getLogger("ckpt_observe")
 
@@ -119,7 +120,7 @@ def _prometheus(settings: Settings) -> Sink:
 
     ways = [*outlets(settings.prometheus, settings.service)]
     if os.environ.get(environment.OTLP_METRICS_ENDPOINT):
-        ways.append(OtlpMetrics(os.environ, {"service.name": settings.service, **settings.resource}))
+        ways.append(OtlpMetrics(os.environ, {"service.name": settings.service, **redact.attributes(settings.resource)}))
     return MetricsSink(settings.dir, lambda: gather(settings.dir, __version__), ways)
 
 

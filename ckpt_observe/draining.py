@@ -20,6 +20,7 @@ from ckpt_observe.drain.handover import Handover
 from ckpt_observe.drain.lifecycle import lifecycle
 from ckpt_observe.journal.counts import Counts
 from ckpt_observe.journal.journal import Journal
+from ckpt_observe.record import redact
 from ckpt_observe.record.guard import faults
 from ckpt_observe.semconv import metrics
 
@@ -109,5 +110,5 @@ def resource(settings: Settings) -> dict[str, Any]:
         "host.name": socket.gethostname(),
         "telemetry.distro.name": "ckpt_observe",
         "telemetry.distro.version": __version__,
-        **settings.resource,
+        **redact.attributes(settings.resource),
     }

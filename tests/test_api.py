@@ -12,7 +12,7 @@ import threading
 import pytest
 
 import ckpt_observe
-from ckpt_observe import api, config
+from ckpt_observe import api, config, draining
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.record import guard
 from ckpt_observe.record.recorder import recorder
@@ -228,3 +228,10 @@ def test_child_that_dies(watch, kept):
     found = {span.attributes[names.ID]: span for span in kept() if names.OPERATION in span.attributes}
     assert {key: span.attributes[names.OUTCOME] for key, span in found.items()} == {"ended": "ok", "open": "interrupted", "parent": "ok"}
     assert found["open"].attributes[names.ERROR_PHASE] == "read"
+
+
+def test_secrets_of_the_resource():
+    """What is put into OTEL_RESOURCE_ATTRIBUTES by mistake goes nowhere."""
+    found = draining.resource(config.read({"OTEL_RESOURCE_ATTRIBUTES": "team=ml,api_key=hunter2,note=password%3Dhunter2"}))
+    assert found["team"] == "ml"
+    assert "hunter2" not in str(found)

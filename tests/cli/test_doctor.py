@@ -37,6 +37,7 @@ def test_secrets_are_not_shown(doctor):
         LMNR_PROJECT_API_KEY="s3cret",
         LMNR_BASE_URL="http://127.0.0.1:1",
         CKPT_OBSERVE_METRICS_TOKEN="s3cret",
+        OTEL_RESOURCE_ATTRIBUTES="team=ml,api_key=s3cret",
         CKPT_OBSERVE_METRICS_PUSHGATEWAY="http://user:s3cret@127.0.0.1:1",
     )
     grpc = doctor(CKPT_OBSERVE_EXPORTERS="otlp", OTEL_EXPORTER_OTLP_PROTOCOL="grpc", OTEL_EXPORTER_OTLP_ENDPOINT="user:s3cret@127.0.0.1:1")

@@ -12,6 +12,7 @@ from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
 from ckpt_observe.config import Settings
 from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.environment import VARIABLES, Variable
+from ckpt_observe.record import redact
 
 _PREFIX: Final = "CKPT_OBSERVE_"
 _SECRETS: Final = ("HEADERS", "KEY", "TOKEN")
@@ -57,6 +58,8 @@ def _source(row: Variable, environ: Mapping[str, str]) -> tuple[str, str]:
 def _shown(name: str, value: Any, default: str) -> str:
     if name.endswith(_SECRETS):
         return "set, not shown"
+    if name == environment.RESOURCE_ATTRIBUTES:
+        value = redact.text(str(value))
     if value is None or value == "":
         return default
     text = ", ".join(value) if isinstance(value, tuple) else str(value).lower() if isinstance(value, bool) else str(value)

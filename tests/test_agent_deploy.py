@@ -28,7 +28,7 @@ def test_commands(path, wanted):
     assert [command[1] for command in found] == wanted
     for program, *arguments in found:
         assert program.endswith("ckpt-observe")
-        parser().parse_args(arguments)
+        parser(()).parse_args(arguments)
 
 
 @pytest.mark.parametrize("path", [SERVICE, SIDECAR], ids=["systemd", "kubernetes"])

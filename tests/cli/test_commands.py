@@ -172,6 +172,6 @@ def test_readme_commands():
     """Every command in the README exists."""
     text = "\n".join(blocks("sh")) + "\n".join(re.findall(r"`(ckpt-observe [^`]+)`", (ROOT / "README.md").read_text(encoding="utf-8")))
     used = set(re.findall(r"ckpt-observe (\w+)", text))
-    known = set(next(action.choices for action in parser()._actions if action.choices and action.metavar == "COMMAND"))
+    known = set(next(action.choices for action in parser(())._actions if action.choices and action.metavar == "COMMAND"))
     assert used
     assert used <= known

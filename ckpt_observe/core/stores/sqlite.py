@@ -43,6 +43,10 @@ CREATE INDEX IF NOT EXISTS checkpoints_by_time ON checkpoints (created, id, step
 _INSERT = f"INSERT INTO checkpoints ({sql.COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _SELECT = "SELECT header, payload FROM checkpoints WHERE task = ? AND id = ?"
 _RAISED = (sqlite3.Error, OverflowError)
+_LOG_SIZE = 4 << 20
+"""What SQLite's log grows to before it begins again from its start: 1000 pages."""
+_LOG_AFTER = 16
+"""Saves of one connection after which its log is made that large at once. Fewer would not gain what that takes."""
 _LOCK_WAIT = 30.0
 """Seconds to wait for another process's transaction: longer than any save of ours, shorter than anybody's patience."""
 
@@ -72,12 +76,17 @@ class SqliteStore(SqlStore):
     def __init__(self, url: str) -> None:
         self._path = os.path.abspath(unquote(url.partition("://")[2]))
         super().__init__(f"sqlite://{self._path}", "checkpoints", "quarantine", "?")
+        self._puts = 0
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
         row = sql.row(info, blob)
         try:  # without the helpers below: every save comes through here
             with self._lock:
-                self._opened().execute(_INSERT, row)  # a statement by itself is a transaction
+                connection = self._opened()
+                connection.execute(_INSERT, row)  # a statement by itself is a transaction
+                self._puts += 1
+                if self._puts == _LOG_AFTER:
+                    self._extend_log(connection)
         except _RAISED as error:
             raise _of(error, f"saving a checkpoint in {self._path}") from error
 
@@ -121,11 +130,32 @@ class SqliteStore(SqlStore):
                     connection.execute("ROLLBACK")
                 raise
 
+    def _extend_log(self, connection: sqlite3.Connection) -> None:
+        """Write zeros behind what the log has; they are no frame, so no reader takes them for one.
+
+        A commit then overwrites blocks that are there. One that makes the file longer is also a commit of the file system, and its sync
+        takes twice as long (0.43 against 0.19 ms on ext4).
+        """
+        try:
+            connection.execute("BEGIN IMMEDIATE")  # nobody else appends meanwhile
+            log = os.open(f"{self._path}-wal", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                size = os.fstat(log).st_size
+                os.pwrite(log, bytes(max(0, _LOG_SIZE - size)), size)
+            finally:
+                os.close(log)
+        except (OSError, sqlite3.Error):  # it is only about speed: no room, or somebody else's turn
+            pass
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
     def _connect(self) -> sqlite3.Connection:
         with oserrors.translated(f"opening {self._path}"):
             if not os.path.isdir(os.path.dirname(self._path)):
                 durable.make_directory(os.path.dirname(self._path))
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # sqlite3 itself would make it readable for all
+        self._puts = 0
         connection = sqlite3.connect(self._path, timeout=_LOCK_WAIT, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 
@@ -47,6 +49,19 @@ class TestSqliteStore(StoreContract):
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
         assert os.stat(store._path).st_mode & 0o777 == 0o600
+
+    def test_extended_log_loses_nothing(self, store, checkpointer):
+        """The log is made longer while another process's connection writes too, and the writer is killed: every save is there, and whole."""
+        code = (
+            "import os, signal, sys\nfrom ckpt_observe.core import Checkpointer\nmine, other = Checkpointer(sys.argv[1]), Checkpointer(sys.argv[1])\n"
+            "for n in range(60): (mine, other, mine)[n % 3].save('t', {'n': n}, id=str(n))\nos.kill(os.getpid(), signal.SIGKILL)"
+        )
+        subprocess.run([sys.executable, "-c", code, store.location], check=False)
+        assert os.stat(f"{store._path}-wal").st_size >= 4 << 20
+        assert [checkpointer.load("t", str(n))["n"] for n in range(60)] == list(range(60))
+        checkpointer.save("t", {"n": 60}, id="60")
+        assert direct(store).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert len(checkpointer.list("t")) == 61
 
     def test_queries_use_the_index(self, store, checkpointer):
         """D6: listing a task reads an index, not the table."""

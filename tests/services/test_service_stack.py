@@ -87,7 +87,7 @@ def test_metrics_of_the_demo_are_in_prometheus(stack, demo):
 
 def test_exemplar_leads_to_its_trace(stack, demo):
     """N11: an exemplar that came through Collector and Prometheus has the label that the datasource looks for, and Jaeger has its trace."""
-    [label] = re.findall(r"exemplarTraceIdDestinations:\n\s+- name: (.+)", DATASOURCES.read_text())
+    [label] = re.findall(r"exemplarTraceIdDestinations:\n\s+- name: (\w+)", DATASOURCES.read_text())
     series = eventually(lambda: stack.prometheus.exemplars("checkpoint_operation_duration_seconds_bucket"), "exemplars are in Prometheus")
     linked = {exemplar["labels"][label] for each in series for exemplar in each["exemplars"]}
     assert linked

@@ -148,11 +148,13 @@ class Checkpointer:
         origin = restored.info
         return self.save(new_task, restored.state, step=origin.step, status=origin.status, metadata=origin.metadata, parent=origin)
 
-    def plan(self, task: str, infos: CheckpointInfos | None = None) -> Sequence[Decision]:
+    def plan(self, task: str) -> Sequence[Decision]:
         """What `prune` would do with each checkpoint, and why: the dry run."""
-        policy = self.retention or KeepLast(sys.maxsize)
-        known = self.store.list(checked(task, "task")) if infos is None else infos
-        return policies.plan(policy, known, dt.datetime.now(dt.UTC))
+        return policies.plan(self._policy, self.store.list(checked(task, "task")), dt.datetime.now(dt.UTC))
+
+    @property
+    def _policy(self) -> Retention:
+        return self.retention or KeepLast(sys.maxsize)
 
     def prune(self, task: str, plan: Sequence[Decision] | None = None) -> CheckpointInfos:
         """Remove what the retention policy no longer keeps, or what a `plan` says; returns what was removed."""
@@ -207,8 +209,8 @@ class Checkpointer:
     def _retain(self, saved: CheckpointInfo) -> None:
         """After a save that is durable: failing to tidy up must not make it a failed one, nor take it away where a clock went back."""
         try:
-            plan = [decision for decision in self.plan(saved.task, self._ledger.saved(saved)) if decision.info.id != saved.id]
-            if not all(decision.keep for decision in plan):
+            going = policies.removals(self._policy, self._ledger.saved(saved), dt.datetime.now(dt.UTC))
+            if plan := [decision for decision in going if decision.info.id != saved.id]:
                 self.prune(saved.task, plan)
         except CheckpointError as error:
             emit(self.hooks, Event(moment="failed", operation="prune", task=saved.task, error=error))

@@ -10,7 +10,7 @@ import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.errors import ConfigError
@@ -128,6 +128,20 @@ class Both(Retention):
 
 def plan(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> list[Decision]:
     """What would become of each checkpoint, newest first: the dry run, and what a real one does."""
+    kept = _kept(policy, infos, now)
+    return [Decision(info, info.id in kept, kept.get(info.id, _NOT_KEPT)) for info in infos]
+
+
+def removals(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> list[Decision]:
+    """Of a plan, only what goes: after each save there is no need for a word about the thousand that stay."""
+    kept = _kept(policy, infos, now)
+    return [Decision(info, False, _NOT_KEPT) for info in infos if info.id not in kept]
+
+
+_NOT_KEPT: Final = "no rule keeps it"
+
+
+def _kept(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
     kept = policy.keep(infos, now)
     if infos:
         kept.setdefault(infos[0].id, "the newest")
@@ -135,4 +149,4 @@ def plan(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -
         if info.bases and info.id in kept:
             for base in info.bases:
                 kept.setdefault(base, f"{info.id} is built on it")
-    return [Decision(info, info.id in kept, kept.get(info.id, "no rule keeps it")) for info in infos]
+    return kept

@@ -15,6 +15,8 @@ from tests.drain.conftest import until
 from tests.drain.rig import PATIENCE, Agent, Host, environ, gone, nothing_left, outcomes
 from tests.services.processes import free_port
 
+pytestmark = pytest.mark.faults  # whole lives of several processes: half a minute together
+
 
 @pytest.fixture
 def port():

@@ -17,6 +17,8 @@ from ckpt_observe.drain.delivery import identity
 from tests.drain.conftest import until
 from tests.drain.rig import PATIENCE, Host, companion_there, companions, end_companions, environ, gone, nothing_left, outcomes, processes
 
+pytestmark = pytest.mark.faults  # whole lives of several processes: half a minute together
+
 
 @pytest.fixture
 def start(state):

@@ -17,6 +17,8 @@ from tests.drain.conftest import until
 from tests.drain.rig import PATIENCE, Agent, companion_there, end_companions, environ, gone, nothing_left
 from tests.services.processes import free_port
 
+pytestmark = pytest.mark.faults  # whole lives of several processes: half a minute together
+
 SCENARIO = Path(__file__).parents[1] / "services" / "agent.py"
 COUNTED = (
     metrics.OPERATIONS, metrics.TASKS, metrics.CORRUPTION, metrics.DELETED, metrics.DELIVERED, metrics.REFUSED, metrics.DROPPED, metrics.RECORDS,

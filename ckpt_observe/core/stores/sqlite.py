@@ -140,11 +140,12 @@ class SqliteStore(SqlStore):
             connection.execute("BEGIN IMMEDIATE")  # nobody else appends meanwhile
             log = os.open(f"{self._path}-wal", os.O_WRONLY | os.O_CLOEXEC)
             try:
-                size = os.fstat(log).st_size
-                os.pwrite(log, bytes(max(0, _LOG_SIZE - size)), size)
+                size, room = os.fstat(log).st_size, os.fstatvfs(log)
+                if room.f_bavail * room.f_frsize > 16 * _LOG_SIZE:  # on a small or full disk the space is worth more than the time
+                    os.pwrite(log, bytes(max(0, _LOG_SIZE - size)), size)
             finally:
                 os.close(log)
-        except (OSError, sqlite3.Error):  # it is only about speed: no room, or somebody else's turn
+        except (OSError, AttributeError, sqlite3.Error):  # only about speed: no room, not this system, or somebody else's turn
             pass
         finally:
             if connection.in_transaction:

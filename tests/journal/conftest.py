@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,15 @@ from ckpt_observe.semconv import events
 NOW = 1_700_000_000_000_000_000
 SPAN = "00000000000000a1"
 TRACE = "0" * 31 + "1"
+
+
+def open_below(root):
+    """The descriptors of this process that are files below a directory: what threads of earlier tests still close is not counted."""
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return [path for path in found if path.startswith(f"{root}/")]
 
 
 class Home:

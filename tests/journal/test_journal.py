@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 from pathlib import Path
@@ -14,7 +13,7 @@ from ckpt_observe.journal import journal as journals
 from ckpt_observe.journal import pool, recovery
 from ckpt_observe.journal.journal import UNFINISHED, Journal
 from ckpt_observe.journal.locks import Lock
-from tests.journal.conftest import begin
+from tests.journal.conftest import begin, open_below
 
 
 def test_private(journal, state, tmp_path):
@@ -26,13 +25,12 @@ def test_private(journal, state, tmp_path):
 
 def test_removed_without_a_trace(state, tmp_path):
     """When all is delivered nothing is left, in no directory, and no descriptor."""
-    gc.collect()  # what other tests left open is closed before we count
-    before = len(os.listdir("/proc/self/fd"))
     journal = Journal(state, tmp_path / "ring", ["local"], {})
     journal.take().append(begin())
+    assert len(open_below(tmp_path)) >= 3, "two locks and the pages"
     journal.remove()
     assert list((state / "journals").iterdir()) == list((tmp_path / "ring").iterdir()) == []
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_below(tmp_path) == []
 
 
 def test_no_room_for_pages(state, tmp_path, monkeypatch):
@@ -42,11 +40,10 @@ def test_no_room_for_pages(state, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pool, "PageFile", full)
-    before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(JournalError, match=r"No space left.*CKPT_OBSERVE_RING_DIR"):
         Journal(state, tmp_path / "ring", [], {})
     assert list((state / "journals").iterdir()) == []
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_below(tmp_path) == []
 
 
 @pytest.mark.parametrize("failing", ["open", "rename"])
@@ -54,7 +51,6 @@ def test_no_room_for_the_journal(state, tmp_path, monkeypatch, failing):
     """A disk that is full when the journal is made: an error, and no half journal and no descriptor is left."""
     (state / "journals").mkdir(parents=True, mode=0o700)
     state.chmod(0o700)
-    before = len(os.listdir("/proc/self/fd"))
 
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
@@ -64,7 +60,7 @@ def test_no_room_for_the_journal(state, tmp_path, monkeypatch, failing):
         Journal(state, tmp_path / "ring", [], {})
     monkeypatch.undo()
     assert list((state / "journals").iterdir()) == []
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_below(tmp_path) == []
 
 
 def test_released_can_be_claimed(state, tmp_path):

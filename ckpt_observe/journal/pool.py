@@ -6,8 +6,8 @@ lock, so no caller ever waits for another, and a signal handler that saves a che
 
 from __future__ import annotations
 
+import itertools
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -35,7 +35,7 @@ class Pool:
         self._files: list[PageFile] = []
         self._free: list[AnyPage] = []
         self._ended: deque[AnyPage] = deque()
-        self._growing = threading.Lock()
+        self._numbers = itertools.count()
         self.abandoned = False
         self.counts = {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0}
         """Operations the caller wrote to disk itself; that had no page; that were lost; lines that found no room."""
@@ -52,7 +52,7 @@ class Pool:
 
     def _another(self) -> AnyPage:
         """More pages; else one whose operation has ended and waits, which we bring to disk ourselves; else none that would survive us."""
-        for attempt in (self._grow_alone, lambda: self.collect(limit=8)):
+        for attempt in (self._grow, lambda: self.collect(limit=8)):
             try:
                 attempt()
                 return self._free.pop()
@@ -61,17 +61,11 @@ class Pool:
         self.counts["unprotected"] += 1
         return LoosePage(self)
 
-    def _grow_alone(self) -> None:
-        if self._growing.acquire(blocking=False):  # never waits for another thread that makes pages
-            try:
-                self._grow()
-            finally:
-                self._growing.release()
-
     def _grow(self) -> None:
+        """One file of pages more. Threads that all need one make one each: who waited, or went without, would be the one that is killed."""
         if self.abandoned or len(self._files) >= MAX_FILES:
             return
-        file = PageFile(f"{self._prefix}-{len(self._files):02}.pages", PAGES_PER_FILE, self, mapped=self._mapped)
+        file = PageFile(f"{self._prefix}-{next(self._numbers):02}.pages", PAGES_PER_FILE, self, mapped=self._mapped)
         self._files.append(file)
         self._free.extend(file.pages)
 
@@ -79,7 +73,7 @@ class Pool:
         """By the drain, ahead of need: so that no caller has to make pages itself."""
         if len(self._free) < PAGES_PER_FILE // 4:
             try:
-                self._grow_alone()
+                self._grow()
             except OSError:
                 pass  # no room: what is there must do
 

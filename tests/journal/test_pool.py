@@ -75,6 +75,21 @@ def test_grows_then_goes_loose(pool, disk):
     assert pool.counts["lost"] == 0
 
 
+def test_protected_while_another_grows(pool, monkeypatch):
+    """An operation that begins while another thread makes pages, and the drain has all that ended in hand, has a page all the same."""
+    held = [pool.take() for _ in range(2)]
+    make = pools.PageFile
+
+    def meanwhile_another_begins(*args, **kwargs):
+        monkeypatch.setattr(pools, "PageFile", make)
+        held.append(pool.take())
+        return make(*args, **kwargs)
+
+    monkeypatch.setattr(pools, "PageFile", meanwhile_another_begins)
+    held.append(pool.take())
+    assert [isinstance(page, LoosePage) for page in held] == [False] * 4
+
+
 def test_ring_directory_full(pool, disk, monkeypatch):
     """No room for more pages: the caller brings an ended operation to disk itself and has its page; nothing is raised, nothing lost."""
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+from ckpt_observe.core.stores import durable
 
 
 @pytest.fixture
@@ -17,3 +21,10 @@ def state() -> dict[str, object]:
         "status": "running",
         "metadata": {"model": "m-1", "nothing": None, "flag": True},
     }
+
+
+@pytest.fixture(params=[True, False], ids=["nameless", "named"])
+def nameless(request, monkeypatch) -> None:
+    """On a file system that has files without a name, and on one that has none."""
+    if not request.param:
+        monkeypatch.setattr(durable, "_NAMELESS", os.O_WRONLY)

@@ -6,6 +6,7 @@ one would report as written.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import time
@@ -15,6 +16,9 @@ from contextlib import suppress
 from ckpt_observe.core.blob import Blob, Buffer
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_NAMELESS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
+_NO_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EACCES}
+"""What a system says that has no files without a name (NFS, old kernels), or does not let us give them one (no /proc, a sandbox)."""
 _SMALL = 64 * 1024
 _TEMPORARY = ".tmp"
 _ABANDONED = 3600.0
@@ -38,9 +42,32 @@ def write_new(directory: int, files: Sequence[tuple[str, Blob]]) -> None:
 
 
 def _write_one(directory: int, name: str, blob: Blob) -> None:
+    """Until it is whole the file has no name, so a killed process leaves nothing; where the system has no such files, a temporary one."""
+    try:
+        _write_nameless(directory, name, blob)
+    except OSError as error:
+        if error.errno not in _NO_NAMELESS:
+            raise
+        _write_named(directory, name, blob)
+
+
+def _write_nameless(directory: int, name: str, blob: Blob) -> None:
+    file = os.open(".", _NAMELESS, 0o600, dir_fd=directory)
+    try:
+        _write_synced(file, blob)
+        os.link(f"/proc/self/fd/{file}", name, dst_dir_fd=directory, follow_symlinks=True)
+    finally:
+        os.close(file)
+
+
+def _write_named(directory: int, name: str, blob: Blob) -> None:
     temporary = f".{secrets.token_hex(8)}{_TEMPORARY}"
     try:
-        _write_synced(directory, temporary, blob)
+        file = os.open(temporary, _NEW, 0o600, dir_fd=directory)
+        try:
+            _write_synced(file, blob)
+        finally:
+            os.close(file)
         os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     finally:
         _forget(directory, temporary)
@@ -107,20 +134,16 @@ def read_range(file: int, start: int, size: int) -> Buffer:
     return view[:filled] if filled < size else data
 
 
-def _write_synced(directory: int, name: str, blob: Blob) -> None:
-    file = os.open(name, _NEW, 0o600, dir_fd=directory)
-    try:
-        for place, piece in [(0, blob.joined())] if len(blob) <= _SMALL else blob.as_ready():
-            view = memoryview(piece)
-            written = 0
-            while written < len(view):
-                count = os.pwrite(file, view[written : written + _LARGEST_WRITE], place + written)
-                if count > _SMALL:
-                    _begin_to_write(file, place + written, count)
-                written += count
-        os.fsync(file)
-    finally:
-        os.close(file)
+def _write_synced(file: int, blob: Blob) -> None:
+    for place, piece in [(0, blob.joined())] if len(blob) <= _SMALL else blob.as_ready():
+        view = memoryview(piece)
+        written = 0
+        while written < len(view):
+            count = os.pwrite(file, view[written : written + _LARGEST_WRITE], place + written)
+            if count > _SMALL:
+                _begin_to_write(file, place + written, count)
+            written += count
+    os.fsync(file)
 
 
 def _begin_to_write(file: int, place: int, size: int) -> None:

@@ -1,7 +1,7 @@
 """Checkpoints as files: `<root>/<task>/<id>.ckpt`, one file each, readable with `head -1`.
 
 When `put` returns, file and directories are synced. A name appears only with its whole content: the bytes go to a
-temporary file in the same directory, are synced, and are then linked under their name, which fails if it is taken.
+file without a name, are synced, and are then linked under their name, which fails if it is taken.
 Safe between threads and processes. Files are 0600 and directories 0700: a state is nobody else's business.
 """
 

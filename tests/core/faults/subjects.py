@@ -14,7 +14,7 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.stores import durable
 from ckpt_observe.errors import CheckpointError
 
-OURS = {"file": "file://{}/store", "sqlite": "sqlite://{}/store.db", "naive_no_directory_sync": "file://{}/store"}
+OURS = {"file": "file://{}/store", "named_file": "file://{}/store", "sqlite": "sqlite://{}/store.db", "naive_no_directory_sync": "file://{}/store"}
 
 
 def ours(subject, place):
@@ -69,6 +69,8 @@ def naive_ignoring_errors(place):
 def main(subject, place, first, count):
     if subject == "naive_no_directory_sync":
         skip_directory_sync()
+    if subject == "named_file":
+        durable._NAMELESS = os.O_WRONLY  # as where the system has no files without a name
     save = ours(subject, place) if subject in OURS else globals()[subject](place)
     for n in range(first, first + count):
         try:

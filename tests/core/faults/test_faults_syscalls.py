@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.skipif(shutil.which("strace") is N
 
 SUBJECTS = str(Path(__file__).with_name("subjects.py"))
 CALLS = "write,pwrite64,fsync,fdatasync,link,linkat,unlink,unlinkat,mkdir,mkdirat,rename,renameat,ftruncate"
-URLS = {"file": "file://{}/store", "sqlite": "sqlite://{}/store.db"}
+URLS = {"file": "file://{}/store", "named_file": "file://{}/store", "sqlite": "sqlite://{}/store.db"}
 
 
 def run(subject, place, first, *strace):
@@ -67,7 +67,7 @@ def prepared(subject, tmp_path, number):
     return place
 
 
-@pytest.mark.parametrize("subject", ["file", "sqlite"])
+@pytest.mark.parametrize("subject", URLS)
 def test_killed_at_every_call(tmp_path, subject):
     """F2: there is the old state or the new one, never anything else; what was acknowledged is there; the next save works."""
     found = set()
@@ -86,7 +86,7 @@ def test_rig_catches_a_torn_write(tmp_path):
 
 
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EDQUOT", "EROFS"])
-@pytest.mark.parametrize("subject", ["file", "sqlite"])
+@pytest.mark.parametrize("subject", URLS)
 def test_refused_at_every_call(tmp_path, subject, error):
     """F3: an error at any call is a typed error that leaves the old state, or the save succeeded all the same; no litter stays."""
     refused = 0
@@ -95,7 +95,7 @@ def test_refused_at_every_call(tmp_path, subject, error):
         refused += said.startswith("refused ")
         if said.startswith("refused "):
             assert number == 0
-        if subject == "file" and name != "unlinkat":
+        if subject != "sqlite" and name != "unlinkat":
             assert not [entry for entry in os.listdir(place / "store" / "t") if entry.endswith(".tmp")]
         with Checkpointer(URLS[subject].format(place)) as checkpointer:
             checkpointer.save("t", {"n": 2, "text": "x" * 3000})

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ckpt_observe.core import digests
 from ckpt_observe.core.blob import Buffer
+from ckpt_observe.core.digests import of_key
 from ckpt_observe.core.fidelity import kind_name
 from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.serializers import exact
@@ -72,8 +72,10 @@ class Keyed(ABC):
         encode = self.encode
         if not _is_keyed(state):
             return Document((encode(plain),))
-        members = {key: encode(value) for key, value in plain.items()}
-        keys = {key: KeyInfo(kind_name(type(state[key])), len(encoded), digests.of_key(encoded)) for key, encoded in members.items()}
+        members, keys = {}, {}
+        for key, value in plain.items():
+            members[key] = encoded = encode(value)
+            keys[key] = KeyInfo(kind_name(type(state[key])), len(encoded), of_key(encoded))
         return Document((self.join(members),), keys, members)
 
 

@@ -13,8 +13,9 @@ from ckpt_observe.errors import ConfigError
 from ckpt_observe.instrument.calls import Observed
 from ckpt_observe.record import parents, redact
 from ckpt_observe.record.guard import fault
-from ckpt_observe.record.operation import Operation, Task, current
+from ckpt_observe.record.operation import Operation, current
 from ckpt_observe.record.phase import Phase
+from ckpt_observe.record.task import Task
 from ckpt_observe.record.unsampled import Unsampled
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.values import OPERATIONS

@@ -1,4 +1,4 @@
-"""Operations, tasks and phases: begun, made current, ended exactly once, each step written down when it happens.
+"""Operations: begun, made current, ended exactly once, each step written down when it happens.
 
 An operation *is* the current OpenTelemetry span while it runs, and answers for the phase that is running in it: spans of other
 instrumentations nest beneath that phase, and `trace.get_current_span().set_attribute(...)` in the host reaches it. Nothing here raises
@@ -19,7 +19,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec import Raw
-from opentelemetry import trace
 from opentelemetry.context import Context, attach, detach, get_current
 
 from ckpt_observe.record import parents, redact, resources
@@ -28,6 +27,7 @@ from ckpt_observe.record.failure import described
 from ckpt_observe.record.guard import fault
 from ckpt_observe.record.ids import new_span_id, new_trace_id
 from ckpt_observe.record.line import line
+from ckpt_observe.record.otel_span import OtelSpan
 from ckpt_observe.record.parents import SPAN_KEY, SUPPRESSED, SUPPRESSED_BY_NAME, TASK_KEY
 from ckpt_observe.record.recorder import Page, recorder
 from ckpt_observe.record.unsampled import Unsampled
@@ -38,18 +38,19 @@ from ckpt_observe.semconv.events import phase_span_id
 if TYPE_CHECKING:
     from ckpt_observe.record.phase import Phase
 
-_SAMPLED: Final = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 _monotonic, _wall, _thread = time.perf_counter_ns, time.time_ns, threading.get_ident
 _quick: set[str] = set()
 """Operations that last took less than 0.1 ms: not worth two system calls to learn what they used."""
 _NOTHING: Final[Mapping[str, Any]] = {}
+_OURS: set[type] = set()
+"""Operations and their kinds. Asked for each operation that begins, where `isinstance` of an abstract class would cost more."""
 _set_item: Final = dict.__setitem__  # a Context refuses to be changed; a new one is not anybody's yet
 
 where: ContextVar[tuple[Operation, int, Phase | None] | None] = ContextVar("ckpt_observe-where", default=None)
 """The operation that runs here, the number of its phase (0: none), and that phase's object if somebody holds one."""
 
 
-class Operation(trace.Span):
+class Operation(OtelSpan):
     """One checkpoint operation. `with` it, or `begin` and `finish` it; a phase of it is `operation.phase(name)`."""
 
     __slots__ = (
@@ -80,6 +81,9 @@ class Operation(trace.Span):
         self.ancestors: tuple[str, ...] | None = ()
         """`events.ancestor` of each span above, the root first; None where they are not all known. Laminar needs them before those end."""
         self.inherited: Mapping[str, Any] = _NOTHING
+
+    def __init_subclass__(cls) -> None:
+        _OURS.add(cls)
 
     # its life
 
@@ -231,7 +235,7 @@ class Operation(trace.Span):
     def link(self, trace_id: str, span_id: str, attributes: Mapping[str, Any] | None = None) -> None:
         """Point to another span, such as the save that a restore comes from."""
         if self.live:
-            self.write((events.LINK, self.span_id, _monotonic() + self.offset, trace_id, span_id, redact.attributes(attributes or {})))
+            self.write((events.LINK, self.span_id, self.now(), trace_id, span_id, redact.attributes(attributes or {})))
 
     def traceparent(self) -> str:
         """The W3C trace context of this operation; empty if it is not recorded."""
@@ -245,6 +249,10 @@ class Operation(trace.Span):
         self._last_usage = resources.usage()
         return {names.CPU_TIME: resources.cpu_seconds(before, self._last_usage)}
 
+    def now(self) -> int:
+        """Unix time in nanoseconds, by the clock that never goes back."""
+        return _monotonic() + self.offset
+
     def write(self, event: tuple[Any, ...]) -> None:
         """Keep a line while the operation runs."""
         try:
@@ -253,13 +261,18 @@ class Operation(trace.Span):
         except Exception as error:
             fault(error)
 
-    # as OpenTelemetry's span
+    # where one is within it
 
     def ids(self) -> tuple[str, str]:
         """Trace and span id, in hex, of the phase that runs here, or of the operation."""
         here = where.get()
         number = self.running if here is None or here[0] is not self else max(self.running, here[1])
         return self.trace_id, phase_span_id(self.span_id, number) if number else self.span_id
+
+    def innermost(self) -> Operation | Phase:
+        """The phase that runs here, if somebody holds it; else the operation."""
+        here = where.get()
+        return self if here is None or here[0] is not self or here[2] is None else here[2]
 
     def chain(self) -> tuple[str, ...] | None:
         """From the root down to what `ids` names; None where a name is not known, as that of a patched function's phase."""
@@ -275,71 +288,8 @@ class Operation(trace.Span):
         phase = here[2]
         return (*own, events.ancestor(self.ids()[1], self.kind, phase.name)) if phase is not None and not phase.parent else None
 
-    def get_span_context(self) -> trace.SpanContext:
-        trace_id, span_id = self.ids()
-        return trace.SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
 
-    def set_attributes(self, attributes: Mapping[str, Any]) -> None:
-        here = where.get()
-        (self if here is None or here[0] is not self or here[2] is None else here[2]).set(attributes)
-
-    def set_attribute(self, key: str, value: Any) -> None:
-        self.set_attributes({key: value})
-
-    def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
-        if self.live:
-            self.write((events.EVENT, self.span_id, timestamp or _monotonic() + self.offset, name, redact.attributes(attributes or {})))
-
-    def add_link(self, context: trace.SpanContext, attributes: Any = None) -> None:
-        self.link(f"{context.trace_id:032x}", f"{context.span_id:016x}", attributes)
-
-    def record_exception(self, exception: BaseException, attributes: Any = None, timestamp: Any = None, escaped: bool = False) -> None:
-        self.add_event(spans.EVENT_EXCEPTION, {**described(exception, stack=True), **(attributes or {})}, timestamp)
-
-    def is_recording(self) -> bool:
-        return bool(self.live)
-
-    def update_name(self, name: str) -> None:
-        """Ignored: the registry names our spans."""
-
-    def set_status(self, status: Any, description: str | None = None) -> None:
-        """Ignored: the outcome is the status."""
-
-    def end(self, end_time: int | None = None) -> None:
-        self.finish()
-
-
-class Task(Operation):
-    """A run that makes checkpoints. What `shared` holds is put on every operation within it."""
-
-    __slots__ = ("_chain", "shared")
-
-    kind = events.TASK
-
-    def __init__(self, name: str, shared: Mapping[str, Any], attributes: Mapping[str, Any] | None = None) -> None:
-        super().__init__(name, {**shared, **(attributes or {})})
-        self.shared = shared
-        self._chain: tuple[str, ...] | None = None
-
-    def begin(self) -> Context | None:
-        here = super().begin()
-        self.shared = {**self.inherited, **self.shared}
-        if self.ancestors is not None:
-            self._chain = (*self.ancestors, events.ancestor(self.span_id, self.kind, self.name))
-        return here
-
-    def chain(self) -> tuple[str, ...] | None:
-        return self._chain
-
-    def _make_current(self, here: Context) -> None:
-        context = Context(here)
-        _set_item(context, SPAN_KEY, self)
-        _set_item(context, TASK_KEY, self)
-        self._here = where.set(None)
-        self._token = attach(context)
-
-
-_OURS: Final = frozenset({Operation, Task})
+_OURS.add(Operation)
 
 
 def current() -> Operation | None:

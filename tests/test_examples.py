@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from ckpt_observe.testing.spans import outline
 from ckpt_observe.tracestore import FILENAME, TraceReader
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+PAGE = ROOT / "docs" / "own-code.md"
 SAVE = "  checkpoint.save"
 LEFT = {
     "own_code.py": [["task train", *[SAVE, "    checkpoint.serialize", "    checkpoint.compress", "    checkpoint.write"] * 3]],
@@ -29,14 +32,29 @@ def test_all_are_here():
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(LEFT)
 
 
+def traces_of(program, tmp_path):
+    """The outline of each trace that a program leaves, the first one first."""
+    environ = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring")}
+    done = subprocess.run([sys.executable, program], env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with TraceReader(tmp_path / "state" / FILENAME) as reader:
+        return [outline(reader.spans(trace.trace_id)).splitlines() for trace in reversed(reader.newest())]
+
+
 @pytest.mark.parametrize("name", LEFT)
 def test_example(name, tmp_path):
     """It ends well, and its traces are what its docstring says."""
-    environ = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring")}
-    done = subprocess.run([sys.executable, EXAMPLES / name], env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    with TraceReader(tmp_path / "state" / FILENAME) as reader:
-        traces = [outline(reader.spans(trace.trace_id)).splitlines() for trace in reversed(reader.newest())]
+    traces = traces_of(EXAMPLES / name, tmp_path)
     if name == "resume_agent.py":  # its phases are the core's, and tested there
         traces = [[line for line in trace if line.split(".")[-1] in ("restore", "save", "prune", "task agent")] for trace in traces]
     assert traces == LEFT[name]
+
+
+def test_page_on_own_code(tmp_path):
+    """Its blocks are one program, which does what the page says."""
+    program = tmp_path / "program.py"
+    program.write_text("\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)))
+    whole = ["task train", SAVE, "    checkpoint.serialize", "    checkpoint.compress", "    checkpoint.write"]
+    awaited = ["task train", SAVE, "    checkpoint.serialize", "    checkpoint.write"]
+    restored = ["task train", "  checkpoint.restore", "    checkpoint.read"]
+    assert traces_of(program, tmp_path) == [whole, awaited, whole, restored, ["checkpoint.load"]]

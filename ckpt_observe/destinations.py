@@ -56,8 +56,8 @@ _LEFT_OUT: Final = {"companion": ("provider", "console"), "agent": ("provider",)
 
 def owed(settings: Settings, names: Iterable[str]) -> list[str]:
     """As a journal knows lasting destinations (`identity` of their sinks), without making or importing one of them."""
-    aliases = {"prometheus": "metrics", **{name: f"{name}@{endpoint.fingerprint}" for name, endpoint in settings.endpoints.items()}}
-    return [aliases.get(name, name) for name in names]
+    servers = {name: f"{name}@{endpoint.fingerprint}" for name, endpoint in settings.endpoints.items()}
+    return [servers.get(name, name) for name in names]
 
 
 def last_save(state: Path) -> History:

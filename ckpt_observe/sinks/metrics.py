@@ -59,7 +59,7 @@ class Outlet(Protocol):
 class MetricsSink:
     """Adds spans to the metrics. After `start` it publishes them, too."""
 
-    name = "metrics"
+    name = "prometheus"
     lasting = True
 
     def __init__(self, directory: Path, gather: Gather, outlets: Sequence[Outlet] = ()) -> None:

@@ -17,7 +17,7 @@ from ckpt_observe.core.blob import Blob, Buffer
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _NAMELESS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
-_NO_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EACCES}
+_NO_NAMELESS = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EACCES}
 """What a system says that has no files without a name (NFS, old kernels), or does not let us give them one (no /proc, a sandbox)."""
 _SMALL = 64 * 1024
 _TEMPORARY = ".tmp"

@@ -1,59 +1,72 @@
-"""Waiting for a module to be imported, by wrapt, but not before it is needed.
+"""Waiting for a module to be imported.
 
-wrapt takes 100 ms to import (it brings asyncio), which every program with `import ckpt_observe.auto` would pay. So one finder of ours
-waits for the first of all watched modules; then it hands everything over to wrapt's import hooks.
+Python asks its finders under the one import lock that every import of every thread needs. So ours imports nothing there and waits for
+nobody. wrapt's own import hooks wait there for the parent package, which another thread may be in the midst of: that thread needs the lock
+for its next import, and neither of them ever goes on. Hooks run when the module has, with no lock held but that module's own, of which
+Python knows who waits for it.
 """
 
 from __future__ import annotations
 
-import logging
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
-
-logger = logging.getLogger(__name__)
+from typing import Any, cast
 
 Hook = Callable[[ModuleType], None]
 
 
-class _Waiting:
-    """A finder that finds nothing itself."""
+class _Finder:
+    """Finds what the other finders find, and gives it a loader that runs the hooks."""
 
     def __init__(self) -> None:
-        self._hooks: list[tuple[str, Hook]] = []
-        self._names: set[str] = set()
-        self._handing_over = threading.RLock()
+        self._hooks: dict[str, tuple[Hook, ...]] = {}
 
     def add(self, name: str, hook: Hook) -> None:
-        with self._handing_over:
-            self._hooks.append((name, hook))
-            self._names.add(name)
+        self._hooks[name] = (*self._hooks.get(name, ()), hook)  # who is popped meanwhile runs twice, which does no harm; none is lost
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
-        if "wrapt" in sys.modules:
-            self._hand_over()
+        if name in sys.modules:  # by another thread, meanwhile
+            self.run(name, sys.modules[name])
 
-    def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> ModuleSpec | None:
-        if name not in self._names:
+    def run(self, name: str, module: ModuleType) -> None:
+        for hook in self._hooks.pop(name, ()):
+            hook(module)
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name not in self._hooks:
             return None
-        try:
-            self._hand_over()
-        except Exception:  # a wrapt that cannot be imported must not make the user's import fail
-            logger.exception("%s is not observed", name)
-        self._names.discard(name)  # it is asked for again at once, and wrapt's finder is the first by now
-        return find_spec(name)
-
-    def _hand_over(self) -> None:
-        with self._handing_over:  # whoever imports another watched module meanwhile waits here, or wrapt would come too late for it
-            import wrapt  # noqa: PLC0415
-
-            while self._hooks:
-                name, hook = self._hooks.pop()
-                wrapt.register_post_import_hook(hook, name)
+        for finder in [each for each in sys.meta_path if each is not self and hasattr(each, "find_spec")]:
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = cast(Any, _Loader(spec.loader, self.run))
+                return spec
+        return None
 
 
-when_imported = _Waiting().add
+class _Loader:
+    """The module's own loader, which takes its place again before the module runs; until then it passes for it."""
+
+    def __init__(self, loader: Any, then: Callable[[str, ModuleType], None]) -> None:
+        self._loader, self._then = loader, then
+
+    def exec_module(self, module: ModuleType) -> None:
+        for owner, attribute in ((module, "__loader__"), (module.__spec__, "loader")):
+            if getattr(owner, attribute, None) is self:
+                setattr(owner, attribute, self._loader)
+        name = module.__name__
+        self._loader.exec_module(module)
+        self._then(name, module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self._loader)
+
+
+when_imported = _Finder().add
 """`when_imported(name, hook)`: `hook(module)` is called when that module has been imported."""

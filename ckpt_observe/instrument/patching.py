@@ -107,7 +107,7 @@ class Patch:
 
 Missing = wrapt.PathResolutionError
 """The module has no such name."""
-_lock = threading.Lock()
+_lock = threading.RLock()  # re-entrant: a signal handler may import a module that is to be patched
 
 
 def apply(target: Target, module: ModuleType) -> Patch:

@@ -5,6 +5,7 @@ import inspect
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,17 @@ def test_patched_callables_go_through_a_spawn_pool(tmp_path):
     toy = str(Path(__file__).parent / "toy")
     done = subprocess.run([sys.executable, script], env={"PYTHONPATH": toy}, capture_output=True, text=True, check=False)
     assert done.stdout == "all came back\n", done.stderr
+
+
+def test_patching_in_the_midst_of_patching(world, patch):
+    """A signal handler that imports an observed module while another one is being patched patches it too, and does not hang."""
+
+    class Interrupted:
+        def wrapper_for(self, original):
+            patch("later")
+            return lambda wrapped, instance, args, kwargs: wrapped(*args, **kwargs)
+
+    apply = threading.Thread(target=patching.apply, args=(Target("toylib", "save", Interrupted()), world.lib), daemon=True)
+    apply.start()
+    apply.join(10)
+    assert [type(each) for each in (world.lib.save, world.lib.later)] == [patching.PatchedCallable] * 2

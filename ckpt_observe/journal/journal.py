@@ -111,7 +111,12 @@ class Journal:
         """
         self.spool.close()
         if not self.pool.in_flight():
-            self.pool.abandon()
+            if self.pool.waiting():  # the disk has no room for them
+                self.pool.abandon()
+            else:  # half a mebibyte of shared memory or more, with nothing in it
+                with suppress(OSError):
+                    os.unlink(os.path.join(self.directory, OPEN))
+                self.pool.remove()
             self._release_locks()
 
     def remove(self) -> None:

@@ -112,7 +112,7 @@ def recover(claimed: Claim, noted: Callable[[bytes], bytes] = lambda record: rec
         heartbeat, left = _left_behind(files)
     else:  # the machine died too, or somebody emptied the shared memory: the last copy on disk
         heartbeat, left = _left_behind([copy] if os.path.exists(copy) else [])
-    known = {begun[1] for payload in spool.read_all(directory) if (begun := beginning(_lines_of(payload)))}
+    known = {begun[1] for payload in spool.read_all(directory) if (begun := beginning(_lines_of(payload)))} if left else set()
     ended = [each.ended(heartbeat, about.pid) for name, each in left.items() if name not in known and beginning(each.lines)]
     if ended:
         writer = spool.Spool(directory)

@@ -10,10 +10,10 @@ import pytest
 
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import journal as journals
-from ckpt_observe.journal import pool, recovery
+from ckpt_observe.journal import pool, recovery, spool
 from ckpt_observe.journal.journal import UNFINISHED, Journal
 from ckpt_observe.journal.locks import Lock
-from tests.journal.conftest import begin, open_below
+from tests.journal.conftest import begin, end, open_below
 
 
 def test_private(journal, state, tmp_path):
@@ -71,6 +71,26 @@ def test_released_can_be_claimed(state, tmp_path):
     assert lock is not None
     lock.release()
     journal.remove()
+
+
+def test_released_takes_no_shared_memory(state, tmp_path):
+    """What ended is in the spool: empty pages are not kept for whoever comes next. Those that the disk had no room for are."""
+    kept, gone = (Journal(state, tmp_path / "ring", [], {}) for _ in range(2))
+    for journal in (kept, gone):
+        page = journal.take()
+        page.append(begin())
+        journal.save_open()
+        page.finish(end())
+    gone.pool.collect()
+    for journal in (kept, gone):
+        journal.release()
+    assert [path.name for path in (tmp_path / "ring").iterdir()] == [os.path.basename(kept.about.pages) + "-00.pages"]
+    for journal in (kept, gone):
+        claim = recovery.claim(journal.directory)
+        assert recovery.recover(claim) == 0
+        assert len(list(spool.read_all(journal.directory))) == 1
+        claim.release()
+        journals.erase(journal.directory)
 
 
 def test_copy_of_what_is_in_flight(journal):

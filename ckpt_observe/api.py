@@ -154,7 +154,7 @@ def adopt(settings: Settings, timeout: float = 10.0) -> int:
     from ckpt_observe.drain.lifecycle import lifecycle  # noqa: PLC0415
 
     lifecycle.on = settings.genai_events
-    drain = Drain(settings.dir, destinations.sinks(settings))
+    drain = Drain(settings.dir, destinations.sinks(settings), limit=settings.disk_limit)
     drain.start()
     drain.close(timeout)
     return drain.interrupted

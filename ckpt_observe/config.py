@@ -19,6 +19,7 @@ from ckpt_observe.samplers import Sampler
 EXPORTERS: Final = ("otlp", "laminar", "provider", "prometheus", "local", "console")
 DRAINS: Final = ("thread", "companion", "agent")
 SERVICE_ATTRIBUTE: Final = "service.name"
+DISK_LIMIT: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class Settings:
     disabled_instrumentations: frozenset[str]
     traceparent: str
     sampler: Sampler = _SAMPLER
+    disk_limit: int = DISK_LIMIT
+    """Bytes."""
     genai_events: bool = False
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     """The server of each exporter that has one."""
@@ -81,6 +84,7 @@ def read(environ: Mapping[str, str] | None = None, **arguments: Any) -> Settings
         disabled_instrumentations=frozenset(_names(source.take("", environment.DISABLED_INSTRUMENTATIONS, ""))),
         traceparent=str(source.take("", environment.TRACEPARENT, "")),
         sampler=_sampler(source),
+        disk_limit=_mebibytes(environment.DISK_LIMIT, source.take("", environment.DISK_LIMIT, DISK_LIMIT >> 20)),
         genai_events=_flag(source, "", environment.GENAI_EVENTS, default=False),
         endpoints={name: read_endpoint(source.environ) for name, read_endpoint in _ENDPOINTS.items() if name in exporters},
         prometheus=_prometheus(source) if "prometheus" in exporters else _PROMETHEUS,
@@ -137,6 +141,12 @@ def _one_of(variable: str, value: str, allowed: Sequence[str]) -> str:
     if value not in allowed:
         raise ConfigError(f"{variable}: '{value}' is not known; use one of: {', '.join(allowed)}")
     return value
+
+
+def _mebibytes(variable: str, value: Any) -> int:
+    if not str(value).isdecimal() or not int(value):
+        raise ConfigError(f"{variable}: '{value}' is not a number of MiB, such as {DISK_LIMIT >> 20}")
+    return int(value) << 20
 
 
 def _flag(source: _Source, argument: str, variable: str, *, default: bool) -> bool:

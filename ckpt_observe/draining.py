@@ -17,6 +17,7 @@ from ckpt_observe.drain.custody import Attends
 from ckpt_observe.drain.delivery import Sink, identity
 from ckpt_observe.drain.drain import Drain
 from ckpt_observe.drain.handover import Handover
+from ckpt_observe.drain.leftovers import Leftovers
 from ckpt_observe.drain.lifecycle import lifecycle
 from ckpt_observe.journal.counts import Counts
 from ckpt_observe.journal.journal import Journal
@@ -44,15 +45,16 @@ def begin(settings: Settings, environ: Mapping[str, str], replace: Replace) -> t
         journal = _journal(settings, [identity(sink) for sink in sinks if sink.lasting])
         return journal, _in_threads(settings, sinks, journal)
     names = destinations.chosen(settings)
+    leftovers = Leftovers(settings.dir, settings.disk_limit)
     if settings.drain == "agent":
         journal = _journal(settings, ())
-        handover = Handover(journal, Agent(settings.dir, journal), _faults, lambda: False)
+        handover = Handover(journal, Agent(settings.dir, journal), leftovers, _faults, lambda: False)
     else:
         owed = destinations.owed(settings, names)
         journal = _journal(settings, owed)
         companion = Companion(settings.dir, companion_name(owed), _environ_of_companion(settings, names, environ))
         make = lambda: _in_threads(settings, destinations.sinks(settings, names), journal)  # noqa: E731
-        handover = Handover(journal, companion, _faults, lambda: journal.drain_here() and replace(handover, make))
+        handover = Handover(journal, companion, leftovers, _faults, lambda: journal.drain_here() and replace(handover, make))
     handover.start()
     return journal, handover
 
@@ -62,7 +64,7 @@ def _journal(settings: Settings, owed: Iterable[str]) -> Journal:
 
 
 def _in_threads(settings: Settings, sinks: list[Sink], journal: Journal) -> Drain:
-    drain = Drain(settings.dir, sinks, journal, destinations.last_save(settings.dir))
+    drain = Drain(settings.dir, sinks, journal, destinations.last_save(settings.dir), limit=settings.disk_limit)
     drain.start()
     publish(sinks, lambda: {**drain.health(), **_faults()})
     return drain
@@ -71,7 +73,7 @@ def _in_threads(settings: Settings, sinks: list[Sink], journal: Journal) -> Drai
 def for_others(settings: Settings, sinks: list[Sink], attends: Attends) -> Drain:
     """The drain of a companion or an agent, which is not started yet."""
     lifecycle.on = settings.genai_events
-    return Drain(settings.dir, sinks, None, destinations.last_save(settings.dir), attends)
+    return Drain(settings.dir, sinks, None, destinations.last_save(settings.dir), attends, settings.disk_limit)
 
 
 def publish(sinks: Iterable[Sink], health: Callable[[], Counts]) -> None:

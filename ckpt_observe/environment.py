@@ -18,6 +18,7 @@ EXPORTERS: Final = "CKPT_OBSERVE_EXPORTERS"
 DIR: Final = "CKPT_OBSERVE_DIR"
 RING_DIR: Final = "CKPT_OBSERVE_RING_DIR"
 DRAIN: Final = "CKPT_OBSERVE_DRAIN"
+DISK_LIMIT: Final = "CKPT_OBSERVE_DISK_LIMIT"
 ENABLED: Final = "CKPT_OBSERVE_ENABLED"
 SDK_DISABLED: Final = "OTEL_SDK_DISABLED"
 SERVICE_NAME: Final = "OTEL_SERVICE_NAME"
@@ -46,6 +47,7 @@ VARIABLES: Final = (
     Variable(DIR, "dir", "$XDG_STATE_HOME/ckpt_observe", "Journals and local store; made with mode 0700."),
     Variable(RING_DIR, "ring_dir", "/dev/shm where it is a tmpfs with room, else DIR", "Pages of operations in flight; shared memory."),
     Variable(DRAIN, "drain", "thread", "Who brings the records to the sinks: `thread`, threads of this process; `companion`, a process that the first one starts for all of the state directory; `agent`, `ckpt-observe agent`, with exporters of its own. See docs/agent.md."),
+    Variable(DISK_LIMIT, "", "1024", "MiB that ended processes may leave in the state directory, all together, while nobody delivers it. Beyond it the oldest records are dropped, counted, and that is said once. A live process has 256 MiB of its own."),
     Variable(ENABLED, "enabled", "true", "`false`: the host runs as if we were not there."),
     Variable(SDK_DISABLED, "", "false", "OpenTelemetry's switch; `true` is the same as CKPT_OBSERVE_ENABLED=false."),
     Variable(SERVICE_NAME, "service", "name of the program", "`service.name` of the resource."),

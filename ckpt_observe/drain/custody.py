@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeAlias
 
+from ckpt_observe.drain.leftovers import Leftovers
 from ckpt_observe.drain.once import Once
 from ckpt_observe.drain.outbox import Outbox
 from ckpt_observe.drain.steps import Steps
@@ -33,8 +34,10 @@ def nobody(_about: About) -> None:
 class Custody:
     """Used by one thread, and by whoever flushes; `outboxes` by any."""
 
-    def __init__(self, state: Path, names: Collection[str], passing: Collection[str], own: str, attends: Attends, steps: Steps) -> None:
-        self._root, self._own = state / JOURNALS, own
+    def __init__(
+        self, state: Path, names: Collection[str], passing: Collection[str], own: str, attends: Attends, steps: Steps, leftovers: Leftovers
+    ) -> None:
+        self._root, self._own, self._leftovers = state / JOURNALS, own, leftovers
         self._names, self._passing, self._attends, self._steps = names, passing, attends, steps
         self._held: dict[str, tuple[Outbox, Claim]] = {}
         self._looking = threading.RLock()  # re-entrant: a signal handler that finds no page collects, and looks for the dead
@@ -43,6 +46,8 @@ class Custody:
         self._abouts: dict[str, About] = {}
         """Of journals that are not ours, or not yet: a journal's never changes, and neither does its name."""
         self._live: set[str] = set()
+        self._more_left = True
+        """Whether what ended processes left may have become too much."""
         self._once = Once()
         self.interrupted = 0
         """Operations of dead processes that were reported."""
@@ -57,6 +62,7 @@ class Custody:
         """Counters, by metric and labels; none ever falls."""
         with self._counting:
             found = self._past.copy()
+            found.update(self._leftovers.health())
             for outbox in self.outboxes():
                 found.update(outbox.health())
         return dict(found)
@@ -109,6 +115,7 @@ class Custody:
                 return False
             if claim.dead():
                 self.interrupted += recovery.recover(claim, self._steps.found)
+                self._more_left = True
             else:
                 self._live.add(directory)
         except BaseException:
@@ -134,10 +141,15 @@ class Custody:
             return False
         self.interrupted += recovery.recover(claim, self._steps.found)
         self._live.discard(directory)
+        self._more_left = True
         return True
 
     def care(self) -> None:
-        """For those that we hold: keep live ones within their limit and take what their owners counted, let dead ones go."""
+        """For those that we hold: keep them within their limits, take what live owners counted, let dead ones go."""
+        if self._more_left:
+            self._more_left = False
+            dead = self._held.keys() - self._live
+            self._leftovers.keep_within_limit({directory: self._held[directory][0] for directory in dead})
         for directory, (outbox, _) in list(self._held.items()):
             if not os.path.exists(directory):  # removed by hand
                 self._let_go(directory, delivered=True)

@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from ckpt_observe.config import DISK_LIMIT
 from ckpt_observe.drain.collector import SYNC_EVERY, TICK, Collector
 from ckpt_observe.drain.custody import Attends, Custody, nobody
 from ckpt_observe.drain.delivery import Delivery, Sink, identity
+from ckpt_observe.drain.leftovers import Leftovers
 from ckpt_observe.drain.once import Once
 from ckpt_observe.drain.outbox import Outbox
 from ckpt_observe.drain.steps import History, Steps
@@ -42,6 +44,7 @@ class Drain:
         journal: Journal | None = None,
         history: History = lambda _task: None,
         attends: Attends = nobody,
+        limit: int = DISK_LIMIT,
     ) -> None:
         self._journal = journal
         self.deliveries = [Delivery(sink) for sink in sinks]
@@ -53,7 +56,7 @@ class Drain:
         written = steps.noted if journal and journal.about.drain != "thread" else None  # before it fell to us
         self._own = Outbox(journal.directory, journal.about.resource, self._names, written) if journal else None
         self._collector = Collector(journal, self._own.keep_within_limit) if journal and self._own else None
-        self.custody = Custody(state, self._names, passing, journal.directory if journal else "", attends, steps)
+        self.custody = Custody(state, self._names, passing, journal.directory if journal else "", attends, steps, Leftovers(state, limit))
         self._look_every, self._looks = (LOOK_EVERY, LOOKS) if attends is nobody else (ATTEND_EVERY, ATTENDED)
         self._news = threading.Condition()
         """For the sinks: something is in the spool."""

@@ -6,13 +6,16 @@ database is in this process. How far the other one is stands in its cursors, bes
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from ckpt_observe.drain import outbox
 from ckpt_observe.drain.collector import SYNC_EVERY, TICK, Collector
+from ckpt_observe.drain.leftovers import Leftovers
 from ckpt_observe.drain.once import Once
 from ckpt_observe.drain.outbox import SPOOL_LIMIT, Outbox
 from ckpt_observe.journal import counts, spool
@@ -35,8 +38,10 @@ class Drainer(Protocol):
 class Handover:
     """Has the same face as a `Drain`. `fall_back` is called when nobody can drain for us: whether somebody else took our place."""
 
-    def __init__(self, journal: Journal, drainer: Drainer, health: Callable[[], Counts], fall_back: Callable[[], bool]) -> None:
-        self._journal, self._drainer, self._health, self._fall_back = journal, drainer, health, fall_back
+    def __init__(
+        self, journal: Journal, drainer: Drainer, leftovers: Leftovers, health: Callable[[], Counts], fall_back: Callable[[], bool]
+    ) -> None:
+        self._journal, self._drainer, self._leftovers, self._health, self._fall_back = journal, drainer, leftovers, health, fall_back
         self._collector = Collector(journal, self._bound)
         self._own = Outbox(journal.directory, {}, ())
         """Only to count what we had to drop ourselves."""
@@ -72,15 +77,23 @@ class Handover:
         return not self._pending()
 
     def health(self) -> Counts:
-        """Counters of the pages and the spool, by metric and labels."""
-        return {**self._collector.health(), **{key: value for key, value in self._own.health().items() if value}, **self._health()}
+        """Counters of the pages, the spool and what was dropped of others', by metric and labels."""
+        found = Counter(self._health())
+        for part in (self._collector, self._own, self._leftovers):
+            found.update(part.health())
+        return dict(found)
 
     def _collect_forever(self) -> None:
         did = 0.0
+        looked = False
         while True:
             now = time.monotonic()
             try:
                 self._collector.collect()
+                if not looked:
+                    looked = True
+                    self._leftovers.recover(os.path.dirname(self._journal.about.pages))
+                    self._leftovers.keep_within_limit()
                 if now - did >= SYNC_EVERY:
                     did = now
                     self._chores()

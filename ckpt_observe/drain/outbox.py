@@ -101,9 +101,14 @@ class Outbox:
         return False
 
     def keep_within_limit(self) -> None:
-        """Drop the oldest segment while there is too much, and count what each sink loses by it."""
+        """For a live process: the segment that it writes stays."""
+        self.shrink(SPOOL_LIMIT, keep=1)
+
+    def shrink(self, limit: int, *, keep: int) -> bool:
+        """Drop the oldest segment while there is too much, but the last ones; count what each sink loses by it. Whether any was."""
         with self._lock:
-            while spool.size(self.directory) > SPOOL_LIMIT and len(oldest := spool.segments(self.directory)) > 1:
+            before = self._cursors.copy()
+            while spool.size(self.directory) > limit and len(oldest := spool.segments(self.directory)) > keep:
                 after = Cursor(oldest[0] + 1, 0)
                 for sink, cursor in self._cursors.items():
                     while cursor < after and cursor < (records := spool.read(self.directory, cursor)).after < after:
@@ -113,6 +118,7 @@ class Outbox:
                 self._last = None
                 self.save()
                 self._remove_before(after)
+            return self._cursors != before
 
     def health(self) -> Counts:
         """Records that were lost, by metric and labels."""

@@ -3,7 +3,7 @@
 In `<state>/journals/<name>/`: `owner.lock`, held by the owner until it dies; `drain.lock`, held by whoever drains it, one at a time: the
 owner itself, its companion or an agent, and after its death whoever comes first; `about.json`, who the owner is, who drains for it and
 which sinks it wants; the spool and the cursors of the sinks; `open.pages`, a copy of what is in flight; `counts.json`, the owner's
-counters where another process drains. The pages themselves lie in shared memory.
+counters where another process drains; `interrupted` if its death cut something short. The pages themselves lie in shared memory.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ ABOUT: Final = "about.json"
 OPEN: Final = "open.pages"
 OWNER_LOCK: Final = "owner.lock"
 DRAIN_LOCK: Final = "drain.lock"
+INTERRUPTED: Final = "interrupted"
+"""Empty, and there when the last segment of the spool tells of operations that the owner's death cut short."""
 UNFINISHED: Final = ".new"
 """Ending of a journal that is being made, or removed."""
 

@@ -6,7 +6,6 @@ in the spool and synced, and what is in the spool already is not written twice.
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 import time
@@ -18,7 +17,7 @@ import msgspec
 
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import spool
-from ckpt_observe.journal.journal import ABOUT, DRAIN_LOCK, OPEN, OWNER_LOCK, VERSION, About, boot_id
+from ckpt_observe.journal.journal import ABOUT, DRAIN_LOCK, INTERRUPTED, OPEN, OWNER_LOCK, VERSION, About, boot_id
 from ckpt_observe.journal.locks import Lock
 from ckpt_observe.journal.pages import read_pages
 from ckpt_observe.journal.remains import Remains, parse_lines
@@ -106,7 +105,7 @@ def read_about(directory: str) -> About:
 def recover(claimed: Claim, noted: Callable[[bytes], bytes] = lambda record: record) -> int:
     """Finish what the dead owner began; how many operations were interrupted. `noted` is what the drain adds to a record."""
     directory, about = claimed.directory, claimed.about
-    files = sorted(glob.glob(glob.escape(about.pages) + "-*.pages"))
+    files = _page_files(about.pages)
     copy = os.path.join(directory, OPEN)
     if about.boot == boot_id() and files:
         heartbeat, left = _left_behind(files)
@@ -119,10 +118,24 @@ def recover(claimed: Claim, noted: Callable[[bytes], bytes] = lambda record: rec
         writer.append([noted(_encode(lines)) for lines in ended])
         writer.sync()
         writer.close()
+    interrupted: int = sum(lines[-1][3].get(names.OUTCOME) == "interrupted" for lines in ended if lines[-1][3])
+    if interrupted:
+        with open(os.path.join(directory, INTERRUPTED), "wb"):
+            pass
     for path in (*files, copy):
         if os.path.exists(path):
             os.unlink(path)
-    return sum(lines[-1][3].get(names.OUTCOME) == "interrupted" for lines in ended if lines[-1][3])
+    return interrupted
+
+
+def _page_files(pages: str) -> list[str]:
+    """In order. By hand: `glob` would make a regular expression for each journal."""
+    directory, name = os.path.split(pages)
+    try:
+        found = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return sorted(os.path.join(directory, each) for each in found if each.startswith(name + "-") and each.endswith(".pages"))
 
 
 def _lines_of(payload: bytes) -> list[Any]:

@@ -115,7 +115,7 @@ METRICS: Final = (
 DROP_REASONS: Final = {
     "lost": "There was no page for it and no room on disk.",
     "cut": "Something was left out of it: it was larger than its pages.",
-    "overflow": "A sink was away until the spool was full; counted for each sink that had not had it.",
+    "overflow": "A sink was away until the spool, or what ended processes left together, was full; counted for each sink that had not had it.",
     "corrupt": "Its record on disk was not what was written.",
     "unknown": "Its record was not understood.",
 }

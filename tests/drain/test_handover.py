@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_observe.drain import agent, handover
+from ckpt_observe.config import DISK_LIMIT
+from ckpt_observe.drain import agent, handover, leftovers
 from ckpt_observe.drain import outbox as outboxes
 from ckpt_observe.drain.agent import Agent
 from ckpt_observe.drain.drain import Drain
 from ckpt_observe.drain.handover import Handover
+from ckpt_observe.drain.leftovers import Leftovers
 from ckpt_observe.errors import AgentRunningError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.journal import Journal
@@ -30,9 +32,9 @@ def host(state, tmp_path):
     """`host()` gives a journal that an agent is to drain, and what stands for the drain in its process."""
     made = []
 
-    def make(faults=0):
+    def make(faults=0, limit=DISK_LIMIT):
         journal = Journal(state, tmp_path / "ring", (), {"service.name": "t"}, "agent")
-        handed = Handover(journal, Agent(state, journal), lambda: {FAULTS: float(faults)}, lambda: False)
+        handed = Handover(journal, Agent(state, journal), Leftovers(state, limit), lambda: {FAULTS: float(faults)}, lambda: False)
         handed.start()
         made.append(handed)
         return journal, handed
@@ -182,6 +184,23 @@ def test_disk_is_bounded_while_nobody_drains(host, attending, small_spool):
     until(lambda: len(sink.had) + drain.health().get(OVERFLOW, 0) == 200)
     assert 0 < len(sink.had) < 200
     assert sink.had == [str(number) for number in range(200 - len(sink.had), 200)], "the newest are kept"
+
+
+def test_disk_is_bounded_though_no_agent_ever_comes(host, attending, small_spool, state, monkeypatch):
+    """A process that starts drops the oldest of what ended ones left beyond the limit; the count reaches the agent that comes later."""
+    monkeypatch.setattr(leftovers, "EACH", 1_000)
+    for which in range(10):
+        journal, handed = host()
+        for number in range(20):
+            operation(journal, f"{which} {number}", size=500)
+            handed.flush(0)
+        handed.close(0)
+    _, handed = host(limit=40_000)
+    until(lambda: sum(Leftovers(state, 0)._sizes().values()) < 40_000)
+    sink = FakeSink()
+    drain = attending(sink)
+    until(lambda: len(sink.had) + drain.health().get(OVERFLOW, 0) == 200)
+    assert 0 < len(sink.had) < 100
 
 
 def test_disk_is_bounded_while_the_agent_s_sink_is_down(host, attending, small_spool, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import random
 import struct
@@ -138,7 +139,7 @@ def test_twice_is_once(dead_journal):
     """Recovery that is done again, or was cut short before it removed the pages, reports nothing a second time."""
     directory = dead_journal(in_flight())
     claim = recovery.claim(directory)
-    pages = {path: Path(path).read_bytes() for path in recovery.glob.glob(claim.about.pages + "-*")}
+    pages = {path: Path(path).read_bytes() for path in glob.glob(claim.about.pages + "-*")}
     assert recovery.recover(claim) == 1
     assert recovery.recover(claim) == 0
     for path, data in pages.items():  # as if we had died before removing them
@@ -256,7 +257,7 @@ def test_hostile_pages(dead_journal, seed):
     """Random bytes, and lines that are nearly right, never raise; what is made of them can be encoded."""
     chooser = random.Random(seed)
     directory = dead_journal(lambda journal: None)
-    [path] = recovery.glob.glob(recovery.read_about(directory).pages + "-*")
+    [path] = glob.glob(recovery.read_about(directory).pages + "-*")
     data = bytearray(PAGE_SIZE)
     for _ in range(4):
         lines = b"".join(hostile_lines(chooser)) if chooser.random() < 0.8 else chooser.randbytes(2000)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from ckpt_observe.drain.leftovers import Leftovers
 from ckpt_observe.drain.once import Once
@@ -23,6 +24,8 @@ from ckpt_observe.journal.counts import Counts
 from ckpt_observe.journal.journal import JOURNALS, UNFINISHED, About, erase
 from ckpt_observe.journal.recovery import Claim
 
+PATIENCE: Final = 60.0
+"""Seconds for which a companion or agent that comes only delivers, however much there is: then what is too much is dropped."""
 Attends: TypeAlias = Callable[[About], Collection[str] | None]
 """The sinks to which a journal is to be delivered though its owner lives; None: its owner does it, or another process."""
 
@@ -48,6 +51,7 @@ class Custody:
         self._live: set[str] = set()
         self._more_left = True
         """Whether what ended processes left may have become too much."""
+        self._patient_until = 0.0 if attends is nobody else time.monotonic() + PATIENCE
         self._once = Once()
         self.interrupted = 0
         """Operations of dead processes that were reported."""
@@ -146,7 +150,7 @@ class Custody:
 
     def care(self) -> None:
         """For those that we hold: keep them within their limits, take what live owners counted, let dead ones go."""
-        if self._more_left:
+        if self._more_left and time.monotonic() >= self._patient_until:
             self._more_left = False
             dead = self._held.keys() - self._live
             self._leftovers.keep_within_limit({directory: self._held[directory][0] for directory in dead})

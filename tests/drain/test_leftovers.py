@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_observe import config
-from ckpt_observe.drain import leftovers
+from ckpt_observe.drain import custody, leftovers
 from ckpt_observe.drain.drain import Drain
 from ckpt_observe.drain.leftovers import Leftovers
 from ckpt_observe.errors import ConfigError
@@ -129,8 +129,21 @@ def test_others_are_not_touched(state, tmp_path, ended):
     live.remove()
 
 
-def test_sink_is_down(state, ended):
+def test_agent_delivers_what_it_can(state, ended):
+    """One that comes late drops nothing that it can deliver, however much there is."""
+    for number in range(10):
+        ended(str(number))
+    sink = FakeSink()
+    drain = Drain(state, [sink], attends=lambda _: ["fake"], limit=EACH)
+    drain.start()
+    until(lambda: drain.custody.outboxes() == [] and not list((state / "journals").iterdir()))
+    assert set(sink.had) == newest(200)
+    drain.close(20)
+
+
+def test_sink_is_down(state, ended, monkeypatch):
     """Whoever holds them while a sink is away keeps them within the limit too, and counts what it never delivers."""
+    monkeypatch.setattr(custody, "PATIENCE", 0.0)
     down = FakeSink()
     down.down = True
     drain = Drain(state, [down], attends=lambda _: ["fake"], limit=LIMIT)

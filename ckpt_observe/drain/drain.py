@@ -148,7 +148,7 @@ class Drain:
                     looked = now
                     self._look()
             except Exception as error:  # whatever it is, the next round may go better; a thread that ended would lose everything
-                self._once.say(repr(error), f"a fault of its own while collecting: {error!r}")
+                self._once.say(type(error).__name__, f"a fault of its own while collecting: {error!r}")
             self._stopping.wait(TICK)
 
     def _collect(self) -> bool:
@@ -185,7 +185,7 @@ class Drain:
             try:
                 moved = delivery.ready() and self._deliver(delivery)
             except Exception as error:
-                self._once.say(f"{delivery.name} {error!r}", f"sink {delivery.name}: {error!r}")
+                self._once.say(f"{delivery.name} {type(error).__name__}", f"sink {delivery.name}: {error!r}")
                 moved = False
             if moved:
                 self._tell(self._progress)

@@ -100,7 +100,7 @@ class Handover:
                 if not self._drainer.look() and self._fall_back():
                     return
             except Exception as error:  # whatever it is, the next round may go better; a thread that ended would lose everything
-                self._once.say(repr(error), f"a fault of its own while collecting: {error!r}")
+                self._once.say(type(error).__name__, f"a fault of its own while collecting: {error!r}")
             if self._stopping.wait(TICK):
                 return
 

@@ -14,7 +14,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from ckpt_observe import config, destinations, draining
 from ckpt_observe.cli.stopping import Stop
@@ -37,6 +37,7 @@ ALONE: Final = 600.0
 STOP_WITHIN: Final = 5.0
 LOG: Final = "companion.log"
 LOG_SIZE: Final = 1 << 20
+"""Bytes of it."""
 
 
 def main() -> int:
@@ -111,12 +112,20 @@ def _until_alone(drain: Drain, stop: Stop) -> None:
             return
 
 
+class _Log(logging.StreamHandler[TextIO]):
+    """Begins again when it is full: whoever else writes there appends, and so goes on in the empty file."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):
+            if os.fstat(self.stream.fileno()).st_size > LOG_SIZE:
+                os.ftruncate(self.stream.fileno(), 0)
+        super().emit(record)
+
+
 def _log_to(path: Path) -> None:
     """A file of the state directory, private and bounded: it has no terminal, and must not keep the host's."""
-    if path.exists() and path.stat().st_size > LOG_SIZE:
-        path.unlink()
     stream = open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w", encoding="utf-8")  # noqa: SIM115 - until we end
-    logging.basicConfig(stream=stream, format=f"%(asctime)s {os.getpid()} %(levelname)s %(message)s", level=logging.WARNING)
+    logging.basicConfig(handlers=[_Log(stream)], format=f"%(asctime)s {os.getpid()} %(levelname)s %(message)s", level=logging.WARNING)
 
 
 if __name__ == "__main__":

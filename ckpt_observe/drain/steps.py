@@ -8,6 +8,7 @@ pass on their way out of the spool, once for each sink, so it remembers what it 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
@@ -45,6 +46,8 @@ class Steps:
 
     def __init__(self, history: History, find_dead: Callable[[], object]) -> None:
         self._history, self._find_dead = history, find_dead
+        self._looked = 0
+        """When the last look for the dead began, in Unix nanoseconds."""
         self._lock = threading.RLock()  # re-entrant: a signal handler that finds no page collects, too
         self._last: dict[str, Begun] = {}
         self._told: dict[tuple[str, int, int], int] = {}
@@ -52,21 +55,28 @@ class Steps:
 
     def noted(self, record: bytes) -> bytes:
         """The record of an operation, with the steps since if it is a restore; what a save says is remembered."""
-        return self._checked(record, self._find_dead)
+        return self._checked(record, self._look)
 
     def found(self, record: bytes) -> bytes:
         """The same for what a dead process left, by whoever is finding the dead."""
-        return self._checked(record, lambda: None)
+        return self._checked(record, lambda _began: None)
 
-    def _checked(self, record: bytes, find_dead: Callable[[], object]) -> bytes:
+    def _look(self, began: int) -> None:
+        """Whoever died before the restore began was found by a look since: a backlog of restores takes one look, not one each."""
+        if began >= self._looked:
+            now = time.time_ns()
+            self._find_dead()
+            self._looked = now
+
+    def _checked(self, record: bytes, look: Callable[[int], None]) -> bytes:
         if _HAS_STEP not in record:
             return record
         try:
-            return self._noted(record, find_dead)
+            return self._noted(record, look)
         except (msgspec.DecodeError, LookupError, TypeError):  # not what we write: assembling will say so
             return record
 
-    def _noted(self, record: bytes, find_dead: Callable[[], object]) -> bytes:
+    def _noted(self, record: bytes, look: Callable[[int], None]) -> bytes:
         lines = _decode(record)
         begun, end = lines[0], lines[-1]
         if begun[0] != events.BEGIN or end[0] != events.END:
@@ -75,7 +85,7 @@ class Steps:
         operation, task, step = begun[4], given[names.TASK_ID], given[names.STEP]
         this = (begun[1], begun[2], step)
         if operation == "restore" and this not in self._told:
-            find_dead()
+            look(begun[2])
         with self._lock:
             if operation == "save":
                 self._remember(task, Begun(begun[2], step))

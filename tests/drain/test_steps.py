@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 import pytest
 
@@ -66,6 +68,17 @@ def test_dead_process():
     """A restore looks for dead processes first: what one had begun is known, though nobody has collected it yet."""
     steps = Steps(lambda _task: None, lambda: steps.noted(record("save", 2, 9, outcome="interrupted")))
     assert since(steps, "restore", 3, 4) == 5
+
+
+def test_backlog_takes_one_look():
+    """Restores that began before the last look are covered by it; one that began since is looked for again."""
+    looks = []
+    steps = Steps(lambda _task: None, lambda: looks.append(time.time_ns()))
+    for number in range(1000):
+        steps.noted(record("restore", number, number))
+    assert len(looks) == 1
+    steps.noted(record("restore", time.time_ns(), 5))
+    assert len(looks) == 2
 
 
 def test_bounded(steps):

@@ -39,12 +39,12 @@ class Leftovers:
 
     def recover(self, pages: str) -> None:
         """Bring to disk what they hold in shared memory, half a mebibyte each or more: nobody else does before an agent comes."""
-        try:
-            for name in {each.rpartition("-")[0] for each in os.listdir(pages)}:
+        for name in {each.rpartition("-")[0] for each in os.listdir(pages)}:
+            try:
                 with self._taken(str(self._root / name), {}):
                     pass
-        except OSError as error:
-            self._once.say("pages", f"{pages}: {error.strerror}; what ended processes left there is not brought to disk")
+            except OSError as error:
+                self._once.say("pages", f"{self._root / name}: {error.strerror}; what it has in shared memory is not brought to disk")
 
     def keep_within_limit(self, held: Mapping[str, Outbox] | None = None) -> None:
         """`held` are those of ended processes that we deliver."""
@@ -65,15 +65,26 @@ class Leftovers:
         for sparing in (True, False):
             room, kept = self._limit * 3 // 4, 0
             for directory in newest_first:
-                with self._taken(directory, held) as taken:
-                    if taken is not None:
-                        spared = sparing and os.path.exists(os.path.join(directory, INTERRUPTED))
-                        if taken.shrink(max(0, room - kept - EACH), keep=int(spared)):
-                            room = 0  # whatever is older goes too, though there may be room for a small one
-                            self._say()
-                        kept += _size(directory) if spool.segments(directory) else 0
+                try:
+                    dropped, left = self._cut(directory, held, max(0, room - kept - EACH), sparing=sparing)
+                except OSError as error:  # the others are not to wait for it
+                    self._once.say(directory, f"{directory}: {error.strerror}; it is not made smaller")
+                    continue
+                kept += left
+                if dropped:
+                    room = 0  # whatever is older goes too, though there may be room for a small one
+                    self._say()
             if kept <= self._limit:
                 return
+
+    def _cut(self, directory: str, held: Mapping[str, Outbox], room: int, *, sparing: bool) -> tuple[bool, int]:
+        """Whether anything was dropped, and the size of what is left; nothing of one that is not ours to touch, or removed since."""
+        with self._taken(directory, held) as taken:
+            if taken is None or not os.path.exists(directory):
+                return False, 0
+            spared = sparing and os.path.exists(os.path.join(directory, INTERRUPTED))
+            dropped = taken.shrink(room, keep=int(spared))
+            return dropped, _size(directory) if spool.segments(directory) else 0
 
     @contextmanager
     def _taken(self, directory: str, held: Mapping[str, Outbox]) -> Iterator[Outbox | None]:

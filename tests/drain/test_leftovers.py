@@ -11,6 +11,7 @@ from ckpt_observe import config
 from ckpt_observe.drain import custody, leftovers
 from ckpt_observe.drain.drain import Drain
 from ckpt_observe.drain.leftovers import Leftovers
+from ckpt_observe.drain.outbox import Outbox
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.journal import Journal
@@ -127,6 +128,25 @@ def test_others_are_not_touched(state, tmp_path, ended):
     assert found.health()[OVERFLOW] > 0
     drain.close(0)
     live.remove()
+
+
+def test_one_that_cannot_be_read(state, ended, monkeypatch, caplog):
+    """Does not keep the others from being made smaller; it is named, once."""
+    bad = ended("bad").directory
+    for number in range(10):
+        ended(str(number))
+    shrink = Outbox.shrink
+
+    def failing(outbox, limit, *, keep):
+        if outbox.directory == bad:
+            raise OSError(5, "Input/output error")
+        return shrink(outbox, limit, keep=keep)
+
+    monkeypatch.setattr(Outbox, "shrink", failing)
+    found = Leftovers(state, LIMIT)
+    found._shrink([bad, *sorted(each for each in found._sizes() if each != bad)[::-1]], {})
+    assert on_disk(state) - spool.size(bad) - EACH <= LIMIT
+    assert caplog.text.count(f"{bad}: Input/output error; it is not made smaller") == 1
 
 
 def test_agent_delivers_what_it_can(state, ended):

@@ -10,7 +10,7 @@ from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.stores import Store
 
 FRESH_FOR = 64
-"""Saves after which a task is listed anew."""
+"""Saves after which a task is listed anew; more where it has more checkpoints than that, so that listing costs every save the same."""
 _MOST_TASKS = 64
 
 
@@ -25,7 +25,7 @@ class Ledger:
         """The checkpoints of the task, newest first, after this one was saved."""
         age, infos = self._known.get(info.task, ([FRESH_FOR], []))
         age[0] += 1
-        if age[0] > FRESH_FOR:
+        if age[0] > max(FRESH_FOR, len(infos)):
             age, infos = [0], self._store.list(info.task)
             self._known.pop(info.task, None)
             self._known[info.task] = age, infos

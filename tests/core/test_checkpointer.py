@@ -43,7 +43,7 @@ def test_keep_last_sees_what_others_saved(where, monkeypatch):
     mine.save("agent", {"n": 0})
     for n in range(5):
         theirs.save("agent", {"n": n})
-    for n in range(3):
+    for n in range(4):
         mine.save("agent", {"n": n})
     assert len(mine.list("agent")) == 3
 

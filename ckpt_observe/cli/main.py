@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import Final
 
 from ckpt_observe import __version__
-from ckpt_observe.cli.output import ERROR, complain
-from ckpt_observe.errors import CkptObserveError
+from ckpt_observe.cli.output import ERROR, USAGE, complain
+from ckpt_observe.errors import CkptObserveError, ConfigError
 
 COMMANDS: Final = ("demo", "run", "agent", "traces", "doctor", "dashboards", "rules", "semconv")
 
@@ -20,7 +20,7 @@ def parser(arguments: Sequence[str]) -> ArgumentParser:
     made = ArgumentParser(
         prog="ckpt-observe",
         description="Every checkpoint operation of a program as a trace that survives the death of the process.",
-        epilog="Exit codes: 0 done, 1 it failed, 2 wrong usage, 3 problems found, 4 not found.",
+        epilog="Exit codes: 0 done, 1 it failed, 2 wrong usage or setting, 3 problems found, 4 not found.",
     )
     made.add_argument("--version", action="version", version=f"ckpt-observe {__version__}")
     commands = made.add_subparsers(metavar="COMMAND", required=True)
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = args.run(args)
     except CkptObserveError as error:
         complain(error)
-        return ERROR
+        return USAGE if isinstance(error, ConfigError) else ERROR
     except KeyboardInterrupt:
         return 130  # as shells say it: 128 + SIGINT
     return code

@@ -148,7 +148,7 @@ def test_health_port_that_is_taken(state):
         taken.listen()
         command = [sys.executable, "-m", "ckpt_observe", "agent", "--health", f"127.0.0.1:{taken.getsockname()[1]}"]
         done = subprocess.run(command, env=environ(state, "agent"), capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "--health" in done.stderr
     assert "name another one" in done.stderr
 

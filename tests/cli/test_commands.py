@@ -84,7 +84,7 @@ def test_run_keeps_the_sites_own_customization(command, tmp_path):
     assert done.stdout == "theirs\n" * 2 + "program\n", "once for us, once for the program"
 
 
-@pytest.mark.parametrize(("words", "code", "error"), [(("run",), 2, "run what"), (("run", "--", "no-such-program"), 127, "No such file"), (("run", "--exporters", "x", "--", "true"), 1, "'x' is not known")])
+@pytest.mark.parametrize(("words", "code", "error"), [(("run",), 2, "run what"), (("run", "--", "no-such-program"), 127, "No such file"), (("run", "--exporters", "x", "--", "true"), 2, "'x' is not known")])
 def test_run_that_cannot(command, words, code, error):
     """No command, no such program, a wrong setting: said before anything runs."""
     done = command(*words)

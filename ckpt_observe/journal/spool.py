@@ -123,11 +123,12 @@ def read(directory: str, cursor: Cursor, limit: int = 1 << 20) -> Records:
     torn = 0
     for number in [each for each in present if each >= cursor.segment]:
         offset = cursor.offset if number == cursor.segment else 0
-        with open(path(directory, number), "rb") as file:
-            file.seek(offset)
-            data = file.read(limit)
-            if b"\n" not in data:
-                data += file.readline()
+        try:
+            data = _read_from(path(directory, number), offset, limit)
+        except FileNotFoundError:
+            if segments(directory) == present:
+                raise
+            return read(directory, cursor, limit)  # delivered or dropped, and removed since it was listed: there may be new ones by now
         whole = data.rfind(b"\n") + 1
         if whole:
             payloads, corrupt = _parse(data[:whole])
@@ -136,6 +137,14 @@ def read(directory: str, cursor: Cursor, limit: int = 1 << 20) -> Records:
             return Records([], Cursor(number, offset), torn)
         torn += bool(data)  # half a line, and nobody writes here any more
     return Records([], cursor, 0)
+
+
+def _read_from(segment: str, offset: int, limit: int) -> bytes:
+    """About so many bytes, and one line at least if there is one."""
+    with open(segment, "rb") as file:
+        file.seek(offset)
+        data = file.read(limit)
+        return data if b"\n" in data else data + file.readline()
 
 
 def stamp(directory: str, cursor: Cursor) -> tuple[int, int] | None:

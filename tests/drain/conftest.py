@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import shutil
 import threading
 import time
 
@@ -49,6 +51,12 @@ def until(condition, seconds=20.0):
     while not condition():
         assert time.monotonic() < deadline, "never happened"
         time.sleep(0.005)
+
+
+def remove(directory):
+    """As by hand, again and again: what is written there meanwhile makes one removal fail."""
+    while os.path.exists(directory):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 NOW = 1_700_000_000_000_000_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 from pathlib import Path
@@ -15,7 +14,7 @@ from ckpt_observe.drain.drain import Drain
 from ckpt_observe.drain.outbox import Outbox
 from ckpt_observe.journal import recovery, spool
 from ckpt_observe.journal.spool import Cursor
-from tests.drain.conftest import FakeSink, operation, until
+from tests.drain.conftest import FakeSink, operation, remove, until
 
 
 def test_everything_arrives(world, state):
@@ -234,7 +233,7 @@ def test_state_directory_removed_while_running(world, state):
     """Everything on disk removed: nothing is raised, and close comes back."""
     journal, drain = world(FakeSink())
     operation(journal, "a")
-    shutil.rmtree(state)
+    remove(state)
     operation(journal, "b")
     drain.flush(0.2)
     drain.close(0.5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record.line import line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, metrics
-from tests.drain.conftest import NOW, FakeSink, operation, until
+from tests.drain.conftest import NOW, FakeSink, operation, remove, until
 
 FAULTS = (metrics.FAULTS.name, ())
 OVERFLOW = (metrics.DROPPED.name, ("overflow",))
@@ -295,7 +294,7 @@ def test_removed_by_hand(host, attending, state):
     sink = FakeSink()
     drain = attending(sink)
     until(lambda: drain.custody.live() == 2)
-    shutil.rmtree(journal.directory)
+    remove(journal.directory)
     until(lambda: drain.custody.live() == 1)
     operation(other, "a")
     assert handed.flush(20)

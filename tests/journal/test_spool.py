@@ -95,6 +95,19 @@ def test_every_truncation(tmp_path, original):
         assert read(str(tmp_path), Cursor()).payloads == RECORDS[: data[:length].count(b"\n")]
 
 
+def test_segment_removed_since_it_was_listed(tmp_path, writer, monkeypatch):
+    """Whoever delivers removes what all have had, while another process reads on: what is in the next segment is not overlooked."""
+    monkeypatch.setattr(spool, "SEGMENT_SIZE", 1)
+    writer.append(RECORDS[:1])
+    before = spool.segments(str(tmp_path))
+    writer.append(RECORDS[1:2])
+    os.unlink(spool.path(str(tmp_path), before[0]))
+    listings = iter([before])
+    listed = spool.segments
+    monkeypatch.setattr(spool, "segments", lambda directory: next(listings, None) or listed(directory))
+    assert read(str(tmp_path), Cursor()).payloads == RECORDS[1:2]
+
+
 def test_removed_while_running(tmp_path, writer):
     """A segment that somebody removed is not written into any more: the next record is readable."""
     writer.append(RECORDS[:1])

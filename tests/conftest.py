@@ -36,7 +36,10 @@ def nothing_left():
     yield
     assert not recorder.on
     assert api._watch is None
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("ckpt-observe")]
+    ours = [thread for thread in threading.enumerate() if thread.name.startswith("ckpt-observe")]
+    for thread in ours:
+        thread.join(20)  # on a busy machine one may end a moment after whoever told it to had no more patience
+    assert not [thread.name for thread in ours if thread.is_alive()]
     assert not isinstance(Checkpointer.__dict__["save"], PatchedCallable)
 
 

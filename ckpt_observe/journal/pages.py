@@ -33,6 +33,8 @@ _WORD = struct.Struct("@Q")  # native: one aligned store, never torn
 _MARK_WORDS = struct.Struct(f"@{MARKS}Q")
 _HEADER: Final = _WORD.size * (1 + MARKS)
 _EMPTY: Final = bytes(_HEADER)
+LINE_ROOM: Final = PAGE_SIZE - _HEADER
+"""What a page has for lines."""
 
 
 class Home(Protocol):
@@ -177,7 +179,7 @@ class LoosePage:
         return b"".join(self._lines)
 
     def room(self, line: bytes) -> bool:
-        return self._used + len(line) <= PAGE_SIZE - _HEADER
+        return self._used + len(line) <= LINE_ROOM
 
 
 AnyPage = MappedPage | WrittenPage | LoosePage

@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Final
 
-from ckpt_observe.journal.pages import AnyPage, LoosePage, PageFile
+from ckpt_observe.journal.pages import LINE_ROOM, AnyPage, LoosePage, PageFile
 from ckpt_observe.journal.spool import record
 from ckpt_observe.semconv import events
 
@@ -52,14 +53,22 @@ class Pool:
 
     def _another(self) -> AnyPage:
         """More pages; else one whose operation has ended and waits, which we bring to disk ourselves; else none that would survive us."""
-        for attempt in (self._grow, lambda: self.collect(limit=8)):
+        self._try(self._grow)
+        while True:
             try:
-                attempt()
                 return self._free.pop()
-            except (OSError, IndexError):
-                pass
-        self.counts["unprotected"] += 1
-        return LoosePage(self)
+            except IndexError:  # none, or others were quicker
+                if not self._try(lambda: self.collect(limit=8)):
+                    self.counts["unprotected"] += 1
+                    return LoosePage(self)
+
+    @staticmethod
+    def _try(attempt: Callable[[], int | None]) -> int | None:
+        """Where there is no room, what is there must do."""
+        try:
+            return attempt()
+        except OSError:
+            return None
 
     def _grow(self) -> None:
         """One file of pages more. Threads that all need one make one each: who waited, or went without, would be the one that is killed."""
@@ -72,24 +81,19 @@ class Pool:
     def make_room(self) -> None:
         """By the drain, ahead of need: so that no caller has to make pages itself."""
         if len(self._free) < PAGES_PER_FILE // 4:
-            try:
-                self._grow()
-            except OSError:
-                pass  # no room: what is there must do
+            self._try(self._grow)
 
     def overflow(self, page: AnyPage, line: bytes) -> None:
         """A line that found its page full goes to a further page of the same operation."""
         if self.abandoned:
             return
-        if len(page.more) >= FURTHER_PAGES and not line.startswith(_END):
+        if len(line) > LINE_ROOM or (len(page.more) >= FURTHER_PAGES and not line.startswith(_END)):
             self.counts["cut"] += 1
             return
         if not page.more or not page.more[-1].room(line):
-            page.more = (*page.more, self.take())
-        if page.more[-1].room(line):
-            page.more[-1].append(line)
-        else:
-            self.counts["cut"] += 1
+            further = self.take()
+            page.more = (*page.more, further)  # in one step: another thread of the same operation may have added one meanwhile
+        page.more[-1].append(line)  # and if it has filled that one, too, the line goes to a further page of that
 
     def ended(self, page: AnyPage) -> None:
         """The operation of this page has ended."""
@@ -101,6 +105,7 @@ class Pool:
         except OSError:
             if isinstance(page, LoosePage):
                 self.counts["lost"] += 1
+                self._release(page)
             else:
                 self._ended.append(page)  # wait in memory until the disk has room
         else:
@@ -110,13 +115,14 @@ class Pool:
     def collect(self, limit: int = 1024) -> int:
         """By the drain: move ended operations to the spool; how many. OSError: they stay where they are."""
         pages: list[AnyPage] = []
-        while self._ended and len(pages) < limit:
-            pages.append(self._ended.popleft())
+        with suppress(IndexError):  # no more; also where others collect at the same time
+            while len(pages) < limit:
+                pages.append(self._ended.popleft())
         if not pages:
             return 0
         try:
             self._spill([self.noted(record(_lines(page))) for page in pages])
-        except OSError:
+        except BaseException:  # a fault, or a signal handler's: whatever it is, they are not lost by it
             self._ended.extendleft(reversed(pages))
             raise
         for page in pages:
@@ -124,7 +130,7 @@ class Pool:
         return len(pages)
 
     def _release(self, page: AnyPage) -> None:
-        for each in (page, *page.more):
+        for each in list(_pages(page)):
             if not isinstance(each, LoosePage):
                 each.clear()
                 self._free.append(each)
@@ -159,5 +165,12 @@ class Pool:
                 os.unlink(file.path)
 
 
+def _pages(page: AnyPage) -> Iterator[AnyPage]:
+    """The page of an operation and its further ones."""
+    yield page
+    for more in page.more:
+        yield from _pages(more)
+
+
 def _lines(page: AnyPage) -> bytes:
-    return page.lines() + b"".join([more.lines() for more in page.more])
+    return b"".join([each.lines() for each in _pages(page)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 
 import msgspec
 import pytest
@@ -90,6 +91,61 @@ def test_protected_while_another_grows(pool, monkeypatch):
     assert [isinstance(page, LoosePage) for page in held] == [False] * 4
 
 
+def test_others_take_what_we_free(pool, disk, monkeypatch):
+    """No more pages to be had: who frees some and finds them taken by others frees more, as long as there are any."""
+    monkeypatch.setattr(pools, "MAX_FILES", 1)
+    run(pool)
+    run(pool)
+    collect, stolen = pool.collect, []
+
+    def meanwhile_another_begins(limit):
+        moved = collect(1)
+        stolen.append(pool._free.pop())
+        monkeypatch.setattr(pool, "collect", collect)
+        return moved
+
+    monkeypatch.setattr(pool, "collect", meanwhile_another_begins)
+    assert not isinstance(pool.take(), LoosePage)
+    assert len(stolen) == 1
+
+
+def test_two_collect_at_once(pool, disk):
+    """The drain and a caller that finds no page collect at the same time: each has some, and every page is free again."""
+
+    class Meanwhile(deque):
+        """When we reach for the second page, the other one takes all the rest."""
+
+        asked = 0
+
+        def popleft(self):
+            self.asked += 1
+            if self.asked == 2:
+                pool.collect()
+            return super().popleft()
+
+    pool._ended = Meanwhile()
+    for number in range(3):
+        run(pool, b"[%d]\n" % number)
+    pool.collect()
+    assert sorted(disk.records) == [b"[[%d],[2]]" % number for number in range(3)]
+    assert not pool.busy()
+
+
+def test_a_fault_while_collecting(pool, disk):
+    """Whatever fails on the way to the spool, the ended operations wait for the next time."""
+    run(pool)
+
+    def broken(record):
+        raise ZeroDivisionError
+
+    pool.noted, noted = broken, pool.noted
+    with pytest.raises(ZeroDivisionError):
+        pool.collect()
+    pool.noted = noted
+    assert pool.collect() == 1
+    assert not pool.busy()
+
+
 def test_ring_directory_full(pool, disk, monkeypatch):
     """No room for more pages: the caller brings an ended operation to disk itself and has its page; nothing is raised, nothing lost."""
 
@@ -150,6 +206,43 @@ def test_long_operation_takes_further_pages(pool, disk):
     [record] = disk.records
     assert sorted(msgspec.json.decode(record)) == sorted(msgspec.json.decode(line) for line in [*lines, b"[2]"])
     assert len(pool._free) == 4
+
+
+@pytest.mark.parametrize("when", ["both need one", "the other fills it"])
+def test_threads_that_fill_one_operation(pool, disk, monkeypatch, when):
+    """Two threads of one operation need a further page at the same time: no line is lost, and every page is free again."""
+    page, text = pool.take(), b"9" * 2000
+    page.append(b'[0,"%b"]\n' % text)
+    take = pool.take
+
+    def meanwhile_another_appends():
+        monkeypatch.setattr(pool, "take", take)
+        if when == "both need one":
+            page.append(b'[2,"%b"]\n' % text)
+        further = take()
+        if when == "the other fills it":
+            further.append(b'[2,"%b"]\n' % text)
+        return further
+
+    monkeypatch.setattr(pool, "take", meanwhile_another_appends)
+    page.append(b'[1,"%b"]\n' % text)
+    page.finish(b"[3]\n")
+    pool.collect()
+    assert sorted(each[0] for each in msgspec.json.decode(disk.records[0])) == [0, 1, 2, 3]
+    assert not pool.busy()
+
+
+def test_unprotected_and_lost(pool, disk, monkeypatch):
+    """A long operation that had no page and is lost gives back the further ones that it had."""
+    pages = [pool.take() for _ in range(4)]
+    loose = pool.take()
+    pool._free.append(pages.pop())
+    for _ in range(3):
+        loose.append(b'["%b"]\n' % (b"9" * 2000))
+    disk.error = FULL
+    loose.finish(b"[2]\n")
+    assert pool.counts["lost"] == 1
+    assert len(pool._free) == 1
 
 
 def test_endless_operation_is_bounded(pool, disk):

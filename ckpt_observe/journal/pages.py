@@ -18,6 +18,7 @@ import mmap
 import os
 import struct
 import threading
+from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 PAGE_SIZE: Final = 4096
@@ -101,7 +102,7 @@ class MappedPage:
 
 
 class WrittenPage:
-    """The same by `pwrite`, where a map cannot be trusted: an error is an exception there, never a signal."""
+    """The same by `pwrite`, where a map cannot be trusted: an error is an exception there, never a signal, and the line is kept in memory."""
 
     def __init__(self, fd: int, number: int, home: Home) -> None:
         self._fd, self._start, self._used = fd, number * PAGE_SIZE, _HEADER
@@ -115,10 +116,20 @@ class WrittenPage:
             if self.home.abandoned or not self.room(line):
                 self.home.overflow(self, line)
                 return
-            place = self._start + self._used
-            self._used += len(line)  # first: a signal handler that comes in between must not take the same place
-            os.pwrite(self._fd, line, place)
-            os.pwrite(self._fd, _WORD.pack(self._used), self._start)
+            place = self._used
+            self._used = end = place + len(line)  # first: a signal handler that comes in between must not take the same place
+            try:
+                os.pwrite(self._fd, line, self._start + place)
+                os.pwrite(self._fd, _WORD.pack(self._used), self._start)
+            except OSError:  # full, or away
+                if self._used == end:
+                    self._used = place
+                self._keep_in_memory(line)
+
+    def _keep_in_memory(self, line: bytes) -> None:
+        if not self.more or not isinstance(self.more[-1], LoosePage):
+            self.more = (*self.more, LoosePage(self.home))
+        self.more[-1].append(line)
 
     def mark(self, number: int, word: int) -> None:
         if not self.home.abandoned:
@@ -127,7 +138,8 @@ class WrittenPage:
     def finish(self, line: bytes) -> None:
         self.append(line)
         if not self.home.abandoned:
-            os.pwrite(self._fd, _WORD.pack(self._used | ENDED), self._start)
+            with suppress(OSError):  # only for who looks at what runs
+                os.pwrite(self._fd, _WORD.pack(self._used | ENDED), self._start)
             self.home.ended(self)
 
     def clear(self) -> None:

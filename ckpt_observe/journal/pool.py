@@ -132,8 +132,9 @@ class Pool:
     def _release(self, page: AnyPage) -> None:
         for each in list(_pages(page)):
             if not isinstance(each, LoosePage):
-                each.clear()
-                self._free.append(each)
+                with suppress(OSError):  # one that cannot be cleared is not used again
+                    each.clear()
+                    self._free.append(each)
 
     def in_flight(self) -> list[bytes]:
         """Images of the pages whose operations have begun and not ended, as they stand now."""

@@ -22,7 +22,7 @@ def fault(error: BaseException) -> None:
 
     What a signal handler of the host raised while our code happened to run, a time-out say, is not ours, and goes on its way.
     """
-    if _of_a_handler(error.__traceback__):
+    if not isinstance(error, Exception) or _of_a_handler(error.__traceback__):
         raise error
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

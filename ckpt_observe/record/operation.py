@@ -172,8 +172,10 @@ class Operation(OtelSpan):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.suspend()
-        self.finish(error)
+        try:
+            self.suspend()
+        finally:  # whatever a signal handler raises meanwhile
+            self.finish(error)
 
     def finish(self, error: BaseException | None = None) -> None:
         """End it, with the exception that ended it if there was one. Only the first call counts."""
@@ -183,6 +185,7 @@ class Operation(OtelSpan):
             page = self.live.pop()
         except IndexError:
             return
+        failed: BaseException | None = None
         try:
             ended = _monotonic()
             offset = self.offset
@@ -197,18 +200,20 @@ class Operation(OtelSpan):
                 if found.outcome == "error":
                     page.append(line((events.EVENT, self.span_id, ended + offset, spans.EVENT_EXCEPTION, described(error, stack=True))))
                 self.note(found.attributes(self.failed_phase))
-            page.finish(line((events.END, self.span_id, ended + offset, self._attributes, self.phases, offset)))
-        except Exception as own:
-            self._least_end(page, error)
-            fault(own)
-
-    def _least_end(self, page: Page, error: BaseException | None) -> None:
-        """What can be said when saying all failed: it ended, and how."""
+            last = line((events.END, self.span_id, ended + offset, self._attributes, self.phases, offset))
+        except BaseException as own:  # a fault, or what a signal handler raised: it has ended all the same
+            last, failed = self._least_end(error), own
         try:
-            outcome = {names.OUTCOME: "ok" if error is None else "error"}
-            page.finish(line((events.END, self.span_id, _monotonic() + self.offset, outcome, [], 0)))
+            page.finish(last)  # once: a page that is given back twice would be the page of two operations
         except Exception as own:
             fault(own)
+        if failed is not None:
+            fault(failed)
+
+    def _least_end(self, error: BaseException | None) -> bytes:
+        """What can be said when saying all failed: it ended, and how."""
+        outcome = {names.OUTCOME: "ok" if error is None else "error"}
+        return line((events.END, self.span_id, _monotonic() + self.offset, outcome, [], 0))
 
     # what is said of it
 

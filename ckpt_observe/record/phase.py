@@ -166,7 +166,8 @@ def observed(name: str, read: Callable[[tuple[Any, ...], Any], Sizes]) -> Callab
 def _begun(operation: Operation, name: str, number: int, parent: int | str, started: int) -> None:
     code = PHASE_CODES.get(name)
     if code and number <= MARKED_PHASES and isinstance(parent, int):
-        operation.page.marks[2 * number] = (started - operation.started) << 12 | parent << 8 | code
+        if operation.live:  # else the page may be another operation's by now
+            operation.page.marks[2 * number] = (started - operation.started) << 12 | parent << 8 | code
     else:
         operation.write((events.PHASE, operation.span_id, started + operation.offset, number, parent, name))
 

@@ -281,6 +281,52 @@ def test_in_flight(pool):
     assert not pool.busy()
 
 
+@pytest.fixture
+def written(tmp_path, disk, small):
+    made = Pool(str(tmp_path / "w"), disk, mapped=False)
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def pwrite_fails(monkeypatch):
+    """A disk that is full while the test says so."""
+    real, full = os.pwrite, []
+    monkeypatch.setattr(os, "pwrite", lambda *args: _raise(FULL) if full else real(*args))
+    return full
+
+
+def _raise(error):
+    raise error
+
+
+@pytest.mark.parametrize("refused", [(0,), (1,), (0, 1), (2,), (0, 1, 2)])
+def test_page_that_cannot_be_written(written, disk, pwrite_fails, refused):
+    """Lines that the disk refuses are kept in memory, and the others stay whole: the operation is told as it was."""
+    written.take().finish(b'["another operation, longer than what comes after it"]\n')
+    written.collect()
+    page = written.take()
+    for number, write in enumerate((page.append, page.append, page.finish)):
+        pwrite_fails[:] = [True] * (number in refused)
+        write(b"[%d]\n" % number)
+    pwrite_fails.clear()
+    written.collect()
+    assert sorted(msgspec.json.decode(disk.records[1])) == [[0], [1], [2]]
+    assert not written.busy()
+
+
+def test_page_that_cannot_be_cleared(written, disk, pwrite_fails):
+    """It is not used again; those that are collected with it are."""
+    pages = [run(written), run(written)]
+    clear = pages[0].clear
+    pages[0].clear = lambda: (pwrite_fails.append(True), clear())
+    clear_next = pages[1].clear
+    pages[1].clear = lambda: (pwrite_fails.clear(), clear_next())
+    assert written.collect() == 2
+    assert pages[0] not in written._free
+    assert pages[1] in written._free
+
+
 def test_forked_child(pool, disk, tmp_path):
     """A child that ends its copy of the parent's operation writes nowhere."""
     page = pool.take()

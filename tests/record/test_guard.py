@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import logging
 import signal
+from collections import deque
 
 import pytest
 
 import ckpt_observe
 from ckpt_observe.record import guard
+from ckpt_observe.record import operation as operations
 from ckpt_observe.record.recorder import recorder
+from ckpt_observe.semconv import attributes as names
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +102,52 @@ def test_signal_handler_of_the_host(recorded, monkeypatch, interrupted, handler)
         signal.signal(signal.SIGUSR1, before)
     assert interrupted == "append" or not operation.is_recording()  # one that could not begin is not recorded
     assert not guard.faults
+
+
+@pytest.fixture
+def interrupting():
+    """Raises what a handler of the host raises, as if its signal came just then."""
+    before = signal.signal(signal.SIGUSR1, function)
+    yield lambda: signal.raise_signal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_page_is_given_back_once(watch, kept, interrupting):
+    """A time-out just when the page was given back: it is not given back again, for then two operations would have it."""
+    with ckpt_observe.checkpoint("save"):
+        pass
+    pool = watch._journal.pool
+
+    class Interrupted(deque):
+        def append(self, page):
+            super().append(page)
+            interrupting()
+
+    assert watch.flush(30)
+    pool._ended, ended = Interrupted(), pool._ended
+    with pytest.raises(TimeUpError), ckpt_observe.checkpoint("save"):
+        pass
+    pool._ended, interrupted = ended, pool._ended
+    pool._ended.extend(interrupted)
+    assert watch.flush(30)
+    assert len(kept()) == 2
+    assert len(pool._free) == len(set(pool._free))
+
+
+@pytest.mark.parametrize("interrupted", ["detach", "classify"])
+def test_ends_though_interrupted(recorded, monkeypatch, interrupted):
+    """Ctrl-C while the operation ends: it reaches the host, and the operation has ended."""
+    step = getattr(operations, interrupted)
+
+    def interrupted_step(given):
+        step(given)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), ckpt_observe.checkpoint("save"):
+        monkeypatch.setattr(operations, interrupted, interrupted_step)
+        raise ValueError
+    assert recorded.pages[0].ended == 1
+    assert [span.attributes[names.OUTCOME] for span in recorded.spans()] == ["error"]
 
 
 class InterruptedPage(BrokenPage):

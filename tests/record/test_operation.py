@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import msgspec
 import pytest
 from opentelemetry import trace
 
 import ckpt_observe
+from ckpt_observe.record import phase as phases
 from ckpt_observe.record.operation import Operation
 from ckpt_observe.record.phase import Phase
 from ckpt_observe.semconv import attributes as names
@@ -208,3 +210,18 @@ def test_lines_are_json(recorded):
         assert line.count(b"\n") == 1
         word, span_id, moment, *_ = msgspec.json.decode(line)
         assert (span_id, type(moment)) == (operation.span_id, int), word
+
+
+def test_phase_that_comes_too_late(recorded, monkeypatch):
+    """A thread that begins a phase while another ends the operation leaves no mark: the page may be another operation's by then."""
+    operation = Operation("save")
+    operation.begin()
+
+    def meanwhile_it_ends():
+        operation.finish()
+        return time.perf_counter_ns()
+
+    monkeypatch.setattr(phases, "_monotonic", meanwhile_it_ends)
+    with operation.phase("write"):
+        pass
+    assert recorded.pages[0].marks == {}

@@ -50,8 +50,7 @@ class Collector:
     def sync(self) -> None:
         """What was collected, and what is in flight, survives the machine."""
         try:
-            self.journal.spool.sync()
-            self.journal.save_open()
+            self.journal.sync()
         except OSError as error:
             self._once.say("sync", f"{self.journal.directory}: {error.strerror}; records would not survive the machine")
 

@@ -111,6 +111,8 @@ class Drain:
             if done and stopped and not self._journal.pool.busy():
                 self._journal.remove()
             else:
+                if self._collector is not None:
+                    self._collector.sync()  # nobody else will: it waits for the next process, which may come after a reboot
                 self._journal.release()
         if stopped:  # a sink that hangs is left to the end of the process
             for delivery in self.deliveries:

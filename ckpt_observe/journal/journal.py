@@ -89,9 +89,13 @@ class Journal:
             lock.release()
         return lock is None
 
-    def save_open(self) -> None:
-        """Keep what is in flight on disk too: the pages outlive the process, but not the machine."""
-        images = self.pool.in_flight()
+    def sync(self) -> None:
+        """What was recorded survives the machine, too: what is in the spool, and a copy of the pages of what is not."""
+        images = self.pool.uncollected()  # first: what goes from a page to the spool meanwhile is in one of the two, or in both
+        self.spool.sync()
+        self._save_open(images)
+
+    def _save_open(self, images: list[bytes]) -> None:
         if images == self._open_saved:
             return
         temporary = os.path.join(self.directory, OPEN + ".new")
@@ -123,6 +127,8 @@ class Journal:
 
     def remove(self) -> None:
         """All is delivered."""
+        with suppress(OSError):  # before the pages, without which it would be believed
+            os.unlink(os.path.join(self.directory, OPEN))
         if hasattr(self, "pool"):
             self.pool.remove()
         self.spool.close()

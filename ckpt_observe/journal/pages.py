@@ -102,7 +102,7 @@ class MappedPage:
 
 
 class WrittenPage:
-    """The same by `pwrite`, where a map cannot be trusted: an error is an exception there, never a signal, and the line is kept in memory."""
+    """The same by `pwrite`, where a map cannot be trusted: an error is no signal there, and the line is kept in memory."""
 
     def __init__(self, fd: int, number: int, home: Home) -> None:
         self._fd, self._start, self._used = fd, number * PAGE_SIZE, _HEADER

@@ -138,7 +138,13 @@ class Pool:
 
     def in_flight(self) -> list[bytes]:
         """Images of the pages whose operations have begun and not ended, as they stand now."""
-        idle = {id(page) for page in (*self._free, *self._ended)}
+        return self._images_but({id(page) for page in (*self._free, *self._ended)})
+
+    def uncollected(self) -> list[bytes]:
+        """And of those whose operations have ended and are not in the spool yet."""
+        return self._images_but({id(page) for page in self._free})
+
+    def _images_but(self, idle: set[int]) -> list[bytes]:
         return [page.image() for file in self._files for page in file.pages if id(page) not in idle]
 
     def waiting(self) -> bool:

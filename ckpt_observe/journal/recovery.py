@@ -113,16 +113,18 @@ def recover(claimed: Claim, noted: Callable[[bytes], bytes] = lambda record: rec
         heartbeat, left = _left_behind([copy] if os.path.exists(copy) else [])
     known = {begun[1] for payload in spool.read_all(directory) if (begun := beginning(_lines_of(payload)))} if left else set()
     ended = [each.ended(heartbeat, about.pid) for name, each in left.items() if name not in known and beginning(each.lines)]
-    if ended:
-        writer = spool.Spool(directory)
-        writer.append([noted(_encode(lines)) for lines in ended])
-        writer.sync()
-        writer.close()
     interrupted: int = sum(lines[-1][3].get(names.OUTCOME) == "interrupted" for lines in ended if lines[-1][3])
     if interrupted:
         with open(os.path.join(directory, INTERRUPTED), "wb"):
             pass
-    for path in (*files, copy):
+    if ended:
+        writer = spool.Spool(directory)
+        try:
+            writer.append([noted(_encode(lines)) for lines in ended])
+            writer.sync()
+        finally:  # a full disk is tried again and again
+            writer.close()
+    for path in (copy, *files):  # the copy first: without the pages it would be believed, and it is older than what was delivered since
         if os.path.exists(path):
             os.unlink(path)
     return interrupted

@@ -13,6 +13,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from typing import Final, NamedTuple
 
 SEGMENT_SIZE: Final = 4 << 20
@@ -49,22 +50,33 @@ class Spool:
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._lock = threading.RLock()  # re-entrant: a signal handler may save a checkpoint too
+        self._appending = False
         existing = segments(directory)
         self._segment = (existing[-1] if existing else 0) + 1
         self._fd = -1
         self._size = 0
+        self._full: list[int] = []
+        """Segments that nobody appends to any more, and that are not synced yet."""
 
     def append(self, records: Iterable[bytes]) -> None:
         """Write records. OSError (full, read-only, gone) means that none of them counts."""
         data = b"".join([b"%08x %b\n" % (zlib.crc32(each), each) for each in records])
         with self._lock:
-            fd = self._open()
-            if os.write(fd, data) != len(data):  # a disk that filled up in the middle
-                self._close()  # nothing may follow half a line, and nothing be cut off that a sink has read: go on in a new segment
-                raise OSError(errno.ENOSPC, "the disk is full")
-            self._size += len(data)
-            if self._size >= SEGMENT_SIZE:
-                self._close()
+            if self._appending:  # a signal handler in the middle of this: the segment that it might close is the one that we write to
+                raise OSError(errno.EAGAIN, "an append is under way")
+            self._appending = True
+            try:
+                self._append(data)
+            finally:
+                self._appending = False
+
+    def _append(self, data: bytes) -> None:
+        if os.write(self._open(), data) != len(data):  # a disk that filled up in the middle
+            self._close()  # nothing may follow half a line, and nothing be cut off that a sink has read: go on in a new segment
+            raise OSError(errno.ENOSPC, "the disk is full")
+        self._size += len(data)
+        if self._size >= SEGMENT_SIZE:
+            self._close()
 
     def _open(self) -> int:
         name = path(self._directory, self._segment)
@@ -76,23 +88,30 @@ class Spool:
         return self._fd
 
     def _close(self) -> None:
-        os.close(self._fd)
+        self._full.append(self._fd)
         self._fd, self._segment = -1, self._segment + 1
 
     def sync(self) -> None:
         """What was appended survives the death of the machine."""
         with self._lock:
-            fd = os.dup(self._fd) if self._fd >= 0 else -1
-        if fd >= 0:
-            try:
+            current = [os.dup(self._fd)] if self._fd >= 0 else []
+            fds = [*self._taken(), *current]
+        with ExitStack() as closing:  # without the lock: who appends does not wait for the disk
+            for fd in fds:
+                closing.callback(os.close, fd)
+            for fd in fds:
                 os.fsync(fd)
-            finally:
-                os.close(fd)
 
     def close(self) -> None:
         with self._lock:
             if self._fd >= 0:
                 self._close()
+            for fd in self._taken():
+                os.close(fd)
+
+    def _taken(self) -> list[int]:
+        full, self._full = self._full, []
+        return full
 
 
 def size(directory: str, after: Cursor = _BEGINNING) -> int:

@@ -98,14 +98,59 @@ def test_copy_of_what_is_in_flight(journal):
     path = Path(journal.directory, "open.pages")
     page = journal.take()
     page.append(begin())
-    journal.save_open()
+    journal.sync()
     first = path.stat().st_ino
-    journal.save_open()
+    journal.sync()
     assert path.stat().st_ino == first
     page.marks[2] = 1
-    journal.save_open()
+    journal.sync()
     assert path.stat().st_ino != first or page.image() in path.read_bytes()
     assert page.image() in path.read_bytes()
+
+
+@pytest.mark.parametrize("when", ["while it syncs", "just before"])
+def test_ends_while_the_copy_is_made(journal, monkeypatch, when):
+    """An operation that goes from its page to the spool while both are made safe is in one of them, and survives the machine."""
+    page, fsync = journal.take(), os.fsync
+    page.append(begin())
+    journal.sync()
+
+    def ends():
+        page.finish(end())
+        if when == "while it syncs":
+            journal.pool.collect()
+
+    def sync_then_end(fd):
+        fsync(fd)
+        monkeypatch.undo()
+        ends()
+
+    if when == "just before":
+        ends()
+    else:
+        journal.spool.append([b"[]"])
+        monkeypatch.setattr(os, "fsync", sync_then_end)
+    journal.sync()
+    assert begin()[:-1] in Path(journal.directory, "open.pages").read_bytes()
+
+
+def test_killed_while_it_is_removed(dead_journal, state):
+    """A journal whose remover died when the pages were gone: the copy of what was in flight is not believed."""
+
+    def work(journal):
+        page = journal.take()
+        page.append(begin())
+        journal.sync()
+        page.finish(end())
+        journal.pool.collect()  # and is delivered, and its segment is removed
+        os.unlink(spool.path(journal.directory, 1))
+        journals.erase = lambda _directory: os._exit(0)
+        journal.remove()
+
+    claim = recovery.claim(dead_journal(work))
+    assert recovery.recover(claim) == 0
+    assert list(spool.read_all(claim.directory)) == []
+    claim.release()
 
 
 def test_removed_all_at_once(journal, monkeypatch):

@@ -21,7 +21,7 @@ from ckpt_observe.record.line import line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 from ckpt_observe.semconv.values import PHASES
-from tests.journal.conftest import NOW, SPAN, begin, end, phase_word
+from tests.journal.conftest import NOW, SPAN, begin, end, open_below, phase_word
 
 
 def recovered(directory):
@@ -149,6 +149,49 @@ def test_twice_is_once(dead_journal):
     assert len(list(spool.read_all(directory))) == 1
 
 
+def test_cut_short_when_the_pages_were_gone(dead_journal, monkeypatch):
+    """Recovery that died when it had removed the pages: the copy, older than what was delivered since, is not believed."""
+
+    def work(journal):
+        page = journal.take()
+        page.append(begin())
+        journal.sync()
+        page.finish(end())
+        journal.pool.collect()  # and is delivered, and its segment is removed
+        os.unlink(spool.path(journal.directory, 1))
+
+    directory = dead_journal(work)
+    claim, unlink = recovery.claim(directory), os.unlink
+
+    def killed_after_the_pages(path):
+        unlink(path)
+        if str(path).endswith("-00.pages"):
+            raise SystemExit
+
+    monkeypatch.setattr(os, "unlink", killed_after_the_pages)
+    with pytest.raises(SystemExit):
+        recovery.recover(claim)
+    monkeypatch.undo()
+    assert recovery.recover(claim) == 0
+    claim.release()
+
+
+def test_full_disk_takes_no_descriptors(dead_journal, monkeypatch, tmp_path):
+    """Recovery that finds no room is tried again and again, and holds nothing in between."""
+    directory = dead_journal(in_flight())
+    claim = recovery.claim(directory)
+    before = open_below(tmp_path)
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, b""))
+    for _ in range(3):
+        with pytest.raises(OSError):
+            recovery.recover(claim)
+    assert open_below(tmp_path) == before
+    monkeypatch.undo()
+    assert recovery.recover(claim) == 1
+    claim.release()
+
+
 def test_live_owner(journal):
     """A journal whose owner lives cannot be claimed."""
     assert recovery.claim(journal.directory) is None
@@ -214,7 +257,7 @@ def test_another_boot(dead_journal):
         page = journal.take()
         page.append(begin())
         page.marks[2] = phase_word("write")
-        journal.save_open()
+        journal.sync()
         page.append(begin("00000000000000ff"))  # only in memory: gone with the machine
 
     directory = dead_journal(work)

@@ -10,6 +10,7 @@ import pytest
 
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.spool import Cursor, Spool, read, read_all
+from tests.journal.conftest import open_below
 
 RECORDS = [b'["record %d"]' % number for number in range(5)]
 
@@ -46,6 +47,36 @@ def test_segments_rotate(tmp_path, writer, monkeypatch):
     assert len(spool.segments(str(tmp_path))) == 3
     assert everything(tmp_path) == RECORDS
     assert spool.size(str(tmp_path)) == sum(len(each) + 10 for each in RECORDS)
+
+
+def test_full_segments_are_synced(tmp_path, writer, monkeypatch):
+    """What was appended before a segment was full survives the machine as well as what came after."""
+    monkeypatch.setattr(spool, "SEGMENT_SIZE", 30)
+    synced, fsync = set(), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.add(os.fstat(fd).st_ino), fsync(fd)))
+    for each in RECORDS:
+        writer.append([each])
+    writer.sync()
+    assert {os.stat(spool.path(str(tmp_path), number)).st_ino for number in spool.segments(str(tmp_path))} == synced
+    writer.close()
+    assert open_below(tmp_path) == []
+
+
+def test_a_signal_handler_appends_too(tmp_path, writer, monkeypatch):
+    """In the middle of an append a handler is refused, and its records wait: it might close the very segment that is written to."""
+    monkeypatch.setattr(spool, "SEGMENT_SIZE", 30)
+    write = os.write
+
+    def handler_comes(fd, data):
+        monkeypatch.undo()
+        with pytest.raises(OSError, match="under way"):
+            writer.append(RECORDS[1:])
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", handler_comes)
+    writer.append(RECORDS[:1])
+    writer.append(RECORDS[1:])
+    assert everything(tmp_path) == RECORDS
 
 
 def test_a_later_writer_begins_a_new_segment(tmp_path, writer):

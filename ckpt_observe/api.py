@@ -29,7 +29,7 @@ class Watch:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._lock = threading.RLock()  # re-entrant: a signal handler may save a checkpoint while the first one starts us
-        self._starting = False
+        self._starting = self._closed = False
         self._journal: Journal | None = None
         self._drain: Draining | None = None
         self._environ = dict(os.environ) if settings.drain == "companion" else {}
@@ -49,12 +49,13 @@ class Watch:
 
     def _first_page(self) -> Page | None:
         """The first operation of this process, or of a forked child: only now is a journal made and a thread started."""
-        journal = self._ready()
-        return journal.take() if journal else None
+        with self._lock:  # until it has its page: who closes us meanwhile sees that it runs
+            journal = self._ready()
+            return journal.take() if journal else None
 
     def _ready(self) -> Journal | None:
         with self._lock:
-            if self._journal is None and not self._starting:
+            if self._journal is None and not self._starting and not self._closed:
                 self._starting = True
                 try:
                     self._start()
@@ -90,14 +91,15 @@ class Watch:
         global _watch
         if _watch is self:
             recorder.on = False
-            recorder.take = lambda: None
-            recorder.samples = None
         for instrumentor in self._instrumentors:
             instrumentor.uninstrument()
-        with self._lock:
+        with self._lock:  # a first operation that is starting us has its page, and one that comes later none
+            self._closed = True
             drain, self._drain, self._journal = self._drain, None, None
-        if _watch is self:
-            _watch = None
+            if _watch is self:
+                recorder.take = lambda: None
+                recorder.samples = None
+                _watch = None
         return drain is None or drain.close(timeout)
 
     def report(self) -> list[TargetReport]:

@@ -13,6 +13,7 @@ import pytest
 
 import ckpt_observe
 from ckpt_observe import api, config, draining
+from ckpt_observe.api import adopt
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.record import guard
 from ckpt_observe.record.recorder import recorder
@@ -67,6 +68,36 @@ def test_close_restores(watch, kept):
     assert save().span_id == ""
     assert len(kept()) == 2
     assert watch.close()
+
+
+@pytest.mark.parametrize("when", ["it starts us", "it is about to", "it has its page"])
+def test_close_while_the_first_operation_begins(watch, kept, monkeypatch, when):
+    """An operation that has begun is kept; one that has not is not recorded, and starts nothing after the close."""
+    reached, go_on = threading.Event(), threading.Event()
+    targets = {"it starts us": (draining, "begin"), "it is about to": (watch, "_ready"), "it has its page": (watch, "_ready")}
+    target, name = targets[when]
+    real = getattr(target, name)
+
+    def step(*args):
+        found = real(*args) if when == "it has its page" else None
+        reached.set()
+        go_on.wait(30)
+        return found or real(*args)
+
+    monkeypatch.setattr(target, name, step)
+    begun = []
+    thread = threading.Thread(target=lambda: begun.append(save()))
+    thread.start()
+    assert reached.wait(30)
+    closing = threading.Thread(target=watch.close, args=(30,))
+    closing.start()
+    go_on.set()
+    thread.join(30)
+    closing.join(30)
+    assert recorder.take() is None
+    adopt(watch.settings)
+    assert [span.span_id for span in kept() if span.span_id == begun[0].span_id] == [begun[0].span_id] * bool(begun[0].span_id)
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("ckpt-observe")]
 
 
 def test_core_is_observed(watch, kept, tmp_path):

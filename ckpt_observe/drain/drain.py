@@ -108,7 +108,7 @@ class Drain:
         done = not self.pending()
         self.custody.release()
         if self._journal is not None:
-            if done and stopped and not self._journal.pool.busy():
+            if done and stopped and self._journal.pool.retire() and not self._journal.pool.waiting():
                 self._journal.remove()
             else:
                 if self._collector is not None:

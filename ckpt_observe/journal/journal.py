@@ -116,24 +116,25 @@ class Journal:
         While an operation still runs we keep the locks, for its page is not a dead one's: whoever comes after our death finds it.
         """
         self.spool.close()
-        if not self.pool.in_flight():
+        if self.pool.retire():
             if self.pool.waiting():  # the disk has no room for them
                 self.pool.abandon()
             else:  # half a mebibyte of shared memory or more, with nothing in it
-                with suppress(OSError):
-                    os.unlink(os.path.join(self.directory, OPEN))
-                self.pool.remove()
+                self._remove_pages()
             self._release_locks()
 
     def remove(self) -> None:
         """All is delivered."""
-        with suppress(OSError):  # before the pages, without which it would be believed
-            os.unlink(os.path.join(self.directory, OPEN))
         if hasattr(self, "pool"):
-            self.pool.remove()
+            self._remove_pages()
         self.spool.close()
         erase(self.directory)
         self._release_locks()
+
+    def _remove_pages(self) -> None:
+        with suppress(OSError):  # first: without the pages it would be believed
+            os.unlink(os.path.join(self.directory, OPEN))
+        self.pool.remove()
 
     def _release_locks(self) -> None:
         self._drain.release()

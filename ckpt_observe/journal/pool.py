@@ -42,7 +42,7 @@ class Pool:
         """Operations the caller wrote to disk itself; that had no page; that were lost; lines that found no room."""
         self.noted: Callable[[bytes], bytes] = lambda record: record
         """What the drain adds to a record that it collects."""
-        self._grow()
+        self._free.append(self._grow())
 
     def take(self) -> AnyPage:
         """A page for an operation that begins."""
@@ -52,36 +52,44 @@ class Pool:
             return self._another()
 
     def _another(self) -> AnyPage:
-        """More pages; else one whose operation has ended and waits, which we bring to disk ourselves; else none that would survive us."""
-        self._try(self._grow)
-        while True:
+        """A new one; else that of an operation that has ended and waits, which we bring to disk ourselves; else one that dies with us."""
+        page = self._grown()
+        while page is None:
             try:
-                return self._free.pop()
+                page = self._free.pop()
             except IndexError:  # none, or others were quicker
-                if not self._try(lambda: self.collect(limit=8)):
+                if self.abandoned or not self._collected():
                     self.counts["unprotected"] += 1
-                    return LoosePage(self)
+                    page = LoosePage(self)
+        return page
 
-    @staticmethod
-    def _try(attempt: Callable[[], int | None]) -> int | None:
-        """Where there is no room, what is there must do."""
+    def _collected(self) -> int:
         try:
-            return attempt()
+            return self.collect(limit=8)
+        except OSError:
+            return 0
+
+    def _grown(self) -> AnyPage | None:
+        """A page of one file more, whose others are free; None where there is no room.
+
+        Threads that all need one make a file each: who waited, or went without, would be the one that is killed.
+        """
+        try:
+            return self._grow() if not self.abandoned and len(self._files) < MAX_FILES else None
         except OSError:
             return None
 
-    def _grow(self) -> None:
-        """One file of pages more. Threads that all need one make one each: who waited, or went without, would be the one that is killed."""
-        if self.abandoned or len(self._files) >= MAX_FILES:
-            return
+    def _grow(self) -> AnyPage:
         file = PageFile(f"{self._prefix}-{next(self._numbers):02}.pages", PAGES_PER_FILE, self, mapped=self._mapped)
         self._files.append(file)
-        self._free.extend(file.pages)
+        first, *others = file.pages  # the first is ours: who were quicker might take all the others
+        self._free.extend(others)
+        return first
 
     def make_room(self) -> None:
         """By the drain, ahead of need: so that no caller has to make pages itself."""
-        if len(self._free) < PAGES_PER_FILE // 4:
-            self._try(self._grow)
+        if len(self._free) < PAGES_PER_FILE // 4 and (page := self._grown()):
+            self._free.append(page)
 
     def overflow(self, page: AnyPage, line: bytes) -> None:
         """A line that found its page full goes to a further page of the same operation."""
@@ -136,24 +144,22 @@ class Pool:
                     each.clear()
                     self._free.append(each)
 
-    def in_flight(self) -> list[bytes]:
-        """Images of the pages whose operations have begun and not ended, as they stand now."""
-        return self._images_but({id(page) for page in (*self._free, *self._ended)})
-
     def uncollected(self) -> list[bytes]:
-        """And of those whose operations have ended and are not in the spool yet."""
-        return self._images_but({id(page) for page in self._free})
-
-    def _images_but(self, idle: set[int]) -> list[bytes]:
-        return [page.image() for file in self._files for page in file.pages if id(page) not in idle]
+        """Images, as they stand now, of the pages whose operations are not in the spool: those that run, and those that have ended."""
+        free = {id(page) for page in self._free}
+        return [page.image() for file in self._files for page in file.pages if id(page) not in free]
 
     def waiting(self) -> bool:
         """Whether an operation has ended and is not collected."""
         return bool(self._ended)
 
-    def busy(self) -> bool:
-        """Whether an operation runs, or has ended and is not collected."""
-        return bool(self._ended or self.in_flight())
+    def retire(self) -> bool:
+        """At the end: whether no operation runs. Then none will: the free pages are taken away, so that none begins while we look."""
+        free, self._free = self._free, []
+        self.abandoned = self.abandoned or len(free) + len(self._ended) == sum(len(file.pages) for file in self._files)
+        if not self.abandoned:
+            self._free.extend(free)
+        return self.abandoned
 
     def beat(self, now: int) -> None:
         self._files[0].beat(now)

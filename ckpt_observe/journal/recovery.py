@@ -114,7 +114,7 @@ def recover(claimed: Claim, noted: Callable[[bytes], bytes] = lambda record: rec
     known = {begun[1] for payload in spool.read_all(directory) if (begun := beginning(_lines_of(payload)))} if left else set()
     ended = [each.ended(heartbeat, about.pid) for name, each in left.items() if name not in known and beginning(each.lines)]
     interrupted: int = sum(lines[-1][3].get(names.OUTCOME) == "interrupted" for lines in ended if lines[-1][3])
-    if interrupted:
+    if interrupted:  # said first: who dies in between must not leave some that nobody spares
         with open(os.path.join(directory, INTERRUPTED), "wb"):
             pass
     if ended:

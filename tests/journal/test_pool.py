@@ -60,7 +60,7 @@ def test_collected_pages_are_used_again(pool, disk):
         assert pool.collect() == 1
     assert disk.records == [b"[[%d],[2]]" % number for number in range(9)]
     assert len(pool._files) == 1
-    assert not pool.busy()
+    assert not pool.uncollected()
 
 
 def test_grows_then_goes_loose(pool, disk):
@@ -89,6 +89,19 @@ def test_protected_while_another_grows(pool, monkeypatch):
     monkeypatch.setattr(pools, "PageFile", meanwhile_another_begins)
     held.append(pool.take())
     assert [isinstance(page, LoosePage) for page in held] == [False] * 4
+
+
+def test_others_take_what_we_make(pool, monkeypatch):
+    """Who makes pages has one of them, however quickly others take the rest."""
+    held = [pool.take() for _ in range(2)]
+
+    class Meanwhile(list):
+        def extend(self, pages):
+            held.extend(pages)
+
+    pool._free = Meanwhile()
+    assert not isinstance(pool.take(), LoosePage)
+    assert len(held) == 3
 
 
 def test_others_take_what_we_free(pool, disk, monkeypatch):
@@ -128,7 +141,7 @@ def test_two_collect_at_once(pool, disk):
         run(pool, b"[%d]\n" % number)
     pool.collect()
     assert sorted(disk.records) == [b"[[%d],[2]]" % number for number in range(3)]
-    assert not pool.busy()
+    assert not pool.uncollected()
 
 
 def test_a_fault_while_collecting(pool, disk):
@@ -143,7 +156,7 @@ def test_a_fault_while_collecting(pool, disk):
         pool.collect()
     pool.noted = noted
     assert pool.collect() == 1
-    assert not pool.busy()
+    assert not pool.uncollected()
 
 
 def test_ring_directory_full(pool, disk, monkeypatch):
@@ -178,7 +191,7 @@ def test_full_disk_keeps_pages(pool, disk):
         run(pool, b"[%d]\n" % number)
     with pytest.raises(OSError):
         pool.collect()
-    assert pool.busy()
+    assert pool.uncollected()
     disk.error = None
     assert pool.collect() == 3
     assert disk.records == [b"[[%d],[2]]" % number for number in range(3)]
@@ -229,7 +242,7 @@ def test_threads_that_fill_one_operation(pool, disk, monkeypatch, when):
     page.finish(b"[3]\n")
     pool.collect()
     assert sorted(each[0] for each in msgspec.json.decode(disk.records[0])) == [0, 1, 2, 3]
-    assert not pool.busy()
+    assert not pool.uncollected()
 
 
 def test_unprotected_and_lost(pool, disk, monkeypatch):
@@ -268,17 +281,29 @@ def test_line_beyond_a_page_is_cut(pool):
     page.finish(b"[2]\n")
 
 
-def test_in_flight(pool):
-    """Images of what runs now, and of nothing else."""
+def test_uncollected(pool):
+    """Images of what is not in the spool, and of nothing else."""
     run(pool)
+    pool.collect()
     page = pool.take()
     page.append(b"[1]\n")
-    assert pool.in_flight() == [page.image()]
+    assert pool.uncollected() == [page.image()]
     page.finish(b"[2]\n")
-    assert pool.in_flight() == []
-    assert pool.busy()
+    assert pool.uncollected() == [page.image()]
     pool.collect()
-    assert not pool.busy()
+    assert pool.uncollected() == []
+
+
+def test_retired(pool):
+    """While an operation runs the pool goes on; when none does, none begins, also none that comes while we look."""
+    page = pool.take()
+    assert not pool.retire()
+    assert not isinstance(pool.take(), LoosePage), "it may need a further page"
+    pool._free.append(pool._files[0].pages[0])
+    page.finish(b"[2]\n")
+    assert pool.retire()
+    assert isinstance(pool.take(), LoosePage)
+    assert pool.retire(), "asked again"
 
 
 @pytest.fixture
@@ -312,7 +337,7 @@ def test_page_that_cannot_be_written(written, disk, pwrite_fails, refused):
     pwrite_fails.clear()
     written.collect()
     assert sorted(msgspec.json.decode(disk.records[1])) == [[0], [1], [2]]
-    assert not written.busy()
+    assert not written.uncollected()
 
 
 def test_page_that_cannot_be_cleared(written, disk, pwrite_fails):

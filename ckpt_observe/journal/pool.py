@@ -97,6 +97,7 @@ class Pool:
             return
         if len(line) > LINE_ROOM or (len(page.more) >= FURTHER_PAGES and not line.startswith(_END)):
             self.counts["cut"] += 1
+            page.marks[events.CUT] = 1
             return
         if not page.more or not page.more[-1].room(line):
             further = self.take()

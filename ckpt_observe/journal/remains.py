@@ -82,8 +82,7 @@ class Remains:
                 found.append(Phase(number, begin >> 8 & 0xF, name, started + (begin >> 12), started + (end >> 12) if end else None))
         return found
 
-    @staticmethod
-    def _written(lines: list[list[Any]]) -> list[Phase]:
+    def _written(self, lines: list[list[Any]]) -> list[Phase]:
         found: dict[int, Phase] = {}
         for line in lines:
             if line[0] == events.PHASE:
@@ -91,7 +90,8 @@ class Remains:
             elif line[0] == events.DONE:
                 name, number, parent, start, end, attributes = line[3]
                 found[number] = Phase(number, parent, name, start, end, attributes)
-        return list(found.values())
+        cut = self.marks[events.CUT - 1 : events.CUT] > (0,)  # then the end of one that seems to run may be among what is missing
+        return [phase for phase in found.values() if phase.end or not cut]
 
 
 def parse_lines(chunk: bytes) -> list[list[Any]]:

@@ -17,6 +17,7 @@ attributes are a map, or just `[bytes in, bytes out]`. Its own span id follows f
 
 While an operation runs, its phases are marks: two 64-bit words for each of the first 14, begin and end, so that a phase costs two
 stores instead of two lines. Those of phase n are the words 2 n and 2 n + 1 of the page. A word is `ns since the operation began << 12 | parent << 8 | code of the phase` (1 at the end).
+Word 1 is set when there was no room for a line: then phases that have begun by their lines may have ended.
 
 An operation whose owner died has no `end`; whoever finds it writes one, with outcome `interrupted`, from its lines and marks.
 """
@@ -37,6 +38,7 @@ END: Final = "end"
 TASK: Final = "task"
 OPERATION: Final = "operation"
 
+CUT: Final = 1
 MARKED_PHASES: Final = 14
 PHASE_CODES: Final = {name: code for code, name in enumerate(PHASES, 1)}
 """The place of a phase in the registry is its code in the journal: new ones are added at the end."""

@@ -13,7 +13,7 @@ import pytest
 
 from ckpt_observe.drain.assemble import assemble
 from ckpt_observe.errors import JournalError
-from ckpt_observe.journal import recovery, spool
+from ckpt_observe.journal import pool, recovery, spool
 from ckpt_observe.journal.journal import About
 from ckpt_observe.journal.pages import PAGE_SIZE
 from ckpt_observe.journal.spool import record
@@ -133,6 +133,25 @@ def test_lines_in_further_pages(dead_journal):
 
     [span], _, _ = recovered(dead_journal(work))
     assert [event.name for event in span.events[:-1]] == [f"event {number}" for number in range(12)]
+
+
+@pytest.mark.parametrize("phase", ["write", None])
+def test_more_phases_than_there_is_room(dead_journal, monkeypatch, phase):
+    """Lines of later phases were left out: the one whose end may be among them is not blamed, one that is known to run is."""
+    monkeypatch.setattr(pool, "FURTHER_PAGES", 1)
+
+    def work(journal):
+        page = journal.take()
+        page.append(begin())
+        if phase:
+            page.marks[2] = phase_word(phase)
+        for number in range(15, 100):
+            page.append(line((events.PHASE, SPAN, NOW + number, number, 0, f"shard {number}")))
+            page.append(line((events.DONE, SPAN, NOW + number, (f"shard {number}", number, 0, NOW + number, NOW + number, None))))
+        assert journal.pool.counts["cut"]
+
+    [span], _, _ = recovered(dead_journal(work))
+    assert span.attributes.get(names.ERROR_PHASE) == phase
 
 
 def test_twice_is_once(dead_journal):

@@ -21,6 +21,11 @@ if TYPE_CHECKING:  # made at the first operation, and imported only then: an imp
 
 EXIT_PATIENCE: Final = 2.0
 """Seconds that the end of a program may wait for sinks; what is not delivered by then is on disk for whoever comes next."""
+FORK_PATIENCE: Final = 10.0
+"""Seconds that a fork waits for a watch that another thread starts, which takes a tenth of one."""
+
+_lock = threading.RLock()
+"""Held while a watch is started or let go. Re-entrant: a signal handler may save a checkpoint while the first one starts us."""
 
 
 class Watch:
@@ -28,7 +33,6 @@ class Watch:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._lock = threading.RLock()  # re-entrant: a signal handler may save a checkpoint while the first one starts us
         self._starting = self._closed = False
         self._journal: Journal | None = None
         self._drain: Draining | None = None
@@ -49,12 +53,12 @@ class Watch:
 
     def _first_page(self) -> Page | None:
         """The first operation of this process, or of a forked child: only now is a journal made and a thread started."""
-        with self._lock:  # until it has its page: who closes us meanwhile sees that it runs
+        with _lock:  # until it has its page: who closes us meanwhile sees that it runs
             journal = self._ready()
             return journal.take() if journal else None
 
     def _ready(self) -> Journal | None:
-        with self._lock:
+        with _lock:
             if self._journal is None and not self._starting and not self._closed:
                 self._starting = True
                 try:
@@ -76,7 +80,7 @@ class Watch:
 
     def _replace(self, drain: Draining, make: Callable[[], Draining]) -> bool:
         """Another drain in the place of this one, unless we are being closed."""
-        with self._lock:
+        with _lock:
             mine = self._drain is drain
             if mine:
                 self._drain = make()
@@ -93,7 +97,7 @@ class Watch:
             recorder.on = False
         for instrumentor in self._instrumentors:
             instrumentor.uninstrument()
-        with self._lock:  # a first operation that is starting us has its page, and one that comes later none
+        with _lock:  # a first operation that is starting us has its page, and one that comes later none
             self._closed = True
             drain, self._drain, self._journal = self._drain, None, None
             if _watch is self:
@@ -108,7 +112,6 @@ class Watch:
 
     def _forked(self) -> None:
         """In a child: the journal is the parent's, and the threads are not here. The first operation makes our own."""
-        self._lock = threading.RLock()
         self._starting = False
         _inherited.append(self._drain)  # kept, not freed: its sinks hold connections that are the parent's, and would close them
         journal, self._journal, self._drain = self._journal, None, None
@@ -180,4 +183,26 @@ def _at_exit() -> None:
         _watch.close(_patience(_watch))
 
 
-os.register_at_fork(after_in_child=lambda: _watch._forked() if _watch is not None else None)
+# A fork waits for whoever starts us: a module that is being imported by another thread stays locked in the child, for ever.
+_fork = threading.local()
+
+
+def _before_fork() -> None:
+    _fork.settled = _lock.acquire(timeout=FORK_PATIENCE)
+
+
+def _after_fork() -> None:
+    if _fork.settled:
+        _lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _lock, _observing
+    _lock, _observing = threading.RLock(), threading.Lock()
+    if _watch is not None:
+        _watch._forked()
+        if not _fork.settled:
+            recorder.take = lambda: None  # better unobserved than waiting for ever
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)

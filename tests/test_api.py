@@ -246,6 +246,66 @@ def test_forked_child(watch, kept):
     assert found["child"].parent_span_id == open_one.span_id
 
 
+FORKED_MEANWHILE = """
+import os, signal, sys, threading, time
+import ckpt_observe
+
+def save(key):
+    with ckpt_observe.checkpoint("save", id=key):
+        pass
+
+class Slow:
+    def find_spec(self, name, *_):
+        if name == "ckpt_observe.draining":
+            importing.set()
+            time.sleep(0.3)  # long enough to be met by the fork
+
+importing = threading.Event()
+sys.meta_path.insert(0, Slow())
+watch = ckpt_observe.observe()
+first = threading.Thread(target=save, args=("parent",))
+first.start()
+importing.wait(30)
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    save("child")
+    os._exit(0 if ckpt_observe.api._watch.close(20) else 1)
+first.join()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_forked_while_the_first_operation_begins(tmp_path, state, kept):
+    """A child that is forked while another thread starts us saves as any other: it does not wait for what that thread had locked."""
+    environ = {**os.environ, "CKPT_OBSERVE_DIR": str(state), "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring"), "CKPT_OBSERVE_EXPORTERS": "local"}
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED_MEANWHILE], check=False, env=environ, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {span.attributes[names.ID] for span in kept()} == {"parent", "child"}
+
+
+def test_forked_while_it_never_begins(watch, monkeypatch):
+    """Where the start hangs, a fork goes on after a while, and its child is not observed."""
+    monkeypatch.setattr(api, "FORK_PATIENCE", 0.1)
+    held, go_on = threading.Event(), threading.Event()
+
+    def hangs():
+        with api._lock:
+            held.set()
+            go_on.wait(30)
+
+    thread = threading.Thread(target=hangs)
+    thread.start()
+    assert held.wait(30)
+    child = os.fork()
+    if not child:
+        os._exit(bool(save().span_id))
+    assert os.waitpid(child, 0)[1] == 0
+    go_on.set()
+    thread.join(30)
+    assert save().span_id
+
+
 def test_child_that_dies(watch, kept):
     """A forked child that goes without a word is adopted by its parent: what it ended and what it had begun is told."""
     child = os.fork()

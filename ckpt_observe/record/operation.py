@@ -126,10 +126,11 @@ class Operation(OtelSpan):
             # one reading of the wall clock; all further times come from the monotonic one, so no duration is ever negative
             self.offset = offset = _wall() - started
             begun = (events.BEGIN, span_id, started + offset, self.kind, self.name, self.trace_id, parent, attributes, self._known)
-            page.append(line(begun))
             self.page = page
             self.live.append(page)
-        except Exception as error:
+            page.append(line(begun))
+        except BaseException as error:
+            self.finish(error)  # if a signal handler raised it, it may have begun, and the host goes on without it
             fault(error)
             return None
         return here
@@ -167,8 +168,12 @@ class Operation(OtelSpan):
 
     def __enter__(self) -> Self:
         here = self.begin()
-        if here is not None:
-            self._make_current(here)
+        try:
+            if here is not None:
+                self._make_current(here)
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import logging
 import signal
@@ -10,6 +11,7 @@ from collections import deque
 import pytest
 
 import ckpt_observe
+from ckpt_observe.journal.pages import MappedPage
 from ckpt_observe.record import guard
 from ckpt_observe.record import operation as operations
 from ckpt_observe.record.recorder import recorder
@@ -132,6 +134,30 @@ def test_a_page_is_given_back_once(watch, kept, interrupting):
     assert watch.flush(30)
     assert len(kept()) == 2
     assert len(pool._free) == len(set(pool._free))
+
+
+@pytest.mark.parametrize("interrupted", ["append", "attach"])
+def test_does_not_begin_when_interrupted(watch, kept, monkeypatch, interrupted):
+    """Ctrl-C when it has just begun: it reaches the host, and nothing is left that seems to run for as long as the host does."""
+    target = MappedPage if interrupted == "append" else operations
+    step = getattr(target, interrupted)
+
+    def interrupted_step(*given):
+        monkeypatch.undo()
+        if interrupted == "append":
+            step(*given)
+        raise KeyboardInterrupt
+
+    def begin():
+        with ckpt_observe.checkpoint("save"):
+            pytest.fail("the block was entered")
+
+    monkeypatch.setattr(target, interrupted, interrupted_step)
+    with pytest.raises(KeyboardInterrupt):
+        contextvars.copy_context().run(begin)
+    assert watch.flush(30)
+    assert [span.attributes[names.OUTCOME] for span in kept()] == ["cancelled"]
+    assert watch._journal.pool.uncollected() == []
 
 
 @pytest.mark.parametrize("interrupted", ["detach", "classify"])

@@ -150,7 +150,7 @@ class Instrumentor(ABC):
         trouble = self._troubles.get(name)
         if trouble is not None:
             return trouble
-        if self.library in sys.modules and self._is_absent(target.module):
+        if sys.modules.get(self.library) is not None and self._is_absent(target.module):
             return TargetReport(name, "missing", f"there is no module {target.module}")
         return TargetReport(name, "waiting", f"{target.module} is not imported yet")
 

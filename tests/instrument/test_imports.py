@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.instrument.conftest import TOY
 
 UNOBSERVED = """
@@ -35,6 +37,27 @@ found = importlib.util.find_spec("toylib")
 print(isinstance(found.loader, SourceFileLoader), found.loader.get_code("toylib").co_name, found.loader.is_package("toylib"))
 import toylib
 print(type(toylib.__loader__) is type(toylib.__spec__.loader) is SourceFileLoader, "def save" in inspect.getsource(toylib))
+"""
+OTHERS = """
+import sys
+sys.path.insert(0, TOY)
+from ckpt_observe.instrument.imports import when_imported
+class Asking:
+    def find_spec(self, name, path=None, target=None):
+        for finder in sys.meta_path:
+            if finder is not self and (found := finder.find_spec(name, path, target)):
+                return found
+when_imported("toylib", lambda module: print("hooked"))
+sys.meta_path.insert(PLACE, Asking())
+import toylib
+"""
+IN_ITS_PLACE = """
+import sys
+sys.path.insert(0, PACKAGE)
+from ckpt_observe.instrument.imports import when_imported
+when_imported("lazy", lambda module: print(module.value))
+import lazy
+print(lazy.value)
 """
 
 
@@ -70,3 +93,29 @@ def test_a_part_is_imported_while_its_package_is(tmp_path):
 def test_a_watched_module_looks_like_any_other(tmp_path):
     """Who looks for it finds the loader that it has, with its code; once imported it has that very loader, and its source is found."""
     assert ran(LIKE_ANY_OTHER, tmp_path, TOY=str(TOY))[0] == ["True", "<module>", "True", "hooked", "True", "True"]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_finders_that_ask_each_other(tmp_path, place):
+    """Another finder, before ours or after it, may ask all others as ours does: the module is found, and its hooks run."""
+    assert ran(OTHERS, tmp_path, TOY=str(TOY), PLACE=place)[0] == ["hooked"]
+
+
+def test_a_module_that_puts_another_in_its_place(tmp_path):
+    """Hooks get the module that the program gets."""
+    lines = "import sys, types", "sys.modules[__name__] = other = types.ModuleType(__name__)", "other.value = 7"
+    (tmp_path / "lazy.py").write_text("\n".join(lines))
+    assert ran(IN_ITS_PLACE, tmp_path, PACKAGE=str(tmp_path))[0] == ["7", "7"]
+
+
+def test_a_copy_of_the_loader_is_the_modules_own(tmp_path):
+    """As a program gets it that copies or pickles what it found."""
+    program = LIKE_ANY_OTHER.replace("import toylib\n", "import copy, pickle\nfound = copy.deepcopy(found)\n").partition("print(type")[0]
+    program += "print(type(found.loader) is type(pickle.loads(pickle.dumps(found)).loader) is SourceFileLoader)"
+    assert ran(program, tmp_path, TOY=str(TOY))[0][-1] == "True"
+
+
+def test_a_module_that_is_forbidden(tmp_path):
+    """None in its place makes an import of it fail. That is no module to patch, and no hook is lost when it may be imported again."""
+    program = "import sys\nsys.modules['toylib'] = None\n" + UNOBSERVED.replace("import toylib", "del sys.modules['toylib']\nimport toylib")
+    assert ran(program, tmp_path, TOY=str(TOY), BROKEN=False) == (["PatchedCallable"], "")

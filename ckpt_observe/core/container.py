@@ -15,7 +15,7 @@ import msgspec
 from ckpt_observe.core import digests
 from ckpt_observe.core.blob import Blob, Buffer, HeadLast
 from ckpt_observe.core.model import FORMAT_VERSION, CheckpointInfo
-from ckpt_observe.errors import CompatibilityError, IntegrityError
+from ckpt_observe.errors import CapacityError, CompatibilityError, IntegrityError, SerializationError
 
 MAX_HEADER = 16 * 1024 * 1024
 """A header lists keys; more than this is not one of ours."""
@@ -63,7 +63,13 @@ def pack_large(info: CheckpointInfo, payload: Blob) -> Blob:
 
 
 def _header(info: CheckpointInfo) -> bytes:
-    body = _encoder.encode(info)[:-1]
+    try:
+        body = _encoder.encode(info)[:-1]
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SerializationError(f"the metadata cannot become JSON: {error}") from error
+    if len(body) + _TAIL > MAX_HEADER:
+        text = f"the header would have {len(body)} bytes, and {MAX_HEADER} are read: shorten the metadata, or names of keys"
+        raise CapacityError(text, code="storage.too_large")
     return body + _SEAL + _seal(body) + _END
 
 

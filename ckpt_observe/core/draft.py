@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from ckpt_observe.core import container, context, digests, shape, steps
 from ckpt_observe.core.blob import Blob
@@ -16,6 +18,10 @@ from ckpt_observe.core.names import checked
 from ckpt_observe.core.pipeline import Pipeline
 from ckpt_observe.core.serializers import Document
 from ckpt_observe.core.stores import Store
+from ckpt_observe.errors import SerializationError
+
+Step = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""As large as databases take it."""
 
 
 class Staged(NamedTuple):
@@ -29,16 +35,22 @@ class Staged(NamedTuple):
     """How long serializing took."""
 
 
+class Said(msgspec.Struct, frozen=True, gc=False):
+    """What the program says of a checkpoint, of the types that its header is read with: another would be written, and never read again."""
+
+    step: Step | None
+    status: str
+    metadata: dict[str, Any] | None
+    tags: tuple[str, ...]
+
+
 class Label(NamedTuple):
     """What a save says about its checkpoint."""
 
     task: str
     id: str
     created: dt.datetime
-    step: int | None
-    status: str
-    metadata: dict[str, Any] | None
-    tags: Sequence[str]
+    said: Said
     parent: CheckpointInfo | None
 
 
@@ -62,13 +74,17 @@ class Drafter:
         tags: Sequence[str] = (),
         parent: CheckpointInfo | None = None,
     ) -> Label:
-        """What was said, with time and id, if its names can be."""
+        """What was said, with time and id, if it can be."""
         checked(task, "task")
+        try:
+            said = msgspec.convert({"step": step, "status": status, "metadata": metadata, "tags": tags}, Said)
+        except msgspec.ValidationError as error:
+            raise SerializationError(f"this cannot be said of a checkpoint: {error}") from error
         created = self._clock.now()
         head = self.heads.get(task)
         if head is not None and created <= head.created:  # the machine's clock was set back: what follows is newer all the same
             created = self.heads.after(head)
-        return Label(task, new_id(created) if id is None else checked(id, "checkpoint id"), created, step, status, metadata, tags, parent)
+        return Label(task, new_id(created) if id is None else checked(id, "checkpoint id"), created, said, parent)
 
     def stage(self, state: Any) -> Staged:
         """The state frozen: what is still the program's own memory is copied."""
@@ -95,8 +111,8 @@ class Drafter:
             version=FORMAT_VERSION,
             id=id,
             task=task,
-            step=label.step,
-            status=label.status,
+            step=label.said.step,
+            status=label.said.status,
             created=label.created,
             format=self._pipeline.serializer.name,
             codec=codec.name if codec else "none",
@@ -114,8 +130,8 @@ class Drafter:
             parent_task=head.task if head and head.task != task else None,
             timings=timings,
             context=context.gather(),
-            metadata=label.metadata or {},
-            tags=tuple(label.tags),
+            metadata=label.said.metadata or {},
+            tags=label.said.tags,
         )
         return info, container.pack_large(info, payload) if large else container.pack(info, payload)
 

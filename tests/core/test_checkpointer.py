@@ -13,10 +13,11 @@ import uuid
 
 import pytest
 
-from ckpt_observe.core import Checkpointer, context, ledger, steps
+from ckpt_observe.core import Checkpointer, container, context, ledger, steps
 from ckpt_observe.core.blob import Blob
+from ckpt_observe.core.serializers.base import MOST_KEYS
 from ckpt_observe.core.stores.memory import MemoryStore
-from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError, IntegrityError, SerializationError
+from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConfigError, ConflictError, IntegrityError, SerializationError
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -202,6 +203,52 @@ def test_refusal_names_the_value():
     """The error says which value of the state is the trouble."""
     with pytest.raises(SerializationError, match=r"state\['a'\]\[1\]\['b'\] \(Point\)"):
         Checkpointer("memory://").save("agent", {"a": [0, {"b": Point(1, 2)}]})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"step": 5.0},
+        {"step": True},
+        {"step": 2**63},
+        {"status": 5},
+        {"tags": "best"},
+        {"tags": [1]},
+        {"metadata": [1]},
+        {"metadata": {1: 2}},
+        {"metadata": {"at": object}},
+        {"metadata": {"at": "\ud800"}},
+    ],
+    ids=str,
+)
+def test_what_a_header_cannot_say_is_refused(where, said):
+    """A save whose header would not be read again fails as such, instead of leaving what no load takes."""
+    checkpointer = Checkpointer(where)
+    with pytest.raises(SerializationError):
+        checkpointer.save("agent", {"a": 1}, **said)
+    assert checkpointer.list("agent") == []
+
+
+@pytest.mark.parametrize("format", ["json", "msgpack"])
+def test_more_keys_than_a_header_lists(where, format):
+    """A state with ever so many keys comes back; its header is short."""
+    state = {f"conversation {number}": number for number in range(MOST_KEYS + 1)}
+    checkpointer = Checkpointer(where, format=format, incremental=2)
+    checkpointer.save("agent", state)
+    info = checkpointer.save("agent", state)
+    assert checkpointer.load("agent") == state
+    assert info.keys == {}
+    assert info.header_size < 1000
+
+
+def test_a_header_longer_than_is_read_is_refused(where, monkeypatch):
+    """Names of keys and metadata may be long: what would be read as cut is not written."""
+    monkeypatch.setattr(container, "MAX_HEADER", 4096)
+    checkpointer = Checkpointer(where)
+    for said in ({"state": {"key " * 1024: 1}}, {"state": {}, "metadata": {"why": "because " * 512}}):
+        with pytest.raises(CapacityError):
+            checkpointer.save("agent", **said)
+    assert checkpointer.list("agent") == []
 
 
 def test_header_is_a_readable_first_line(tmp_path, state):

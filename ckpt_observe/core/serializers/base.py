@@ -9,9 +9,12 @@ from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.registry import Registry
 
+MOST_KEYS = 10_000
+"""Top-level keys that a header lists. One that lists a million is no summary, and longer than is read."""
+
 
 class Document(Blob):
-    """A serialized state, and what is known about its top-level keys."""
+    """A serialized state, and what is known about its top-level keys, where they are not too many."""
 
     __slots__ = ("keys", "members")
 
@@ -19,10 +22,10 @@ class Document(Blob):
         self, pieces: Sequence[Buffer], keys: dict[str, KeyInfo] | None = None, members: Mapping[str, Buffer] | None = None
     ) -> None:
         super().__init__(pieces)
-        self.keys = keys or {}
-        self.members = members or {}
+        listed = keys is not None and len(keys) <= MOST_KEYS
+        self.keys = keys if keys and listed else {}
+        self.members = members if members and listed else {}
         """The serialized value of each key, where the format keeps them apart."""
-
 
     def frozen(self) -> Document:
         """The same, with memory that somebody else may still change copied."""

@@ -243,9 +243,9 @@ class Operation(OtelSpan):
         return Phase(self, name)
 
     def link(self, trace_id: str, span_id: str, attributes: Mapping[str, Any] | None = None) -> None:
-        """Point to another span, such as the save that a restore comes from."""
-        if self.live:
-            self.write((events.LINK, self.span_id, self.now(), trace_id, span_id, redact.attributes(attributes or {})))
+        """Point to another span, such as the save that a restore comes from. What is not a span's id is left out, as OpenTelemetry does."""
+        if self.live and (other := parents.parse(f"00-{trace_id}-{span_id}-01".lower())):
+            self.write((events.LINK, self.span_id, self.now(), other.trace, other.span, redact.attributes(attributes)))
 
     def traceparent(self) -> str:
         """The W3C trace context of this operation; empty if it is not recorded."""

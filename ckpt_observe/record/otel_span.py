@@ -53,11 +53,13 @@ class OtelSpan(trace.Span):
         self.set_attributes({key: value})
 
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
-        if self.live:
-            self.write((events.EVENT, self.span_id, timestamp or self.now(), name, redact.attributes(attributes or {})))
+        if self.live:  # what is no name or no time would be a span that nobody can read
+            moment = timestamp if isinstance(timestamp, int) and 0 < timestamp < 1 << 63 else self.now()
+            self.write((events.EVENT, self.span_id, moment, str(redact.value(name)), redact.attributes(attributes)))
 
-    def add_link(self, context: trace.SpanContext, attributes: Any = None) -> None:
-        self.link(f"{context.trace_id:032x}", f"{context.span_id:016x}", attributes)
+    def add_link(self, context: trace.SpanContext | None, attributes: Any = None) -> None:
+        if context is not None:
+            self.link(f"{context.trace_id:032x}", f"{context.span_id:016x}", attributes)
 
     def record_exception(self, exception: BaseException, attributes: Any = None, timestamp: Any = None, escaped: bool = False) -> None:
         self.add_event(spans.EVENT_EXCEPTION, {**described(exception, stack=True), **(attributes or {})}, timestamp)

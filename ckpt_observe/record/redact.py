@@ -45,7 +45,7 @@ def text(given: str, limit: int = MAX_TEXT) -> str:
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
-def attributes(given: Mapping[Any, Any], length: int = MAX_TEXT, count: int = MAX_ATTRIBUTES) -> dict[str, Any]:
+def attributes(given: Mapping[Any, Any] | None, length: int = MAX_TEXT, count: int = MAX_ATTRIBUTES) -> dict[str, Any]:
     """Attributes as they may be kept: few, short, of OpenTelemetry's types, without secrets."""
     if not isinstance(given, Mapping):
         return {}

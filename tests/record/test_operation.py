@@ -192,6 +192,29 @@ def test_links(recorded):
     ]
 
 
+@pytest.mark.parametrize("ids", [("", ""), ("0" * 32, "0" * 16), ("x", "y"), (5, 6), ("a" * 32, "b" * 15)])
+def test_a_link_to_nothing_is_left_out(recorded, ids):
+    """As OpenTelemetry does: no backend takes a link without ids, and the operation must not be lost by it."""
+    with ckpt_observe.checkpoint("restore") as operation:
+        operation.link(*ids)
+        operation.add_link(None)
+        operation.add_link(trace.INVALID_SPAN_CONTEXT)
+        operation.link("A" * 32, "B" * 16)
+    assert [(link.trace_id, link.span_id) for link in one(recorded, "checkpoint.restore").links] == [("a" * 32, "b" * 16)]
+
+
+@pytest.mark.parametrize("moment", ["soon", 1.5, -1, 2**70])
+@pytest.mark.parametrize("name", [5, None, object(), "sk-proj-0123456789abcdef0123"])
+def test_an_event_has_a_name_and_a_time(recorded, name, moment):
+    """Whatever the host gave as such: the span can be stored and read, and a key in the name is gone."""
+    with ckpt_observe.checkpoint("save"):
+        trace.get_current_span().add_event(name, {"a": 1}, moment)
+    span = one(recorded, "checkpoint.save")
+    assert span.start_unix_nano <= span.events[0].time_unix_nano <= span.end_unix_nano
+    assert type(span.events[0].name) is str
+    assert "0123456789abcdef" not in recorded.text()
+
+
 def test_off_is_nothing():
     """Without `observe` nothing is recorded, and the block runs."""
     with ckpt_observe.task("t"), ckpt_observe.checkpoint("save") as operation, operation.phase("write") as phase, ckpt_observe.phase("commit"):

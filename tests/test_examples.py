@@ -32,11 +32,13 @@ def test_all_are_here():
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(LEFT)
 
 
-def traces_of(program, tmp_path):
+def traces_of(program, tmp_path, **settings):
     """The outline of each trace that a program leaves, the first one first."""
-    environ = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring")}
+    environ = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring"), **settings}
     done = subprocess.run([sys.executable, program], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    if not (tmp_path / "state" / FILENAME).exists():
+        return []
     with TraceReader(tmp_path / "state" / FILENAME) as reader:
         return [outline(reader.spans(trace.trace_id)).splitlines() for trace in reversed(reader.newest())]
 
@@ -50,11 +52,23 @@ def test_example(name, tmp_path):
     assert traces == LEFT[name]
 
 
-def test_page_on_own_code(tmp_path):
-    """Its blocks are one program, which does what the page says."""
+@pytest.fixture
+def page(tmp_path):
+    """The blocks of the page on own code: one program."""
     program = tmp_path / "program.py"
     program.write_text("\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)))
+    return program
+
+
+@pytest.mark.parametrize("setting", [{"CKPT_OBSERVE_ENABLED": "false"}, {"OTEL_TRACES_SAMPLER": "always_off"}], ids=str)
+def test_page_on_own_code_unobserved(page, tmp_path, setting):
+    """Where nothing is recorded the program runs all the same, its restore included."""
+    assert traces_of(page, tmp_path, **setting) == []
+
+
+def test_page_on_own_code(page, tmp_path):
+    """It does what the page says."""
     whole = ["task train", SAVE, "    checkpoint.serialize", "    checkpoint.compress", "    checkpoint.write"]
     awaited = ["task train", SAVE, "    checkpoint.serialize", "    checkpoint.write"]
     restored = ["task train", "  checkpoint.restore", "    checkpoint.read"]
-    assert traces_of(program, tmp_path) == [whole, awaited, whole, restored, ["checkpoint.load"]]
+    assert traces_of(page, tmp_path) == [whole, awaited, whole, restored, ["checkpoint.load"]]

@@ -9,7 +9,7 @@ from ckpt_observe.core import container
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.errors import CheckpointError
 
-READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe that somebody put there is not waited for
 _GUESS = 16 * 1024
 _MOST = 100_000
 """Headers remembered, about 2 KB each."""

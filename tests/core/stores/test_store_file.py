@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 
 import pytest
@@ -12,7 +13,7 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.names import to_file_name
 from ckpt_observe.core.stores import headers
 from ckpt_observe.core.stores.file import FileStore
-from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, ConfigError, StorageError
+from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, ConfigError, IntegrityError, StorageError
 from ckpt_observe.testing.stores import StoreContract
 
 
@@ -120,6 +121,20 @@ class TestFileStore(StoreContract):
         os.symlink(secret, os.path.join(store._root, "t", "link.ckpt"))
         with pytest.raises(CheckpointError):
             checkpointer.load("t", "link")
+
+    def test_a_pipe_is_not_waited_for(self, store, checkpointer):
+        """A pipe in the place of a checkpoint is damaged: it keeps no listing waiting for somebody to write into it."""
+        checkpointer.save("t", {"n": 1})
+        os.mkfifo(pipe := os.path.join(store._root, "t", "pipe.ckpt"))
+        listed = []
+        listing = threading.Thread(target=lambda: listed.extend(checkpointer.list("t")), daemon=True)
+        listing.start()
+        listing.join(20)
+        if listing.is_alive():
+            os.close(os.open(pipe, os.O_WRONLY))  # sets it free
+        assert len(listed) == 1
+        with pytest.raises(IntegrityError):
+            checkpointer.load("t", "pipe")
 
     def test_listing_again_opens_only_what_is_new(self, store, checkpointer, monkeypatch):
         """The cost of a listing does not repeat: known headers are remembered, changed files are read again."""

@@ -39,7 +39,7 @@ class Phase:
 
     def __init__(self, operation: Operation, name: str) -> None:
         self.operation = operation
-        self.name = name
+        self.name = name if isinstance(name, str) else str(redact.value(name))  # a number, say: the operation must not be lost by it
         self._attributes: dict[str, Any] | None = None
         self._here: Any = None
         self._outer: Any = None

@@ -204,7 +204,7 @@ def test_a_link_to_nothing_is_left_out(recorded, ids):
 
 
 @pytest.mark.parametrize("moment", ["soon", 1.5, -1, 2**70])
-@pytest.mark.parametrize("name", [5, None, object(), "sk-proj-0123456789abcdef0123"])
+@pytest.mark.parametrize("name", [5, None, object(), "sk-proj-0123456789abcdef0123"], ids=["int", "none", "object", "key"])
 def test_an_event_has_a_name_and_a_time(recorded, name, moment):
     """Whatever the host gave as such: the span can be stored and read, and a key in the name is gone."""
     with ckpt_observe.checkpoint("save"):
@@ -213,6 +213,21 @@ def test_an_event_has_a_name_and_a_time(recorded, name, moment):
     assert span.start_unix_nano <= span.events[0].time_unix_nano <= span.end_unix_nano
     assert type(span.events[0].name) is str
     assert "0123456789abcdef" not in recorded.text()
+
+
+@pytest.mark.parametrize(("name", "told"), [(7, "7"), (None, "None"), (2.5, "2.5"), ((1, 2), "[1, 2]"), ([], "[]"), (object(), "<object>")], ids=["int", "none", "float", "tuple", "list", "object"])
+def test_a_phase_whose_name_is_no_word(recorded, name, told):
+    """The number of a shard, say: it is a phase as any other, and the operation is there."""
+
+    @ckpt_observe.phase(name)
+    def decorated():
+        pass
+
+    with ckpt_observe.checkpoint("save") as operation:
+        with operation.phase(name):
+            pass
+        decorated()
+    assert [span.name for span in recorded.spans()] == [f"checkpoint.{told}"] * 2 + ["checkpoint.save"]
 
 
 def test_off_is_nothing():

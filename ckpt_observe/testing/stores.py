@@ -155,6 +155,13 @@ class StoreContract:
         self.raw_write(store, "t", info.id, raw)
         assert checkpointer.load("t", info.id) == {"n": 1, "m": "x"}
 
+    def test_an_error_in_the_metadata_may_look_otherwise(self, checkpointer: Checkpointer) -> None:
+        """What a program calls `error` in its metadata is its own: a store that looks into it takes what is no error class as well."""
+        for odd in (5, ["x"], {"a": 1}):
+            checkpointer.save("task", {"n": 1}, metadata={"error": {"class": odd}})
+        assert len(checkpointer.list("task")) == 3
+        assert checkpointer.find(Query(error_class="capacity")) == []
+
     def test_find_answers_by_index_as_by_scan(self, store: Store, checkpointer: Checkpointer) -> None:
         """D6: whatever a store does to answer a query, the answer is that of looking at each header."""
         for n in range(6):

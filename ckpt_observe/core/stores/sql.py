@@ -36,7 +36,8 @@ def row(info: CheckpointInfo, blob: Blob) -> tuple[Any, ...]:
     rest = blob.pieces[1:]
     payload = rest[0] if len(rest) == 1 else b"".join(rest)
     error = info.metadata.get("error")
-    error_class = error.get("class") if isinstance(error, dict) else None
+    given = error.get("class") if isinstance(error, dict) else None
+    error_class = given if isinstance(given, str) else None  # the metadata are the program's own: no query asks for anything else
     return info.task, info.id, microseconds(info.created), info.step, info.status, error_class, info.stored_size, header, payload
 
 

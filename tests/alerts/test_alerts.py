@@ -117,7 +117,7 @@ def test_command_says_what_is_wrong(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["rules", "--out", str(tmp_path), "--interval", "soon"])
     assert "write it as 90s" in capsys.readouterr().err
-    assert main(["rules", "--out", str(tmp_path), "--slo", "99"]) == 1
+    assert main(["rules", "--out", str(tmp_path), "--slo", "99"]) == 2
     assert "such as 0.99" in capsys.readouterr().err
     (tmp_path / "file").write_text("")
     assert main(["rules", "--out", str(tmp_path / "file")]) == 1

@@ -79,7 +79,7 @@ def test_released_takes_no_shared_memory(state, tmp_path):
     for journal in (kept, gone):
         page = journal.take()
         page.append(begin())
-        journal.save_open()
+        journal.sync()
         page.finish(end())
     gone.pool.collect()
     for journal in (kept, gone):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ from ckpt_observe.core.retention import Decision, KeepLast, Retention
 from ckpt_observe.core.serializers import Serializer, serializers
 from ckpt_observe.core.stores import Store, locate
 from ckpt_observe.core.verify import Finding, examine
-from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, ConflictError
+from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError
 
 
 class Checkpointer:
@@ -212,7 +213,8 @@ class Checkpointer:
             going = policies.removals(self._policy, self._ledger.saved(saved), dt.datetime.now(dt.UTC))
             if plan := [decision for decision in going if decision.info.id != saved.id]:
                 self.prune(saved.task, plan)
-        except CheckpointError as error:
+        except Exception as error:  # a policy may be the program's own
+            logging.getLogger(__name__).warning("%r was saved, but what is no longer kept was not removed: %r", saved.task, error)
             emit(self.hooks, Event(moment="failed", operation="prune", task=saved.task, error=error))
 
     @contextmanager

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ckpt_observe.core.model import CheckpointInfo
+from ckpt_observe.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,11 @@ class Query:
     max_size: int | None = None
     """Stored bytes."""
     limit: int | None = None
+
+    def __post_init__(self) -> None:
+        for given in (self.since, self.until):
+            if given is not None and (not isinstance(given, dt.datetime) or given.tzinfo is None):
+                raise ConfigError(f"a time is a datetime with its zone, such as datetime.now(UTC), not {given!r:.80}")
 
     def matches(self, info: CheckpointInfo) -> bool:
         return (

@@ -61,6 +61,10 @@ class KeepEvery(Retention):
 
     steps: int
 
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ConfigError(f"no step is a multiple of {self.steps}: give 1 or more")
+
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         due = [info for info in infos if info.step is not None and not info.step % self.steps]
         return {info.id: f"step {info.step} is a multiple of {self.steps}" for info in due}
@@ -73,8 +77,8 @@ class KeepFor(Retention):
     seconds: float
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
-        oldest = now - dt.timedelta(seconds=self.seconds)
-        return {info.id: f"younger than {self.seconds:g} s" for info in infos if info.created >= oldest}
+        young = [info for info in infos if (now - info.created).total_seconds() <= self.seconds]  # which may be infinity
+        return {info.id: f"younger than {self.seconds:g} s" for info in young}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.core.retention import KeepEvery, KeepFor, KeepLast, KeepTagged, KeepWithin, plan
+from ckpt_observe.core.retention import KeepEvery, KeepFor, KeepLast, KeepTagged, KeepWithin, Retention, plan
+from ckpt_observe.errors import ConfigError
 
 NOW = dt.datetime(2026, 1, 31, tzinfo=dt.UTC)
 
@@ -73,3 +74,30 @@ def test_plan_deletes_nothing_and_prune_does_what_it_said():
     assert len(checkpointer.list("t")) == 6
     assert [info.id for info in checkpointer.prune("t")] == planned
     assert [info.step for info in checkpointer.list("t")] == [5, 3, 0]
+
+
+@pytest.mark.parametrize("steps", [0, -1])
+def test_a_multiple_of_nothing_is_refused(steps):
+    """When the policy is made, not when a save is done."""
+    with pytest.raises(ConfigError):
+        KeepEvery(steps)
+
+
+def test_for_ever(infos):
+    """As long as nobody says."""
+    assert len(KeepFor(float("inf")).keep(infos, NOW)) == len(infos)
+
+
+def test_a_policy_that_fails_never_fails_a_save(caplog):
+    """K5: the program's own policy is a part of tidying up. The save has succeeded, hooks and log say what has not."""
+
+    class Broken(Retention):
+        def keep(self, infos, now):
+            raise ZeroDivisionError
+
+    told = []
+    checkpointer = Checkpointer("memory://", retention=Broken(), hooks=[told.append])
+    info = checkpointer.save("agent", {"n": 1})
+    assert checkpointer.list("agent") == [info]
+    assert [(event.operation, event.moment) for event in told] == [("save", "before"), ("save", "after"), ("prune", "failed")]
+    assert "was saved" in caplog.text

@@ -81,6 +81,14 @@ def test_query_finds(checkpointer, query, ids):
     assert [info.id for info in checkpointer.find(query)] == ids
 
 
+@pytest.mark.parametrize("moment", [dt.datetime(2026, 1, 1), "yesterday", 1767225600], ids=str)  # noqa: DTZ001
+@pytest.mark.parametrize("bound", ["since", "until"])
+def test_a_time_without_its_zone_is_refused(bound, moment):
+    """It says so at once, and not by a TypeError of one store or another."""
+    with pytest.raises(ConfigError, match="with its zone"):
+        Query(**{bound: moment})
+
+
 def test_compare_tells_keys_and_sizes(checkpointer):
     """D4, L6: added, removed, changed, unchanged keys, growth in bytes; values on demand; between runs too."""
     old = checkpointer.save("one", {"same": [1, 2], "gone": 1, "grown": "x"})

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+import msgspec
+
 Provider = Callable[[], dict[str, str]]
 
 providers: list[Provider] = []
@@ -19,7 +21,7 @@ def gather() -> dict[str, str]:
     facts: dict[str, str] = {}
     for provider in providers:
         try:
-            facts.update(provider())
+            facts.update(msgspec.convert(provider(), dict[str, str]))  # anything else would be a header that nobody can read
         except Exception:
             logging.getLogger(__name__).warning("context provider %r failed", provider, exc_info=True)
     return facts

@@ -266,12 +266,12 @@ def test_header_is_a_readable_first_line(tmp_path, state):
 
 
 def test_context_providers_reach_the_header(where, monkeypatch):
-    """Facts about the surroundings of a save come back with the checkpoint; a failing provider does not fail the save."""
+    """Facts about the surroundings of a save come back with the checkpoint; a provider that fails, or says what is no text, is left out."""
 
     def broken():
         raise RuntimeError
 
-    monkeypatch.setattr(context, "providers", [lambda: {"traceparent": "00-aa-bb-01"}, broken])
+    monkeypatch.setattr(context, "providers", [lambda: {"traceparent": "00-aa-bb-01"}, broken, lambda: {"rank": 5}])
     checkpointer = Checkpointer(where)
     checkpointer.save("agent", {"n": 1})
     assert checkpointer.restore("agent").info.context == {"traceparent": "00-aa-bb-01"}

@@ -35,6 +35,10 @@ class AeadCipher:
     def __init__(
         self, key: KeySource | None = None, *, key_id: str = "", kind: Literal["aes-256-gcm", "chacha20-poly1305"] = "aes-256-gcm"
     ) -> None:
+        if kind not in _KINDS:
+            raise ConfigError(f"unknown cipher {kind!r}: known are {', '.join(_KINDS)}")
+        if not isinstance(key_id, str):  # the header would not be read again, and with it the checkpoint
+            raise ConfigError(f"the id of a key is a string, not {key_id!r:.80}")
         self.name: str = kind
         self.key_id = key_id
         self._make = _KINDS[kind]
@@ -58,8 +62,8 @@ class AeadCipher:
 
     def _aead(self, key_id: str) -> AESGCM | ChaCha20Poly1305:
         key = self._key(key_id) if callable(self._key) else self._key
-        if len(key) != 32:
-            raise ConfigError(f"an encryption key has 32 bytes, not {len(key)}")
+        if not isinstance(key, bytes | bytearray) or len(key) != 32:
+            raise ConfigError(f"an encryption key is 32 bytes, not {type(key).__name__} of {len(key)}")
         return self._make(key)
 
 

@@ -97,6 +97,18 @@ def test_impossible_ciphers_are_told_at_once(wrong):
         AeadCipher(**{"key": KEY, **wrong})
 
 
+@pytest.mark.parametrize("asked", [{"new": KEY}.get, {"new": KEY}.__getitem__], ids=["none", "raises"])
+def test_a_key_that_is_not_to_be_had(asked):
+    """D7: a checkpoint of a key that was thrown away is an access error, and does not keep the others from being verified."""
+    store = MemoryStore()
+    Checkpointer(store, encryption=AeadCipher(OTHER, key_id="old")).save("t", STATE)
+    checkpointer = Checkpointer(store, encryption=AeadCipher(asked, key_id="new"))
+    with pytest.raises(AccessError, match="'old'"):
+        checkpointer.load("t")
+    checkpointer.save("t", STATE)
+    assert sorted(finding.code for finding in checkpointer.verify("t")) == ["", "encryption.no_key"]
+
+
 def test_incremental_and_encrypted_exclude_each_other():
     """They need opposite things of the header, so the pair is refused."""
     with pytest.raises(ConfigError, match="choose one"):

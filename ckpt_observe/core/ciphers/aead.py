@@ -55,7 +55,11 @@ class AeadCipher:
 
     def decrypt(self, data: Buffer, binding: bytes, key_id: str) -> bytes:
         try:
-            opened: bytes = self._aead(key_id).decrypt(bytes(data[:_NONCE]), data[_NONCE:], binding)
+            aead = self._aead(key_id)
+        except (ConfigError, LookupError) as error:  # whoever is asked for keys does not have it
+            raise AccessError(f"this checkpoint needs the key {key_id!r}, which is not to be had", code="encryption.no_key") from error
+        try:
+            opened: bytes = aead.decrypt(bytes(data[:_NONCE]), data[_NONCE:], binding)
             return opened
         except InvalidTag as error:
             raise AccessError("the key does not open this checkpoint", code="encryption.wrong_key") from error
@@ -63,7 +67,7 @@ class AeadCipher:
     def _aead(self, key_id: str) -> AESGCM | ChaCha20Poly1305:
         key = self._key(key_id) if callable(self._key) else self._key
         if not isinstance(key, bytes | bytearray) or len(key) != 32:
-            raise ConfigError(f"an encryption key is 32 bytes, not {type(key).__name__} of {len(key)}")
+            raise ConfigError(f"an encryption key is 32 bytes, not {len(key) if isinstance(key, bytes) else type(key).__name__}")
         return self._make(key)
 
 

@@ -141,7 +141,8 @@ class FileStore(Store):
             try:
                 durable.write_new(directory, [(to_file_name(info.id) + self.suffix, self._encoded(info, blob)) for info, blob in batch])
             except FileExistsError as error:
-                raise ConflictError(f"{task!r} has a checkpoint of that id already: {batch[0][0].id!r}") from error
+                taken = next((info.id for info, _ in batch if to_file_name(info.id) + self.suffix == error.filename2), batch[0][0].id)
+                raise ConflictError(f"{task!r} has a checkpoint of that id already: {taken!r}") from error
 
     @contextmanager
     def _opened(self, task: str, id: str) -> Iterator[int]:

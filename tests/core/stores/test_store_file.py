@@ -13,7 +13,7 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.names import to_file_name
 from ckpt_observe.core.stores import headers
 from ckpt_observe.core.stores.file import FileStore
-from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, ConfigError, IntegrityError, StorageError
+from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, ConfigError, ConflictError, IntegrityError, StorageError
 from ckpt_observe.testing.stores import StoreContract
 
 
@@ -121,6 +121,14 @@ class TestFileStore(StoreContract):
         os.symlink(secret, os.path.join(store._root, "t", "link.ckpt"))
         with pytest.raises(CheckpointError):
             checkpointer.load("t", "link")
+
+    def test_which_id_of_a_batch_is_taken(self, checkpointer):
+        """The error names the one that is, and nothing of the batch is there."""
+        checkpointer.save("t", {"n": 1}, id="second")
+        with pytest.raises(ConflictError, match="'second'"), checkpointer.batch() as batch:
+            batch.save("t", {"n": 2}, id="first")
+            batch.save("t", {"n": 3}, id="second")
+        assert [info.id for info in checkpointer.list("t")] == ["second"]
 
     def test_a_pipe_is_not_waited_for(self, store, checkpointer):
         """A pipe in the place of a checkpoint is damaged: it keeps no listing waiting for somebody to write into it."""

@@ -239,6 +239,19 @@ def test_more_keys_than_a_header_lists(where, format):
     assert checkpointer.load("agent") == state
     assert info.keys == {}
     assert info.header_size < 1000
+    assert checkpointer.open("agent")["conversation 7"] == 7
+
+
+@pytest.mark.parametrize("state", [{1: "one", (2, 3): "two"}, {}, {"a": 1}], ids=str)
+def test_what_is_opened_has_the_keys_of_the_state(where, state):
+    """Also where the header does not list them: they are not strings, or too many."""
+    checkpointer = Checkpointer(where)
+    checkpointer.save("agent", state)
+    opened = checkpointer.open("agent")
+    assert dict(opened) == state
+    assert len(opened) == len(state)
+    with pytest.raises(KeyError):
+        opened["none"]
 
 
 def test_a_header_longer_than_is_read_is_refused(where, monkeypatch):

@@ -73,7 +73,7 @@ class Journal:
             self.remove()
             raise JournalError(f"{self.about.pages}: no room for pages ({error.strerror}); set CKPT_OBSERVE_RING_DIR") from error
 
-    def take(self) -> AnyPage:
+    def take(self) -> AnyPage | None:
         return self.pool.take()
 
     def drain_here(self) -> bool:

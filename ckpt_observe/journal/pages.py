@@ -242,6 +242,12 @@ class PageFile:
                 self._map.close()
             os.close(fd)
 
+    def remove(self) -> None:
+        """Nobody needs what is in it."""
+        self.close()
+        with suppress(FileNotFoundError):
+            os.unlink(self.path)
+
 
 def heartbeat_page(now: int) -> bytes:
     """The first page of a file of pages."""

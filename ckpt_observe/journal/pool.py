@@ -7,7 +7,6 @@ lock, so no caller ever waits for another, and a signal handler that saves a che
 from __future__ import annotations
 
 import itertools
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -42,25 +41,25 @@ class Pool:
         """Operations the caller wrote to disk itself; that had no page; that were lost; lines that found no room."""
         self.noted: Callable[[bytes], bytes] = lambda record: record
         """What the drain adds to a record that it collects."""
-        self._free.append(self._grow())
+        self._free.append(self._grow())  # type: ignore[arg-type]  # OSError where there is no room
 
-    def take(self) -> AnyPage:
-        """A page for an operation that begins."""
+    def take(self) -> AnyPage | None:
+        """A page for an operation that begins; None when all is over: it came too late to be recorded."""
         try:
             return self._free.pop()
         except IndexError:
             return self._another()
 
-    def _another(self) -> AnyPage:
+    def _another(self) -> AnyPage | None:
         """A new one; else that of an operation that has ended and waits, which we bring to disk ourselves; else one that dies with us."""
         page = self._grown()
-        while page is None:
+        while page is None and not self.abandoned:
             try:
                 page = self._free.pop()
             except IndexError:  # none, or others were quicker
-                if self.abandoned or not self._collected():
+                if not self._collected():
                     self.counts["unprotected"] += 1
-                    page = LoosePage(self)
+                    return LoosePage(self)
         return page
 
     def _collected(self) -> int:
@@ -79,9 +78,12 @@ class Pool:
         except OSError:
             return None
 
-    def _grow(self) -> AnyPage:
+    def _grow(self) -> AnyPage | None:
         file = PageFile(f"{self._prefix}-{next(self._numbers):02}.pages", PAGES_PER_FILE, self, mapped=self._mapped)
         self._files.append(file)
+        if self.abandoned:  # meanwhile
+            file.remove()
+            return None
         first, *others = file.pages  # the first is ours: who were quicker might take all the others
         self._free.extend(others)
         return first
@@ -101,6 +103,8 @@ class Pool:
             return
         if not page.more or not page.more[-1].room(line):
             further = self.take()
+            if further is None:
+                return
             page.more = (*page.more, further)  # in one step: another thread of the same operation may have added one meanwhile
         page.more[-1].append(line)  # and if it has filled that one, too, the line goes to a further page of that
 
@@ -175,8 +179,7 @@ class Pool:
         """At the end, when everything was collected."""
         self.abandon()
         for file in self._files:
-            if os.path.exists(file.path):
-                os.unlink(file.path)
+            file.remove()
 
 
 def _pages(page: AnyPage) -> Iterator[AnyPage]:

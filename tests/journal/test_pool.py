@@ -302,8 +302,22 @@ def test_retired(pool):
     pool._free.append(pool._files[0].pages[0])
     page.finish(b"[2]\n")
     assert pool.retire()
-    assert isinstance(pool.take(), LoosePage)
+    assert pool.take() is None
     assert pool.retire(), "asked again"
+
+
+def test_retired_while_another_makes_pages(pool, monkeypatch, tmp_path):
+    """Who makes pages for an operation just when all is over has none, and leaves none behind."""
+    make = pools.PageFile
+
+    def meanwhile_all_ends(*args, **kwargs):
+        pool.remove()
+        return make(*args, **kwargs)
+
+    pool._free.clear()
+    monkeypatch.setattr(pools, "PageFile", meanwhile_all_ends)
+    assert pool.take() is None
+    assert list(tmp_path.glob("*.pages")) == []
 
 
 @pytest.fixture

@@ -18,24 +18,24 @@ MAPPABLE: Final = frozenset({"tmpfs", "ext2", "ext3", "ext4", "xfs"})
 On copy-on-write and network file systems they do not."""
 
 
-def private_directory(path: Path) -> Path:
-    """Make the directory with mode 0700, or check that nobody else can write into it."""
+def private_directory(path: Path, setting: str = "CKPT_OBSERVE_DIR") -> Path:
+    """Make the directory with mode 0700, or check that nobody else can write into it. `setting` is what to change if not."""
     try:
         path.mkdir(parents=True, mode=0o700, exist_ok=True)
         found = path.lstat()
     except OSError as error:
-        raise JournalError(f"{path}: cannot be made ({error.strerror}); set CKPT_OBSERVE_DIR to a directory you may write to") from error
+        raise JournalError(f"{path}: cannot be made ({error.strerror}); set {setting} to a directory you may write to") from error
     if not stat.S_ISDIR(found.st_mode):
-        raise JournalError(f"{path}: is not a directory; set CKPT_OBSERVE_DIR to another one")
+        raise JournalError(f"{path}: is not a directory; set {setting} to another one")
     if sys.platform != "win32" and (found.st_uid != os.geteuid() or found.st_mode & 0o022):
-        raise JournalError(f"{path}: belongs to, or can be written by, somebody else; set CKPT_OBSERVE_DIR to a private directory")
+        raise JournalError(f"{path}: belongs to, or can be written by, somebody else; set {setting} to a private directory")
     return path
 
 
 def page_directory(state: Path, asked: Path | None) -> tuple[Path, bool]:
     """Where the pages go, and whether that place may be mapped."""
     if asked is not None:
-        directory = private_directory(asked)
+        directory = private_directory(asked, "CKPT_OBSERVE_RING_DIR")
     else:
         directory = _shared(SHARED_MEMORY / f"ckpt_observe-{os.geteuid()}") or private_directory(state / "pages")
     return directory, file_system(directory) in MAPPABLE and _atomic_writes()

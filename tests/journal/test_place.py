@@ -39,8 +39,11 @@ def test_not_a_directory(tmp_path):
 
 def test_cannot_be_made():
     """A place where nothing can be made is refused, not half made."""
+    nowhere = place.Path("/proc/none/such")
     with pytest.raises(JournalError, match="cannot be made"):
-        private_directory(place.Path("/proc/none/such"))
+        private_directory(nowhere)
+    with pytest.raises(JournalError, match="CKPT_OBSERVE_RING_DIR"):
+        page_directory(nowhere, nowhere)
 
 
 def test_file_systems(tmp_path):

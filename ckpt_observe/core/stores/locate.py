@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ckpt_observe.core.stores.base import Store, stores
+from ckpt_observe.errors import ConfigError
 
 
 def locate(where: str | os.PathLike[str] | Store) -> Store:
@@ -12,5 +13,7 @@ def locate(where: str | os.PathLike[str] | Store) -> Store:
     if isinstance(where, Store):
         return where
     url = os.fspath(where)
+    if not url:  # an unset variable, most often
+        raise ConfigError("a store has a path or a URL, not an empty string")
     scheme, separator, _ = url.partition("://")
     return stores.factory(scheme.lower() if separator else "file")(url)

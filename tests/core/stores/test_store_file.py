@@ -162,3 +162,9 @@ def test_urls_that_cannot_be(url):
     """A file URL with a host or without a path says what would do."""
     with pytest.raises(ConfigError, match="plain path"):
         FileStore(url)
+
+
+def test_no_place_at_all():
+    """An empty string, such as a variable that is not set, is not the working directory."""
+    with pytest.raises(ConfigError, match="empty"):
+        Checkpointer("")

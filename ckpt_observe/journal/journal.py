@@ -20,7 +20,8 @@ import msgspec
 
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal.locks import Lock
-from ckpt_observe.journal.pages import AnyPage, heartbeat_page
+from ckpt_observe.journal.page_file import heartbeat_page
+from ckpt_observe.journal.pages import AnyPage
 from ckpt_observe.journal.place import page_directory, private_directory
 from ckpt_observe.journal.pool import Pool
 from ckpt_observe.journal.spool import Spool

@@ -16,7 +16,7 @@ from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.journal import JOURNALS, OWNER_LOCK
 from ckpt_observe.journal.locks import Lock
-from ckpt_observe.journal.pages import read_open
+from ckpt_observe.journal.page_file import read_open
 from ckpt_observe.journal.recovery import beginning, read_about
 from ckpt_observe.journal.remains import parse_lines
 

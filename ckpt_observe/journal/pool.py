@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from ckpt_observe.journal.pages import LINE_ROOM, AnyPage, LoosePage, PageFile
+from ckpt_observe.journal.page_file import PageFile
+from ckpt_observe.journal.pages import LINE_ROOM, AnyPage, LoosePage
 from ckpt_observe.journal.spool import record
 from ckpt_observe.semconv import events
 

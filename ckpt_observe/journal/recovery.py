@@ -19,7 +19,7 @@ from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.journal import ABOUT, DRAIN_LOCK, INTERRUPTED, OPEN, OWNER_LOCK, VERSION, About, boot_id
 from ckpt_observe.journal.locks import Lock
-from ckpt_observe.journal.pages import read_pages
+from ckpt_observe.journal.page_file import read_pages
 from ckpt_observe.journal.remains import Remains, parse_lines
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_observe.journal.journal import Journal
-from ckpt_observe.journal.pages import PageFile
+from ckpt_observe.journal.page_file import PageFile
 from ckpt_observe.record.line import line
 from ckpt_observe.semconv import events
 

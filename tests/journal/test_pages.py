@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_observe.journal import pages
-from ckpt_observe.journal.pages import ENDED, MARKS, PAGE_SIZE, read_pages
+from ckpt_observe.journal.page_file import PageFile, read_pages
+from ckpt_observe.journal.pages import ENDED, HEADER, MARKS, PAGE_SIZE
 from tests.journal.conftest import open_below
-
-HEADER = pages._HEADER
 
 
 def test_append_mark_finish(file, home):
@@ -104,7 +102,7 @@ def test_abandoned_page_takes_nothing(file, home):
 
 def test_few_file_descriptors(tmp_path, home):
     """A file of pages takes two descriptors of the host at most, however many pages it has."""
-    made = pages.PageFile(str(tmp_path / "x.pages"), 128, home, mapped=True)
+    made = PageFile(str(tmp_path / "x.pages"), 128, home, mapped=True)
     assert 1 <= len(open_below(tmp_path)) <= 2
     made.close()
     assert open_below(tmp_path) == []
@@ -122,7 +120,7 @@ def test_existing_file_is_not_taken(tmp_path, home, mapped):
     path = tmp_path / "x.pages"
     path.write_bytes(b"precious")
     with pytest.raises(FileExistsError):
-        pages.PageFile(str(path), 1, home, mapped=mapped)
+        PageFile(str(path), 1, home, mapped=mapped)
     assert path.read_bytes() == b"precious"
 
 

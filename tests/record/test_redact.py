@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 import ckpt_observe
-from ckpt_observe.journal.pages import _HEADER as HEADER
-from ckpt_observe.journal.pages import PAGE_SIZE
+from ckpt_observe.journal.pages import HEADER, PAGE_SIZE
 from ckpt_observe.record import redact
 from ckpt_observe.record.line import line
 from ckpt_observe.semconv import attributes as names

@@ -41,7 +41,7 @@ class MissingExtraError(ConfigError):
     code = "configuration.missing_extra"
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs a package that is not installed: pip install 'ckpt-observe[{extra}]'")
+        super().__init__(f"for {feature} a package is not installed: pip install 'ckpt-observe[{extra}]'")
 
 
 class JournalError(CkptObserveError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
 from opentelemetry.trace import get_current_span
 
@@ -15,11 +15,13 @@ from ckpt_observe.record import parents, redact
 from ckpt_observe.record.guard import fault
 from ckpt_observe.record.operation import Operation, current
 from ckpt_observe.record.phase import Phase
+from ckpt_observe.record.recorder import recorder
 from ckpt_observe.record.task import Task
 from ckpt_observe.record.unsampled import Unsampled
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.values import OPERATIONS
 
+_NOTHING: Final[Mapping[str, Any]] = {}
 Scoped = TypeVar("Scoped", bound=AbstractContextManager[Any])
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -78,9 +80,9 @@ def task(
     `interval` is the time in seconds in which it means to save at least once: alerts then know when one is late.
     """
     given = {names.TASK_NAME: name, names.TASK_ID: id, names.USER_ID: user, names.SESSION_ID: session, names.INTERVAL: interval}
-    shared = redact.attributes({key: value for key, value in given.items() if value is not None})
-    own = redact.attributes(attributes or {})
-    return Scope(lambda: Task(redact.text(str(name)), shared, own))
+    shared = _redacted({key: value for key, value in given.items() if value is not None})
+    own = _redacted(attributes or {})
+    return Scope(lambda: Task(redact.text(str(name)), shared(), own()))
 
 
 def checkpoint(
@@ -94,8 +96,20 @@ def checkpoint(
     if operation not in OPERATIONS:
         raise ConfigError(f"checkpoint operation '{operation}' is not known; use one of: {', '.join(OPERATIONS)}")
     known = {names.SYSTEM: "custom", names.ID: id, names.STEP: step}
-    given = redact.attributes({key: value for key, value in known.items() if value is not None} | dict(attributes or {}))
-    return Scope(lambda: Operation(operation, given))
+    given = _redacted({key: value for key, value in known.items() if value is not None} | dict(attributes or {}))
+    return Scope(lambda: Operation(operation, given()))
+
+
+def _redacted(attributes: Mapping[str, Any]) -> Callable[[], Mapping[str, Any]]:
+    """Found out when it is first needed, and once, however often a scope is entered; never where nobody observes."""
+    found: list[Mapping[str, Any]] = []
+
+    def ask() -> Mapping[str, Any]:
+        if recorder.on and not found:
+            found.append(redact.attributes(attributes))
+        return found[0] if found else _NOTHING
+
+    return ask
 
 
 def phase(name: str) -> Scope[Any]:

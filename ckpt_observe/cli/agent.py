@@ -31,7 +31,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         "agent",
         help="deliver the records of all processes of this host",
         description=about(__doc__),
-        epilog="Exit codes: 0 stopped by a signal, 1 it cannot run: wrong settings, or the directory has an agent already.",
+        epilog="Exit codes: 0 stopped by a signal, 1 the directory has an agent already, 2 wrong settings.",
     )
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")
     parser.add_argument("--exporters", metavar="LIST", help="where spans go (default $CKPT_OBSERVE_EXPORTERS)")

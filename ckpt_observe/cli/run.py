@@ -25,7 +25,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         usage="ckpt-observe run [-h] [--exporters LIST] [--service NAME] [--dir DIR] -- CMD",
         help="run a program with every checkpoint operation observed",
         description=about(__doc__),
-        epilog="Exit codes: the program's; if it was not started 1 wrong settings, 2 no program given, 126 not allowed, 127 not found.",
+        epilog="Exit codes: the program's; if it was not started 2 no program given or wrong settings, 126 not allowed, 127 not found.",
     )
     parser.add_argument("--exporters", metavar="LIST", help="where spans go (default $CKPT_OBSERVE_EXPORTERS)")
     parser.add_argument("--service", metavar="NAME", help="name of the service (default $OTEL_SERVICE_NAME, else the program's)")

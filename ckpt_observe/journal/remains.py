@@ -34,6 +34,10 @@ SHAPES: Final[dict[str, Any]] = {
 """What each line must look like to be believed."""
 
 
+_MOMENT: Final = 1000
+"""Nanoseconds that it lived on after the last thing it said. Servers count in microseconds, and Jaeger warns of a span that has none."""
+
+
 @dataclass(slots=True)
 class Phase:
     """A phase as the journal knows it; `end` is None while it runs."""
@@ -63,7 +67,7 @@ class Remains:
             return lines
         phases = sorted([*self._marked(lines[0][2]), *self._written(lines)], key=lambda phase: phase.start)
         seen = [line[2] for line in lines] + [moment for phase in phases for moment in (phase.start, phase.end or 0)]
-        end = max(heartbeat, *seen)
+        end = max(heartbeat, max(seen) + _MOMENT)
         running = [phase for phase in phases if phase.end is None]
         failure = _failure(running[-1].name if running else None)
         kept = [line for line in lines if line[0] not in (events.PHASE, events.DONE)]

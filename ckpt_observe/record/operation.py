@@ -89,6 +89,8 @@ class Operation(OtelSpan):
 
     def begin(self) -> Context | None:
         """Start it, without making it current. Returns the context it begins in; None if it is not recorded."""
+        if not recorder.on:
+            return None
         try:
             here = get_current()
             if here and (here.get(SUPPRESSED) or here.get(SUPPRESSED_BY_NAME)):

@@ -128,8 +128,8 @@ def test_pages(run):
     [
         (["--health", "9465"], 2, "'9465' is not HOST:PORT"),
         (["--health", "127.0.0.1:99999"], 2, "is not HOST:PORT"),
-        (["--exporters", "none"], 1, "an agent without exporters would deliver nothing"),
-        (["--exporters", "pigeon"], 1, "'pigeon' is not known"),
+        (["--exporters", "none"], 2, "an agent without exporters would deliver nothing"),
+        (["--exporters", "pigeon"], 2, "'pigeon' is not known"),
     ],
 )
 def test_wrong_usage(state, arguments, code, words):

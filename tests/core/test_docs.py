@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from ckpt_observe.core import Checkpointer, stores
 from ckpt_observe.core.codecs import codecs
 from ckpt_observe.core.serializers import serializers
@@ -16,7 +14,6 @@ DOCS = (Path(__file__).parents[2] / "docs" / "core.md").read_text()
 
 def test_examples_run(tmp_path):
     """Each example does what it says, one after the other."""
-    pytest.importorskip("cryptography")
     names = {}
     for code in re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL):
         exec(code.replace("/var/lib/ckpt", str(tmp_path)), names)

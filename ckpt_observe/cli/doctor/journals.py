@@ -45,13 +45,16 @@ def _journal(directory: Path, alive: bool) -> tuple[Finding | None, int]:
     behind = {key.partition("@")[0]: left for key, left in outbox.backlog(str(directory), owed_to).items() if left}
     if about.drain == "agent" and not owed_to and size:
         behind = {"an agent": size}  # none has been there yet, so nobody knows its sinks
-    owed = ", ".join(f"{left / 1024:.1f} KiB for {sink}" for sink, left in sorted(behind.items())) or "nothing"
+    in_memory = not alive and os.path.exists(f"{about.pages}-00.pages")  # nobody has looked yet what its end cut short
+    waits = [f"{left / 1024:.1f} KiB for {sink}" for sink, left in sorted(behind.items())] + ["what it held in memory"] * in_memory
+    owed = ", ".join(waits) or "nothing"
     owner = f"of process {about.pid} ({about.resource.get('service.name', '?')}), {'alive' if alive else 'dead'}"
     if size > outbox.SPOOL_LIMIT // 2:
         full = f"{size * 100 // outbox.SPOOL_LIMIT} % full: at 100 % the oldest are dropped"
         return Finding(PROBLEM, f"journal {directory.name}", f"{owner}; waiting: {owed}; {full}"), size
     if not alive:
-        next_step = f"{'the agent' if about.drain == 'agent' else 'the next observed program, or `ckpt-observe traces`,'} takes it over"
+        others = "the next observed program takes it over, and `ckpt-observe traces` what is for the local store"
+        next_step = "the agent takes it over" if about.drain == "agent" else others
         return Finding(NOTE, f"journal {directory.name}", f"{owner}; waiting: {owed}; {next_step}"), size
     return Finding(OK, f"journal {directory.name}", f"{owner}; waiting: {owed}") if behind else None, size
 

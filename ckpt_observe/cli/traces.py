@@ -13,6 +13,7 @@ from ckpt_observe import config
 from ckpt_observe.api import adopt
 from ckpt_observe.cli.output import ERROR, NOT_FOUND, OK, USAGE, Column, complain, print_table, until_pipe_closes
 from ckpt_observe.errors import CkptObserveError
+from ckpt_observe.journal import live
 from ckpt_observe.semconv.values import OPERATIONS, OUTCOMES
 from ckpt_observe.span import to_json_line
 from ckpt_observe.tracestore import FILENAME, Filter, TraceReader, TraceSummary, units
@@ -63,7 +64,10 @@ def run(args: Namespace) -> int:
             complain(f"nothing is recorded yet: there is no {path}; what waits for delivery is told by `ckpt-observe doctor`")
             return NOT_FOUND
         with TraceReader(path) as reader:
-            return _show(reader, args) if args.trace else _list(reader, args)
+            code = _show(reader, args) if args.trace else _list(reader, args)
+        if left := live.look(settings.dir).dead:
+            complain(f"what ended processes left ({left}) waits for an agent or a server: `ckpt-observe doctor` says which")
+        return code
     except CkptObserveError as error:
         complain(error)
         return ERROR

@@ -108,6 +108,17 @@ def test_traces_adopts_leftovers(command, tmp_path):
     assert (operation.attributes[names.OUTCOME], operation.attributes[names.ERROR_PHASE]) == ("interrupted", "commit")
 
 
+def test_traces_says_what_waits(command):
+    """Records that wait for somebody else are not in the list; so it says that there are some."""
+    program = ("run", "--", sys.executable, "-c", PROGRAM, "memory://")
+    command(*program)
+    assert command("traces").stderr == ""
+    command(*program, CKPT_OBSERVE_DRAIN="agent")
+    done = command("traces")
+    assert done.returncode == 0
+    assert done.stderr == "ckpt-observe: what ended processes left (1) waits for an agent or a server: `ckpt-observe doctor` says which\n"
+
+
 def test_doctor_is_content(command):
     """All is well: 0, every place was tried, and nothing is left of the trying."""
     done = command("doctor")

@@ -252,8 +252,8 @@ def test_forked_child(watch, kept):
 
 
 FORKED_MEANWHILE = """
-import os, signal, sys, threading, time
-import ckpt_observe
+import os, signal, sys, threading
+import ckpt_observe.api
 
 def save(key):
     with ckpt_observe.checkpoint("save", id=key):
@@ -263,9 +263,10 @@ class Slow:
     def find_spec(self, name, *_):
         if name == "ckpt_observe.draining":
             importing.set()
-            time.sleep(0.3)  # long enough to be met by the fork
+            forking.wait(30)
 
-importing = threading.Event()
+importing, forking = threading.Event(), threading.Event()
+os.register_at_fork(before=forking.set)  # the last registered, so the first to run: who imports goes on when the fork has begun
 sys.meta_path.insert(0, Slow())
 watch = ckpt_observe.observe()
 first = threading.Thread(target=save, args=("parent",))

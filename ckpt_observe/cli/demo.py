@@ -97,7 +97,8 @@ def _killed(checkpoints: str, traceparent: str, settings: Settings) -> None:
         environment.TRACEPARENT: traceparent,
     }
     environ = {**os.environ, **same}
-    subprocess.run([sys.executable, "-c", _KILLED_WHILE_WRITING, checkpoints], env=environ, check=False)
+    command = [sys.executable, "-c", _KILLED_WHILE_WRITING, checkpoints]
+    subprocess.run(command, env=environ, check=False, start_new_session=True)  # Ctrl-C is for us, and its traceback for nobody
 
 
 def _summary(spans: list[Span]) -> str:

@@ -16,7 +16,7 @@ from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.journal import JOURNALS, OWNER_LOCK
 from ckpt_observe.journal.locks import Lock
-from ckpt_observe.journal.page_file import read_open
+from ckpt_observe.journal.page_file import page_files, read_open
 from ckpt_observe.journal.recovery import beginning, read_about
 from ckpt_observe.journal.remains import parse_lines
 
@@ -66,7 +66,7 @@ def look(state: Path) -> Live:
 
 
 def _running(pages: str) -> Iterator[Running]:
-    for path in sorted(glob.glob(glob.escape(pages) + "-*.pages")):
+    for path in page_files(pages):
         for lines in read_open(path):
             begun = beginning(parse_lines(lines))
             if begun is None or len(begun) < 8:

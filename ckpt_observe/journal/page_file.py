@@ -75,6 +75,19 @@ def heartbeat_page(now: int) -> bytes:
     return WORD.pack(now).ljust(PAGE_SIZE, b"\0")
 
 
+def page_files(prefix: str) -> list[str]:
+    """The files of one journal, in order; `prefix` is their path without number and ending.
+
+    By hand: `glob` would make a regular expression for each journal.
+    """
+    directory, name = os.path.split(prefix)
+    try:
+        found = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return sorted(os.path.join(directory, each) for each in found if each.startswith(name + "-") and each.endswith(".pages"))
+
+
 class Found(NamedTuple):
     """A used page of a file: its lines and its marks."""
 

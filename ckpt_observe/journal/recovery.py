@@ -19,7 +19,7 @@ from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.journal import ABOUT, DRAIN_LOCK, INTERRUPTED, OPEN, OWNER_LOCK, VERSION, About, boot_id
 from ckpt_observe.journal.locks import Lock
-from ckpt_observe.journal.page_file import read_pages
+from ckpt_observe.journal.page_file import page_files, read_pages
 from ckpt_observe.journal.remains import Remains, parse_lines
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
@@ -105,7 +105,7 @@ def read_about(directory: str) -> About:
 def recover(claimed: Claim, noted: Callable[[bytes], bytes] = lambda record: record) -> int:
     """Finish what the dead owner began; how many operations were interrupted. `noted` is what the drain adds to a record."""
     directory, about = claimed.directory, claimed.about
-    files = _page_files(about.pages)
+    files = page_files(about.pages)
     copy = os.path.join(directory, OPEN)
     if about.boot == boot_id() and files:
         heartbeat, left = _left_behind(files)
@@ -128,16 +128,6 @@ def recover(claimed: Claim, noted: Callable[[bytes], bytes] = lambda record: rec
         if os.path.exists(path):
             os.unlink(path)
     return interrupted
-
-
-def _page_files(pages: str) -> list[str]:
-    """In order. By hand: `glob` would make a regular expression for each journal."""
-    directory, name = os.path.split(pages)
-    try:
-        found = os.listdir(directory)
-    except FileNotFoundError:
-        return []
-    return sorted(os.path.join(directory, each) for each in found if each.startswith(name + "-") and each.endswith(".pages"))
 
 
 def _lines_of(payload: bytes) -> list[Any]:

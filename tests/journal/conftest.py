@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ckpt_observe.journal import spool
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.journal.page_file import PageFile
 from ckpt_observe.record.line import line
@@ -66,6 +67,16 @@ def begin(span=SPAN, now=NOW, **attributes):
 
 def end(span=SPAN, now=NOW + 10, **attributes):
     return line((events.END, span, now, attributes, [], 0))
+
+
+def copied_then_delivered(journal):
+    """An operation that was in flight when the copy was made, and that was delivered since."""
+    page = journal.take()
+    page.append(begin())
+    journal.sync()
+    page.finish(end())
+    journal.pool.collect()
+    os.unlink(spool.path(journal.directory, 1))
 
 
 def phase_word(name, since=1, parent=0):

@@ -13,7 +13,7 @@ from ckpt_observe.journal import journal as journals
 from ckpt_observe.journal import pool, recovery, spool
 from ckpt_observe.journal.journal import UNFINISHED, Journal
 from ckpt_observe.journal.locks import Lock
-from tests.journal.conftest import begin, end, open_below
+from tests.journal.conftest import begin, copied_then_delivered, end, open_below
 
 
 def test_private(journal, state, tmp_path):
@@ -138,12 +138,7 @@ def test_killed_while_it_is_removed(dead_journal, state):
     """A journal whose remover died when the pages were gone: the copy of what was in flight is not believed."""
 
     def work(journal):
-        page = journal.take()
-        page.append(begin())
-        journal.sync()
-        page.finish(end())
-        journal.pool.collect()  # and is delivered, and its segment is removed
-        os.unlink(spool.path(journal.directory, 1))
+        copied_then_delivered(journal)
         journals.erase = lambda _directory: os._exit(0)
         journal.remove()
 

@@ -21,7 +21,7 @@ from ckpt_observe.record.line import line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 from ckpt_observe.semconv.values import PHASES
-from tests.journal.conftest import NOW, SPAN, begin, end, open_below, phase_word
+from tests.journal.conftest import NOW, SPAN, begin, copied_then_delivered, end, open_below, phase_word
 
 
 def recovered(directory):
@@ -170,16 +170,7 @@ def test_twice_is_once(dead_journal):
 
 def test_cut_short_when_the_pages_were_gone(dead_journal, monkeypatch):
     """Recovery that died when it had removed the pages: the copy, older than what was delivered since, is not believed."""
-
-    def work(journal):
-        page = journal.take()
-        page.append(begin())
-        journal.sync()
-        page.finish(end())
-        journal.pool.collect()  # and is delivered, and its segment is removed
-        os.unlink(spool.path(journal.directory, 1))
-
-    directory = dead_journal(work)
+    directory = dead_journal(copied_then_delivered)
     claim, unlink = recovery.claim(directory), os.unlink
 
     def killed_after_the_pages(path):

@@ -13,6 +13,7 @@ from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.journal import recovery, spool
 from ckpt_observe.journal.journal import JOURNALS, UNFINISHED
 from ckpt_observe.journal.locks import Lock
+from ckpt_observe.journal.page_file import page_files
 
 
 def backlog(settings: Settings) -> Iterator[Finding]:
@@ -45,7 +46,7 @@ def _journal(directory: Path, alive: bool) -> tuple[Finding | None, int]:
     behind = {key.partition("@")[0]: left for key, left in outbox.backlog(str(directory), owed_to).items() if left}
     if about.drain == "agent" and not owed_to and size:
         behind = {"an agent": size}  # none has been there yet, so nobody knows its sinks
-    in_memory = not alive and os.path.exists(f"{about.pages}-00.pages")  # nobody has looked yet what its end cut short
+    in_memory = not alive and bool(page_files(about.pages))  # nobody has looked yet what its end cut short
     waits = [f"{left / 1024:.1f} KiB for {sink}" for sink, left in sorted(behind.items())] + ["what it held in memory"] * in_memory
     owed = ", ".join(waits) or "nothing"
     owner = f"of process {about.pid} ({about.resource.get('service.name', '?')}), {'alive' if alive else 'dead'}"

@@ -4,17 +4,15 @@ import tempfile
 
 import ckpt_observe.auto
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.errors import CheckpointNotFoundError
 
 
 def run(checkpoints: str, steps: int) -> dict:
     checkpointer = Checkpointer(checkpoints, compression="zstd", keep_last=3)
     with ckpt_observe.task("agent", id="run-1"):
-        try:
+        state, first = {"conversation": []}, 0
+        if checkpointer.list("run-1"):
             restored = checkpointer.restore("run-1")
             state, first = restored.state, restored.next_step or 0
-        except CheckpointNotFoundError:
-            state, first = {"conversation": []}, 0
         for step in range(first, first + steps):
             state["conversation"].append({"role": "agent", "text": f"thought {step}"})
             checkpointer.save("run-1", state, step=step)

@@ -21,8 +21,8 @@ LEFT = {
     "own_code.py": [["task train", *[SAVE, "    checkpoint.serialize", "    checkpoint.compress", "    checkpoint.write"] * 3]],
     "asyncio_service.py": [["task chat", *[SAVE, "    checkpoint.write"] * 2]] * 5,
     "resume_agent.py": [
-        ["task agent", "  checkpoint.restore", SAVE, SAVE],
-        ["task agent", "  checkpoint.restore", SAVE, SAVE, "    checkpoint.prune"],
+        ["task agent", "  checkpoint.list", SAVE, SAVE],
+        ["task agent", "  checkpoint.list", "  checkpoint.restore", SAVE, SAVE, "    checkpoint.prune"],
     ],
 }
 
@@ -48,7 +48,7 @@ def test_example(name, tmp_path):
     """It ends well, and its traces are what its docstring says."""
     traces = traces_of(EXAMPLES / name, tmp_path)
     if name == "resume_agent.py":  # its phases are the core's, and tested there
-        traces = [[line for line in trace if line.split(".")[-1] in ("restore", "save", "prune", "task agent")] for trace in traces]
+        traces = [[line for line in trace if line.split(".")[-1] in ("list", "restore", "save", "prune", "task agent")] for trace in traces]
     assert traces == LEFT[name]
 
 

@@ -58,6 +58,12 @@ def test_credentials_of_odd_urls_are_not_shown(doctor, variables, url):
     assert "s3cret" not in repr(found)
 
 
+@pytest.mark.parametrize(("given", "told"), [("00-short", True), ("00-" + "1" * 32 + "-" + "2" * 16 + "-01", False), ("", False)])
+def test_trace_context_that_is_none(doctor, given, told):
+    """A TRACEPARENT that cannot be read has no effect, which nobody would notice but here."""
+    assert ("TRACEPARENT" in doctor(TRACEPARENT=given, CKPT_OBSERVE_EXPORTERS="local")) is told
+
+
 @pytest.mark.parametrize(("name", "state", "hint"), [("CKPT_OBSERVE_EXPORTER", PROBLEM, "did you mean CKPT_OBSERVE_EXPORTERS?"), ("CKPT_OBSERVE_DRIAN", PROBLEM, "did you mean CKPT_OBSERVE_DRAIN?"), ("CKPT_OBSERVE_XYZ", NOTE, "no such setting")])
 def test_misspelt_variables(doctor, name, state, hint):
     """A variable that looks like ours and is read by nobody is named, with the one that was perhaps meant."""

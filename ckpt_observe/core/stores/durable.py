@@ -126,7 +126,10 @@ def read_whole(file: int) -> Buffer:
 
 def read_range(file: int, start: int, size: int) -> Buffer:
     """`size` bytes of an open file from `start`; fewer where it ends before."""
-    data = bytearray(size)
+    try:
+        data = bytearray(size)
+    except MemoryError:
+        raise OSError(errno.ENOMEM, f"{size} bytes do not fit into memory") from None
     view = memoryview(data)
     filled = 0
     while filled < size and (count := os.preadv(file, [view[filled:]], start + filled)):

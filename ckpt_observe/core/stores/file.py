@@ -171,7 +171,8 @@ class FileStore(Store):
         with oserrors.translated(f"listing checkpoints of {task!r} in {self._root}"):
             path = os.path.join(self._root, task if encoded else to_file_name(task))
             try:
-                entries = [entry for entry in os.scandir(path) if entry.name.endswith(self.suffix)]
+                named = [entry for entry in os.scandir(path) if entry.name.endswith(self.suffix)]
+                entries = [entry for entry in named if not entry.is_dir(follow_symlinks=False)]
                 directory = os.open(path, _DIRECTORY)
             except FileNotFoundError:
                 yield -1, ()

@@ -130,6 +130,21 @@ class TestFileStore(StoreContract):
             batch.save("t", {"n": 3}, id="second")
         assert [info.id for info in checkpointer.list("t")] == ["second"]
 
+    def test_a_directory_is_no_checkpoint(self, store, checkpointer):
+        """A directory that is named like a checkpoint does not keep the others from being listed, loaded and verified."""
+        info = checkpointer.save("t", {"n": 1})
+        os.mkdir(os.path.join(store._root, "t", "zzz.ckpt"))
+        assert [found.id for found in checkpointer.list("t")] == [info.id] == list(store.ids("t"))
+        assert checkpointer.load("t") == {"n": 1}
+        assert [finding.good for finding in checkpointer.verify()] == [True]
+
+    def test_more_than_memory_holds_is_a_capacity_error(self, store, checkpointer):
+        """As of a sparse file that somebody made a tebibyte long: it is told, and not as Python's MemoryError."""
+        info = checkpointer.save("t", {"n": 1})
+        with pytest.raises(CapacityError) as caught:
+            store.get_range("t", info.id, 0, 1 << 62)
+        assert caught.value.code == "memory.exhausted"
+
     def test_a_pipe_is_not_waited_for(self, store, checkpointer):
         """A pipe in the place of a checkpoint is damaged: it keeps no listing waiting for somebody to write into it."""
         checkpointer.save("t", {"n": 1})

@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import agent
+import processes
 import stores
 import telemetry
 
@@ -30,10 +31,14 @@ def postgres_url():
         yield url
 
 
-@pytest.fixture(scope="session")
-def s3_url(tmp_path_factory):
+@pytest.fixture(scope="session", params=["s3", "az"])
+def bucket_url(request, tmp_path_factory):
+    """A bucket of each kind of object store in turn, and the environment that leads to it."""
     pytest.importorskip("obstore")
-    with pytest.MonkeyPatch.context() as patch, stores.s3(tmp_path_factory.mktemp("s3"), patch) as (url, _):
+    port = processes.free_port()
+    with pytest.MonkeyPatch.context() as patch, getattr(stores, request.param)(tmp_path_factory.mktemp(request.param), port) as url:
+        for name, value in stores.environment(request.param, port).items():
+            patch.setenv(name, value)
         yield url
 
 

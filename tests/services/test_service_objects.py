@@ -1,6 +1,8 @@
-"""The object store under the contract, on a real S3 server."""
+"""The object store under the contract: on a real S3 server, and on Azurite, Microsoft's emulator of Azure, for the real service cannot run here."""
 
 from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -8,19 +10,22 @@ pytest.importorskip("obstore")
 
 import obstore
 import processes
+import stores
 
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.stores.objects import ObjectStore, _path
-from ckpt_observe.errors import UnavailableError
+from ckpt_observe.errors import AccessError, UnavailableError
 from ckpt_observe.testing.stores import StoreContract
 
 pytestmark = pytest.mark.services
 
+WRONG_KEY = "d3Jvbmc="
+
 
 class TestObjectStore(StoreContract):
     @pytest.fixture
-    def store(self, s3_url):
-        store = ObjectStore(s3_url)
+    def store(self, bucket_url):
+        store = ObjectStore(bucket_url)
         for batch in obstore.list(store._bucket):
             for entry in batch:
                 obstore.delete(store._bucket, entry["path"])
@@ -45,11 +50,33 @@ class TestObjectStore(StoreContract):
             store.list("t")
         assert read == ["t/c0.ckpt", "t/c1.ckpt", "t/c2.ckpt"]
 
+    @pytest.mark.parametrize("bucket_url", ["s3"], indirect=True)  # a page of Azure has 5,000: too many to write each time
+    def test_more_than_a_page_is_listed(self, store):
+        """A service answers a listing in pages, S3 with a thousand names each; nothing is missing."""
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda n: self.raw_write(store, "t", f"c{n}", b""), range(1001)))
+        assert sorted(store.ids("t")) == sorted(f"c{n}" for n in range(1001))
 
-def test_dead_server(monkeypatch):
+
+@pytest.mark.parametrize(
+    ("bucket_url", "variable"), [("s3", "AWS_SECRET_ACCESS_KEY"), ("az", "AZURE_STORAGE_ACCOUNT_KEY")], indirect=["bucket_url"], scope="session"
+)
+def test_wrong_key(bucket_url, variable, monkeypatch):
+    """L9: with a key that is not the right one everything is a permission error, and no other try helps."""
+    monkeypatch.setenv(variable, WRONG_KEY)
+    checkpointer = Checkpointer(bucket_url)
+    for call in (lambda: checkpointer.save("t", {}), lambda: checkpointer.load("t", "x"), lambda: checkpointer.list("t"), checkpointer.store.tasks):
+        with pytest.raises(AccessError) as caught:
+            call()
+        assert not caught.value.retryable
+        assert WRONG_KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "az"])
+def test_dead_server(scheme, monkeypatch):
     """L9: a service that cannot be reached is unavailable, and worth another try."""
-    for name, value in {"AWS_ENDPOINT": f"http://127.0.0.1:{processes.free_port()}", "AWS_ALLOW_HTTP": "true", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}.items():
+    for name, value in stores.environment(scheme, processes.free_port()).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UnavailableError) as caught:
-        Checkpointer("s3://checkpoints/x").save("t", {})
+        Checkpointer(f"{scheme}://checkpoints/x").save("t", {})
     assert caught.value.retryable

@@ -69,6 +69,7 @@ ERROR_CODES: Final = {
     "storage.io": ErrorCode("storage", True, "The device or file system reported an I/O error."),
     "storage.read_only": ErrorCode("storage", False, "The file system is mounted read-only."),
     "storage.closed": ErrorCode("storage", False, "The store was used after it was closed."),
+    "storage.no_bucket": ErrorCode("storage", False, "The bucket or container of an object store is not there."),
     "storage.too_many_files": ErrorCode("storage", True, "The process or system has no file descriptor left."),
     "storage.no_space": ErrorCode("capacity", False, "The file system is full."),
     "storage.quota": ErrorCode("capacity", False, "The disk quota is used up."),

@@ -14,7 +14,7 @@ import stores
 
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.stores.objects import ObjectStore, _path
-from ckpt_observe.errors import AccessError, UnavailableError
+from ckpt_observe.errors import AccessError, StorageError, UnavailableError
 from ckpt_observe.testing.stores import StoreContract
 
 pytestmark = pytest.mark.services
@@ -70,6 +70,15 @@ def test_wrong_key(bucket_url, variable, monkeypatch):
             call()
         assert not caught.value.retryable
         assert WRONG_KEY not in str(caught.value)
+
+
+def test_no_bucket(bucket_url):
+    """L9: a bucket that nobody made is told as that, and not as a checkpoint that is missing."""
+    checkpointer = Checkpointer(bucket_url.replace("checkpoints", "nobodys"))
+    for call in (lambda: checkpointer.save("t", {}), lambda: checkpointer.load("t", "x"), lambda: checkpointer.list("t"), checkpointer.store.tasks):
+        with pytest.raises(StorageError, match="no such bucket") as caught:
+            call()
+        assert (caught.value.code, caught.value.retryable) == ("storage.no_bucket", False)
 
 
 @pytest.mark.parametrize("scheme", ["s3", "az"])

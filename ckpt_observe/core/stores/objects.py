@@ -63,6 +63,8 @@ _WORDS: tuple[tuple[str, type[CheckpointError], str], ...] = (
     ("403 Forbidden", AccessError, "storage.permission"),
 )
 """obstore tells a connection that failed, and a listing that is not allowed, only by its message."""
+_NO_BUCKET = ("<Code>NoSuchBucket<", "<Code>ContainerNotFound<")
+"""S3 and Google say the first, Azure the second; obstore, that the object is not there."""
 
 
 class ObjectStore(Store):
@@ -183,6 +185,8 @@ class ObjectStore(Store):
             try:
                 yield
             except FileNotFoundError as error:
+                if _lacks_bucket(error):
+                    raise
                 raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self.location}") from error
 
 
@@ -208,8 +212,14 @@ def _translated(doing: str, location: str) -> Iterator[None]:
         raise _of(error, f"{doing} in {location}") from error
 
 
+def _lacks_bucket(error: BaseException) -> bool:
+    return any(word in str(error) for word in _NO_BUCKET)
+
+
 def _of(error: BaseException, doing: str) -> CheckpointError:
     """The message of obstore is left out: it may hold what was sent."""
+    if _lacks_bucket(error):
+        return StorageError(f"{doing}: there is no such bucket: make it first", code="storage.no_bucket", retryable=False)
     for kind, ours, code, retryable in _TABLE:
         if isinstance(error, kind):
             return ours(f"{doing}: {type(error).__name__}", code=code, retryable=retryable)

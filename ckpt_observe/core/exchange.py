@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
+import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -11,6 +13,7 @@ import msgspec
 
 from ckpt_observe.core.checkpointer import Checkpointer
 from ckpt_observe.core.model import CheckpointInfos
+from ckpt_observe.core.stores import oserrors
 from ckpt_observe.errors import CompressionError, SerializationError
 
 LONGEST_LINE = 256 * 1024 * 1024
@@ -19,7 +22,7 @@ LONGEST_LINE = 256 * 1024 * 1024
 
 def read_json_lines(path: str | os.PathLike[str]) -> Iterator[Any]:
     """The value on each line that is not empty."""
-    with open(path, "rb") as file:
+    with oserrors.translated(f"reading {path}"), open(path, "rb") as file:
         zipped = file.peek(2)[:2] == b"\x1f\x8b"
         lines: IO[bytes] = gzip.GzipFile(fileobj=file) if zipped else file  # type: ignore[assignment]
         number = 0
@@ -29,11 +32,18 @@ def read_json_lines(path: str | os.PathLike[str]) -> Iterator[Any]:
                 if len(line) > LONGEST_LINE:
                     raise CompressionError(f"line {number} of {path} has more than {LONGEST_LINE} bytes", code="compression.bomb")
                 if line.strip():
-                    yield msgspec.json.decode(line)
-        except (OSError, EOFError) as error:
+                    yield _value(line)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise CompressionError(f"{path} is damaged after line {number}: {error}") from error
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise SerializationError(f"line {number} of {path} is not JSON: {error}", code="serialization.malformed") from error
+
+
+def _value(line: bytes) -> Any:
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return json.loads(line)  # NaN, which Python writes, and the mark that Windows puts before the first line
 
 
 def adopt(checkpointer: Checkpointer, task: str, path: str | os.PathLike[str]) -> CheckpointInfos:

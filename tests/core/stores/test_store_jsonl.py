@@ -11,7 +11,7 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.exchange import adopt, read_json_lines
 from ckpt_observe.core.names import to_file_name
 from ckpt_observe.core.stores.jsonl import JsonlStore
-from ckpt_observe.errors import CheckpointError, CompressionError, ConfigError, SerializationError
+from ckpt_observe.errors import CheckpointError, CompressionError, ConfigError, SerializationError, StorageError
 from ckpt_observe.testing.stores import StoreContract
 
 
@@ -106,3 +106,30 @@ def test_damaged_foreign_files_are_typed(tmp_path):
     path.write_bytes(b'{"a":1}\nnonsense\n')
     with pytest.raises(SerializationError, match="line 2"):
         list(read_json_lines(path))
+    path.write_bytes(b"[" * 100_000)
+    with pytest.raises(SerializationError, match="line 1"):
+        list(read_json_lines(path))
+    with pytest.raises(StorageError, match="nowhere"):
+        list(read_json_lines(tmp_path / "nowhere"))
+
+
+def test_every_flip_of_a_foreign_gzip_file_is_typed(tmp_path):
+    """F10: a flipped bit in somebody else's gzip file is an error of ours, or one of the bytes that mean nothing."""
+    lines = [{"n": n} for n in range(50)]
+    raw = gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode())
+    path = tmp_path / "x"
+    for at in range(2, len(raw)):
+        path.write_bytes(raw[:at] + bytes((raw[at] ^ 255,)) + raw[at + 1 :])
+        try:
+            assert list(read_json_lines(path)) == lines
+        except CheckpointError:
+            continue
+
+
+def test_what_pythons_json_and_windows_write_is_read(tmp_path):
+    """K4: other tools write NaN, infinity, and a byte order mark."""
+    path = tmp_path / "x"
+    path.write_bytes(b'\xef\xbb\xbf{"step": 1}\r\n{"loss": -Infinity}\r\n[NaN]')
+    first, second, (third,) = read_json_lines(path)
+    assert (first, second) == ({"step": 1}, {"loss": float("-inf")})
+    assert third != third  # noqa: PLR0124 - not-a-number

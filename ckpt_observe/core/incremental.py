@@ -34,7 +34,11 @@ def reduced(serializer: Serializer, document: Document, previous: CheckpointInfo
 
 def merged(info: CheckpointInfo, own: dict[str, Any], bases: Mapping[str, tuple[CheckpointInfo, dict[str, Any]]]) -> dict[str, Any]:
     """The whole state from what the checkpoint and its bases hold, keys in the order they were saved."""
-    return {key: own[key] if not at.base else _from_base(info, key, at, *bases[at.base]) for key, at in info.keys.items()}
+    try:
+        return {key: own[key] if not at.base else _from_base(info, key, at, *bases[at.base]) for key, at in info.keys.items()}
+    except (LookupError, TypeError) as error:  # a header that was not made by us
+        message = f"checkpoint {info.id!r} of {info.task!r} does not hold the keys that its header lists"
+        raise IntegrityError(message, code="integrity.malformed") from error
 
 
 def _pointed(now: KeyInfo, before: KeyInfo | None, id: str) -> KeyInfo:

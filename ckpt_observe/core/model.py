@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
@@ -11,12 +11,17 @@ from ckpt_observe.core.fidelity import comes_back_as
 
 FORMAT_VERSION = 1
 
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+"""In bytes. A header is read from a file that anybody may have made: a negative size would bound nothing."""
+Time = Annotated[dt.datetime, msgspec.Meta(tz=True)]
+"""With its zone: one without could not be put in order with the others."""
+
 
 class KeyInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One top-level key of a state."""
 
     type: str
-    size: int
+    size: Size
     """Bytes of its serialized value."""
     digest: str = ""
     """Of its serialized value; empty in an encrypted checkpoint, where it would tell whether a value was guessed right."""
@@ -33,16 +38,16 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     task: str
     step: int | None = None
     status: str
-    created: dt.datetime
+    created: Time
     format: str
     codec: str = "none"
     cipher: str = ""
     """How the payload is encrypted; empty where it is not."""
     key_id: str = ""
     """Which key opens it, where the program names its keys."""
-    serialized_size: int
+    serialized_size: Size
     """Bytes of the serialized state."""
-    payload_size: int
+    payload_size: Size
     """Bytes after compression and encryption: what follows the header line."""
     digest: str
     """Of the payload, `algorithm:hex`."""

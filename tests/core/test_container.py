@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
 
-from ckpt_observe.core import Checkpointer, container, steps
+from ckpt_observe.core import Checkpointer, Query, container, steps
+from ckpt_observe.core.codecs import codecs
 from ckpt_observe.core.stores.memory import MemoryStore
-from ckpt_observe.errors import CheckpointError, CompatibilityError, IntegrityError
+from ckpt_observe.errors import CheckpointError, CompatibilityError, IntegrityError, SerializationError
+from tests.core.test_codecs import NAMES
 
 
 @pytest.fixture
@@ -85,3 +88,68 @@ def test_without_the_check_a_flip_gives_another_state(monkeypatch):
         except CheckpointError:
             continue
     assert {"n": 0} in states
+
+
+def forged(payload, **facts):
+    """A store with one good checkpoint and an older one that somebody made by hand: seal and digest fit, the rest is as given."""
+    store = MemoryStore()
+    good = Checkpointer(store).save("t", {"n": 1}, id="good")
+    header = {
+        "checkpoint": 1, "id": "forged", "task": "t", "status": "running", "created": "2026-01-01T00:00:00Z", "format": "json",
+        "serialized_size": len(payload), "payload_size": len(payload), "digest": f"sha256:{hashlib.sha256(payload).hexdigest()}",
+        "state_type": "dict", **facts,
+    }  # fmt: skip
+    body = json.dumps(header, separators=(",", ":")).encode()[:-1]
+    seal = hashlib.blake2b(body, digest_size=16).hexdigest().encode()
+    store._kept["t"]["forged"] = good, body + b',"seal":"' + seal + b'"}\n' + payload
+    return store
+
+
+def test_forgery_is_read():
+    """Control: what is made by hand is read where it is right."""
+    assert Checkpointer(forged(b'{"n":2}')).load("t", "forged") == {"n": 2}
+
+
+@pytest.mark.parametrize("size", [-100, -2, -1, 2**62, 2**63, 2**200])
+@pytest.mark.parametrize("codec", NAMES)
+def test_no_declared_size_makes_a_bomb(codec, size):
+    """A header may be anybody's: a negative or impossible size is an error of ours, and nothing is unpacked for it."""
+    packed = codecs.factory(codec)().compress(bytes(10_000_000))
+    with pytest.raises(CheckpointError):
+        Checkpointer(forged(packed, codec=codec, serialized_size=size)).load("t", "forged")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"created": "2026-01-01T00:00:00"},
+        {"payload_size": -7},
+        {"keys": {"n": {"type": "int", "size": -5}}},
+        {"keys": {"n": {"type": "int", "size": 1, "base": "other"}}, "bases": ["good"]},
+        {"keys": {"other": {"type": "int", "size": 1}}, "bases": ["good"]},
+    ],
+)
+def test_forged_header_is_typed(facts):
+    """Whatever a header says, load and open give the state or an error of ours."""
+    checkpointer = Checkpointer(forged(b'{"n":2}', **facts))
+    with pytest.raises(CheckpointError):
+        checkpointer.load("t", "forged")
+    with pytest.raises(CheckpointError):
+        dict(checkpointer.open("t", "forged"))
+
+
+def test_forged_time_does_not_hide_the_others(tmp_path):
+    """A checkpoint whose time has no zone cannot be put in order: it is left out, and the good ones are listed and loaded."""
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "forged.ckpt").write_bytes(forged(b"{}", created="2026-01-01T00:00:00").get("t", "forged"))
+    checkpointer = Checkpointer(tmp_path)
+    good = checkpointer.save("t", {"n": 1})
+    assert [info.id for info in checkpointer.list("t")] == [info.id for info in checkpointer.find(Query())] == [good.id]
+    assert checkpointer.load("t", good.id) == {"n": 1}
+
+
+@pytest.mark.parametrize("tagged", ['"UUID","v":5', '"complex","v":1', '"timedelta","v":[1e300]', '["a"],"v":1', '"exec","v":"1"'])
+def test_forged_values_are_typed(tagged):
+    """A tagged value that makes no sense is a serialization error."""
+    with pytest.raises(SerializationError):
+        Checkpointer(forged(b'{"~py":%b}' % tagged.encode())).load("t", "forged")

@@ -113,3 +113,9 @@ def test_incremental_and_encrypted_exclude_each_other():
     """They need opposite things of the header, so the pair is refused."""
     with pytest.raises(ConfigError, match="choose one"):
         Checkpointer("memory://", encryption=AeadCipher(KEY), incremental=3)
+
+
+def test_payload_shorter_than_a_nonce_is_typed():
+    """What is too short to be encrypted at all does not open, like what the key does not fit."""
+    with pytest.raises(AccessError):
+        AeadCipher(bytes(32)).decrypt(b"abc", b"", "")

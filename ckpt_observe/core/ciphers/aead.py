@@ -61,7 +61,7 @@ class AeadCipher:
         try:
             opened: bytes = aead.decrypt(bytes(data[:_NONCE]), data[_NONCE:], binding)
             return opened
-        except InvalidTag as error:
+        except (InvalidTag, ValueError) as error:  # ValueError: shorter than a nonce
             raise AccessError("the key does not open this checkpoint", code="encryption.wrong_key") from error
 
     def _aead(self, key_id: str) -> AESGCM | ChaCha20Poly1305:

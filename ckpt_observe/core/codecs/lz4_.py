@@ -11,6 +11,9 @@ try:
 except ImportError as error:
     raise MissingExtraError("lz4 compression", "lz4") from error
 
+_LARGEST_RATIO = 256
+"""One byte of lz4 stands for at most 255."""
+
 
 class Lz4Codec:
     """The lz4 frame format, with its checksum."""
@@ -23,7 +26,8 @@ class Lz4Codec:
     def decompress(self, data: Buffer, size: int) -> bytes:
         stream = frame.LZ4FrameDecompressor()
         try:
-            result = stream.decompress(bytes(data), max_length=size + 1)
+            most = min(size, _LARGEST_RATIO * len(data)) + 1  # lz4 makes room for all of it at once
+            result = stream.decompress(bytes(data), max_length=most)
             if len(result) == size and not stream.eof:
                 result += stream.decompress(b"", max_length=1)
         except (RuntimeError, EOFError) as error:

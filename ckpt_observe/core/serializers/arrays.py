@@ -81,7 +81,7 @@ class ArraysSerializer:
             end = bytes(view[: 1 << 20]).find(b"\n") + 1 or bytes(view).index(b"\n") + 1
             head = _decode(view[:end])
             return exact.unwrap(head.state, {"array": lambda index: _array(head.arrays[index], view[end:])})
-        except (ValueError, TypeError, IndexError, RecursionError, msgspec.MsgspecError) as error:
+        except (ValueError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError, msgspec.MsgspecError) as error:
             raise SerializationError(f"these bytes are not arrays: {error}", code="serialization.malformed") from error
 
 

@@ -16,7 +16,7 @@ from ckpt_observe.core.serializers import exact
 from ckpt_observe.core.serializers.base import Document
 from ckpt_observe.errors import SerializationError
 
-_REFUSALS = (TypeError, ValueError, RuntimeError, ArithmeticError, msgspec.MsgspecError)
+_REFUSALS = (TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, msgspec.MsgspecError)
 """What encoding raises: of a type, of a value, of a state that is too deep or that another thread changes meanwhile."""
 _TAG = exact.TAG.encode()
 _RARE = _TAG[:1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 from collections import OrderedDict
 
@@ -79,3 +80,12 @@ def test_arrays_are_told_by_element_type_and_shape():
     assert restored.altered == ()
     restored.state["weights"] = restored.state["weights"].astype("float64")
     assert restored.altered == ("weights",)
+
+
+@pytest.mark.parametrize("format", ["json", "msgpack", "arrays"])
+def test_time_comes_back_in_its_zone(format):
+    """K3: the same moment at another hour of another zone is not what was saved, though Python calls it equal."""
+    saved = dt.datetime(2026, 1, 1, 0, 30, 0, 5, tzinfo=dt.timezone(dt.timedelta(hours=2)))
+    checkpointer = Checkpointer("memory://", format=format)
+    checkpointer.save("t", {"due": [saved]})
+    assert checkpointer.load("t")["due"][0].isoformat() == saved.isoformat()

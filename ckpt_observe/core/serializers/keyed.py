@@ -40,10 +40,14 @@ class Keyed(ABC):
     def offsets(self, keys: Mapping[str, KeyInfo]) -> dict[str, int]:
         """Where in a document with these keys each value begins."""
 
+    def may_alter(self, data: Buffer) -> bool:
+        """Whether what comes back equal may still be another value."""
+        return _is_tagged(data)
+
     def dumps(self, state: Any) -> Document:
         try:
             document = self._document(state, state)
-            if self.decode(document.pieces[0]) == state and not _is_tagged(document.pieces[0]):
+            if self.decode(document.pieces[0]) == state and not self.may_alter(document.pieces[0]):
                 return document
         except _REFUSALS:
             pass  # perhaps it can be carried tagged; if not, the error comes again

@@ -10,6 +10,9 @@ from ckpt_observe.core.blob import Buffer
 from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.serializers.keyed import Keyed
 
+_TIMESTAMPS = (b"\xd6\xff", b"\xd7\xff", b"\xc7\x0c\xff")
+"""How MessagePack's own times begin."""
+
 
 class MsgpackSerializer(Keyed):
     """One MessagePack value."""
@@ -23,6 +26,11 @@ class MsgpackSerializer(Keyed):
         for key, value in members.items():
             pieces += (self.encode(key), bytes(value))
         return b"".join(pieces)
+
+    def may_alter(self, data: Buffer) -> bool:
+        """A time of MessagePack's own is the same moment, but of another zone: noon in Berlin would come back as eleven in UTC."""
+        text = bytes(data)
+        return super().may_alter(data) or any(start in text for start in _TIMESTAMPS)
 
     def offsets(self, keys: Mapping[str, KeyInfo]) -> dict[str, int]:
         found = {}

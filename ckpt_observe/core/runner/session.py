@@ -54,7 +54,7 @@ class Session:
             return None
         self._last = restored.info
         self._saved_step = restored.info.step or 0
-        self._tell("loaded", info=restored.info)
+        self._tell("loaded", info=restored.info, node=restored.info.metadata.get("node"))
         return restored
 
     def resumed(self, info: CheckpointInfo, node: str | None = None) -> None:

@@ -166,7 +166,7 @@ def test_events_saved_loaded_resumed(checkpointer):
     assert {event.task for event in events} == {"r"}
     assert [(event.moment, event.node) for event in events] == [
         ("saved", "b"),
-        ("loaded", None),
+        ("loaded", "b"),
         ("resumed", "b"),
         ("saved", "d"),
         ("finished", "d"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 from ckpt_observe.core.checkpointer import Checkpointer
 from ckpt_observe.core.hooks import Event, Hook, emit
 from ckpt_observe.core.model import CheckpointInfo, Restored
+from ckpt_observe.core.retention import Decision
 from ckpt_observe.core.runner.notes import Notes
 from ckpt_observe.core.triggers import Moment, Never, Trigger
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError
@@ -98,9 +100,17 @@ class Session:
     def finished(self, step: int, status: str, node: str | None = None) -> None:
         """Tell the observers, and clean up after a success unless the checkpoints are to stay."""
         if status == "completed" and not self._settings.preserve:
-            for info in self._checkpointer.list(self.task):
-                self._checkpointer.delete(self.task, info.id)
+            self._clean_up()
         self._tell("finished", step=step, status=status, node=node, info=self._last)
+
+    def _clean_up(self) -> None:
+        """The run has succeeded, and failing to tidy up does not take its result away."""
+        try:
+            if going := [Decision(info, keep=False, reason="its run succeeded") for info in self._checkpointer.list(self.task)]:
+                self._checkpointer.prune(self.task, going)
+        except CheckpointError as error:
+            logging.getLogger(__name__).warning("%r succeeded, but its checkpoints were not removed: %s", self.task, error)
+            self._tell("failed", error=error)
 
     def _tell(self, moment: str, *, info: CheckpointInfo | None = None, **facts: Any) -> None:
         known = {} if info is None else {"id": info.id, "step": info.step, "status": info.status}

@@ -11,7 +11,7 @@ import pytest
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.runner import Graph, Settings, resume_graph, run_graph
 from ckpt_observe.core.triggers import EverySteps, When
-from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConfigError, ConflictError
+from ckpt_observe.errors import AccessError, CapacityError, CheckpointNotFoundError, ConfigError, ConflictError
 
 
 @pytest.fixture
@@ -154,6 +154,19 @@ def test_clean_up_after_success_unless_preserved(checkpointer, preserve):
     assert len(checkpointer.list("failed")) == 2
     run_graph(chain(), {}, checkpointer, run_id="good", settings=settings)
     assert len(checkpointer.list("good")) == (4 if preserve else 0)
+
+
+def test_failed_clean_up_does_not_fail_the_run(checkpointer, monkeypatch):
+    """G5: the result of a run that succeeded is given back, also where its checkpoints cannot be removed; the observers are told."""
+
+    def refuse(task, id):
+        raise AccessError("not allowed")
+
+    monkeypatch.setattr(checkpointer.store, "delete", refuse)
+    events = []
+    final = run_graph(chain(), {}, checkpointer, run_id="r", settings=Settings(trigger=EverySteps(2), preserve=False, observers=[events.append]))
+    assert final["path"] == ["a", "b", "c", "d"]
+    assert [event.moment for event in events] == ["saved", "saved", "failed", "finished"]
 
 
 def test_events_saved_loaded_resumed(checkpointer):

@@ -17,6 +17,9 @@ KEPT = 20
 LONGEST = 2000
 """Characters of a text; the middle of a longer one is left out."""
 
+LONGEST_STACK = 100_000
+"""Of a stack trace, which is worth nothing without its middle: deeper ones than any framework makes."""
+
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
@@ -48,7 +51,7 @@ class Notes:
             "class": getattr(error, "error_class", "unknown"),
             "type": type(error).__qualname__,
             "message": _cut(str(error)),
-            "stack": _cut("".join(traceback.format_exception(error))),
+            "stack": _cut("".join(traceback.format_exception(error)), LONGEST_STACK),
         }
 
     def as_metadata(self) -> dict[str, Any]:
@@ -60,8 +63,8 @@ class Notes:
         self._facts[kind] = [*self._facts.get(kind, []), entry][-KEPT:]
 
 
-def _cut(text: str) -> str:
-    if len(text) <= LONGEST:
+def _cut(text: str, longest: int = LONGEST) -> str:
+    if len(text) <= longest:
         return text
-    half = LONGEST // 2
+    half = longest // 2
     return f"{text[:half]} … {len(text) - 2 * half} characters left out … {text[-half:]}"

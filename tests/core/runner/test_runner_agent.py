@@ -126,6 +126,23 @@ def test_checkpoint_tells_about_its_run(checkpointer):
     assert len(checkpointer.find(Query(error_class="unknown"))) == 1
 
 
+def test_stack_trace_is_whole(checkpointer):
+    """D3: a stack as deep as frameworks make them is kept with every frame."""
+
+    def descend(depth):
+        if not depth:
+            raise ValueError("deep")
+        return climb(depth)
+
+    def climb(depth):
+        return descend(depth - 1)
+
+    with pytest.raises(ValueError, match="deep"):
+        run_agent("a", lambda state, session: descend(100), START, checkpointer)
+    stack = checkpointer.list("a")[0].metadata["error"]["stack"]
+    assert (stack.count("in descend"), stack.count("in climb")) == (101, 100)
+
+
 def test_signal_asks_for_a_save(checkpointer):
     """K1: a signal saves at the next step, and whoever handled it before is still called."""
     seen = []

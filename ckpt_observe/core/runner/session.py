@@ -47,6 +47,7 @@ class Session:
         self._saved_at = settings.clock()
         self._saved_step = 0
         self._last: CheckpointInfo | None = None
+        self._requested = False
 
     def resume(self) -> Restored[Any] | None:
         """What the task's newest checkpoint holds, or None where there is none."""
@@ -73,12 +74,13 @@ class Session:
 
     def completed(self, step: int, seen: Any, state: Any, node: str | None = None) -> CheckpointInfo | None:
         """After a step: save `state` if a save is due. `seen` is what the trigger may look at."""
+        self._requested |= self._settings.save_requested()
         moment = Moment(
             step=step,
             steps_since=step - self._saved_step,
             seconds_since=self._settings.clock() - self._saved_at,
             state=seen,
-            requested=self._settings.save_requested(),
+            requested=self._requested,
         )
         reason = self._settings.trigger.due(moment)
         return None if reason is None else self.save(step, state, status="running", node=node, reason=reason)
@@ -93,7 +95,7 @@ class Session:
             if self._settings.fail_fast:
                 raise
             return None
-        self._saved_step, self._saved_at, self._last = step, self._settings.clock(), info
+        self._saved_step, self._saved_at, self._last, self._requested = step, self._settings.clock(), info, False
         self._tell("saved", info=info, node=node)
         return info
 

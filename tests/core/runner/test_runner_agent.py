@@ -163,6 +163,14 @@ def test_signal_asks_for_a_save(checkpointer):
     assert seen == ["mine"]
 
 
+def test_request_waits_until_it_is_served(checkpointer):
+    """K1: a request that is combined with another trigger is not forgotten before both are due, nor by a save that failed."""
+    asked = iter([True])
+    settings = Settings(trigger=OnRequest() & EverySteps(3), save_requested=lambda: next(asked, False))
+    run_agent("a", count_to(8), START, checkpointer, settings=settings)
+    assert [(info.step, info.metadata["reason"]) for info in checkpointer.list("a")] == [(8, "final"), (3, "requested and 3 steps")]
+
+
 def test_several_agents_at_once(tmp_path):
     """K8: agents in threads of one program do not disturb one another."""
     checkpointer = Checkpointer(tmp_path, keep_last=3)

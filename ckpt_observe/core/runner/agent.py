@@ -37,7 +37,8 @@ def run_agent(
 
     Goes on from the newest checkpoint of the agent, or begins with `initial` where there is none. Saves when the trigger
     says so, and once more at the end, however it ends: `completed`, `stopped`, `failed` (the error is raised on) or
-    `interrupted`. What is saved is always the state after a completed step.
+    `interrupted`. What is saved is always the state after a completed step; a step that changes the state it was given, and
+    returns it, is frozen for that each time, which costs a serialization.
     """
     session = Session(checkpointer, agent, settings or Settings())
     restored = session.resume()
@@ -47,16 +48,19 @@ def run_agent(
         if restored.info.status == "completed":
             return Outcome(state, step, "completed", restored.info.id)
     status = "stopped"
+    good = session.frozen(state)
     try:
         while step < max_steps and status != "completed":
             with session.timed("step"):
                 result = advance(state, session)
             step += 1
+            given = state
             state, status = (result.state, "completed") if isinstance(result, Done) else (result, status)
+            good = session.frozen(state) if state is given else state
             if status != "completed":
                 session.completed(step, state, state)
     except BaseException as error:
-        _save_after(session, step, state, error)
+        _save_after(session, step, good, error)
         raise
     session.save(step, state, status=status, reason="final")
     session.finished(step, status)

@@ -72,6 +72,13 @@ class Session:
         finally:
             self.notes.timed(name, self._settings.clock() - start)
 
+    def frozen(self, state: Any) -> Any:
+        """The state as it is now, whatever becomes of it; itself where it cannot be saved, as a save will say."""
+        try:
+            return self._checkpointer.stage(state)
+        except CheckpointError:
+            return state
+
     def completed(self, step: int, seen: Any, state: Any, node: str | None = None) -> CheckpointInfo | None:
         """After a step: save `state` if a save is due. `seen` is what the trigger may look at."""
         self._requested |= self._settings.save_requested()

@@ -61,6 +61,24 @@ def test_resumes_after_a_failure_where_it_stopped(checkpointer):
     assert (outcome.step, outcome.resumed_from) == (9, failed.id)
 
 
+@pytest.mark.parametrize("fail_at", [0, 3])
+def test_half_a_step_is_not_saved(checkpointer, fail_at):
+    """K7: a step that changes the state in place and then fails leaves no trace in what is saved, and is repeated on resume."""
+    failures = iter([True])
+
+    def advance(state, session):
+        state["log"].append(state["n"])
+        if state["n"] == fail_at and next(failures, False):
+            raise RuntimeError("half done")
+        state["n"] += 1
+        return Done(state) if state["n"] == 5 else state
+
+    with pytest.raises(RuntimeError):
+        run_agent("a", advance, {"n": 0, "log": []}, checkpointer)
+    assert checkpointer.restore("a").state == {"n": fail_at, "log": list(range(fail_at))}
+    assert run_agent("a", advance, None, checkpointer).state == {"n": 5, "log": list(range(5))}
+
+
 def test_starts_fresh_without_a_checkpoint_of_its_own(checkpointer):
     """K2, K8: another agent's checkpoints are not its own."""
     run_agent("a", count_to(3), START, checkpointer)

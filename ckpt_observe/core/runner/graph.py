@@ -85,7 +85,7 @@ def resume_graph(graph: Graph, run_id: str, checkpointer: Checkpointer, *, setti
     restored = session.resume()
     if restored is None:
         raise CheckpointNotFoundError(f"run {run_id!r} has no checkpoint to resume from")
-    state = _thawed(restored.state)
+    state = _thawed(restored.state, run_id)
     if state.node not in graph.nodes:
         raise ConfigError(f"run {run_id!r} stopped after {state.node!r}, which is no node of this graph")
     if state.node in graph.exits:
@@ -117,5 +117,8 @@ def _frozen(state: GraphState) -> dict[str, Any]:
     return {**vars(state), "values": dict(state.values)}
 
 
-def _thawed(saved: dict[str, Any]) -> GraphState:
-    return GraphState(**{**saved, "values": MappingProxyType(saved["values"])})
+def _thawed(saved: Any, run_id: str) -> GraphState:
+    try:
+        return GraphState(**{**saved, "values": MappingProxyType(saved["values"])})
+    except (LookupError, TypeError) as error:
+        raise ConfigError(f"the newest checkpoint of {run_id!r} is not that of a graph: resume it with what saved it") from error

@@ -124,6 +124,14 @@ def test_resume_without_checkpoint_or_at_the_exit_is_a_clear_error(checkpointer)
         resume_graph(chain(), "r", checkpointer)
 
 
+@pytest.mark.parametrize("state", [{"n": 1}, [1], 1, {"run_id": "r", "values": [1]}, {"values": {}, "other": 1}])
+def test_what_no_graph_saved_is_not_resumed(checkpointer, state):
+    """G3: a checkpoint of something else is told for what it is."""
+    checkpointer.save("r", state)
+    with pytest.raises(ConfigError, match="not that of a graph"):
+        resume_graph(chain(), "r", checkpointer)
+
+
 @pytest.mark.parametrize("fail_fast", [True, False])
 def test_failed_save_stops_the_run_by_choice(checkpointer, monkeypatch, fail_fast):
     """G4: fail-fast ends the run at once; otherwise it goes on, and the observers are told."""

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ckpt_observe.core.checkpointer import Checkpointer
+from ckpt_observe.core.runner.notes import Notes
 from ckpt_observe.core.runner.session import Session, Settings
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError
 
@@ -26,6 +27,8 @@ class GraphState:
     """Nodes completed."""
     checkpointed_node: str | None = None
     checkpointed_at: dt.datetime | None = None
+    notes: Notes = field(default_factory=Notes, repr=False, compare=False)
+    """Where a node writes what the run's checkpoints shall tell besides the state."""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -95,6 +98,7 @@ def resume_graph(graph: Graph, run_id: str, checkpointer: Checkpointer, *, setti
 
 
 def _walk(graph: Graph, state: GraphState, session: Session) -> GraphState:
+    state = replace(state, notes=session.notes)
     while state.node not in graph.exits:
         if state.steps >= graph.max_steps:
             raise ConfigError(f"run {state.run_id!r} passed {graph.max_steps} nodes without reaching an exit")
@@ -113,8 +117,8 @@ def _checkpointed(state: GraphState, session: Session) -> GraphState:
 
 
 def _frozen(state: GraphState) -> dict[str, Any]:
-    """The state as it is saved."""
-    return {**vars(state), "values": dict(state.values)}
+    """The state as it is saved; the notes are in the metadata."""
+    return {**{name: value for name, value in vars(state).items() if name != "notes"}, "values": dict(state.values)}
 
 
 def _thawed(saved: Any, run_id: str) -> GraphState:

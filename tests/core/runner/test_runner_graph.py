@@ -177,6 +177,23 @@ def test_failed_clean_up_does_not_fail_the_run(checkpointer, monkeypatch):
     assert [event.moment for event in events] == ["saved", "saved", "failed", "finished"]
 
 
+def test_checkpoint_tells_about_its_run(checkpointer):
+    """D3: nodes note choices and renderings; timings, resources and configuration are there too."""
+
+    def choose(state):
+        state.notes.choice("model", "small", "cheap enough")
+        state.notes.rendering("greeting", "Hello {name}", "Hello Ann")
+
+    run_graph(chain(b=choose), {}, checkpointer, run_id="r", settings=Settings(trigger=EverySteps(1), configuration={"temperature": 0}))
+    first, metadata = checkpointer.list("r")[-1].metadata, checkpointer.list("r")[0].metadata
+    assert "choices" not in first
+    assert metadata["choices"] == [{"what": "model", "chosen": "small", "reason": "cheap enough"}]
+    assert metadata["renderings"][0]["after"] == "Hello Ann"
+    assert set(metadata["timings"]) == set("abcd")
+    assert metadata["configuration"] == {"temperature": 0}
+    assert metadata["resources"]["memory_peak_bytes"] > 1_000_000
+
+
 def test_events_saved_loaded_resumed(checkpointer):
     """G7: with node and run id."""
     events = []

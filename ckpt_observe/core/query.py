@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ckpt_observe.core.model import CheckpointInfo
+from ckpt_observe.core.names import checked
 from ckpt_observe.errors import ConfigError
+
+_MOST = 2**63 - 1
+"""As large as databases take it."""
+_LEAST = {"min_step": -_MOST, "max_step": -_MOST, "min_size": 0, "max_size": 0, "limit": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +29,7 @@ class Query:
     error_class: str | None = None
     """Of the failure that a checkpoint tells of, in its metadata under `error`."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Entries that the metadata must have."""
+    """Entries that the metadata must have, or the configuration of a run in them."""
     tag: str | None = None
     min_size: int | None = None
     max_size: int | None = None
@@ -35,6 +40,12 @@ class Query:
         for given in (self.since, self.until):
             if given is not None and (not isinstance(given, dt.datetime) or given.tzinfo is None):
                 raise ConfigError(f"a time is a datetime with its zone, such as datetime.now(UTC), not {given!r:.80}")
+        for name, least in _LEAST.items():
+            number = getattr(self, name)
+            if number is not None and (not isinstance(number, int) or not least <= number <= _MOST):
+                raise ConfigError(f"{name} is a whole number from {least} to {_MOST}, not {number!r:.80}")
+        if self.task is not None:
+            checked(self.task, "task")
 
     def matches(self, info: CheckpointInfo) -> bool:
         return (
@@ -52,7 +63,9 @@ class Query:
             error = metadata.get("error")
             if not isinstance(error, dict) or error.get("class") != self.error_class:
                 return False
-        return all(name in metadata and metadata[name] == value for name, value in self.parameters.items())
+        configuration = metadata.get("configuration")  # where a runner puts the parameters of its run
+        known = {**configuration, **metadata} if isinstance(configuration, dict) else metadata
+        return all(name in known and known[name] == value for name, value in self.parameters.items())
 
 
 def _within(value: Any, low: Any, high: Any) -> bool:

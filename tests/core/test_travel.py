@@ -10,6 +10,7 @@ import pytest
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.compare import compare, values
 from ckpt_observe.core.query import Query
+from ckpt_observe.core.runner import Done, Settings, run_agent
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError
 
 
@@ -79,6 +80,22 @@ def test_query_finds(checkpointer, query, ids):
     """D4, D6: by time, task, step, status, error class, parameter, tag and size, over all tasks."""
     checkpointer.save("other", {"text": "x" * 5000}, id="f", status="failed", metadata={"error": {"class": "capacity"}})
     assert [info.id for info in checkpointer.find(query)] == ids
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"limit": -1}, {"limit": 1.5}, {"min_step": "a"}, {"max_size": 2**70}, {"min_size": -1}, {"task": "\ud800"}, {"task": ""}]
+)
+def test_impossible_query_is_refused(wrong):
+    """D4: a question that no store could answer is told when it is asked, the same for every store."""
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Query(**wrong)
+
+
+def test_query_finds_runs_by_their_configuration(checkpointer):
+    """D4: the parameters that a runner was given are asked for by name."""
+    for lr in (0.1, 0.2):
+        run_agent(f"run-{lr}", lambda state, session: Done(state), 0, checkpointer, settings=Settings(configuration={"lr": lr, "seed": 1}))
+    assert [info.task for info in checkpointer.find(Query(parameters={"lr": 0.2, "reason": "final"}))] == ["run-0.2"]
 
 
 @pytest.mark.parametrize("moment", [dt.datetime(2026, 1, 1), "yesterday", 1767225600], ids=str)  # noqa: DTZ001

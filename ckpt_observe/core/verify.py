@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import random
 
 import msgspec
 
 from ckpt_observe.core.fetch import Fetcher
-from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, IntegrityError
+from ckpt_observe.core.names import checked
+from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, IntegrityError
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -26,8 +28,10 @@ class Finding(msgspec.Struct, frozen=True):
 
 def examine(fetcher: Fetcher, task: str | None, *, sample: int | None, quarantine: bool) -> list[Finding]:
     """Check the checkpoints of a task, or of all; with `sample` that many of them, chosen at random."""
-    tasks = fetcher.store.tasks() if task is None else (task,)
+    tasks = fetcher.store.tasks() if task is None else (checked(task, "task"),)
     names = [(name, id) for name in tasks for id in fetcher.store.ids(name)]
+    if sample is not None and sample < 0:
+        raise ConfigError(f"a sample has 0 checkpoints or more, not {sample}")
     if sample is not None and sample < len(names):
         names = random.SystemRandom().sample(names, sample)  # never the program's own generator: a training run counts on it
     return [finding for name, id in names if (finding := _examined(fetcher, name, id, quarantine=quarantine)) is not None]
@@ -39,8 +43,16 @@ def _examined(fetcher: Fetcher, task: str, id: str, *, quarantine: bool) -> Find
     except CheckpointNotFoundError:
         return None  # removed since it was listed
     except CheckpointError as error:
-        damaged = isinstance(error, IntegrityError)
-        if quarantine and damaged:
-            fetcher.store.quarantine(task, id)
-        return Finding(task, id, good=False, code=error.code, message=str(error), quarantined=quarantine and damaged)
+        moved = quarantine and isinstance(error, IntegrityError) and _quarantined(fetcher, task, id)
+        return Finding(task, id, good=False, code=error.code, message=str(error), quarantined=moved)
     return Finding(task, id, good=True, altered=restored.altered)
+
+
+def _quarantined(fetcher: Fetcher, task: str, id: str) -> bool:
+    """Whether it could be moved: the others are looked at all the same."""
+    try:
+        fetcher.store.quarantine(task, id)
+    except CheckpointError as error:
+        logging.getLogger(__name__).warning("damaged checkpoint %r of %r was not moved: %s", id, task, error)
+        return False
+    return True

@@ -11,7 +11,7 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.compare import compare, values
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.runner import Done, Settings, run_agent
-from ckpt_observe.errors import CheckpointNotFoundError, ConfigError
+from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, InvalidNameError
 
 
 @pytest.fixture
@@ -138,3 +138,29 @@ def test_complexity_of_the_state_is_in_the_header(checkpointer):
     """L3: depth, number of values, keys and type of a state are known without loading it."""
     info = checkpointer.save("t", {"a": [1, [2, {"b": 3}]], "c": None})
     assert (info.depth, info.items, len(info.keys), info.state_type) == (5, 8, 2, "dict")
+
+
+def test_verify_goes_on_where_one_cannot_be_moved(tmp_path, monkeypatch):
+    """L7: a damaged checkpoint that somebody else removed meanwhile, or that may not be moved, does not hide the others."""
+    checkpointer = Checkpointer(tmp_path)
+    for n in range(3):
+        checkpointer.save("t", {"n": n}, id=f"c{n}")
+        (tmp_path / "t" / f"c{n}.ckpt").write_bytes(b"")
+    move = checkpointer.store.quarantine
+
+    def refuse_one(task, id):
+        if id == "c1":
+            raise CheckpointNotFoundError("removed meanwhile")
+        move(task, id)
+
+    monkeypatch.setattr(checkpointer.store, "quarantine", refuse_one)
+    found = {finding.id: (finding.good, finding.quarantined) for finding in checkpointer.verify("t", quarantine=True)}
+    assert found == {"c0": (False, True), "c1": (False, False), "c2": (False, True)}
+
+
+def test_verify_refuses_what_cannot_be(checkpointer):
+    """A negative sample, and a name that no task can have."""
+    with pytest.raises(ConfigError, match="-1"):
+        checkpointer.verify(sample=-1)
+    with pytest.raises(InvalidNameError):
+        checkpointer.verify("\ud800")

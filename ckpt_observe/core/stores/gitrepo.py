@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from ckpt_observe.core.names import from_file_name, to_file_name
 from ckpt_observe.core.stores import durable, oserrors
-from ckpt_observe.errors import CapacityError, CheckpointError, ConfigError, ConflictError, StorageError
+from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, ConfigError, ConflictError, IntegrityError, StorageError
 
 _SETTINGS = ("core.fsync=all", "core.fsyncMethod=fsync", "gc.auto=0", "user.name=ckpt", "user.email=ckpt@localhost")
 _SYSTEM = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
@@ -22,12 +22,22 @@ _ATTRIBUTES = "* -text -filter -ident -working-tree-encoding -diff\n"
 """Above any .gitattributes in a workspace: what is kept is what was there, byte for byte."""
 _SECONDS = 600
 
+_DAMAGED = (
+    *(b"inflate:", b"corrupt", b"is empty", b"too long, exceeds", b"unable to parse"),
+    *(b"unable to stream", b"bad file", b"does not exist in", b"invalid object type"),
+)
+"""What git says of an object that was altered, cut or lost: it checks them itself."""
+
 _TABLE: tuple[tuple[bytes, type[CheckpointError], str, bool], ...] = (
     (b"reference already exists", ConflictError, "conflict.exists", False),
     (b"cannot lock ref", ConflictError, "conflict.locked", True),
     (b"No space left", CapacityError, "storage.no_space", False),
+    (b"Permission denied", AccessError, "storage.permission", False),
+    (b"Too many open files", StorageError, "storage.too_many_files", True),
+    (b"Out of memory", CapacityError, "memory.exhausted", False),
+    *((words, IntegrityError, "integrity.malformed", False) for words in _DAMAGED),
 )
-"""What git says, in our words."""
+"""What git says, in our words; the first that fits."""
 
 
 class Repository:

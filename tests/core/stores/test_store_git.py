@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.stores.git import GitStore
 from ckpt_observe.core.stores.gitrepo import from_reference, to_reference
 from ckpt_observe.core.workspace import Change, Workspace
-from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError
+from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError, IntegrityError
 from ckpt_observe.testing.stores import HOSTILE, StoreContract
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -38,17 +39,25 @@ class TestGitStore(StoreContract):
     # a dozen processes for each of a thousand mutations: what a flipped byte does to a checkpoint is shown by the other stores
     test_every_flip_and_cut_is_noticed = None
 
-    def test_damaged_object_is_noticed_by_git_itself(self, store, checkpointer):
-        """F10: a flipped bit in git's own object file is an error, never another state."""
-        info = checkpointer.save("t", {"n": 1})
+    @pytest.mark.parametrize("of", ["", "^{tree}", ":checkpoint"], ids=["commit", "tree", "content"])
+    @pytest.mark.parametrize("damage", [lambda raw: raw[:40] + b"\xff\xff" + raw[42:], lambda raw: raw[:30], lambda raw: b""])
+    def test_damaged_object_is_noticed_by_git_itself(self, store, checkpointer, of, damage):
+        """F10: a damaged object file of git's own is damage to us: named, passed over where that is allowed, moved aside or removed."""
+        checkpointer.save("t", {"n": 1})
+        info = checkpointer.save("t", {"n": 2})
         repository = store.repository("t")
-        content = repository.line("rev-parse", f"refs/checkpoints/{to_reference(info.id)}:checkpoint")
-        path = os.path.join(repository.path, "objects", content[:2], content[2:])
-        os.chmod(path, 0o600)
-        with open(path, "r+b") as file:
-            file.seek(40)
-            file.write(b"\xff\xff")
-        assert not checkpointer.verify("t")[0].good
+        name = repository.line("rev-parse", f"refs/checkpoints/{to_reference(info.id)}{of}")
+        path = Path(repository.path, "objects", name[:2], name[2:])
+        path.chmod(0o600)
+        path.write_bytes(damage(path.read_bytes()))
+        with pytest.raises(IntegrityError):
+            checkpointer.load("t")
+        assert Checkpointer(store, fallback=True).restore("t").skipped == (info.id,)
+        moved = [finding.id for finding in checkpointer.verify("t", quarantine=True) if finding.quarantined]
+        if not moved:
+            assert not of  # git gives no second name to a commit that it cannot read
+            checkpointer.delete("t", info.id)
+        assert checkpointer.load("t") == {"n": 1}
 
     def test_users_git_configuration_does_not_reach_it(self, store, checkpointer, monkeypatch, tmp_path):
         """Hooks, identities and directories of the user's git are not ours."""

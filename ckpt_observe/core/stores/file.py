@@ -177,6 +177,7 @@ class FileStore(Store):
             except FileNotFoundError:
                 yield -1, ()
                 return
+            self._headers.forget_others(path, entries)
             try:
                 yield directory, entries
             finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ckpt_observe.core import container
 from ckpt_observe.core.model import CheckpointInfo
@@ -16,27 +16,39 @@ _MOST = 100_000
 
 
 class Headers:
-    """A memory of headers. A file that changed has another size, time or inode, and is read again."""
+    """A memory of headers. A file that changed has another size, time or inode, and is read again; one that is gone is forgotten."""
 
     def __init__(self, read: Callable[[int, str], CheckpointInfo]) -> None:
         self._read = read
-        self._known: dict[tuple[int, str], tuple[tuple[int, int, int], CheckpointInfo]] = {}
+        self._known: dict[str, dict[str, tuple[tuple[int, int, int, int], CheckpointInfo]]] = {}
+        self._count = 0
 
     def peek(self, directory: int, entry: os.DirEntry[str]) -> CheckpointInfo | None:
         """The header of a file, or None if it is damaged or was removed meanwhile."""
+        of_folder = self._known.setdefault(entry.path[: -len(entry.name) - 1], {})
         try:
             status = entry.stat(follow_symlinks=False)
-            key, mark = (status.st_dev, entry.path), (status.st_ino, status.st_mtime_ns, status.st_size)
-            known = self._known.get(key)
+            mark = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+            known = of_folder.get(entry.name)
             if known is not None and known[0] == mark:
                 return known[1]
             info = self._read(directory, entry.name)
         except (FileNotFoundError, CheckpointError):
             return None
-        if len(self._known) >= _MOST:
+        if self._count >= _MOST:
             self._known.clear()
-        self._known[key] = mark, info
+            self._count = 0
+        self._count += known is None
+        of_folder[entry.name] = mark, info
         return info
+
+    def forget_others(self, folder: str, entries: Sequence[os.DirEntry[str]]) -> None:
+        """Keep of this folder what is in it, once more than that is remembered: retention removes files without end."""
+        of_folder = self._known.get(folder, {})
+        if len(of_folder) > len(entries):
+            for gone in of_folder.keys() - {entry.name for entry in entries}:
+                of_folder.pop(gone, None)
+                self._count -= 1
 
 
 def read(directory: int, name: str) -> CheckpointInfo:

@@ -183,3 +183,14 @@ def test_no_place_at_all():
     """An empty string, such as a variable that is not set, is not the working directory."""
     with pytest.raises(ConfigError, match="empty"):
         Checkpointer("")
+
+
+def test_headers_of_removed_checkpoints_are_forgotten(tmp_path):
+    """K5: what retention removed takes no memory, however long a program runs; what is there is not read again."""
+    checkpointer = Checkpointer(tmp_path, keep_last=3)
+    known = checkpointer.store._headers._known
+    for n in range(20):
+        checkpointer.save("t", {"n": n})
+        checkpointer.load("t")
+        assert len(known[str(tmp_path / "t")]) <= 4
+    assert {info.id + ".ckpt" for info in checkpointer.list("t")} <= known[str(tmp_path / "t")].keys()

@@ -31,7 +31,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def compare(old: CheckpointInfo, new: CheckpointInfo) -> Difference:
-    """Keys and sizes, from the headers. Keys of encrypted checkpoints have no digest and count as changed."""
+    """Keys and sizes, from the headers. Keys without a digest (encrypted, or arrays of more than 1 MiB) count as changed."""
     both = [name for name in new.keys if name in old.keys]
     same = [name for name in both if old.format == new.format and _same(old, new, name)]
     return Difference(
@@ -47,8 +47,8 @@ def compare(old: CheckpointInfo, new: CheckpointInfo) -> Difference:
 
 def values(checkpointer: Checkpointer, difference: Difference) -> dict[str, tuple[Any, Any]]:
     """Old and new value of each changed key."""
-    old = checkpointer.open(difference.old.task, difference.old.id)
-    new = checkpointer.open(difference.new.task, difference.new.id)
+    old = checkpointer.open(difference.old.task, difference.old.id).some(difference.changed)
+    new = checkpointer.open(difference.new.task, difference.new.id).some(difference.changed)
     return {name: (old[name], new[name]) for name in difference.changed}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ckpt_observe.core import container, steps
@@ -75,9 +76,20 @@ class Fetcher:
         info, data = self.document(task, id)
         return info, self.pipeline.decode(info, data)
 
+    def base_info(self, info: CheckpointInfo, base: str) -> CheckpointInfo:
+        """The header of a checkpoint that this one is built on."""
+        with _built_on(info, base):
+            return self.store.info(info.task, base)
+
     def _base(self, info: CheckpointInfo, base: str) -> tuple[CheckpointInfo, dict[str, Any]]:
-        try:
+        with _built_on(info, base):
             return self._own(info.task, base)
-        except CheckpointNotFoundError as error:
-            message = f"checkpoint {info.id!r} of {info.task!r} is built on {base!r}, which is gone"
-            raise IntegrityError(message, code="integrity.broken_base") from error
+
+
+@contextmanager
+def _built_on(info: CheckpointInfo, base: str) -> Iterator[None]:
+    try:
+        yield
+    except CheckpointNotFoundError as error:
+        message = f"checkpoint {info.id!r} of {info.task!r} is built on {base!r}, which is gone"
+        raise IntegrityError(message, code="integrity.broken_base") from error

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ckpt_observe.core import Checkpointer
+from ckpt_observe.core import Checkpointer, compare
+from ckpt_observe.core.compare import values
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.errors import ConflictError, IntegrityError
 
@@ -50,6 +51,9 @@ def test_lost_base_is_detected(checkpointer):
     checkpointer.store.delete("t", first.id)
     with pytest.raises(IntegrityError) as caught:
         checkpointer.load("t")
+    assert caught.value.code == "integrity.broken_base"
+    with pytest.raises(IntegrityError) as caught:
+        checkpointer.open("t")["large"]
     assert caught.value.code == "integrity.broken_base"
 
 
@@ -104,6 +108,26 @@ def test_only_the_bytes_of_the_key_are_read(tmp_path, monkeypatch):
     lazy = checkpointer.open("t")
     monkeypatch.setattr(checkpointer.store, "get", None)
     assert lazy["small"] == [1, 2]
+
+
+def test_asking_whether_a_key_is_there_reads_nothing(tmp_path, monkeypatch):
+    """K10: the header knows the keys."""
+    checkpointer = Checkpointer(tmp_path)
+    checkpointer.save("t", {"large": LARGE})
+    lazy = checkpointer.open("t")
+    monkeypatch.setattr(checkpointer.store, "get_range", None)
+    assert "large" in lazy
+    assert "small" not in lazy
+
+
+def test_values_read_each_checkpoint_once(tmp_path, monkeypatch):
+    """D4: where a checkpoint has to be read whole, it is read once, however many keys have changed."""
+    checkpointer = Checkpointer(tmp_path, compression="zstd")
+    old, new = (checkpointer.save("t", {f"k{i}": n for i in range(20)}) for n in (1, 2))
+    read, get = [], checkpointer.store.get
+    monkeypatch.setattr(checkpointer.store, "get", lambda *name: read.append(name[1]) or get(*name))
+    assert values(checkpointer, compare(old, new)) == {f"k{i}": (1, 2) for i in range(20)}
+    assert read == [old.id, new.id]
 
 
 def test_key_in_a_compressed_base_is_read(tmp_path):

@@ -13,7 +13,7 @@ from ckpt_observe.core.aio import AsyncCheckpointer
 from ckpt_observe.core.background import BackgroundCheckpointer
 from ckpt_observe.core.codecs import codecs
 from ckpt_observe.core.codecs.gzip_ import GzipCodec
-from ckpt_observe.errors import CheckpointNotFoundError, ConflictError, SerializationError
+from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConfigError, ConflictError, SerializationError, StorageError
 
 
 def test_state_is_frozen_when_given():
@@ -52,6 +52,27 @@ def test_errors_come_at_once_or_with_the_future():
         assert first.result().id == "a"
         with pytest.raises(ConflictError):
             second.result()
+
+
+def test_failure_that_nobody_asks_for_is_logged(monkeypatch, caplog):
+    """N9: a save behind that failed is not lost in silence, though its future was thrown away."""
+    checkpointer = Checkpointer("memory://")
+    monkeypatch.setattr(checkpointer.store, "put", lambda info, blob: (_ for _ in ()).throw(CapacityError("disk full")))
+    with BackgroundCheckpointer(checkpointer) as behind:
+        behind.save("t", {"n": 1})
+    assert "'t' was not saved: disk full" in caplog.text
+
+
+def test_closed_or_without_room_is_typed():
+    """A save after the end is an error of ours; room for none would wait for ever."""
+    behind = BackgroundCheckpointer(Checkpointer("memory://"), depth=1)
+    behind.close()
+    for _ in range(2):
+        with pytest.raises(StorageError) as caught:
+            behind.save("t", {})
+        assert caught.value.code == "storage.closed"
+    with pytest.raises(ConfigError):
+        BackgroundCheckpointer(Checkpointer("memory://"), depth=0)
 
 
 def test_waiting_saves_are_bounded(monkeypatch):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.stores import Store
+from ckpt_observe.core.stores.base import newest_first
 
 FRESH_FOR = 64
 """Saves after which a task is listed anew; more where it has more checkpoints than that, so that listing costs every save the same."""
@@ -33,6 +34,8 @@ class Ledger:
                 self._known.pop(next(iter(self._known)), None)
         else:
             infos.insert(0, info)
+            if len(infos) > 1 and infos[1].created > info.created:  # a newer one of another thread was faster
+                infos.sort(key=newest_first, reverse=True)
         return infos
 
     def removed(self, task: str, ids: set[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 
 import msgspec
 import pytest
@@ -101,3 +102,25 @@ def test_a_policy_that_fails_never_fails_a_save(caplog):
     assert checkpointer.list("agent") == [info]
     assert [(event.operation, event.moment) for event in told] == [("save", "before"), ("save", "after"), ("prune", "failed")]
     assert "was saved" in caplog.text
+
+
+def test_slow_save_does_not_take_a_newer_one_away(monkeypatch):
+    """K5: of two threads that save one task, the checkpoint that is newer by its time stays, whichever was written last."""
+    checkpointer = Checkpointer("memory://", keep_last=1)
+    checkpointer.save("t", "first")
+    begun, go_on, put = threading.Event(), threading.Event(), checkpointer.store.put
+
+    def slow(info, blob):
+        if info.id == "older":
+            begun.set()
+            go_on.wait(10)
+        put(info, blob)
+
+    monkeypatch.setattr(checkpointer.store, "put", slow)
+    thread = threading.Thread(target=checkpointer.save, args=("t", "older"), kwargs={"id": "older"})
+    thread.start()
+    assert begun.wait(10)
+    checkpointer.save("t", "newer", id="newer")
+    go_on.set()
+    thread.join()
+    assert checkpointer.load("t") == "newer"

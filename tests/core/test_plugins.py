@@ -30,6 +30,19 @@ def test_unknown_names_list_the_known(wrong):
         Checkpointer(**wrong)
 
 
+@pytest.mark.parametrize(
+    ("url", "package"),
+    [("redis://:se/cret@h/0", "redis"), ("redis://h:port/0", "redis"), ("postgresql://u:se/cret@h/db", "psycopg"), ("git://", "shutil")],
+)
+def test_unreadable_address_is_told_without_its_password(url, package):
+    """A URL that does not read is a wrong setting, and no part of a password is in the message."""
+    pytest.importorskip(package)
+    with pytest.raises(ConfigError) as caught:
+        Checkpointer(url)
+    assert "'se'" not in str(caught.value)
+    assert "cret" not in str(caught.value)
+
+
 def test_codec_that_is_gone_is_a_compatibility_error():
     """D7: a checkpoint made with a plug-in that is not here says so."""
 

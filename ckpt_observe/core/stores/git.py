@@ -17,7 +17,7 @@ from ckpt_observe.core.names import from_file_name, to_file_name
 from ckpt_observe.core.stores import oserrors
 from ckpt_observe.core.stores.base import Promise, Store, newest_first
 from ckpt_observe.core.stores.gitrepo import Repository, from_reference, to_reference
-from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConflictError
+from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, ConflictError
 
 _CHECKPOINTS = "refs/checkpoints/"
 _QUARANTINED = "refs/quarantine/"
@@ -30,7 +30,10 @@ class GitStore(Store):
     promise = Promise(durable="machine", shared="processes")
 
     def __init__(self, url: str) -> None:
-        self._root = os.path.abspath(unquote(url.partition("://")[2] or url))
+        _, scheme_ends, place = url.partition("://")
+        if scheme_ends and not place:
+            raise ConfigError(f"a git store is git:///path or a plain path, not {url!r}")
+        self._root = os.path.abspath(unquote(place or url))
         super().__init__(f"git://{self._root}")
 
     def repository(self, task: str) -> Repository:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from urllib.parse import urlsplit
 
 from ckpt_observe.core.stores.base import Store, stores
 from ckpt_observe.errors import ConfigError
@@ -17,3 +18,13 @@ def locate(where: str | os.PathLike[str] | Store) -> Store:
         raise ConfigError("a store has a path or a URL, not an empty string")
     scheme, separator, _ = url.partition("://")
     return stores.factory(scheme.lower() if separator else "file")(url)
+
+
+def place(url: str) -> tuple[str, int | None, str]:
+    """Host, port and path of a server's URL, without its credentials."""
+    try:
+        parts = urlsplit(url)
+        return parts.hostname or "", parts.port, parts.path
+    except ValueError:  # which may quote part of a password
+        scheme = url.partition("://")[0]
+        raise ConfigError(f"the URL of this {scheme} store does not read: is its port a number, its password percent-encoded?") from None

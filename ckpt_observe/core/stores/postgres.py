@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.stores import sql
 from ckpt_observe.core.stores.base import Promise
+from ckpt_observe.core.stores.locate import place
 from ckpt_observe.core.stores.sql import SqlStore
 from ckpt_observe.errors import (
     AccessError,
@@ -72,8 +72,8 @@ class PostgresStore(SqlStore):
     promise = Promise(durable="machine", shared="hosts")
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        location = f"postgresql://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        host, port, path = place(url)
+        location = f"postgresql://{host}{f':{port}' if port else ''}{path}"
         super().__init__(location, "ckpt_checkpoints", "ckpt_quarantine", "%s")
         self._url = url
 

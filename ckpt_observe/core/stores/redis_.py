@@ -13,13 +13,14 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.stores import sql
 from ckpt_observe.core.stores.base import Promise, Store
+from ckpt_observe.core.stores.locate import place
 from ckpt_observe.errors import (
     AccessError,
     CapacityError,
@@ -76,8 +77,8 @@ class RedisStore(Store):
     kind = "redis"
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        super().__init__(f"redis://{parts.hostname or 'localhost'}:{parts.port or 6379}{parts.path}")
+        host, port, path = place(url)
+        super().__init__(f"redis://{host or 'localhost'}:{port or 6379}{path}")
         # no retries inside: who wants them wraps the store
         self._client = redis.Redis.from_url(url, socket_timeout=_SECONDS, socket_connect_timeout=_SECONDS, retry=Retry(NoBackoff(), 0))
         self._put = self._client.register_script(_PUT)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from ckpt_observe.core import Checkpointer, stores
 from ckpt_observe.core.codecs import codecs
+from ckpt_observe.core.retention import Retention
 from ckpt_observe.core.serializers import serializers
+from ckpt_observe.core.triggers import Trigger
 
 DOCS = (Path(__file__).parents[2] / "docs" / "core.md").read_text()
 
@@ -33,3 +37,10 @@ def test_every_method_is_documented():
     """Each operation of the Checkpointer is on the page."""
     public = {name for name, value in vars(Checkpointer).items() if not name.startswith("_") and callable(value)}
     assert {name for name in public if name not in DOCS} <= {"close", "stage", "prune", "list"}
+
+
+@pytest.mark.parametrize("kind", [Trigger, Retention])
+def test_every_policy_is_documented(kind):
+    """Each trigger and retention policy that a program names is on the page; operators make the others."""
+    ours = {policy.__name__ for policy in kind.__subclasses__() if policy.__module__.startswith("ckpt_observe.")}
+    assert {name for name in ours if name not in DOCS} <= {"Never", "AnyOf", "AllOf", "Either", "Both"}

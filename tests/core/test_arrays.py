@@ -154,3 +154,11 @@ def test_large_header_is_that_of_the_payload(tmp_path, url):
     assert checkpointer.list("t") == [info]
     assert checkpointer.store.size("t", info.id) == info.stored_size
     assert checkpointer.load("t")["a"].all()
+
+
+@pytest.mark.parametrize("state", [{"~py": "tuple", "v": [1]}, {"~py": 1, "x": (2,)}, {"a": {"~py": "array", "v": 0}}, [{"~py": "set"}]])
+def test_keys_that_look_like_tags_come_back(state):
+    """K3: a state with the very key that marks tagged values is carried like any other."""
+    checkpointer = Checkpointer("memory://", format="arrays")
+    checkpointer.save("t", state)
+    assert checkpointer.load("t") == state

@@ -63,7 +63,7 @@ class ArraysSerializer:
         taken = _Taken()
         keys: dict[str, KeyInfo] = {}
         try:
-            if type(state) in exact.MAPPINGS and all(type(key) is str for key in state):
+            if type(state) in exact.MAPPINGS and exact.TAG not in state and all(type(key) is str for key in state):
                 plain: Any = {key: _key(taken, keys, key, value) for key, value in state.items()}
             else:
                 plain = exact.wrap(state, _NATIVE, taken.take)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -16,17 +17,29 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./ -]*[A-Za-z0-9_]|[A-Za-z_]").fullmat
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 """What YAML reads as something else than text."""
 
+_UNSEEN = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+"""What JSON takes as it is, and YAML as the end of a line or not at all."""
+
 
 def extract(info: CheckpointInfo, state: Any, style: Style) -> str:
     """Summary and state of a checkpoint as text, ending with a line break."""
     summary = msgspec.to_builtins(info)
-    plain = msgspec.to_builtins(state, str_keys=True, enc_hook=_described)
+    plain = _plain(state)
     if style == "markdown":
         return _markdown(info, plain)
     whole = {"summary": summary, "state": plain}
     if style == "yaml":
         return "\n".join(_yaml(whole, 0)) + "\n"
     return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
+
+
+def _plain(state: Any) -> Any:
+    """What JSON has; a key that is no text is shown as Python writes it."""
+    if isinstance(state, Mapping):
+        return {key if isinstance(key, str) else str(key): _plain(value) for key, value in state.items()}
+    if isinstance(state, list | tuple | set | frozenset):
+        return [_plain(item) for item in state]
+    return msgspec.to_builtins(state, str_keys=True, enc_hook=_described)
 
 
 def _described(value: Any) -> str:
@@ -51,7 +64,7 @@ def _markdown(info: CheckpointInfo, state: Any) -> str:
         lines += ["", "## Keys", "", "| key | type | bytes |", "|---|---|---|"]
         lines += [f"| {_cell(name)} | {_cell(key.type)} | {key.size} |" for name, key in info.keys.items()]
     for title, content in (("Metadata", info.metadata), ("State", state)):
-        if content:
+        if content or title == "State":  # which may be 0, or empty
             text = msgspec.json.format(msgspec.json.encode(content, enc_hook=_described), indent=2).decode()
             fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
             lines += ["", f"## {title}", "", f"{fence}json", text, fence]
@@ -84,7 +97,8 @@ def _scalar(value: Any) -> str:
         return _number(value)
     if isinstance(value, str) and _PLAIN(value) and value.lower() not in _WORDS:
         return value
-    return msgspec.json.encode(value).decode()  # quoted text, numbers and empty containers are the same in YAML
+    text = msgspec.json.encode(value).decode()  # quoted text, numbers and empty containers are the same in YAML
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _number(value: float) -> str:

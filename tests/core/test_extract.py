@@ -17,6 +17,7 @@ STATE = {
     "nested": {"empty": {}, "none": [], "deep": [[1, [2]], {"a": {"b": None}}]},
     "flag": True,
     "odd key: #": 1,
+    "unseen": ["\x7f", "a\x85b", "\u2028", "\ufeff"],
 }
 
 
@@ -51,3 +52,15 @@ def test_what_has_no_plain_form_is_described(info):
     """An object is shown as Python shows it, for every style."""
     for style in ("markdown", "yaml", "json"):
         assert "slice(1, 2, None)" in extract(info, {"odd": slice(1, 2)}, style)
+
+
+@pytest.mark.parametrize("style", ["markdown", "yaml", "json"])
+def test_any_state_that_can_be_saved_is_shown(info, style):
+    """D2: whatever its keys are, and also one that is nothing much."""
+    text = extract(info, [{(1, 2): "pair", None: "none", True: {5}}], style)
+    assert all(shown in text for shown in ("(1, 2)", "pair", "None", "none", "True"))
+
+
+def test_markdown_shows_a_state_that_is_nothing_much(info):
+    """D1: 0 is a state too."""
+    assert "## State\n\n```json\n0\n```" in extract(info, 0, "markdown")

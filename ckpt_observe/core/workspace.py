@@ -39,6 +39,7 @@ class Workspace:
     def save(self, directory: str | os.PathLike[str], id: str) -> str:
         """Keep the directory as it is under that id, such as that of a checkpoint; returns the git commit."""
         checked(id, "checkpoint id")
+        self._refuse_own_repository(directory)
         _refuse_inner_repositories(os.fspath(directory))
         self._repository.make()
         with self._index(directory) as (environment, place):
@@ -49,6 +50,7 @@ class Workspace:
     def restore(self, directory: str | os.PathLike[str], id: str) -> None:
         """Put the directory back to a snapshot: files that were not in it are removed, `.git` of its own is left alone."""
         commit = self._commit(id)
+        self._refuse_own_repository(directory)
         with oserrors.translated(f"restoring {directory}"):
             os.makedirs(directory, exist_ok=True)
         with self._index(directory) as (environment, place):
@@ -65,6 +67,12 @@ class Workspace:
         said = self._repository.run("diff-tree", "-r", "-z", "--no-renames", "--name-status", self._commit(old), self._commit(new))
         fields = [os.fsdecode(field) for field in said.split(b"\0")[:-1]]
         return [Change(path, _KINDS[kind]) for kind, path in zip(fields[::2], fields[1::2], strict=True)]
+
+    def _refuse_own_repository(self, directory: str | os.PathLike[str]) -> None:
+        """A snapshot of itself would grow each time, and restoring one would remove all that were made since."""
+        place = os.path.realpath(directory)
+        if os.path.commonpath([place, os.path.realpath(self._repository.path)]) == place:
+            raise ConfigError(f"the snapshots are kept inside of {directory}, which they are of: keep them elsewhere")
 
     def _commit(self, id: str) -> str:
         commit = self._repository.references(_SNAPSHOTS).get(to_reference(id))

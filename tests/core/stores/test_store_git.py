@@ -151,3 +151,16 @@ def test_workspace_refusals(tmp_path, directory):
     (directory / "inner" / ".git").mkdir(parents=True)
     with pytest.raises(ConfigError, match="inside of the workspace"):
         workspace.save(directory, "two")
+
+
+def test_workspace_does_not_hold_its_own_snapshots(tmp_path, directory):
+    """L14: a repository inside of the directory would be part of every snapshot, and restore would remove the newer ones from it."""
+    (tmp_path / "link").symlink_to(directory)
+    for root in (directory / ".checkpoints", tmp_path / "link" / "deep"):
+        workspace = Workspace(root, "task")
+        with pytest.raises(ConfigError, match="elsewhere"):
+            workspace.save(directory, "one")
+    outside = Workspace(tmp_path / "repositories", "task")
+    outside.save(directory, "one")
+    with pytest.raises(ConfigError, match="elsewhere"):
+        outside.restore(tmp_path, "one")

@@ -51,6 +51,7 @@ class Workspace:
         """Put the directory back to a snapshot: files that were not in it are removed, `.git` of its own is left alone."""
         commit = self._commit(id)
         self._refuse_own_repository(directory)
+        _refuse_inner_repositories(os.fspath(directory))  # before anything is removed
         with oserrors.translated(f"restoring {directory}"):
             os.makedirs(directory, exist_ok=True)
         with self._index(directory) as (environment, place):
@@ -92,10 +93,10 @@ class Workspace:
 
 
 def _refuse_inner_repositories(directory: str) -> None:
-    """Git would keep only the name of a repository below, and none of its files."""
+    """Git would keep only the name of a repository below, and none of its files; nor can it tell which of them to remove."""
     for place, folders, files in os.walk(directory):
         if place != directory and (".git" in folders or ".git" in files):
-            raise ConfigError(f"{place} is a git repository inside of the workspace: its files would not be kept")
+            raise ConfigError(f"{place} is a git repository inside of the workspace: its files would be neither kept nor removed")
 
 
 def _remove_empty(directory: str) -> None:

@@ -164,3 +164,16 @@ def test_workspace_does_not_hold_its_own_snapshots(tmp_path, directory):
     outside.save(directory, "one")
     with pytest.raises(ConfigError, match="elsewhere"):
         outside.restore(tmp_path, "one")
+
+
+def test_workspace_with_a_repository_inside_is_not_half_restored(tmp_path, directory):
+    """L14: where restore cannot put everything back, it removes nothing."""
+    workspace = Workspace(tmp_path / "repositories", "task")
+    workspace.save(directory, "one")
+    (directory / "run").unlink()
+    (directory / "new").write_text("new")
+    (directory / "cloned" / ".git").mkdir(parents=True)
+    before = contents(directory)
+    with pytest.raises(ConfigError, match="cloned"):
+        workspace.restore(directory, "one")
+    assert contents(directory) == before

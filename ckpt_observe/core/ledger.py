@@ -32,7 +32,7 @@ class Ledger:
             self._known[info.task] = age, infos
             if len(self._known) > _MOST_TASKS:
                 self._known.pop(next(iter(self._known)), None)
-        else:
+        elif all(known.id != info.id for known in infos):  # a fresh listing of another thread may have had it already
             infos.insert(0, info)
             if len(infos) > 1 and infos[1].created > info.created:  # a newer one of another thread was faster
                 infos.sort(key=newest_first, reverse=True)

@@ -124,3 +124,16 @@ def test_slow_save_does_not_take_a_newer_one_away(monkeypatch):
     go_on.set()
     thread.join()
     assert checkpointer.load("t") == "newer"
+
+
+def test_checkpoint_that_another_thread_listed_is_not_counted_twice(monkeypatch):
+    """K5: two threads save at once, and the listing of one has the checkpoint of the other: two are kept, not one."""
+    checkpointer = Checkpointer("memory://", keep_last=2)
+    retain = checkpointer._retain
+    waiting = []
+    monkeypatch.setattr(checkpointer, "_retain", waiting.append)
+    for n in range(2):
+        checkpointer.save("t", n)
+    for saved in waiting:
+        retain(saved)
+    assert len(checkpointer.list("t")) == 2

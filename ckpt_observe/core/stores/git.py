@@ -17,7 +17,7 @@ from ckpt_observe.core.names import from_file_name, to_file_name
 from ckpt_observe.core.stores import oserrors
 from ckpt_observe.core.stores.base import Promise, Store, newest_first
 from ckpt_observe.core.stores.gitrepo import Repository, from_reference, to_reference
-from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, ConflictError
+from ckpt_observe.errors import CheckpointNotFoundError, CompatibilityError, ConfigError, ConflictError, IntegrityError
 
 _CHECKPOINTS = "refs/checkpoints/"
 _QUARANTINED = "refs/quarantine/"
@@ -68,7 +68,7 @@ class GitStore(Store):
         for commit in repository.references(_CHECKPOINTS).values():
             try:
                 found.append(container.read_header(repository.run("cat-file", "blob", f"{commit}:checkpoint")))
-            except CheckpointError:
+            except (IntegrityError, CompatibilityError):
                 continue
         found.sort(key=newest_first, reverse=True)
         return found

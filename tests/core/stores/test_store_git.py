@@ -11,9 +11,9 @@ import pytest
 
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.stores.git import GitStore
-from ckpt_observe.core.stores.gitrepo import from_reference, to_reference
+from ckpt_observe.core.stores.gitrepo import Repository, from_reference, to_reference
 from ckpt_observe.core.workspace import Change, Workspace
-from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError, IntegrityError
+from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConfigError, ConflictError, IntegrityError
 from ckpt_observe.testing.stores import HOSTILE, StoreContract
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -58,6 +58,20 @@ class TestGitStore(StoreContract):
             assert not of  # git gives no second name to a commit that it cannot read
             checkpointer.delete("t", info.id)
         assert checkpointer.load("t") == {"n": 1}
+
+    def test_listing_is_whole_or_an_error(self, store, checkpointer, monkeypatch):
+        """L9: what git could not read for want of memory is not damaged: a listing without it would be a lie."""
+        checkpointer.save("t", {"n": 1})
+        run = Repository.run
+
+        def out_of_memory(self, *arguments, **options):
+            if arguments[0] == "cat-file":
+                raise CapacityError("out of memory")
+            return run(self, *arguments, **options)
+
+        monkeypatch.setattr(Repository, "run", out_of_memory)
+        with pytest.raises(CapacityError):
+            checkpointer.list("t")
 
     def test_users_git_configuration_does_not_reach_it(self, store, checkpointer, monkeypatch, tmp_path):
         """Hooks, identities and directories of the user's git are not ours."""

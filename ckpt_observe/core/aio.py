@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ckpt_observe.core.checkpointer import Checkpointer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos, Restored
+from ckpt_observe.core.query import Query
+from ckpt_observe.core.retention import Decision
+from ckpt_observe.core.verify import Finding
 
 T = TypeVar("T")
 
@@ -38,6 +41,25 @@ class AsyncCheckpointer:
 
     async def list(self, task: str) -> CheckpointInfos:
         return await self._run(lambda: self.checkpointer.list(task))
+
+    async def find(self, query: Query) -> CheckpointInfos:
+        return await self._run(lambda: self.checkpointer.find(query))
+
+    async def resolve(self, task: str, reference: str) -> CheckpointInfo:
+        return await self._run(lambda: self.checkpointer.resolve(task, reference))
+
+    async def fork(self, task: str, new_task: str, id: str | None = None) -> CheckpointInfo:
+        return await self._run(lambda: self.checkpointer.fork(task, new_task, id))
+
+    async def plan(self, task: str) -> Sequence[Decision]:
+        return await self._run(lambda: self.checkpointer.plan(task))
+
+    async def prune(self, task: str, plan: Sequence[Decision] | None = None) -> CheckpointInfos:
+        return await self._run(lambda: self.checkpointer.prune(task, plan))
+
+    async def verify(self, task: str | None = None, **how: Any) -> Sequence[Finding]:
+        """As `Checkpointer.verify`."""
+        return await self._run(lambda: self.checkpointer.verify(task, **how))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._pool.shutdown)

@@ -8,11 +8,12 @@ import threading
 
 import pytest
 
-from ckpt_observe.core import Checkpointer, context
+from ckpt_observe.core import Checkpointer, Query, context
 from ckpt_observe.core.aio import AsyncCheckpointer
 from ckpt_observe.core.background import BackgroundCheckpointer
 from ckpt_observe.core.codecs import codecs
 from ckpt_observe.core.codecs.gzip_ import GzipCodec
+from ckpt_observe.core.retention import KeepLast
 from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConfigError, ConflictError, SerializationError, StorageError
 
 
@@ -115,5 +116,25 @@ def test_async_operations(tmp_path):
             assert len(await checkpointer.list("t")) == 9
             with pytest.raises(CheckpointNotFoundError):
                 await checkpointer.load("t", "5")
+
+    asyncio.run(main())
+
+
+def test_async_questions(tmp_path):
+    """Asking, going back, tidying up and checking can be awaited too; only `open`, `batch` and `stage`, which give objects to use, cannot."""
+    offered = {name for name, value in vars(AsyncCheckpointer).items() if not name.startswith("_") and callable(value)}
+    assert {name for name, value in vars(Checkpointer).items() if not name.startswith("_") and callable(value)} - offered == {"open", "batch", "stage"}
+
+    async def main():
+        async with AsyncCheckpointer(Checkpointer(tmp_path)) as checkpointer:
+            for n in range(4):
+                await checkpointer.save("t", {"n": n}, step=n, id=f"c{n}")
+            assert [info.id for info in await checkpointer.find(Query(max_step=1))] == ["c1", "c0"]
+            assert (await checkpointer.resolve("t", "latest~2")).id == "c1"
+            assert (await checkpointer.fork("t", "u", "c1")).parent == "c1"
+            assert [finding.good for finding in await checkpointer.verify("t", sample=2)] == [True, True]
+            checkpointer.checkpointer.retention = KeepLast(1)
+            assert sum(not decision.keep for decision in await checkpointer.plan("t")) == 3
+            assert [info.id for info in await checkpointer.prune("t")] == ["c2", "c1", "c0"]
 
     asyncio.run(main())

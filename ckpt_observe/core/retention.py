@@ -76,6 +76,10 @@ class KeepFor(Retention):
 
     seconds: float
 
+    def __post_init__(self) -> None:
+        if not self.seconds >= 0:
+            raise ConfigError(f"an age is 0 seconds or more, not {self.seconds}")
+
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         young = [info for info in infos if (now - info.created).total_seconds() <= self.seconds]  # which may be infinity
         return {info.id: f"younger than {self.seconds:g} s" for info in young}
@@ -86,6 +90,10 @@ class KeepWithin(Retention):
     """The newest that together take no more than `size` bytes."""
 
     size: int
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ConfigError(f"a size is 0 bytes or more, not {self.size}")
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         kept, total = {}, 0

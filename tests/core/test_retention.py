@@ -77,6 +77,13 @@ def test_plan_deletes_nothing_and_prune_does_what_it_said():
     assert [info.step for info in checkpointer.list("t")] == [5, 3, 0]
 
 
+@pytest.mark.parametrize("impossible", [lambda: KeepFor(-1), lambda: KeepFor(float("nan")), lambda: KeepWithin(-1)])
+def test_an_impossible_age_or_size_is_refused(impossible):
+    """When the policy is made: it would keep nothing but the newest."""
+    with pytest.raises(ConfigError):
+        impossible()
+
+
 @pytest.mark.parametrize("steps", [0, -1])
 def test_a_multiple_of_nothing_is_refused(steps):
     """When the policy is made, not when a save is done."""

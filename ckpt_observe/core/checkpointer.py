@@ -54,7 +54,8 @@ class Checkpointer:
         self.store = locate(store)
         codec = None if compression == "none" else codecs.factory(compression)()
         self.pipeline = Pipeline(serializers.factory(format)(), codec, encryption)
-        self.retention = KeepLast(keep_last) if keep_last is not None else retention
+        newest = None if keep_last is None else KeepLast(keep_last)
+        self.retention = newest | retention if newest and retention else newest or retention
         self.hooks = tuple(hooks)
         self._fetcher = Fetcher(self.store, self.pipeline, fallback=fallback)
         self._ledger = Ledger(self.store)

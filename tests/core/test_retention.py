@@ -144,3 +144,12 @@ def test_checkpoint_that_another_thread_listed_is_not_counted_twice(monkeypatch)
     for saved in waiting:
         retain(saved)
     assert len(checkpointer.list("t")) == 2
+
+
+def test_keep_last_and_a_policy_keep_what_either_keeps():
+    """K5: `keep_last` beside a policy does not silently replace it: what is tagged stays."""
+    checkpointer = Checkpointer("memory://", keep_last=1, retention=KeepTagged("best"))
+    checkpointer.save("t", 1, id="tagged", tags=["best"])
+    for n in range(3):
+        checkpointer.save("t", n, id=f"c{n}")
+    assert [info.id for info in checkpointer.list("t")] == ["c2", "tagged"]

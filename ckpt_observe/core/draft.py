@@ -18,7 +18,7 @@ from ckpt_observe.core.names import checked
 from ckpt_observe.core.pipeline import Pipeline
 from ckpt_observe.core.serializers import Document
 from ckpt_observe.core.stores import Store
-from ckpt_observe.errors import SerializationError
+from ckpt_observe.errors import ConfigError, SerializationError
 
 Step = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """As large as databases take it."""
@@ -28,6 +28,7 @@ class Staged(NamedTuple):
     """A state that was serialized and can be saved later: changes made to the live one since do not reach it."""
 
     document: Document
+    format: str
     type: str
     depth: int
     items: int
@@ -88,17 +89,22 @@ class Drafter:
 
     def stage(self, state: Any) -> Staged:
         """The state frozen: what is still the program's own memory is copied."""
+        if isinstance(state, Staged):
+            return state
         staged = self._staged(state)
         return staged._replace(document=staged.document.frozen())
 
     def _staged(self, state: Any) -> Staged:
         start = perf_counter()
         document = steps.serialize(self._pipeline.serializer, state)
-        return Staged(document, type(state).__name__, *shape.measure(state), perf_counter() - start)
+        return Staged(document, self._pipeline.serializer.name, type(state).__name__, *shape.measure(state), perf_counter() - start)
 
     def draft(self, label: Label, state: Any) -> tuple[CheckpointInfo, Blob]:
         """Header and bytes of a new checkpoint."""
         staged = state if isinstance(state, Staged) else self._staged(state)
+        format = self._pipeline.serializer.name
+        if staged.format != format:
+            raise ConfigError(f"this state was staged as {staged.format}, and is to be saved as {format}: stage it anew")
         task, id = label.task, label.id
         head = self.heads.get(task) if label.parent is None else label.parent
         document = self._reduced(task, staged.document, head) if self._incremental else staged.document

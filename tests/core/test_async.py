@@ -138,3 +138,18 @@ def test_async_questions(tmp_path):
             assert [info.id for info in await checkpointer.prune("t")] == ["c2", "c1", "c0"]
 
     asyncio.run(main())
+@pytest.mark.parametrize("format", ["json", "pickle"])
+def test_staged_state_is_taken_wherever_a_state_is(format):
+    """N9: what `stage` gave can be saved behind, awaited and in a batch, and is not staged (or pickled) once more."""
+    checkpointer = Checkpointer("memory://", format=format)
+    with BackgroundCheckpointer(checkpointer) as behind, checkpointer.batch() as batch:
+        behind.save("behind", checkpointer.stage({"n": 1}))
+        batch.save("batch", checkpointer.stage({"n": 1}))
+    assert checkpointer.load("behind") == checkpointer.load("batch") == {"n": 1}
+
+
+def test_state_staged_for_another_format_is_refused():
+    """A checkpoint whose header names another format than its bytes have would come back as another state: 7 as 55."""
+    staged = Checkpointer("memory://", format="json").stage(7)
+    with pytest.raises(ConfigError):
+        Checkpointer("memory://", format="msgpack").save("t", staged)

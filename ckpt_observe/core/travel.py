@@ -12,6 +12,12 @@ from ckpt_observe.errors import CheckpointNotFoundError, ConfigError
 _LATEST = re.compile(r"latest(?:~(\d{1,9}))?").fullmatch
 
 
+def steps_back(reference: str) -> int | None:
+    """How far `latest` or `latest~2` counts back from the newest."""
+    latest = _LATEST(reference)
+    return None if latest is None else int(latest[1] or 0)
+
+
 def resolve(infos: Sequence[CheckpointInfo], task: str, reference: str) -> CheckpointInfo:
     """The one of these, newest first, that the reference names.
 

@@ -11,7 +11,7 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.compare import compare, values
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.runner import Done, Settings, run_agent
-from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, InvalidNameError
+from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError, InvalidNameError
 
 
 @pytest.fixture
@@ -164,3 +164,15 @@ def test_verify_refuses_what_cannot_be(checkpointer):
         checkpointer.verify(sample=-1)
     with pytest.raises(InvalidNameError):
         checkpointer.verify("\ud800")
+
+
+def test_damage_does_not_move_what_a_reference_means(tmp_path):
+    """L8: with the newest damaged, `latest~1` is still the one before it, and what names the damaged one says so."""
+    checkpointer = Checkpointer(tmp_path)
+    for n in range(3):
+        checkpointer.save("t", {"n": n}, id=f"c{n}", step=n)
+    (tmp_path / "t" / "c2.ckpt").write_bytes(b"damaged")
+    assert checkpointer.resolve("t", "latest~1").id == "c1"
+    for reference in ("latest", "latest~0", "c2"):
+        with pytest.raises(IntegrityError):
+            checkpointer.resolve("t", reference)

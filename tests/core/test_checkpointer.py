@@ -383,3 +383,24 @@ def test_removed_before_it_is_confirmed(newer, monkeypatch):
     else:
         with pytest.raises(CheckpointNotFoundError):
             Checkpointer(store).save("t", {"n": 1})
+
+
+def test_save_that_retention_of_others_overtook_is_no_failure(monkeypatch):
+    """K5, K8: what another writer's retention removed at once was saved all the same, also where the newer one it saw is gone in turn."""
+    store = MemoryStore()
+    checkpointer = Checkpointer(store)
+    put, newest = store.put, store.newest
+
+    def overtaken(info, blob):
+        put(info, blob)
+        if info.id == "mine":
+            store.delete("t", "mine")
+            Checkpointer(store).save("t", {}, id="newer")
+
+    def outdated(task):
+        monkeypatch.setattr(store, "newest", newest)
+        return "removed-since"
+
+    monkeypatch.setattr(store, "put", overtaken)
+    monkeypatch.setattr(store, "newest", outdated)
+    assert checkpointer.save("t", {}, id="mine").id == "mine"

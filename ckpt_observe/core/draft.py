@@ -18,7 +18,7 @@ from ckpt_observe.core.names import checked
 from ckpt_observe.core.pipeline import Pipeline
 from ckpt_observe.core.serializers import Document
 from ckpt_observe.core.stores import Store
-from ckpt_observe.errors import ConfigError, SerializationError
+from ckpt_observe.errors import CheckpointNotFoundError, CompatibilityError, ConfigError, IntegrityError, SerializationError
 
 Step = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """As large as databases take it."""
@@ -143,10 +143,23 @@ class Drafter:
 
     def _reduced(self, task: str, document: Document, head: CheckpointInfo | None) -> Document:
         """What is new since the head, or the newest there is; all of it where a base would not be there."""
-        kept = {info.id: info for info in self._store.list(task)}
-        previous = head if head is not None and head.id in kept else next(iter(kept.values()), None)
+        previous = head if head is not None and self._is_kept(task, head.id) else self._newest(task)
         smaller = reduced(self._pipeline.serializer, document, previous, self._incremental)
-        return smaller if {key.base for key in smaller.keys.values() if key.base} <= kept.keys() else document
+        bases = {key.base for key in smaller.keys.values() if key.base}
+        return smaller if all(self._is_kept(task, base) for base in bases) else document
+
+    def _newest(self, task: str) -> CheckpointInfo | None:
+        newest = self._store.newest(task)
+        try:
+            return None if newest is None else self._store.info(task, newest)
+        except (CheckpointNotFoundError, IntegrityError, CompatibilityError):
+            return None  # nothing to build on: removed meanwhile, damaged, or of a version to come
+
+    def _is_kept(self, task: str, id: str) -> bool:
+        try:
+            return self._store.size(task, id) > 0
+        except CheckpointNotFoundError:
+            return False
 
 
 def _without_digests(keys: dict[str, KeyInfo]) -> dict[str, KeyInfo]:

@@ -148,3 +148,12 @@ def test_damaged_key_is_noticed_when_read():
     assert lazy["b"] == "bbbb"
     with pytest.raises(IntegrityError):
         lazy["a"]
+
+
+def test_cost_of_a_save_does_not_grow_with_what_is_kept(tmp_path, monkeypatch):
+    """K10: an incremental save asks only for the few checkpoints it may be built on, not for all there are."""
+    Checkpointer(tmp_path).save("t", {"large": LARGE, "n": 0}, id="first")
+    checkpointer = Checkpointer(tmp_path, incremental=4)
+    monkeypatch.setattr(checkpointer.store, "list", None)
+    for n in range(3):
+        assert checkpointer.save("t", {"large": LARGE, "n": n}).bases == ("first",)

@@ -5,12 +5,14 @@ Each state is serialized when it is given; nothing is in the store before the bl
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from ckpt_observe.core import steps
 from ckpt_observe.core.blob import Blob
 from ckpt_observe.core.draft import Drafter
+from ckpt_observe.core.hooks import Event, Hook, emit
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.stores import Store
 
@@ -18,14 +20,17 @@ from ckpt_observe.core.stores import Store
 class Batch:
     """Saves gathered for one write. Not for several threads."""
 
-    def __init__(self, store: Store, drafter: Drafter) -> None:
+    def __init__(self, store: Store, drafter: Drafter, hooks: Sequence[Hook], retain: Callable[[CheckpointInfo], None]) -> None:
         self._store = store
         self._drafter = drafter
+        self._hooks = hooks
+        self._retain = retain
         self._drafts: list[tuple[CheckpointInfo, Blob]] = []
 
     def save(self, task: str, state: Any, *, step: int | None = None, id: str | None = None, status: str = "running") -> CheckpointInfo:
         """Add a checkpoint to the batch. It is not durable yet."""
-        label = self._drafter.label(task, id, step, status)
+        before = next((info for info, _ in reversed(self._drafts) if info.task == task), None)
+        label = self._drafter.label(task, id, step, status, parent=before)
         draft = self._drafter.draft(label, self._drafter.stage(state))  # frozen: the live state may change before the block ends
         self._drafts.append(draft)
         return draft[0]
@@ -33,10 +38,23 @@ class Batch:
     def commit(self) -> None:
         """Make everything given so far durable."""
         drafts, self._drafts = self._drafts, []
-        steps.write_many(self._store, drafts)
-        for info, blob in drafts:
-            steps.confirm(self._store, info, blob)
-            self._drafter.heads.set(info)
+        self._tell("before", drafts)
+        try:
+            steps.write_many(self._store, drafts)
+            for info, blob in drafts:
+                steps.confirm(self._store, info, blob)
+                self._drafter.heads.set(info)
+        except BaseException as error:
+            self._tell("failed", drafts, error)
+            raise
+        self._tell("after", drafts)
+        for newest in {info.task: info for info, _ in drafts}.values():
+            self._retain(newest)
+
+    def _tell(self, moment: str, drafts: Sequence[tuple[CheckpointInfo, Blob]], error: BaseException | None = None) -> None:
+        for info, _ in drafts if self._hooks else ():
+            facts: dict[str, Any] = {"id": info.id, "step": info.step, "status": info.status, "info": info if moment == "after" else None}
+            emit(self._hooks, Event(moment=moment, operation="save", task=info.task, error=error, **facts))
 
     def __enter__(self) -> Self:
         return self

@@ -105,7 +105,7 @@ class Checkpointer:
 
     def batch(self) -> Batch:
         """Gather small saves: `with checkpointer.batch() as batch: batch.save(...)` makes them durable together."""
-        return Batch(self.store, self._drafter)
+        return Batch(self.store, self._drafter, self.hooks, self._retain_batch)
 
     def load(self, task: str, id: str | None = None) -> Any:
         """The state of the newest checkpoint of the task, or of the one with that id."""
@@ -224,6 +224,11 @@ class Checkpointer:
         except Exception as error:  # a policy may be the program's own
             logging.getLogger(__name__).warning("%r was saved, but what is no longer kept was not removed: %r", saved.task, error)
             emit(self.hooks, Event(moment="failed", operation="prune", task=saved.task, error=error))
+
+    def _retain_batch(self, newest: CheckpointInfo) -> None:
+        if self.retention is not None:
+            self._ledger.forget(newest.task)  # it knows none of the batch
+            self._retain(newest)
 
     @contextmanager
     def _told(self, operation: str, task: str, **facts: Any) -> Iterator[CheckpointInfos]:

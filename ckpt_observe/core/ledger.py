@@ -43,3 +43,7 @@ class Ledger:
         if task in self._known:
             infos = self._known[task][1]
             infos[:] = [info for info in infos if info.id not in ids]
+
+    def forget(self, task: str) -> None:
+        """List it anew the next time."""
+        self._known.pop(task, None)

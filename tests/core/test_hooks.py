@@ -46,3 +46,15 @@ def test_failing_hook_never_fails_a_save(caplog):
     assert checkpointer.load("agent") == {"n": 1}
     assert len(seen) == 4
     assert "mine" in caplog.text
+
+
+def test_batch_is_saved_like_any_other():
+    """K5, K6: hooks hear of each checkpoint of a batch, retention follows it, and each has the one before it for a parent."""
+    events = []
+    checkpointer = Checkpointer("memory://", keep_last=2, hooks=[events.append])
+    for n in range(3):
+        with checkpointer.batch() as batch:
+            first, second = batch.save("t", 1, step=2 * n), batch.save("t", 2, step=2 * n + 1)
+        assert second.parent == first.id
+    assert [info.step for info in checkpointer.list("t")] == [5, 4]
+    assert [event.step for event in events if (event.moment, event.operation) == ("after", "save")] == [0, 1, 2, 3, 4, 5]

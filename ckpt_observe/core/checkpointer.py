@@ -148,7 +148,7 @@ class Checkpointer:
 
     def open(self, task: str, id: str | None = None) -> LazyState:
         """The state as a mapping that reads each key when it is asked for."""
-        info = self._fetcher.newest(task) if id is None else self.store.info(task, id)
+        info = self._fetcher.newest(task) if id is None else self.store.info(checked(task, "task"), checked(id, "checkpoint id"))
         return LazyState(self._fetcher, info)
 
     def fork(self, task: str, new_task: str, id: str | None = None) -> CheckpointInfo:
@@ -179,9 +179,11 @@ class Checkpointer:
         self._ledger.removed(task, {info.id for info in removed})
         return removed
 
-    def verify(self, task: str | None = None, *, sample: int | None = None, quarantine: bool = False) -> Sequence[Finding]:
-        """Read and check checkpoints of one task or all, or a random sample; move damaged ones out of the way if asked."""
-        return examine(self._fetcher, task, sample=sample, quarantine=quarantine)
+    def verify(
+        self, task: str | None = None, id: str | None = None, *, sample: int | None = None, quarantine: bool = False
+    ) -> Sequence[Finding]:
+        """Read and check one checkpoint, those of a task or all, or a random sample; move damaged ones out of the way if asked."""
+        return examine(self._fetcher, task, id, sample=sample, quarantine=quarantine)
 
     def close(self) -> None:
         self.store.close()

@@ -26,8 +26,15 @@ class Finding(msgspec.Struct, frozen=True):
     """Top-level keys that come back other than they were saved, of a checkpoint whose bytes are whole."""
 
 
-def examine(fetcher: Fetcher, task: str | None, *, sample: int | None, quarantine: bool) -> list[Finding]:
-    """Check the checkpoints of a task, or of all; with `sample` that many of them, chosen at random."""
+def examine(fetcher: Fetcher, task: str | None, id: str | None, *, sample: int | None, quarantine: bool) -> list[Finding]:
+    """Check one checkpoint, those of a task, or all; with `sample` that many of them, chosen at random."""
+    if id is not None:
+        if task is None:
+            raise ConfigError("a checkpoint is verified by its task and id, not by its id alone")
+        finding = _examined(fetcher, checked(task, "task"), checked(id, "checkpoint id"), quarantine=quarantine)
+        if finding is None:
+            raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {fetcher.store.location}")
+        return [finding]
     tasks = fetcher.store.tasks() if task is None else (checked(task, "task"),)
     names = [(name, id) for name in tasks for id in fetcher.store.ids(name)]
     if sample is not None and sample < 0:

@@ -176,3 +176,28 @@ def test_damage_does_not_move_what_a_reference_means(tmp_path):
     for reference in ("latest", "latest~0", "c2"):
         with pytest.raises(IntegrityError):
             checkpointer.resolve("t", reference)
+
+
+def test_one_checkpoint_is_verified(tmp_path):
+    """L7: the integrity checker answers for a single checkpoint too; one that is not there is told."""
+    checkpointer = Checkpointer(tmp_path)
+    for n in range(2):
+        checkpointer.save("t", {"n": n}, id=f"c{n}")
+    (tmp_path / "t" / "c1.ckpt").write_bytes(b"damaged")
+    assert [(finding.id, finding.good) for finding in checkpointer.verify("t", "c0")] == [("c0", True)]
+    assert [(finding.id, finding.good) for finding in checkpointer.verify("t", "c1")] == [("c1", False)]
+    with pytest.raises(CheckpointNotFoundError):
+        checkpointer.verify("t", "c2")
+
+
+@pytest.mark.parametrize("where", ["memory", "file", "sqlite"])
+@pytest.mark.parametrize("name", ["", "\ud800", "a\0b", "x" * 257, 5])
+def test_open_refuses_names_as_load_does(tmp_path, where, name):
+    """A hostile name is an InvalidNameError of every operation and store."""
+    url = {"memory": "memory://", "file": str(tmp_path / "f"), "sqlite": f"sqlite://{tmp_path}/s.db"}[where]
+    checkpointer = Checkpointer(url)
+    for names in ((name, "x"), ("t", name), (name, None)):
+        with pytest.raises(InvalidNameError):
+            checkpointer.open(*names)
+        with pytest.raises(InvalidNameError):
+            checkpointer.load(*names)

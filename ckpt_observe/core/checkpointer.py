@@ -172,7 +172,8 @@ class Checkpointer:
             if decision.keep:
                 continue
             try:
-                self.store.discard(task, decision.info.id)
+                with self._told("delete", task, id=decision.info.id):
+                    self.store.discard(task, decision.info.id)
             except CheckpointNotFoundError:
                 continue  # somebody else was faster
             removed.append(decision.info)

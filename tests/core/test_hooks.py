@@ -58,3 +58,12 @@ def test_batch_is_saved_like_any_other():
         assert second.parent == first.id
     assert [info.step for info in checkpointer.list("t")] == [5, 4]
     assert [event.step for event in events if (event.moment, event.operation) == ("after", "save")] == [0, 1, 2, 3, 4, 5]
+
+
+def test_hooks_are_told_what_retention_removes():
+    """K5, K6: a checkpoint that goes by retention is as gone as one that was deleted, and hooks hear of both."""
+    events = []
+    checkpointer = Checkpointer("memory://", keep_last=1, hooks=[events.append])
+    first = checkpointer.save("t", 1)
+    checkpointer.save("t", 2)
+    assert [(event.moment, event.id) for event in events if event.operation == "delete"] == [("before", first.id), ("after", first.id)]

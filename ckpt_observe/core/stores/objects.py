@@ -23,6 +23,7 @@ from ckpt_observe.errors import (
     AccessError,
     CheckpointError,
     CheckpointNotFoundError,
+    CompatibilityError,
     ConflictError,
     DeadlineError,
     IntegrityError,
@@ -45,7 +46,6 @@ _SECONDS = 30
 _COARSE = dt.timedelta(seconds=1)
 """Services tell when an object was written to the second. In doubt what is damaged counts as the newer."""
 _ALLOW_HTTP = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
-_MOST_HEADERS = 100_000
 
 _TABLE: tuple[tuple[type[BaseException], type[CheckpointError], str, bool], ...] = (
     (exceptions.AlreadyExistsError, ConflictError, "conflict.exists", False),
@@ -80,7 +80,7 @@ class ObjectStore(Store):
         plain = os.environ.get(_ALLOW_HTTP.get(scheme, ""), "").lower() == "true"  # options given here hide that variable from obstore
         with _translated("opening", self.location):
             self._bucket = from_url(url, client_options={"timeout": f"{_SECONDS}s", "allow_http": plain}, retry_config=retries)
-        self._headers: dict[tuple[str, str], CheckpointInfo] = {}
+        self._headers: dict[str, dict[tuple[str, str], CheckpointInfo]] = {}
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
         with _translated(f"saving checkpoint {info.id!r} of {info.task!r}", self.location):
@@ -117,7 +117,7 @@ class ObjectStore(Store):
         for entry in self._objects(task):
             try:
                 found.append(self._known_header(entry))
-            except CheckpointError:
+            except (IntegrityError, CompatibilityError, CheckpointNotFoundError):
                 continue
         found.sort(key=newest_first, reverse=True)
         return found
@@ -136,6 +136,8 @@ class ObjectStore(Store):
             try:
                 info = self._known_header(entry)
                 times.append((info.created, info.id))
+            except CheckpointNotFoundError:
+                continue  # removed since it was listed
             except IntegrityError:
                 if (id := _id_of(entry)) is not None:
                     times.append((entry["last_modified"] + _COARSE, id))
@@ -157,16 +159,23 @@ class ObjectStore(Store):
 
     def _entries(self, folder: str) -> Any:
         with _translated("listing checkpoints", self.location):
-            return [entry for batch in obstore.list(self._bucket, prefix=folder) for entry in batch if _is_ours(entry)]
+            entries = [entry for batch in obstore.list(self._bucket, prefix=folder) for entry in batch if _is_ours(entry)]
+        known = self._headers.get(folder, {})
+        if len(known) > len(entries):  # retention removes objects without end
+            self._headers[folder] = {key: known[key] for entry in entries if (key := _key(entry)) in known}
+        return entries
 
     def _known_header(self, entry: Any) -> CheckpointInfo:
-        key = (entry["path"], entry.get("e_tag") or str(entry["last_modified"]))
-        if key not in self._headers:
-            if len(self._headers) >= _MOST_HEADERS:
-                self._headers.clear()
+        of_folder = self._headers.setdefault(entry["path"].rpartition("/")[0], {})
+        key = _key(entry)
+        info = of_folder.get(key)
+        if info is None:
             with _translated("reading a header", self.location):
-                self._headers[key] = self._header(entry["path"])
-        return self._headers[key]
+                try:
+                    info = of_folder[key] = self._header(entry["path"])
+                except FileNotFoundError as error:
+                    raise CheckpointNotFoundError(f"{entry['path']} was removed meanwhile") from error
+        return info
 
     def _header(self, path: str) -> CheckpointInfo:
         start = b""
@@ -192,6 +201,10 @@ class ObjectStore(Store):
 
 def _path(task: str, id: str) -> str:
     return f"{to_file_name(task)}/{to_file_name(id)}{_SUFFIX}"
+
+
+def _key(entry: Any) -> tuple[str, str]:
+    return entry["path"], entry.get("e_tag") or str(entry["last_modified"])
 
 
 def _id_of(entry: Any) -> str | None:

@@ -76,3 +76,32 @@ def test_damage_is_noticed(server, checkpointer):
         server.objects["prefix/t/x.ckpt"] = damaged
         with pytest.raises(IntegrityError):
             checkpointer.load("t")
+
+
+def test_object_removed_while_listed_is_passed_over(server, checkpointer, monkeypatch):
+    """K8: another writer's retention may remove an object between our listing and our reading of its head: that is no error."""
+    checkpointer.save("t", {"n": 1}, id="gone")
+    checkpointer.save("t", {"n": 2}, id="stays")
+    stale = checkpointer.store._objects("t")
+    del server.objects["prefix/t/gone.ckpt"]
+    monkeypatch.setattr(checkpointer.store, "_objects", lambda task: stale)
+    assert [info.id for info in checkpointer.list("t")] == ["stays"]
+    assert checkpointer.load("t") == {"n": 2}
+
+
+def test_headers_of_removed_checkpoints_are_forgotten(server, checkpointer):
+    """K5: what retention removed takes no memory, however long a program runs."""
+    tidy = Checkpointer(checkpointer.store, keep_last=2)
+    for n in range(12):
+        tidy.save("t", {"n": n})
+        tidy.load("t")
+    assert len(tidy.store._headers["t"]) <= 4
+
+
+def test_listing_is_whole_or_an_error(server, checkpointer, monkeypatch):
+    """L9: a head that the service refuses to give is not a damaged checkpoint: a listing without it would be a lie."""
+    checkpointer.save("t", {"n": 1})
+    fresh = Checkpointer(checkpointer.store.location)
+    monkeypatch.setattr(fresh.store, "_header", lambda path: (_ for _ in ()).throw(UnavailableError("busy")))
+    with pytest.raises(UnavailableError):
+        fresh.list("t")

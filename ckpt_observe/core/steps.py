@@ -6,7 +6,7 @@ trace them replaces the functions here and sees every one. A step with nothing t
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 from ckpt_observe.core import digests
@@ -91,6 +91,8 @@ def deserialize(serializer: Serializer, data: Buffer) -> Any:
 def apply(target: Any, state: Any) -> None:
     """Put the state into the running program: a mapping takes its items, an object its `load_state_dict`, a function is called."""
     if isinstance(target, MutableMapping):
+        if not isinstance(state, Mapping):  # asked before anything is taken out of the target
+            raise ConfigError(f"a state that is a {type(state).__name__} does not go into a mapping")
         target.clear()
         target.update(state)
     elif hasattr(target, "load_state_dict"):

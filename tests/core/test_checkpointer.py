@@ -404,3 +404,14 @@ def test_save_that_retention_of_others_overtook_is_no_failure(monkeypatch):
     monkeypatch.setattr(store, "put", overtaken)
     monkeypatch.setattr(store, "newest", outdated)
     assert checkpointer.save("t", {}, id="mine").id == "mine"
+
+
+@pytest.mark.parametrize("state", [5, "text", ["ab", "cd", 1], None])
+def test_restore_into_a_mapping_is_whole_or_not_at_all(state):
+    """K7: a state that does not fit leaves the running program's mapping as it was."""
+    checkpointer = Checkpointer("memory://")
+    checkpointer.save("t", state)
+    live = {"precious": 1}
+    with pytest.raises(ConfigError):
+        checkpointer.restore("t", into=live)
+    assert live == {"precious": 1}

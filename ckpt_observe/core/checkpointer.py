@@ -137,14 +137,7 @@ class Checkpointer:
 
     def resolve(self, task: str, reference: str) -> CheckpointInfo:
         """The checkpoint that is meant by an id, `latest`, `latest~2`, `step:100` or `at:2026-01-31T12:00Z`."""
-        known, back = self.list(task), travel.steps_back(reference)
-        if back is not None:
-            newest = self.store.newest(task)
-            if newest is not None and newest not in {info.id for info in known}:  # it is damaged, and counts
-                return self._fetcher.newest(task) if back == 0 else travel.resolve(known, task, f"latest~{back - 1}")
-        elif reference not in {info.id for info in known} and reference in self.store.ids(task):
-            return self.store.info(task, reference)  # which says what is wrong with it
-        return travel.resolve(known, task, reference)
+        return travel.resolve(self._fetcher, checked(task, "task"), reference)
 
     def open(self, task: str, id: str | None = None) -> LazyState:
         """The state as a mapping that reads each key when it is asked for."""

@@ -143,23 +143,17 @@ class Drafter:
 
     def _reduced(self, task: str, document: Document, head: CheckpointInfo | None) -> Document:
         """What is new since the head, or the newest there is; all of it where a base would not be there."""
-        previous = head if head is not None and self._is_kept(task, head.id) else self._newest(task)
+        previous = head if head is not None and self._kept(task, head.id) else self._kept(task, self._store.newest(task))
         smaller = reduced(self._pipeline.serializer, document, previous, self._incremental)
         bases = {key.base for key in smaller.keys.values() if key.base}
-        return smaller if all(self._is_kept(task, base) for base in bases) else document
+        return smaller if all(self._kept(task, base) for base in bases) else document
 
-    def _newest(self, task: str) -> CheckpointInfo | None:
-        newest = self._store.newest(task)
+    def _kept(self, task: str, id: str | None) -> CheckpointInfo | None:
+        """The header of a checkpoint to build on; none of one that was removed, is damaged, or of a version to come."""
         try:
-            return None if newest is None else self._store.info(task, newest)
+            return None if id is None else self._store.info(task, id)
         except (CheckpointNotFoundError, IntegrityError, CompatibilityError):
-            return None  # nothing to build on: removed meanwhile, damaged, or of a version to come
-
-    def _is_kept(self, task: str, id: str) -> bool:
-        try:
-            return self._store.size(task, id) > 0
-        except CheckpointNotFoundError:
-            return False
+            return None
 
 
 def _without_digests(keys: dict[str, KeyInfo]) -> dict[str, KeyInfo]:

@@ -6,19 +6,31 @@ import datetime as dt
 import re
 from collections.abc import Sequence
 
+from ckpt_observe.core.fetch import Fetcher
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError
 
 _LATEST = re.compile(r"latest(?:~(\d{1,9}))?").fullmatch
 
 
-def steps_back(reference: str) -> int | None:
-    """How far `latest` or `latest~2` counts back from the newest."""
-    latest = _LATEST(reference)
-    return None if latest is None else int(latest[1] or 0)
+def resolve(fetcher: Fetcher, task: str, reference: str) -> CheckpointInfo:
+    """The checkpoint that the reference names. A damaged one counts too, and says what is wrong with it."""
+    store, latest = fetcher.store, _LATEST(reference)
+    back = int(latest[1] or 0) if latest else None
+    if back == 0:
+        return fetcher.newest(task)
+    known, newest = store.list(task), store.newest(task)
+    if back and newest is not None and newest not in {info.id for info in known}:
+        reference = f"latest~{back - 1}"
+    try:
+        return among(known, task, reference)
+    except CheckpointNotFoundError:
+        if reference in store.ids(task):
+            return store.info(task, reference)
+        raise
 
 
-def resolve(infos: Sequence[CheckpointInfo], task: str, reference: str) -> CheckpointInfo:
+def among(infos: Sequence[CheckpointInfo], task: str, reference: str) -> CheckpointInfo:
     """The one of these, newest first, that the reference names.
 
     `latest` and `latest~2` count back from the newest; `step:100` is the newest of that step; `at:<ISO time>` the newest

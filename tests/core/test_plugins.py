@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,17 @@ def test_own_store_by_name():
     checkpointer.save("t", {"n": 1})
     assert isinstance(checkpointer.store, MemoryStore)
     assert Checkpointer("mine://place").load("t") == {"n": 1}
+
+
+def test_a_name_alone_is_its_store(tmp_path, monkeypatch):
+    """G6: a registered name chooses its store; a directory of that name is meant by its path, and what needs a place says so."""
+    monkeypatch.chdir(tmp_path)
+    assert Checkpointer("memory").store.kind == "memory"
+    assert [Checkpointer(path).store.kind for path in (Path("memory"), "./memory", "memory2")] == ["file"] * 3
+    for name in ("file", "jsonl", "sqlite", "git"):
+        with pytest.raises(ConfigError, match="///path"):
+            Checkpointer(name)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("wrong", [{"store": "nosuch://x"}, {"store": "memory://", "format": "xml"}, {"store": "memory://", "compression": "rar"}])

@@ -37,8 +37,9 @@ def run_agent(
 
     Goes on from the newest checkpoint of the agent, or begins with `initial` where there is none. Saves when the trigger
     says so, and once more at the end, however it ends: `completed`, `stopped`, `failed` (the error is raised on) or
-    `interrupted`. What is saved is always the state after a completed step; a step that changes the state it was given, and
-    returns it, is frozen for that each time, which costs a serialization.
+    `interrupted`. What is saved is always the state after a completed step. A step that fails may have changed the state it was given,
+    so the state is frozen after each, which costs a serialization. One of more than a mebibyte is not: where a step returns the very
+    state it was given and then fails, the run's last checkpoint stands.
     """
     session = Session(checkpointer, agent, settings or Settings())
     restored = session.resume()
@@ -48,7 +49,7 @@ def run_agent(
         if restored.info.status == "completed":
             return Outcome(state, step, "completed", restored.info.id)
     status = "stopped"
-    good = session.frozen(state)
+    good = session.frozen(state, is_new=True)
     try:
         while step < max_steps and status != "completed":
             with session.timed("step"):
@@ -56,7 +57,7 @@ def run_agent(
             step += 1
             given = state
             state, status = (result.state, "completed") if isinstance(result, Done) else (result, status)
-            good = session.frozen(state) if state is given else state
+            good = session.frozen(state, is_new=state is not given)
             if status != "completed":
                 session.completed(step, state, state)
     except BaseException as error:
@@ -68,11 +69,12 @@ def run_agent(
 
 
 def _save_after(session: Session, step: int, state: Any, error: BaseException) -> None:
-    """Keep the last good state when the run ends by an error, which stays the one that is raised."""
+    """Keep the last good state, if there is one, when the run ends by an error, which stays the one that is raised."""
     status = "failed" if isinstance(error, Exception) else "interrupted"
     session.notes.failed(error)
     try:
-        session.save(step, state, status=status, reason=status)
+        if state is not None:
+            session.save(step, state, status=status, reason=status)
     except Exception as second:
         error.add_note(f"the final checkpoint could not be saved either: {second}")
     session.finished(step, status)

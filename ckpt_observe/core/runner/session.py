@@ -35,6 +35,9 @@ class Settings:
     """Kept in every checkpoint of the run."""
     clock: Callable[[], float] = time.monotonic
 
+LARGE = 1 << 20
+"""Bytes of a state that takes too long to be serialized after each step, in case the next one fails."""
+
 
 class Session:
     """One run of one task."""
@@ -48,6 +51,7 @@ class Session:
         self._saved_step = 0
         self._last: CheckpointInfo | None = None
         self._requested = False
+        self._is_large = False
 
     def resume(self) -> Restored[Any] | None:
         """What the task's newest checkpoint holds, or None where there is none."""
@@ -72,12 +76,19 @@ class Session:
         finally:
             self.notes.timed(name, self._settings.clock() - start)
 
-    def frozen(self, state: Any) -> Any:
-        """The state as it is now, whatever becomes of it; itself where it cannot be saved, as a save will say."""
+    def frozen(self, state: Any, *, is_new: bool) -> Any:
+        """The state as it is now, whatever a step does to it; itself where it cannot be saved, as a save will say.
+
+        A large one is not frozen: it is believed if the step made it, and there is None to save if not.
+        """
+        if self._is_large:
+            return state if is_new else None
         try:
-            return self._checkpointer.stage(state)
+            staged = self._checkpointer.stage(state)
         except CheckpointError:
             return state
+        self._is_large = len(staged.document) > LARGE
+        return staged
 
     def completed(self, step: int, seen: Any, state: Any, node: str | None = None) -> CheckpointInfo | None:
         """After a step: save `state` if a save is due. `seen` is what the trigger may look at."""

@@ -18,7 +18,7 @@ from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.names import from_file_name, to_file_name
 from ckpt_observe.core.stores import durable, headers, oserrors
 from ckpt_observe.core.stores.base import Promise, Store, newest_first
-from ckpt_observe.core.stores.headers import READ, Headers
+from ckpt_observe.core.stores.headers import READ, FileHeaders
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, ConflictError
 
 QUARANTINED = ".bad"
@@ -37,7 +37,7 @@ class FileStore(Store):
 
     def __init__(self, url: str) -> None:
         self._root = _path(url)
-        self._headers = Headers(self._header)
+        self._headers = FileHeaders(self._header)
         self._swept: set[str] = set()
         super().__init__(f"file://{self._root}")
 
@@ -177,7 +177,7 @@ class FileStore(Store):
             except FileNotFoundError:
                 yield -1, ()
                 return
-            self._headers.forget_others(path, entries)
+            self._headers.forget_others(path, [entry.name for entry in entries])
             try:
                 yield directory, entries
             finally:

@@ -1,9 +1,9 @@
-"""Headers of checkpoint files, remembered: listing a directory a second time opens only what is new in it."""
+"""Headers of checkpoints, remembered: listing a directory or bucket a second time reads only what is new in it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 
 from ckpt_observe.core import container
 from ckpt_observe.core.model import CheckpointInfo
@@ -16,39 +16,49 @@ _MOST = 100_000
 
 
 class Headers:
-    """A memory of headers. A file that changed has another size, time or inode, and is read again; one that is gone is forgotten."""
+    """A memory of headers, by folder and name. `mark` tells a file that changed, which is read again; one that is gone is forgotten."""
 
-    def __init__(self, read: Callable[[int, str], CheckpointInfo]) -> None:
-        self._read = read
-        self._known: dict[str, dict[str, tuple[tuple[int, int, int, int], CheckpointInfo]]] = {}
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, tuple[object, CheckpointInfo]]] = {}
         self._count = 0
 
-    def peek(self, directory: int, entry: os.DirEntry[str]) -> CheckpointInfo | None:
-        """The header of a file, or None if it is damaged or was removed meanwhile."""
-        of_folder = self._known.setdefault(entry.path[: -len(entry.name) - 1], {})
-        try:
-            status = entry.stat(follow_symlinks=False)
-            mark = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
-            known = of_folder.get(entry.name)
-            if known is not None and known[0] == mark:
-                return known[1]
-            info = self._read(directory, entry.name)
-        except (FileNotFoundError, CheckpointError):
-            return None
+    def get(self, folder: str, name: str, mark: object, read: Callable[[], CheckpointInfo]) -> CheckpointInfo:
+        of_folder = self._known.setdefault(folder, {})
+        known = of_folder.get(name)
+        if known is not None and known[0] == mark:
+            return known[1]
+        info = read()
         if self._count >= _MOST:
             self._known.clear()
             self._count = 0
         self._count += known is None
-        of_folder[entry.name] = mark, info
+        of_folder[name] = mark, info
         return info
 
-    def forget_others(self, folder: str, entries: Sequence[os.DirEntry[str]]) -> None:
+    def forget_others(self, folder: str, names: Collection[str]) -> None:
         """Keep of this folder what is in it, once more than that is remembered: retention removes files without end."""
         of_folder = self._known.get(folder, {})
-        if len(of_folder) > len(entries):
-            for gone in of_folder.keys() - {entry.name for entry in entries}:
+        if len(of_folder) > len(names):
+            for gone in of_folder.keys() - set(names):
                 of_folder.pop(gone, None)
                 self._count -= 1
+
+
+class FileHeaders(Headers):
+    """Of files in directories."""
+
+    def __init__(self, read: Callable[[int, str], CheckpointInfo]) -> None:
+        super().__init__()
+        self._read = read
+
+    def peek(self, directory: int, entry: os.DirEntry[str]) -> CheckpointInfo | None:
+        """The header of a file, or None if it is damaged or was removed meanwhile."""
+        try:
+            status = entry.stat(follow_symlinks=False)
+            mark = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+            return self.get(entry.path[: -len(entry.name) - 1], entry.name, mark, lambda: self._read(directory, entry.name))
+        except (FileNotFoundError, CheckpointError):
+            return None
 
 
 def read(directory: int, name: str) -> CheckpointInfo:

@@ -10,10 +10,10 @@ from ckpt_observe.errors import ConfigError
 
 
 def locate(where: str | os.PathLike[str] | Store) -> Store:
-    """`memory://`, `file:///path`, any registered scheme; a plain path is a file store."""
+    """`memory://`, `file:///path`, any registered scheme, or its name alone; else a path, as a `Path` always is."""
     if isinstance(where, Store):
         return where
-    url = os.fspath(where)
+    url = f"{where}://" if isinstance(where, str) and where in stores else os.fspath(where)
     if not url:  # an unset variable, most often
         raise ConfigError("a store has a path or a URL, not an empty string")
     scheme, separator, _ = url.partition("://")

@@ -19,6 +19,7 @@ from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.names import from_file_name, to_file_name
 from ckpt_observe.core.stores.base import Promise, Store, newest_first
+from ckpt_observe.core.stores.headers import Headers
 from ckpt_observe.errors import (
     AccessError,
     CheckpointError,
@@ -80,7 +81,7 @@ class ObjectStore(Store):
         plain = os.environ.get(_ALLOW_HTTP.get(scheme, ""), "").lower() == "true"  # options given here hide that variable from obstore
         with _translated("opening", self.location):
             self._bucket = from_url(url, client_options={"timeout": f"{_SECONDS}s", "allow_http": plain}, retry_config=retries)
-        self._headers: dict[str, dict[tuple[str, str], CheckpointInfo]] = {}
+        self._headers = Headers()
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
         with _translated(f"saving checkpoint {info.id!r} of {info.task!r}", self.location):
@@ -160,22 +161,16 @@ class ObjectStore(Store):
     def _entries(self, folder: str) -> Any:
         with _translated("listing checkpoints", self.location):
             entries = [entry for batch in obstore.list(self._bucket, prefix=folder) for entry in batch if _is_ours(entry)]
-        known = self._headers.get(folder, {})
-        if len(known) > len(entries):  # retention removes objects without end
-            self._headers[folder] = {key: known[key] for entry in entries if (key := _key(entry)) in known}
+        self._headers.forget_others(folder, [_split(entry)[1] for entry in entries])
         return entries
 
     def _known_header(self, entry: Any) -> CheckpointInfo:
-        of_folder = self._headers.setdefault(entry["path"].rpartition("/")[0], {})
-        key = _key(entry)
-        info = of_folder.get(key)
-        if info is None:
-            with _translated("reading a header", self.location):
-                try:
-                    info = of_folder[key] = self._header(entry["path"])
-                except FileNotFoundError as error:
-                    raise CheckpointNotFoundError(f"{entry['path']} was removed meanwhile") from error
-        return info
+        path, mark = entry["path"], entry.get("e_tag") or str(entry["last_modified"])
+        with _translated("reading a header", self.location):
+            try:
+                return self._headers.get(*_split(entry), mark, lambda: self._header(path))
+            except FileNotFoundError as error:
+                raise CheckpointNotFoundError(f"{path} was removed meanwhile") from error
 
     def _header(self, path: str) -> CheckpointInfo:
         start = b""
@@ -203,12 +198,14 @@ def _path(task: str, id: str) -> str:
     return f"{to_file_name(task)}/{to_file_name(id)}{_SUFFIX}"
 
 
-def _key(entry: Any) -> tuple[str, str]:
-    return entry["path"], entry.get("e_tag") or str(entry["last_modified"])
+def _split(entry: Any) -> tuple[str, str]:
+    """Folder and name."""
+    folder, _, name = entry["path"].rpartition("/")
+    return folder, name
 
 
 def _id_of(entry: Any) -> str | None:
-    return from_file_name(entry["path"].rpartition("/")[2].removesuffix(_SUFFIX))
+    return from_file_name(_split(entry)[1].removesuffix(_SUFFIX))
 
 
 def _is_ours(entry: Any) -> bool:

@@ -24,6 +24,7 @@ from ckpt_observe.errors import (
     CapacityError,
     CheckpointError,
     CompatibilityError,
+    ConfigError,
     ConflictError,
     IntegrityError,
     StorageError,
@@ -74,7 +75,10 @@ class SqliteStore(SqlStore):
     promise = Promise(durable="machine", shared="processes")
 
     def __init__(self, url: str) -> None:
-        self._path = os.path.abspath(unquote(url.partition("://")[2]))
+        place = unquote(url.partition("://")[2])
+        if not place:
+            raise ConfigError(f"an SQLite store is sqlite:///path/file.db, not {url!r}")
+        self._path = os.path.abspath(place)
         super().__init__(f"sqlite://{self._path}", "checkpoints", "quarantine", "?")
         self._puts = 0
 

@@ -10,8 +10,8 @@ import pytest
 
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.query import Query
-from ckpt_observe.core.runner import Done, SaveOnSignal, Settings, run_agent
-from ckpt_observe.core.triggers import EverySeconds, EverySteps, OnRequest
+from ckpt_observe.core.runner import Done, SaveOnSignal, Settings, run_agent, session
+from ckpt_observe.core.triggers import EverySeconds, EverySteps, OnRequest, When
 from ckpt_observe.errors import CapacityError
 
 
@@ -77,6 +77,41 @@ def test_half_a_step_is_not_saved(checkpointer, fail_at):
         run_agent("a", advance, {"n": 0, "log": []}, checkpointer)
     assert checkpointer.restore("a").state == {"n": fail_at, "log": list(range(fail_at))}
     assert run_agent("a", advance, None, checkpointer).state == {"n": 5, "log": list(range(5))}
+
+
+def test_half_a_step_on_an_inner_part_is_not_saved(checkpointer):
+    """K7: nor where each step gives back a new mapping around a part that it changes in place."""
+
+    def advance(state, session):
+        state["log"].append(state["n"])
+        if state["n"] == 2:
+            raise RuntimeError("half done")
+        return {**state, "n": state["n"] + 1}
+
+    with pytest.raises(RuntimeError):
+        run_agent("a", advance, {"n": 0, "log": []}, checkpointer)
+    assert checkpointer.restore("a").state == {"n": 2, "log": [0, 1]}
+
+
+@pytest.mark.parametrize(("in_place", "kept"), [(True, 1), (False, 2)])
+def test_a_large_state_is_not_frozen_after_each_step(checkpointer, monkeypatch, in_place, kept):
+    """A step that changes a large state in place and fails leaves the last checkpoint; of one that made a new state, that is saved."""
+    monkeypatch.setattr(session, "LARGE", 10)
+    staged = []
+    monkeypatch.setattr(checkpointer, "stage", lambda state: staged.append(state) or type(checkpointer).stage(checkpointer, state))
+
+    def advance(state, session):
+        if state["n"] == 2:
+            raise RuntimeError("half done")
+        if not in_place:
+            return {**state, "n": state["n"] + 1}
+        state["n"] += 1
+        return state
+
+    with pytest.raises(RuntimeError):
+        run_agent("a", advance, {"n": 0, "text": "long enough"}, checkpointer, settings=Settings(trigger=When(lambda moment: moment.step == 1)))
+    assert checkpointer.restore("a").state["n"] == kept
+    assert len(staged) == 1
 
 
 def test_starts_fresh_without_a_checkpoint_of_its_own(checkpointer):

@@ -95,7 +95,7 @@ def test_headers_of_removed_checkpoints_are_forgotten(server, checkpointer):
     for n in range(12):
         tidy.save("t", {"n": n})
         tidy.load("t")
-    assert len(tidy.store._headers["t"]) <= 4
+    assert len(tidy.store._headers._known["t"]) <= 4
 
 
 def test_listing_is_whole_or_an_error(server, checkpointer, monkeypatch):

@@ -76,7 +76,7 @@ def run_graph(
 ) -> GraphState:
     """Run from the entry to an exit. A checkpoint is made after a completed node, when the trigger says so."""
     state = GraphState(run_id=run_id or secrets.token_hex(8), values=MappingProxyType(dict(values)))
-    return _walk(graph, state, Session(checkpointer, state.run_id, settings or Settings(preserve=False)))
+    return _walk(graph, state, _session(checkpointer, state.run_id, settings))
 
 
 def resume_graph(graph: Graph, run_id: str, checkpointer: Checkpointer, *, settings: Settings | None = None) -> GraphState:
@@ -84,7 +84,7 @@ def resume_graph(graph: Graph, run_id: str, checkpointer: Checkpointer, *, setti
 
     Without a checkpoint it is CheckpointNotFoundError; at an exit there is nothing left to do, which is ConflictError.
     """
-    session = Session(checkpointer, run_id, settings or Settings(preserve=False))
+    session = _session(checkpointer, run_id, settings)
     restored = session.resume()
     if restored is None:
         raise CheckpointNotFoundError(f"run {run_id!r} has no checkpoint to resume from")
@@ -95,6 +95,11 @@ def resume_graph(graph: Graph, run_id: str, checkpointer: Checkpointer, *, setti
         raise ConflictError(f"run {run_id!r} is at its exit {state.node!r}: there is nothing to resume", code="conflict.finished")
     session.resumed(restored.info, state.node)
     return _walk(graph, state, session)
+
+
+def _session(checkpointer: Checkpointer, run_id: str, settings: Settings | None) -> Session:
+    settings = settings or Settings()
+    return Session(checkpointer, run_id, replace(settings, preserve=bool(settings.preserve)))
 
 
 def _walk(graph: Graph, state: GraphState, session: Session) -> GraphState:

@@ -25,8 +25,8 @@ class Settings:
     trigger: Trigger = field(default_factory=Never)
     fail_fast: bool = True
     """A failed save ends the run; otherwise it goes on and the observers are told."""
-    preserve: bool = True
-    """Checkpoints stay after success."""
+    preserve: bool | None = None
+    """Whether checkpoints stay after success. None: an agent's do, for they say that it has completed; a graph's are cleaned up."""
     observers: Sequence[Hook] = ()
     """Told `saved`, `loaded`, `resumed`, `finished` and `failed`, with task and node."""
     save_requested: Callable[[], bool] = lambda: False
@@ -119,7 +119,7 @@ class Session:
 
     def finished(self, step: int, status: str, node: str | None = None) -> None:
         """Tell the observers, and clean up after a success unless the checkpoints are to stay."""
-        if status == "completed" and not self._settings.preserve:
+        if status == "completed" and self._settings.preserve is False:
             self._clean_up()
         self._tell("finished", step=step, status=status, node=node, info=self._last)
 

@@ -43,7 +43,7 @@ def crash(state):
     raise RuntimeError("crash")
 
 
-KEEP = Settings(trigger=EverySteps(1))
+KEEP = Settings(trigger=EverySteps(1), preserve=True)
 
 
 def test_conditional_edges_and_exit(checkpointer):
@@ -92,13 +92,13 @@ def test_impossible_graphs_are_refused(wrong, message):
 @pytest.mark.parametrize(("every", "nodes"), [(0, []), (1, ["d", "c", "b", "a"]), (2, ["d", "b"]), (3, ["c"])])
 def test_saves_every_n_nodes(checkpointer, every, nodes):
     """G2: after every N completed nodes; 0 is off."""
-    run_graph(chain(), {}, checkpointer, run_id="r", settings=Settings(trigger=EverySteps(every)))
+    run_graph(chain(), {}, checkpointer, run_id="r", settings=Settings(trigger=EverySteps(every), preserve=True))
     assert [info.metadata["node"] for info in checkpointer.list("r")] == nodes
 
 
 def test_predicate_checkpoints(checkpointer):
     """G8: a checkpoint when the state says so."""
-    settings = Settings(trigger=When(lambda moment: moment.state["path"][-1] == "b"))
+    settings = Settings(trigger=When(lambda moment: moment.state["path"][-1] == "b"), preserve=True)
     run_graph(chain(), {}, checkpointer, run_id="r", settings=settings)
     assert [info.metadata["node"] for info in checkpointer.list("r")] == ["b"]
 
@@ -153,7 +153,7 @@ def test_failed_save_stops_the_run_by_choice(checkpointer, monkeypatch, fail_fas
     assert events[0].node == "a"
 
 
-@pytest.mark.parametrize("preserve", [True, False])
+@pytest.mark.parametrize("preserve", [True, False, None])
 def test_clean_up_after_success_unless_preserved(checkpointer, preserve):
     """G5: the checkpoints of a successful run go, unless they are to stay; those of a failed run always stay."""
     settings = Settings(trigger=EverySteps(1), preserve=preserve)
@@ -184,7 +184,7 @@ def test_checkpoint_tells_about_its_run(checkpointer):
         state.notes.choice("model", "small", "cheap enough")
         state.notes.rendering("greeting", "Hello {name}", "Hello Ann")
 
-    run_graph(chain(b=choose), {}, checkpointer, run_id="r", settings=Settings(trigger=EverySteps(1), configuration={"temperature": 0}))
+    run_graph(chain(b=choose), {}, checkpointer, run_id="r", settings=Settings(trigger=EverySteps(1), preserve=True, configuration={"temperature": 0}))
     first, metadata = checkpointer.list("r")[-1].metadata, checkpointer.list("r")[0].metadata
     assert "choices" not in first
     assert metadata["choices"] == [{"what": "model", "chosen": "small", "reason": "cheap enough"}]

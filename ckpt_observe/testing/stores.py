@@ -52,6 +52,19 @@ class StoreContract:
         assert bytes(store.get_range("t", info.id, info.header_size + 1, 3)) == raw[info.header_size + 1 : info.header_size + 4]
         assert store.info("t", info.id) == info
 
+    def test_promises_are_data(self, store: Store, checkpointer: Checkpointer, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What the store says it can do, it does: a range is read without the whole, and a query is answered in a way of its own."""
+        assert store.promise.durable in ("nothing", "process", "machine", "server")
+        assert store.promise.shared in ("threads", "processes", "hosts")
+        assert store.promise.largest is None or store.promise.largest > 0
+        info = checkpointer.save("t", {"n": [1, 2, 3]})
+        raw = self.raw_read(store, "t", info.id)
+        if store.promise.ranged:
+            monkeypatch.setattr(type(store), "get", None)
+            assert bytes(store.get_range("t", info.id, info.header_size + 1, 3)) == raw[info.header_size + 1 : info.header_size + 4]
+        if store.promise.indexed:
+            assert type(store).find is not Store.find
+
     def test_another_opens_what_was_put(self, store: Store, checkpointer: Checkpointer) -> None:
         """A second store on the same medium sees the checkpoint."""
         checkpointer.save("t", {"n": [1, 2, 3]})

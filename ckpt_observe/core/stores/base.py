@@ -15,12 +15,18 @@ from ckpt_observe.core.registry import Registry
 
 
 class Promise(NamedTuple):
-    """What a store promises, as data."""
+    """What a store promises and can do, as data."""
 
     durable: str
     """What a checkpoint survives once `put` has returned: `nothing`, `process`, `machine` or `server`."""
     shared: str
     """Who may write at once: `threads`, `processes` or `hosts`."""
+    largest: int | None = None
+    """Bytes of the largest checkpoint that it takes; None: as large as the medium."""
+    ranged: bool = False
+    """Whether part of a checkpoint is read without the whole."""
+    indexed: bool = False
+    """Whether a query asks an index, instead of every header."""
 
 
 class Store(ABC):

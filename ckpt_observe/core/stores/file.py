@@ -31,7 +31,7 @@ class FileStore(Store):
     """A directory of checkpoints."""
 
     kind = "file"
-    promise = Promise(durable="machine", shared="processes")
+    promise = Promise(durable="machine", shared="processes", ranged=True)
 
     suffix = ".ckpt"
 

@@ -25,6 +25,7 @@ class JsonlStore(FileStore):
     """A directory of JSON Lines files."""
 
     kind = "jsonl"
+    promise = FileStore.promise._replace(ranged=False)
     suffix = ".jsonl"
 
     def __init__(self, url: str) -> None:

@@ -71,7 +71,7 @@ _NO_BUCKET = ("<Code>NoSuchBucket<", "<Code>ContainerNotFound<")
 class ObjectStore(Store):
     """Objects under a prefix."""
 
-    promise = Promise(durable="machine", shared="hosts")
+    promise = Promise(durable="machine", shared="hosts", ranged=True)
 
     def __init__(self, url: str) -> None:
         scheme, _, rest = url.partition("://")

@@ -69,7 +69,7 @@ class PostgresStore(SqlStore):
     """A table of checkpoints on a server."""
 
     kind = "postgresql"
-    promise = Promise(durable="machine", shared="hosts")
+    promise = Promise(durable="machine", shared="hosts", largest=10**9, ranged=True, indexed=True)
 
     def __init__(self, url: str) -> None:
         host, port, path = place(url)

@@ -169,7 +169,7 @@ class RedisStore(Store):
         if settings.get("maxmemory", "0") != "0" and settings.get("maxmemory-policy") != "noeviction":
             logging.getLogger(__name__).warning("%s may evict checkpoints when its memory is full: set noeviction", self.location)
         synced = settings.get("appendonly") == "yes" and settings.get("appendfsync") == "always"
-        return Promise(durable="machine" if synced else "server", shared="hosts")
+        return Promise(durable="machine" if synced else "server", shared="hosts", largest=512 << 20)
 
 
 def _key(task: str, id: str) -> str:

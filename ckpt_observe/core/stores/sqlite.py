@@ -72,7 +72,7 @@ class SqliteStore(SqlStore):
     """A table of checkpoints."""
 
     kind = "sqlite"
-    promise = Promise(durable="machine", shared="processes")
+    promise = Promise(durable="machine", shared="processes", largest=10**9, ranged=True, indexed=True)
 
     def __init__(self, url: str) -> None:
         place = unquote(url.partition("://")[2])

@@ -32,7 +32,7 @@ class Ledger:
             self._known[info.task] = age, infos
             if len(self._known) > _MOST_TASKS:
                 self._known.pop(next(iter(self._known)), None)
-        elif all(known.id != info.id for known in infos):  # a fresh listing of another thread may have had it already
+        elif all(known.id != info.id for known in infos[:FRESH_FOR]):  # a fresh listing of another thread may have had it already
             infos.insert(0, info)
             if len(infos) > 1 and infos[1].created > info.created:  # a newer one of another thread was faster
                 infos.sort(key=newest_first, reverse=True)
@@ -40,8 +40,12 @@ class Ledger:
 
     def removed(self, task: str, ids: set[str]) -> None:
         """These are gone."""
-        if task in self._known:
-            infos = self._known[task][1]
+        infos = self._known[task][1] if task in self._known else []
+        left = len(ids)
+        while infos and infos[-1].id in ids:  # the oldest go, most often, and nobody looks at the others
+            infos.pop()
+            left -= 1
+        if left > 0:
             infos[:] = [info for info in infos if info.id not in ids]
 
     def forget(self, task: str) -> None:

@@ -34,6 +34,11 @@ class Retention(ABC):
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         """Those to keep of these, which are given newest first."""
 
+    def leave(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Sequence[CheckpointInfo]:
+        """Those not to keep: asked after each save, so a policy that need not look at all of them says it without."""
+        kept = self.keep(infos, now)
+        return [info for info in infos if info.id not in kept]
+
     def __or__(self, other: Retention) -> Retention:
         return Either(self, other)
 
@@ -53,6 +58,9 @@ class KeepLast(Retention):
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         return dict.fromkeys([info.id for info in infos[: self.count]], f"one of the newest {self.count}")
+
+    def leave(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Sequence[CheckpointInfo]:
+        return infos[self.count :]
 
 
 @dataclass(frozen=True)
@@ -146,8 +154,13 @@ def plan(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -
 
 def removals(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> list[Decision]:
     """Of a plan, only what goes: after each save there is no need for a word about the thousand that stay."""
-    kept = _kept(policy, infos, now)
-    return [Decision(info, False, _NOT_KEPT) for info in infos if info.id not in kept]
+    going = {info.id: info for info in policy.leave(infos, now)}
+    if going:
+        going.pop(infos[0].id, None)
+    if going and any(info.bases for info in infos):
+        kept = _kept(policy, infos, now)
+        going = {id: info for id, info in going.items() if id not in kept}
+    return [Decision(info, False, _NOT_KEPT) for info in going.values()]
 
 
 _NOT_KEPT: Final = "no rule keeps it"

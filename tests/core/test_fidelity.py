@@ -85,6 +85,8 @@ def test_arrays_are_told_by_element_type_and_shape():
 @pytest.mark.parametrize("format", ["json", "msgpack", "arrays"])
 def test_time_comes_back_in_its_zone(format):
     """K3: the same moment at another hour of another zone is not what was saved, though Python calls it equal."""
+    if format == "arrays":
+        pytest.importorskip("numpy")
     saved = dt.datetime(2026, 1, 1, 0, 30, 0, 5, tzinfo=dt.timezone(dt.timedelta(hours=2)))
     checkpointer = Checkpointer("memory://", format=format)
     checkpointer.save("t", {"due": [saved]})

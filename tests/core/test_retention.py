@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.core.retention import KeepEvery, KeepFor, KeepLast, KeepTagged, KeepWithin, Retention, plan
+from ckpt_observe.core.retention import KeepEvery, KeepFor, KeepLast, KeepTagged, KeepWithin, Retention, plan, removals
 from ckpt_observe.errors import ConfigError
 
 NOW = dt.datetime(2026, 1, 31, tzinfo=dt.UTC)
@@ -52,6 +52,15 @@ def kept(policy, infos):
 def test_policy_keeps(infos, policy, expected):
     """Each policy keeps what it says, and the newest always stays."""
     assert kept(policy, infos) == expected
+
+
+@pytest.mark.parametrize("bases", [(), ("c1", "c4")])
+@pytest.mark.parametrize("policy", [KeepLast(0), KeepLast(1), KeepLast(3), KeepLast(99), KeepLast(2) | KeepEvery(4), KeepTagged("best") & KeepFor(9e9)])
+def test_what_goes_after_a_save_is_what_the_plan_says(infos, policy, bases):
+    """The short way that every save takes, and the dry run, agree: on the newest, and on what another is built on, too."""
+    infos[0] = msgspec.structs.replace(infos[0], bases=bases)
+    planned = [decision.info.id for decision in plan(policy, infos, NOW) if not decision.keep]
+    assert [decision.info.id for decision in removals(policy, infos, NOW)] == planned
 
 
 def test_every_decision_has_a_reason(infos):

@@ -111,7 +111,7 @@ class Store(ABC):
         return found[: query.limit]
 
     def close(self) -> None:  # noqa: B027 - most have nothing to give back
-        """Give back what the store holds. May be called twice; using it afterwards is StorageError."""
+        """Give back what the store holds. May be called twice. One that held a connection cannot be used afterwards: StorageError."""
 
     def __enter__(self) -> Self:
         return self

@@ -26,18 +26,20 @@ class Batch:
         self._hooks = hooks
         self._retain = retain
         self._drafts: list[tuple[CheckpointInfo, Blob]] = []
+        self._newest: dict[str, CheckpointInfo] = {}
 
     def save(self, task: str, state: Any, *, step: int | None = None, id: str | None = None, status: str = "running") -> CheckpointInfo:
         """Add a checkpoint to the batch. It is not durable yet."""
-        before = next((info for info, _ in reversed(self._drafts) if info.task == task), None)
-        label = self._drafter.label(task, id, step, status, parent=before)
+        label = self._drafter.label(task, id, step, status, parent=self._newest.get(task))
         draft = self._drafter.draft(label, self._drafter.stage(state))  # frozen: the live state may change before the block ends
         self._drafts.append(draft)
+        self._newest[task] = draft[0]
         return draft[0]
 
     def commit(self) -> None:
         """Make everything given so far durable."""
         drafts, self._drafts = self._drafts, []
+        newest, self._newest = self._newest, {}
         self._tell("before", drafts)
         try:
             steps.write_many(self._store, drafts)
@@ -48,8 +50,8 @@ class Batch:
             self._tell("failed", drafts, error)
             raise
         self._tell("after", drafts)
-        for newest in {info.task: info for info, _ in drafts}.values():
-            self._retain(newest)
+        for info in newest.values():
+            self._retain(info)
 
     def _tell(self, moment: str, drafts: Sequence[tuple[CheckpointInfo, Blob]], error: BaseException | None = None) -> None:
         for info, _ in drafts if self._hooks else ():

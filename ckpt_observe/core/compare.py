@@ -31,7 +31,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def compare(old: CheckpointInfo, new: CheckpointInfo) -> Difference:
-    """Keys and sizes, from the headers. Keys without a digest (encrypted, or arrays of more than 1 MiB) count as changed."""
+    """Keys and sizes, from the headers. Keys without a digest (encrypted ones) count as changed."""
     both = [name for name in new.keys if name in old.keys]
     same = [name for name in both if old.format == new.format and _same(old, new, name)]
     return Difference(

@@ -9,16 +9,20 @@ payload has its digest inside the sealed header.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import msgspec
 
 from ckpt_observe.core import digests
 from ckpt_observe.core.blob import Blob, Buffer, HeadLast
-from ckpt_observe.core.model import FORMAT_VERSION, CheckpointInfo
+from ckpt_observe.core.model import FORMAT_VERSION, CheckpointInfo, KeyInfo
 from ckpt_observe.errors import CapacityError, CompatibilityError, IntegrityError, SerializationError
 
 MAX_HEADER = 16 * 1024 * 1024
 """A header lists keys; more than this is not one of ours."""
+
+Hashed = Callable[[], tuple[str, dict[str, KeyInfo]]]
+"""Finds the digest of a payload, and the keys with theirs."""
 
 _START = b'{"checkpoint":'
 _SEAL = b',"seal":"'
@@ -50,13 +54,15 @@ def pack(info: CheckpointInfo, payload: Blob) -> Blob:
     return Blob((header, *payload.pieces))
 
 
-def pack_large(info: CheckpointInfo, payload: Blob) -> Blob:
-    """The same for a payload whose digest is `digests.UNKNOWN` yet: it is found while a store writes, and `info.digest` set to it."""
+def pack_large(info: CheckpointInfo, payload: Blob, hashed: Hashed) -> Blob:
+    """The same for a payload whose digests are not known yet: they are found while a store writes, and those of `info` set to them."""
     msgspec.structs.force_setattr(info, "header_size", len(_header(info)))
-    digest = digests.begin(payload)
+    found = digests.begin(hashed)
 
     def head() -> bytes:
-        msgspec.structs.force_setattr(info, "digest", digest.result())
+        digest, keys = found.result()
+        msgspec.structs.force_setattr(info, "digest", digest)
+        msgspec.structs.force_setattr(info, "keys", keys)
         return _header(msgspec.structs.replace(info, header_size=0))  # which is never inside it
 
     return HeadLast(head, info.header_size, payload)

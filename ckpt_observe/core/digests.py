@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from ckpt_observe.core.blob import Buffer
+
+Tree = Any
+"""A hash that takes the digests of chunks."""
+T = TypeVar("T")
 
 ALGORITHM = "sha256"
 LARGE_ALGORITHM = "sha256-4m"
 """sha256 of the sha256 of each 4 MiB."""
-UNKNOWN = f"{LARGE_ALGORITHM}:{'0' * 64}"
-"""Stands for a digest that is not known yet, and is as long as it."""
+KEYED_ALGORITHM = "sha256-keys"
+"""sha256 of what stands before the keys, and of each key: of its digest where that is of the kind above, of its bytes where not."""
+UNKNOWN, UNKNOWN_KEYED = (f"{algorithm}:{'0' * 64}" for algorithm in (LARGE_ALGORITHM, KEYED_ALGORITHM))
+"""Stand for a digest that is not known yet, and are as long as it."""
 CHUNK = 4 * 1024 * 1024
 LARGE = 8 * CHUNK
 """Bytes from which several threads are worth starting."""
@@ -31,20 +37,35 @@ def of(pieces: Iterable[Buffer], algorithm: str = ALGORITHM) -> str:
 
 
 def of_large(pieces: Iterable[Buffer]) -> str:
-    """Digest of the digests of each chunk. Chunks are hashed side by side: hashing is what a large save would wait for."""
+    """Digest of the digests of each chunk."""
+    return of_each((pieces,))[0]
+
+
+def of_each(blobs: Sequence[Iterable[Buffer]]) -> list[str]:
+    """`of_large` of each. The chunks of all are hashed side by side: hashing is what a large save would wait for."""
+    trees = [hashlib.sha256() for _ in blobs]
+    chunks = ((tree, views) for tree, pieces in zip(trees, blobs, strict=True) for views in _chunks(pieces))
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        tree = hashlib.sha256()
-        for digest in pool.map(_chunk, _chunks(pieces)):
+        for tree, digest in pool.map(_chunk, chunks):
             tree.update(digest)
-    return f"{LARGE_ALGORITHM}:{tree.hexdigest()}"
+    return [f"{LARGE_ALGORITHM}:{tree.hexdigest()}" for tree in trees]
 
 
-def begin(pieces: Iterable[Buffer]) -> Future[str]:
-    """Begin `of_large` on another thread, while this one writes the same pieces."""
+def of_keyed(first: Buffer, keys: Iterable[tuple[str, Iterable[Buffer]]]) -> str:
+    """Digest of what stands first and of the digest and bytes of each key behind it; the bytes of large ones are not hashed again."""
+    digest = hashlib.sha256(first)
+    for own, pieces in keys:
+        for piece in (own.encode(),) if own.startswith(LARGE_ALGORITHM) else pieces:
+            digest.update(piece)
+    return f"{KEYED_ALGORITHM}:{digest.hexdigest()}"
+
+
+def begin(work: Callable[[], T]) -> Future[T]:
+    """Begin to hash on another thread, while this one writes the same pieces."""
     worker = ThreadPoolExecutor(1, thread_name_prefix="ckpt-digest")
-    digest = worker.submit(of_large, pieces)
+    result = worker.submit(work)
     worker.shutdown(wait=False)
-    return digest
+    return result
 
 
 def _chunks(pieces: Iterable[Buffer]) -> Iterator[list[memoryview]]:
@@ -64,16 +85,22 @@ def _chunks(pieces: Iterable[Buffer]) -> Iterator[list[memoryview]]:
         yield views
 
 
-def _chunk(views: list[memoryview]) -> bytes:
+def _chunk(chunk: tuple[Tree, list[memoryview]]) -> tuple[Tree, bytes]:
+    tree, views = chunk
     digest = hashlib.sha256()
     for view in views:
         digest.update(view)
-    return digest.digest()
+    return tree, digest.digest()
 
 
 def of_key(value: Buffer) -> str:
     """A short digest of one key's bytes: enough to tell a changed value from an unchanged one."""
     return hashlib.blake2b(value, digest_size=12).hexdigest()
+
+
+def fits_key(digest: str, value: Buffer) -> bool:
+    """Whether these are the bytes of the key with that digest, whichever kind it is."""
+    return digest == (of_large((value,)) if digest.startswith(LARGE_ALGORITHM) else of_key(value))
 
 
 def fits(digest: str, pieces: Iterable[Buffer]) -> bool:

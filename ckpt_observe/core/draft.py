@@ -107,12 +107,12 @@ class Drafter:
             raise ConfigError(f"this state was staged as {staged.format}, and is to be saved as {format}: stage it anew")
         task, id = label.task, label.id
         head = self.heads.get(task) if label.parent is None else label.parent
-        document = self._reduced(task, staged.document, head) if self._incremental else staged.document
         start = perf_counter()
+        document = self._reduced(task, staged.document.digested(), head) if self._incremental else staged.document
         payload = self._pipeline.pack(document, task, id)
+        digest, keys, hashed = self._digests(document, payload)
         timings = {"serialize": round(staged.seconds, 6), "pack": round(perf_counter() - start, 6)}
         codec, cipher = self._pipeline.codec, self._pipeline.cipher
-        large = len(payload) >= digests.LARGE
         info = CheckpointInfo(
             version=FORMAT_VERSION,
             id=id,
@@ -126,11 +126,11 @@ class Drafter:
             key_id=cipher.key_id if cipher else "",
             serialized_size=len(document),
             payload_size=len(payload),
-            digest=digests.UNKNOWN if large else digests.of(payload),
+            digest=digest,
             state_type=staged.type,
             depth=staged.depth,
             items=staged.items,
-            keys=_without_digests(document.keys) if cipher else document.keys,
+            keys=keys,
             bases=tuple(sorted({key.base for key in document.keys.values() if key.base})) if self._incremental else (),
             parent=head.id if head else None,
             parent_task=head.task if head and head.task != task else None,
@@ -139,11 +139,23 @@ class Drafter:
             metadata=label.said.metadata or {},
             tags=label.said.tags,
         )
-        return info, container.pack_large(info, payload) if large else container.pack(info, payload)
+        return info, container.pack(info, payload) if hashed is None else container.pack_large(info, payload, hashed)
+
+    def _digests(self, document: Document, payload: Blob) -> tuple[str, dict[str, KeyInfo], container.Hashed | None]:
+        """Digest and keys for the header, and what finds them if that is left to when a store writes."""
+        large = len(payload) >= digests.LARGE
+        if large and payload is document and document.is_keyed:
+            unknown = {name: msgspec.structs.replace(key, digest=key.digest or digests.UNKNOWN) for name, key in document.keys.items()}
+            return digests.UNKNOWN_KEYED, unknown, document.digest
+        keys = _without_digests(document.keys) if self._pipeline.cipher else document.digested().keys
+        if large:
+            return digests.UNKNOWN, keys, lambda: (digests.of_large(payload), keys)
+        return digests.of(payload), keys, None
 
     def _reduced(self, task: str, document: Document, head: CheckpointInfo | None) -> Document:
         """What is new since the head, or the newest there is; all of it where a base would not be there."""
-        previous = head if head is not None and self._kept(task, head.id) else self._kept(task, self._store.newest(task))
+        kept = self._kept(task, head.id if head else None)  # as this task has it: a fork's head is of another, and may have the same id
+        previous = kept or self._kept(task, self._store.newest(task))
         smaller = reduced(self._pipeline.serializer, document, previous, self._incremental)
         bases = {key.base for key in smaller.keys.values() if key.base}
         return smaller if all(self._kept(task, base) for base in bases) else document

@@ -17,7 +17,7 @@ from ckpt_observe.core.serializers import Document, KeyedSerializer, Serializer
 from ckpt_observe.errors import IntegrityError
 
 SMALLEST = 64
-"""Bytes from which a pointer is shorter than the value."""
+"""Bytes up to which a pointer is no shorter than the value."""
 
 
 def reduced(serializer: Serializer, document: Document, previous: CheckpointInfo | None, limit: int) -> Document:
@@ -29,7 +29,7 @@ def reduced(serializer: Serializer, document: Document, previous: CheckpointInfo
     if not 0 < len(bases) <= limit or not isinstance(serializer, KeyedSerializer):
         return document
     held = {key: value for key, value in document.members.items() if not keys[key].base}
-    return Document((serializer.join(held),), keys, held)
+    return Document(serializer.join(held), keys, held)
 
 
 def merged(info: CheckpointInfo, own: dict[str, Any], bases: Mapping[str, tuple[CheckpointInfo, dict[str, Any]]]) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def merged(info: CheckpointInfo, own: dict[str, Any], bases: Mapping[str, tuple[
 
 
 def _pointed(now: KeyInfo, before: KeyInfo | None, id: str) -> KeyInfo:
-    if before is None or before.digest != now.digest or before.size != now.size or now.size < SMALLEST:
+    if before is None or before.digest != now.digest or before.size != now.size or now.size <= SMALLEST:
         return now
     return msgspec.structs.replace(now, base=before.base or id)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
-from ckpt_observe.core import digests
+from ckpt_observe.core import integrity
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.ciphers import Cipher
 from ckpt_observe.core.codecs import Codec
@@ -70,10 +70,15 @@ def read(store: Store, task: str, id: str) -> Buffer:
     return store.get(task, id)
 
 
+def read_part(store: Store, info: CheckpointInfo, start: int, size: int) -> Buffer:
+    """Part of the payload."""
+    return store.get_range(info.task, info.id, info.header_size + start, size)
+
+
 def validate(info: CheckpointInfo, payload: Buffer) -> None:
     """The check after a read, before anything looks into the payload."""
-    if not digests.fits(info.digest, (payload,)):
-        raise IntegrityError(f"checkpoint {info.id!r} of {info.task!r} is damaged: its content does not have the digest of its header")
+    if (damage := integrity.damage(info, payload)) is not None:
+        raise IntegrityError(f"checkpoint {info.id!r} of {info.task!r} is damaged: {damage}")
 
 
 def decrypt(cipher: Cipher, data: Buffer, binding: bytes, key_id: str) -> bytes:

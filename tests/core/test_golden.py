@@ -21,10 +21,12 @@ def test_old_checkpoints_stay_readable(id):
     assert restored.info.metadata == {"by": "version 1"}
 
 
-def test_old_arrays_stay_readable():
-    """D7: arrays of an earlier version load."""
+@pytest.mark.parametrize("id", ["v1-arrays", "v1-arrays-by-key"])
+def test_old_arrays_stay_readable(id):
+    """D7: arrays of an earlier version load, whole and key by key."""
     numpy = pytest.importorskip("numpy")
-    state = Checkpointer(GOLDEN).load("golden", "v1-arrays")
+    state = Checkpointer(GOLDEN).load("golden", id)
+    assert numpy.array_equal(Checkpointer(GOLDEN).open("golden", id)["a"], state["a"])
     assert numpy.array_equal(state["a"], numpy.arange(6, dtype=numpy.float32).reshape(2, 3))
     assert state["a"].dtype == numpy.float32
 

@@ -12,8 +12,10 @@ from ckpt_observe.errors import ConflictError, IntegrityError
 LARGE = "x" * 5000
 
 
-@pytest.fixture(params=["json", "msgpack"])
+@pytest.fixture(params=["json", "msgpack", "arrays"])
 def checkpointer(request, tmp_path):
+    if request.param == "arrays":
+        pytest.importorskip("numpy")
     return Checkpointer(tmp_path, format=request.param, incremental=4)
 
 
@@ -157,3 +159,28 @@ def test_cost_of_a_save_does_not_grow_with_what_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpointer.store, "list", None)
     for n in range(3):
         assert checkpointer.save("t", {"large": LARGE, "n": n}).bases == ("first",)
+
+
+def test_forked_task_is_not_built_on_its_origin(checkpointer):
+    """K10: a fork stands alone, also where both tasks have a checkpoint of the same id: it was built on itself, and never loaded again."""
+    state = {"large": LARGE, "n": 1}
+    checkpointer.save("origin", state, id="step-1")
+    other = Checkpointer(checkpointer.store, format=checkpointer.serializer.name, incremental=4)
+    other.save("fork", {"other": LARGE}, id="step-1")
+    info = other.save("fork", state, id="step-2", parent=checkpointer.list("origin")[0])
+    assert info.bases == ()
+    assert other.load("fork", "step-2") == state
+
+
+def test_most_keys_are_read_with_the_whole(checkpointer, monkeypatch):
+    """K10: the values of many keys are read at once, of few each alone."""
+    info = checkpointer.save("t", {str(n): f"{n} {LARGE}" for n in range(20)})
+    reads = []
+    for name in ("get", "get_range"):
+        call = getattr(type(checkpointer.store), name)
+        monkeypatch.setattr(checkpointer.store, name, lambda *given, call=call, name=name: reads.append(name) or call(checkpointer.store, *given))
+    opened = checkpointer.open("t", info.id)
+    assert opened.some(["3", "4"]) == {"3": f"3 {LARGE}", "4": f"4 {LARGE}"}
+    assert reads == ["get_range", "get_range"]
+    assert len(opened.some(list(opened))) == 20
+    assert reads[2:] == ["get"]

@@ -1,19 +1,20 @@
 """Arrays without copying: numpy arrays anywhere in a state, and torch tensors through them. Extra `arrays`.
 
-A document is one line of JSON with everything that is no array, then the bytes of each array, aligned. Saving hands the
-memory of the arrays straight to the store; loading gives arrays that lie in the bytes that were read.
+A value is one line of JSON with everything that is no array, then the bytes of each array, aligned. A state that is a mapping is one
+line with the sizes of its keys, then each value by itself, so that one can be compared, left out or read without the others. Saving
+hands the memory of the arrays straight to the store; loading gives arrays that lie in the bytes that were read.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from ckpt_observe.core import digests
-from ckpt_observe.core.blob import Buffer
+from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.fidelity import type_name
 from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.serializers import exact
@@ -32,7 +33,9 @@ _NATIVE: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 _EQUAL = (str, int, float)
 """A kind of these, such as a member of an IntEnum, comes back equal."""
 _DIGESTED = 1024 * 1024
-"""Keys up to this size have a digest of their own; hashing larger ones twice would cost more than it tells."""
+"""Values up to this size are hashed at once; larger ones when the program need not wait for it."""
+_SHORT = 4096
+"""Bytes in which most first lines end."""
 
 
 class _Array(msgspec.Struct, frozen=True):
@@ -45,9 +48,13 @@ class _Array(msgspec.Struct, frozen=True):
     torch: str = ""
 
 
-class _Head(msgspec.Struct, frozen=True):
-    arrays: tuple[_Array, ...]
-    state: Any
+class _Head(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A first line: of a value, or with `keys` of a mapping of values."""
+
+    arrays: tuple[_Array, ...] = ()
+    state: Any = None
+    keys: dict[str, int] | None = None
+    """Bytes of each value, in their order."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -60,29 +67,70 @@ class ArraysSerializer:
     name = "arrays"
 
     def dumps(self, state: Any) -> Document:
-        taken = _Taken()
-        keys: dict[str, KeyInfo] = {}
         try:
-            if type(state) in exact.MAPPINGS and exact.TAG not in state and all(type(key) is str for key in state):
-                plain: Any = {key: _key(taken, keys, key, value) for key, value in state.items()}
-            else:
-                plain = exact.wrap(state, _NATIVE, taken.take)
-            head = _encode(_Head(tuple(taken.arrays), plain))
-        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+            if type(state) not in exact.MAPPINGS or exact.TAG in state or not all(type(key) is str for key in state):
+                return Document(_value(state).pieces)
+            members = {key: _value(value) for key, value in state.items()}
+            keys = {key: KeyInfo(type_name(state[key]), len(member), _digest(member)) for key, member in members.items()}
+        except (TypeError, ValueError, LookupError, RuntimeError, msgspec.MsgspecError) as error:
             raise SerializationError(f"this state cannot become arrays: {error}") from error
-        padding = b" " * (-(len(head) + 1) % _ALIGNMENT)
-        return Document((head + padding + b"\n", *taken.pieces), keys)
+        return Document(self.join(members), keys, members)
 
     def loads(self, data: Buffer) -> Any:
         view = memoryview(data)
         if view.readonly:  # small or just decompressed: arrays that cannot be written to would surprise
             view = memoryview(bytearray(view))
         try:
-            end = bytes(view[: 1 << 20]).find(b"\n") + 1 or bytes(view).index(b"\n") + 1
-            head = _decode(view[:end])
-            return exact.unwrap(head.state, {"array": lambda index: _array(head.arrays[index], view[end:])})
+            head, end = _first_line(view)
+            if head.keys is None:
+                return _state(head, view[end:])
+            state = {}
+            for key, size in head.keys.items():
+                if not 0 < size <= len(view) - end:
+                    raise ValueError(f"{key!r} lies outside of the document")
+                of_key, start = _first_line(view[end : end + size])
+                state[key] = _state(of_key, view[end + start : end + size])
+                end += size
+            return state
         except (ValueError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError, msgspec.MsgspecError) as error:
             raise SerializationError(f"these bytes are not arrays: {error}", code="serialization.malformed") from error
+
+    def join(self, members: Mapping[str, Blob]) -> list[Buffer]:
+        sizes = {key: len(member) for key, member in members.items()}
+        return [_line(_Head(keys=sizes)), *(piece for member in members.values() for piece in member)]
+
+    def offsets(self, keys: Mapping[str, KeyInfo]) -> dict[str, int]:
+        found = {}
+        position = len(_line(_Head(keys={key: info.size for key, info in keys.items()})))
+        for key, info in keys.items():
+            found[key] = position
+            position += info.size
+        return found
+
+
+def _value(value: Any) -> Blob:
+    taken = _Taken()
+    plain = exact.wrap(value, _NATIVE, taken.take)
+    return Blob((_line(_Head(tuple(taken.arrays), plain)), *taken.pieces))
+
+
+def _digest(member: Blob) -> str:
+    return digests.of_key(member.joined()) if len(member) <= _DIGESTED else ""
+
+
+def _line(head: _Head) -> bytes:
+    text = _encode(head)
+    return text + b" " * (-(len(text) + 1) % _ALIGNMENT) + b"\n"
+
+
+def _first_line(view: memoryview) -> tuple[_Head, int]:
+    """What begins here, and where its line ends."""
+    end = bytes(view[:_SHORT]).find(b"\n") + 1 or bytes(view).index(b"\n") + 1
+    return _decode(view[:end]), end
+
+
+def _state(head: _Head, memory: memoryview) -> Any:
+    return exact.unwrap(head.state, {"array": lambda index: _array(head.arrays[index], memory)})
 
 
 class _Taken:
@@ -109,15 +157,6 @@ class _Taken:
         self.pieces += (memory, bytes(padding)) if padding else (memory,)
         self._offset += flat.nbytes + padding
         return {exact.TAG: "array", "v": len(self.arrays) - 1}
-
-
-def _key(taken: _Taken, keys: dict[str, KeyInfo], key: str, value: Any) -> Any:
-    first = len(taken.pieces)
-    plain = exact.wrap(value, _NATIVE, taken.take)
-    pieces = (_encode(plain), *taken.pieces[first:])
-    size = sum(map(len, pieces))
-    keys[key] = KeyInfo(type_name(value), size, digests.of_key(b"".join(pieces)) if size <= _DIGESTED else "")
-    return plain
 
 
 def _as_numpy(value: Any) -> tuple[Any, str]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import msgspec
+
+from ckpt_observe.core import digests
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.registry import Registry
 
+Member = Buffer | Blob
+"""The serialized value of one key."""
 MOST_KEYS = 10_000
 """Top-level keys that a header lists. One that lists a million is no summary, and longer than is read."""
 
@@ -19,7 +24,7 @@ class Document(Blob):
     __slots__ = ("keys", "members")
 
     def __init__(
-        self, pieces: Sequence[Buffer], keys: dict[str, KeyInfo] | None = None, members: Mapping[str, Buffer] | None = None
+        self, pieces: Sequence[Buffer], keys: dict[str, KeyInfo] | None = None, members: Mapping[str, Member] | None = None
     ) -> None:
         super().__init__(pieces)
         listed = keys is not None and len(keys) <= MOST_KEYS
@@ -29,7 +34,32 @@ class Document(Blob):
 
     def frozen(self) -> Document:
         """The same, with memory that somebody else may still change copied."""
-        return Document([piece if isinstance(piece, bytes) else bytes(piece) for piece in self.pieces], self.keys, self.members)
+        copies = {id(piece): bytes(piece) for piece in self.pieces if not isinstance(piece, bytes)}
+        members = {
+            key: Blob([copies.get(id(piece), piece) for piece in member]) if isinstance(member, Blob) else member
+            for key, member in self.members.items()
+        }
+        return Document([copies.get(id(piece), piece) for piece in self.pieces], self.keys, members)
+
+    def digested(self) -> Document:
+        """The same, with the digests of keys that are so large that `dumps` left them to whoever has the time."""
+        large = {key: member for key, member in self.members.items() if isinstance(member, Blob) and not self.keys[key].digest}
+        if not large:
+            return self
+        missing = dict(zip(large, digests.of_each(list(large.values())), strict=True))
+        keys = {key: msgspec.structs.replace(info, digest=missing.get(key, info.digest)) for key, info in self.keys.items()}
+        return Document(self.pieces, keys, self.members)
+
+    def digest(self) -> tuple[str, dict[str, KeyInfo]]:
+        """Of a document whose keys stand behind its first piece: its digest and the keys with theirs, each byte hashed once."""
+        keys = self.digested().keys
+        members = [(keys[key].digest, member) for key, member in self.members.items() if isinstance(member, Blob)]
+        return digests.of_keyed(self.pieces[0], members), keys
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether it has such a digest."""
+        return any(isinstance(member, Blob) for member in self.members.values())
 
 
 class Serializer(Protocol):
@@ -51,8 +81,8 @@ class Serializer(Protocol):
 class KeyedSerializer(Serializer, Protocol):
     """One whose documents are made of the values of their keys, each serialized by itself."""
 
-    def join(self, members: Mapping[str, Buffer]) -> bytes:
-        """A document of these serialized values."""
+    def join(self, members: Mapping[str, Any]) -> Sequence[Buffer]:
+        """The pieces of a document of these members, which are its own."""
         ...
 
     def offsets(self, keys: Mapping[str, KeyInfo]) -> dict[str, int]:

@@ -21,8 +21,8 @@ class JsonSerializer(Keyed):
         native: frozenset[type] = frozenset({str, int, float, bool, type(None)})
         super().__init__("json", _encode, msgspec.json.Decoder().decode, native)
 
-    def join(self, members: Mapping[str, Buffer]) -> bytes:
-        return b"{" + b",".join([_label(key) + value for key, value in members.items()]) + b"}"
+    def join(self, members: Mapping[str, Buffer]) -> tuple[bytes]:
+        return (b"{" + b",".join([_label(key) + value for key, value in members.items()]) + b"}",)
 
     def offsets(self, keys: Mapping[str, KeyInfo]) -> dict[str, int]:
         found = {}

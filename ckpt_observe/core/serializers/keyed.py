@@ -33,8 +33,8 @@ class Keyed(ABC):
         self.native = native
 
     @abstractmethod
-    def join(self, members: Mapping[str, Buffer]) -> bytes:
-        """A document of these serialized values."""
+    def join(self, members: Mapping[str, Buffer]) -> tuple[bytes]:
+        """The one piece of a document of these serialized values."""
 
     @abstractmethod
     def offsets(self, keys: Mapping[str, KeyInfo]) -> dict[str, int]:
@@ -80,7 +80,7 @@ class Keyed(ABC):
         for key, value in plain.items():
             members[key] = encoded = encode(value)
             keys[key] = KeyInfo(kind_name(type(state[key])), len(encoded), of_key(encoded))
-        return Document((self.join(members),), keys, members)
+        return Document(self.join(members), keys, members)
 
 
 def _is_tagged(data: Buffer) -> bool:

@@ -21,11 +21,11 @@ class MsgpackSerializer(Keyed):
         native: frozenset[type] = frozenset({str, int, float, bool, type(None), bytes})
         super().__init__("msgpack", msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode, native)
 
-    def join(self, members: Mapping[str, Buffer]) -> bytes:
+    def join(self, members: Mapping[str, Buffer]) -> tuple[bytes]:
         pieces = [_map_head(len(members))]
         for key, value in members.items():
             pieces += (self.encode(key), bytes(value))
-        return b"".join(pieces)
+        return (b"".join(pieces),)
 
     def may_alter(self, data: Buffer) -> bool:
         """A time of MessagePack's own is the same moment, but of another zone: noon in Berlin would come back as eleven in UTC."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Buffer = bytes | bytearray | memoryview
 
@@ -43,6 +43,23 @@ class Blob:
         for piece in self.pieces:
             yield place, piece
             place += len(piece)
+
+
+def parts(pieces: Iterable[Buffer], size: int) -> Iterator[list[memoryview]]:
+    """The bytes in runs of `size`, each as views, without copying."""
+    views: list[memoryview] = []
+    room = size
+    for piece in pieces:
+        rest = memoryview(piece)
+        while rest:
+            views.append(rest[:room])
+            room -= len(views[-1])
+            rest = rest[len(views[-1]) :]
+            if not room:
+                yield views
+                views, room = [], size
+    if views:
+        yield views
 
 
 class HeadLast(Blob):

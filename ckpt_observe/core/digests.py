@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from ckpt_observe.core.blob import Buffer
+from ckpt_observe.core.blob import Buffer, parts
 
 Tree = Any
 """A hash that takes the digests of chunks."""
@@ -44,7 +44,7 @@ def of_large(pieces: Iterable[Buffer]) -> str:
 def of_each(blobs: Sequence[Iterable[Buffer]]) -> list[str]:
     """`of_large` of each. The chunks of all are hashed side by side: hashing is what a large save would wait for."""
     trees = [hashlib.sha256() for _ in blobs]
-    chunks = ((tree, views) for tree, pieces in zip(trees, blobs, strict=True) for views in _chunks(pieces))
+    chunks = ((tree, views) for tree, pieces in zip(trees, blobs, strict=True) for views in parts(pieces, CHUNK))
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         for tree, digest in pool.map(_chunk, chunks):
             tree.update(digest)
@@ -66,23 +66,6 @@ def begin(work: Callable[[], T]) -> Future[T]:
     result = worker.submit(work)
     worker.shutdown(wait=False)
     return result
-
-
-def _chunks(pieces: Iterable[Buffer]) -> Iterator[list[memoryview]]:
-    """The bytes in runs of CHUNK, each as views, without copying."""
-    views: list[memoryview] = []
-    room = CHUNK
-    for piece in pieces:
-        rest = memoryview(piece)
-        while rest:
-            views.append(rest[:room])
-            room -= len(views[-1])
-            rest = rest[len(views[-1]) :]
-            if not room:
-                yield views
-                views, room = [], CHUNK
-    if views:
-        yield views
 
 
 def _chunk(chunk: tuple[Tree, list[memoryview]]) -> tuple[Tree, bytes]:

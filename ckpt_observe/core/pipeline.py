@@ -24,7 +24,7 @@ class Pipeline:
     def pack(self, document: Blob, task: str, id: str) -> Blob:
         """The payload to store. An encrypted one is tied to its checkpoint."""
         if self.codec is not None:
-            document = Blob((steps.compress(self.codec, document.joined()),))
+            document = steps.compress(self.codec, document)
         if self.cipher is not None:
             document = Blob((steps.encrypt(self.cipher, document.joined(), _binding(task, id)),))
         return document

@@ -12,7 +12,7 @@ from typing import Any
 from ckpt_observe.core import integrity
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.ciphers import Cipher
-from ckpt_observe.core.codecs import Codec
+from ckpt_observe.core.codecs import Codec, compressed
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.serializers import Document, Serializer
 from ckpt_observe.core.stores import Store
@@ -26,8 +26,8 @@ def serialize(serializer: Serializer, state: Any) -> Document:
     return serializer.dumps(state)
 
 
-def compress(codec: Codec, data: Buffer) -> bytes:
-    return codec.compress(data)
+def compress(codec: Codec, document: Blob) -> Blob:
+    return compressed(codec, document)
 
 
 def encrypt(cipher: Cipher, data: Buffer, binding: bytes) -> bytes:
@@ -85,7 +85,7 @@ def decrypt(cipher: Cipher, data: Buffer, binding: bytes, key_id: str) -> bytes:
     return cipher.decrypt(data, binding, key_id)
 
 
-def decompress(codec: Codec, data: Buffer, size: int) -> bytes:
+def decompress(codec: Codec, data: Buffer, size: int) -> Buffer:
     return codec.decompress(data, size)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.util import find_spec
 
 import pytest
 
-from ckpt_observe.core.codecs import codecs
+from ckpt_observe.core.blob import Blob
+from ckpt_observe.core.codecs import base, codecs, compressed
 from ckpt_observe.errors import CompressionError
 
 NAMES = ["gzip", "zstd", pytest.param("lz4", marks=pytest.mark.skipif(find_spec("lz4") is None, reason="lz4 is not installed"))]
@@ -38,3 +41,45 @@ def test_damage_is_typed(name):
     for damaged in (data[:-1], data[: len(data) // 2], b"", b"nonsense", data + b"x"):
         with pytest.raises(CompressionError):
             codec.decompress(damaged, 550)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_large_documents_are_compressed_in_parts(name, monkeypatch):
+    """K10: a large document is compressed part by part, wherever its pieces begin; it comes back, and a part that is missing is noticed."""
+    monkeypatch.setattr(base, "_PART", 1000)
+    codec = codecs.factory(name)()
+    pieces = [bytes([n]) * (37 * n) for n in range(20)]
+    made = compressed(codec, Blob(pieces))
+    assert len(made.pieces) == 8
+    data, size = bytes(made), sum(map(len, pieces))
+    assert codec.decompress(data, size) == b"".join(pieces)
+    for wrong in (b"".join(made.pieces[:-1]), b"".join(made.pieces[1:]), data + made.pieces[0], data + b"x", data[:-1]):
+        with pytest.raises(CompressionError):
+            codec.decompress(wrong, size)
+
+
+MEMORY = """
+import resource, sys
+import numpy as np
+from ckpt_observe.core import Checkpointer
+checkpointer = Checkpointer(sys.argv[1], format="arrays", compression=sys.argv[2])
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+checkpointer.save("t", {"a": np.full(2**20, 1.5)})
+state = {"a": np.full(2**23, 1.5)}
+before = peak()
+checkpointer.save("t", state)
+saved = peak()
+del state
+assert checkpointer.load("t")["a"][-1] == 1.5
+print(saved - before, peak() - saved)
+"""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_memory_of_a_compressed_save_is_bounded(name, tmp_path):
+    """K10: saving 64 MiB of arrays compressed takes no second copy of them, and loading them only the one that is handed out."""
+    pytest.importorskip("numpy")
+    run = subprocess.run([sys.executable, "-c", MEMORY, str(tmp_path), name], capture_output=True, text=True, check=True)
+    saving, loading = map(int, run.stdout.split())
+    assert saving < 32
+    assert loading < 32  # the state that was saved has gone, and made room for it

@@ -1,12 +1,23 @@
-"""The contract of a codec: fewer bytes and back, never more than declared."""
+"""The contract of a codec: fewer bytes and back, never more than declared.
+
+A large document is compressed in parts, side by side, and the parts stand one after the other, as gzip, zstd and lz4 all allow: it is never
+in one place a second time.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from ckpt_observe.core.blob import Buffer
+from ckpt_observe.core.blob import Blob, Buffer, parts
 from ckpt_observe.core.registry import Registry
 from ckpt_observe.errors import CompressionError
+
+_PART = 4 * 1024 * 1024
+_STEP = 16 * 1024 * 1024
+"""Bytes that decompression makes at a time: some codecs make room for as many as they are allowed."""
 
 
 class Codec(Protocol):
@@ -15,20 +26,58 @@ class Codec(Protocol):
     name: str
     """As the header of a checkpoint names it."""
 
-    def compress(self, data: Buffer) -> bytes: ...
+    def compress(self, data: Buffer) -> bytes:
+        """The bytes in fewer. What this makes of several runs of bytes, put one after the other, is decompressed to all of them."""
+        ...
 
-    def decompress(self, data: Buffer, size: int) -> bytes:
+    def decompress(self, data: Buffer, size: int) -> Buffer:
         """The bytes again, exactly `size` of them. Never makes more than that: beyond is CompressionError."""
         ...
 
 
-def exactly(data: bytes, size: int, *, ended: bool) -> bytes:
-    """The result of a bounded decompression, if it is whole and of the declared size."""
-    if len(data) > size:
-        raise CompressionError(f"decompression goes beyond the {size} bytes that the checkpoint declares", code="compression.bomb")
-    if not ended or len(data) < size:
-        raise CompressionError(f"decompression gave {len(data)} of {size} bytes", code="compression.malformed")
-    return data
+class Stream(Protocol):
+    """One compressed run of bytes, as Python's decompressors read it."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: Buffer, max_length: int) -> bytes: ...
+
+
+def compressed(codec: Codec, document: Blob) -> Blob:
+    """The document, compressed at once if it is small."""
+    if len(document) <= _PART:
+        return Blob((codec.compress(document.joined()),))
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        return Blob(list(pool.map(lambda views: codec.compress(views[0] if len(views) == 1 else b"".join(views)), parts(document, _PART))))
+
+
+def decompressed(begin: Callable[[], Stream], data: Buffer, size: int) -> bytearray:
+    """The `size` bytes that all compressed runs in the data become."""
+    result = bytearray()
+    view = memoryview(data)
+    runs = (view[start : start + _PART] for start in range(0, len(view), _PART))
+    stream, given = begin(), next(runs, b"")
+    while True:
+        made = stream.decompress(given, min(size + 1 - len(result), _STEP))
+        result += made
+        if len(result) > size:
+            raise CompressionError(f"decompression goes beyond the {size} bytes that the checkpoint declares", code="compression.bomb")
+        if stream.eof:
+            following = stream.unused_data or next(runs, b"")
+            if not following:
+                break
+            stream, given = begin(), following
+        elif not made and not given:
+            break
+        else:
+            given = next(runs, b"") if stream.needs_input else b""
+    if len(result) < size or not stream.eof:
+        raise CompressionError(f"decompression gave {len(result)} of {size} bytes", code="compression.malformed")
+    return result
 
 
 codecs: Registry[Codec] = Registry(

@@ -6,7 +6,7 @@ import gzip
 import zlib
 
 from ckpt_observe.core.blob import Buffer
-from ckpt_observe.core.codecs.base import exactly
+from ckpt_observe.core.codecs.base import decompressed
 from ckpt_observe.errors import CompressionError
 
 _GZIP = 16 + zlib.MAX_WBITS
@@ -20,10 +20,30 @@ class GzipCodec:
     def compress(self, data: Buffer) -> bytes:
         return gzip.compress(data, compresslevel=6, mtime=0)  # without a time: equal states stay equal bytes
 
-    def decompress(self, data: Buffer, size: int) -> bytes:
-        stream = zlib.decompressobj(_GZIP)
+    def decompress(self, data: Buffer, size: int) -> bytearray:
         try:
-            result = stream.decompress(data, size + 1)
+            return decompressed(_Stream, data, size)
         except zlib.error as error:
             raise CompressionError(f"the gzip data is damaged: {error}") from error
-        return exactly(result, size, ended=stream.eof and not stream.unused_data)
+
+
+class _Stream:
+    """zlib's own kind of decompressor, with the face of the others."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(_GZIP)
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._stream.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
+
+    def decompress(self, data: Buffer, max_length: int) -> bytes:
+        return self._stream.decompress(data or self._stream.unconsumed_tail, max_length)

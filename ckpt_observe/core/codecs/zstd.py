@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ckpt_observe.core.blob import Buffer
-from ckpt_observe.core.codecs.base import exactly
+from ckpt_observe.core.codecs.base import decompressed
 from ckpt_observe.errors import CompressionError
 
 if sys.version_info >= (3, 14):
@@ -24,12 +24,8 @@ class ZstdCodec:
     def compress(self, data: Buffer) -> bytes:
         return zstd.compress(data, options=_OPTIONS)
 
-    def decompress(self, data: Buffer, size: int) -> bytes:
-        stream = zstd.ZstdDecompressor()
+    def decompress(self, data: Buffer, size: int) -> bytearray:
         try:
-            result = stream.decompress(data, size + 1)
-            if len(result) == size and not stream.eof:
-                result += stream.decompress(b"", 1)  # the checksum at the end is read only when more is asked for
+            return decompressed(zstd.ZstdDecompressor, data, size)
         except zstd.ZstdError as error:
             raise CompressionError(f"the zstd data is damaged: {error}") from error
-        return exactly(result, size, ended=stream.eof and not stream.unused_data)

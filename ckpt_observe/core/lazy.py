@@ -42,15 +42,14 @@ class LazyState(Mapping[str, Any]):
         return key in (self.info.keys or self._whole())
 
     def __getitem__(self, key: str) -> Any:
-        value = self._alone(key)
-        return self._whole()[key] if value is _NOT_ALONE else value
+        return self.some((key,))[key]
 
     def some(self, keys: Sequence[str]) -> dict[str, Any]:
         """The values of several keys. Where they are most of the state, or some has to be read whole, it is read once for all."""
         known = self.info.keys
-        if 2 * sum(known[key].size for key in keys if key in known) < self.info.serialized_size:
+        if len(keys) == 1 or 2 * sum(known[key].size for key in keys if key in known) < self.info.serialized_size:
             alone = {key: self._alone(key) for key in keys}
-            if _NOT_ALONE not in alone.values():
+            if all(value is not _NOT_ALONE for value in alone.values()):
                 return alone
         whole = self._whole()
         return {key: whole[key] for key in keys}

@@ -9,7 +9,10 @@ import pytest
 from opentelemetry import trace
 
 import ckpt_observe
-from ckpt_observe.core import Checkpointer, context
+from ckpt_observe.core import Checkpointer, Query, context
+from ckpt_observe.core.runner import Done, Graph, Settings, agent, graph
+from ckpt_observe.core.triggers import EverySteps
+from ckpt_observe.core.workspace import Workspace
 from ckpt_observe.errors import CheckpointNotFoundError, SerializationError
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.instrumentors import InstrumentorContract
@@ -69,6 +72,43 @@ def test_every_operation_and_phase(spans, tmp_path):
         *_operation("list"),
         *_operation("delete"),
     ]
+
+
+def test_runs_are_tasks(spans, tmp_path):
+    """L2, L11: a run of an agent or a graph is a task with its checkpoints beneath it, unless the program has named a task around it."""
+    checkpointer = Checkpointer(tmp_path / "ckpt")
+    agent.run_agent("writer", lambda state, _session: Done(state), 1, checkpointer)
+    shape = Graph(nodes={"a": lambda _state: {"n": 1}}, edges={}, entry="a", exits=frozenset({"a"}))
+    with pytest.raises(CheckpointNotFoundError):
+        graph.resume_graph(shape, "run-7", checkpointer)
+    with ckpt_observe.task("mine"):
+        graph.run_graph(shape, {}, checkpointer, run_id="run-8", settings=Settings(trigger=EverySteps(1)))
+    tasks = [span for span in spans() if span.name.startswith("task ")]
+    assert [(span.name, span.attributes.get(names.TASK_ID)) for span in tasks] == [("task writer", "writer"), ("task graph", "run-7"), ("task mine", None)]
+    beneath = {task.name: [span.name for span in spans() if span.parent_span_id == task.span_id] for task in tasks}
+    assert beneath["task writer"] == ["checkpoint.restore", "checkpoint.save"]
+    assert beneath["task graph"] == ["checkpoint.restore"]
+    assert beneath["task mine"][0] == "checkpoint.save"
+
+
+def test_keys_queries_and_workspaces(spans, tmp_path):
+    """L1, L14: keys that are read alone are a load, a query is a list, and snapshots of a directory are saved and restored."""
+    checkpointer = Checkpointer(tmp_path / "ckpt")
+    checkpointer.save("run-1", {"large": "x" * 5000, "small": 1}, id="one")
+    assert checkpointer.open("run-1")["small"] == 1
+    assert len(checkpointer.find(Query(task="run-1"))) == 1
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "file").write_text("content")
+    workspace = Workspace(tmp_path / "snapshots", "run-1")
+    workspace.save(tmp_path / "work", "one")
+    workspace.restore(tmp_path / "work", id="one")
+    _, load, found, save, restore = [span for span in spans() if span.attributes.get(names.OPERATION)]
+    assert [span.name for span in (load, found, save, restore)] == ["checkpoint.load", "checkpoint.list", "checkpoint.save", "checkpoint.restore"]
+    assert {span.attributes[names.TASK_ID] for span in (load, found, save, restore)} == {"run-1"}
+    assert {span.attributes[names.ID] for span in (load, save, restore)} == {"one"}
+    assert (found.attributes[names.COUNT], save.attributes[names.STORE]) == (1, "git")
+    [read] = [span for span in spans() if span.parent_span_id == load.span_id]
+    assert (read.name, read.attributes[names.PHASE_BYTES_OUT]) == ("checkpoint.read", 1)
 
 
 def _operation(name, *phases):

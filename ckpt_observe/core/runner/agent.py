@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ckpt_observe.core.checkpointer import Checkpointer
-from ckpt_observe.core.runner.session import Session, Settings
+from ckpt_observe.core.runner.session import Session, Settings, Unfrozen
 
 
 class Done(NamedTuple):
@@ -38,8 +39,8 @@ def run_agent(
     Goes on from the newest checkpoint of the agent, or begins with `initial` where there is none. Saves when the trigger
     says so, and once more at the end, however it ends: `completed`, `stopped`, `failed` (the error is raised on) or
     `interrupted`. What is saved is always the state after a completed step. A step that fails may have changed the state it was given,
-    so the state is frozen after each, which costs a serialization. One of more than a mebibyte is not: where a step returns the very
-    state it was given and then fails, the run's last checkpoint stands.
+    so that is frozen before each, which costs a serialization. One of more than a mebibyte is not: when a step fails on it, the last
+    checkpoint stands, and the error and the log say so.
     """
     session = Session(checkpointer, agent, settings or Settings())
     restored = session.resume()
@@ -49,32 +50,34 @@ def run_agent(
         if restored.info.status == "completed":
             return Outcome(state, step, "completed", restored.info.id)
     status = "stopped"
-    good = session.frozen(state, is_new=True)
+    whole = (step, state, status)  # what an error leaves to be saved: one name, for an interrupt can come between any two
     try:
         while step < max_steps and status != "completed":
+            whole = (step, session.frozen(state), status)
             with session.timed("step"):
                 result = advance(state, session)
-            step += 1
-            given = state
             state, status = (result.state, "completed") if isinstance(result, Done) else (result, status)
-            good = session.frozen(state, is_new=state is not given)
+            step += 1
+            whole = (step, state, status)
             if status != "completed":
                 session.completed(step, state, state)
+        session.save(step, state, status=status, reason="final")
     except BaseException as error:
-        _save_after(session, step, good, error)
+        _save_after(session, *whole, error)
         raise
-    session.save(step, state, status=status, reason="final")
     session.finished(step, status)
     return Outcome(state, step, status, None if restored is None else restored.info.id)
 
 
-def _save_after(session: Session, step: int, state: Any, error: BaseException) -> None:
+def _save_after(session: Session, step: int, state: Any, status: str, error: BaseException) -> None:
     """Keep the last good state, if there is one, when the run ends by an error, which stays the one that is raised."""
-    status = "failed" if isinstance(error, Exception) else "interrupted"
+    ended = "failed" if isinstance(error, Exception) else "interrupted"
     session.notes.failed(error)
     try:
-        if state is not None:
-            session.save(step, state, status=status, reason=status)
+        if isinstance(state, Unfrozen):
+            raise state.reason
+        session.save(step, state, status="completed" if status == "completed" else ended, reason=ended)
     except Exception as second:
+        logging.getLogger(__name__).warning("%r %s, and its state after step %d was not saved: %s", session.task, ended, step, second)
         error.add_note(f"the final checkpoint could not be saved either: {second}")
-    session.finished(step, status)
+    session.finished(step, ended)

@@ -7,15 +7,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ckpt_observe.core.checkpointer import Checkpointer
+from ckpt_observe.core.draft import Staged
 from ckpt_observe.core.hooks import Event, Hook, emit
 from ckpt_observe.core.model import CheckpointInfo, Restored
 from ckpt_observe.core.retention import Decision
 from ckpt_observe.core.runner.notes import Notes
 from ckpt_observe.core.triggers import Moment, Never, Trigger
-from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError
+from ckpt_observe.errors import CapacityError, CheckpointError, CheckpointNotFoundError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +36,15 @@ class Settings:
     """Kept in every checkpoint of the run."""
     clock: Callable[[], float] = time.monotonic
 
+
 LARGE = 1 << 20
-"""Bytes of a state that takes too long to be serialized after each step, in case the next one fails."""
+"""Bytes of a state that takes too long to be serialized before each step, in case that fails."""
+
+
+class Unfrozen(NamedTuple):
+    """In place of a state that a step was given without a copy being made: whether it is still what it was cannot be known."""
+
+    reason: CheckpointError
 
 
 class Session:
@@ -76,19 +84,17 @@ class Session:
         finally:
             self.notes.timed(name, self._settings.clock() - start)
 
-    def frozen(self, state: Any, *, is_new: bool) -> Any:
-        """The state as it is now, whatever a step does to it; itself where it cannot be saved, as a save will say.
-
-        A large one is not frozen: it is believed if the step made it, and there is None to save if not.
-        """
-        if self._is_large:
-            return state if is_new else None
-        try:
-            staged = self._checkpointer.stage(state)
-        except CheckpointError:
-            return state
-        self._is_large = len(staged.document) > LARGE
-        return staged
+    def frozen(self, state: Any) -> Staged | Unfrozen:
+        """The state as it is now, whatever a step does to it. One that is large is not copied, nor any after it."""
+        if not self._is_large:
+            try:
+                staged = self._checkpointer.stage(state)
+            except CheckpointError as error:
+                return Unfrozen(error)
+            self._is_large = len(staged.document) > LARGE
+            if not self._is_large:
+                return staged
+        return Unfrozen(CapacityError(f"it has more than {LARGE} bytes, so no copy was made before the step, which may have changed it"))
 
     def completed(self, step: int, seen: Any, state: Any, node: str | None = None) -> CheckpointInfo | None:
         """After a step: save `state` if a save is due. `seen` is what the trigger may look at."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ckpt_observe.core import shape, steps
 from ckpt_observe.core.checkpointer import Checkpointer
 from ckpt_observe.core.draft import Staged
 from ckpt_observe.core.hooks import Event, Hook, emit
@@ -87,13 +88,15 @@ class Session:
     def frozen(self, state: Any) -> Staged | Unfrozen:
         """The state as it is now, whatever a step does to it. One that is large is not copied, nor any after it."""
         if not self._is_large:
+            serializer, start = self._checkpointer.serializer, time.perf_counter()
             try:
-                staged = self._checkpointer.stage(state)
+                document = steps.serialize(serializer, state)  # arrays are still the program's own memory: a copy may not fit
             except CheckpointError as error:
                 return Unfrozen(error)
-            self._is_large = len(staged.document) > LARGE
+            self._is_large = len(document) > LARGE
             if not self._is_large:
-                return staged
+                seconds = time.perf_counter() - start
+                return Staged(document.frozen(), serializer.name, type(state).__name__, *shape.measure(state), seconds)
         return Unfrozen(CapacityError(f"it has more than {LARGE} bytes, so no copy was made before the step, which may have changed it"))
 
     def completed(self, step: int, seen: Any, state: Any, node: str | None = None) -> CheckpointInfo | None:

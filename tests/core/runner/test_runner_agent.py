@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import tracemalloc
 
 import pytest
 
@@ -223,6 +224,20 @@ def test_an_interrupt_of_the_last_save_leaves_the_agent_completed(checkpointer, 
     assert (events[-1].moment, events[-1].status) == ("finished", "interrupted")
     outcome = run_agent("a", count_to(99), START, checkpointer)
     assert (outcome.state["n"], outcome.status, outcome.step) == (3, "completed", 3)
+
+
+def test_a_large_state_of_arrays_is_not_copied(tmp_path):
+    """Not even to see that it is large: it may be more than half of the memory there is."""
+    numpy = pytest.importorskip("numpy")
+    state = {"weights": numpy.ones(1_000_000)}
+    checkpointer = Checkpointer(tmp_path, format="arrays")
+    tracemalloc.start()
+    try:
+        run_agent("a", lambda state, session: Done(state), state, checkpointer)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < state["weights"].nbytes / 2
 
 
 def test_starts_fresh_without_a_checkpoint_of_its_own(checkpointer):

@@ -72,10 +72,10 @@ def run_agent(
 def _save_after(session: Session, step: int, state: Any, status: str, error: BaseException) -> None:
     """Keep the last good state, if there is one, when the run ends by an error, which stays the one that is raised."""
     ended = "failed" if isinstance(error, Exception) else "interrupted"
-    session.notes.failed(error)
     try:
         if isinstance(state, Unfrozen):
             raise state.reason
+        session.notes.failed(error)
         session.save(step, state, status="completed" if status == "completed" else ended, reason=ended)
     except Exception as second:
         logging.getLogger(__name__).warning("%r %s, and its state after step %d was not saved: %s", session.task, ended, step, second)

@@ -32,11 +32,11 @@ class Notes:
 
     def choice(self, what: str, chosen: Any, reason: str) -> None:
         """A decision, such as which model was asked, and why."""
-        self._append("choices", {"what": what, "chosen": chosen, "reason": _cut(reason)})
+        self._append("choices", {"what": _cut(what), "chosen": _cut(chosen) if isinstance(chosen, str) else chosen, "reason": _cut(reason)})
 
     def rendering(self, template: str, before: str, after: str) -> None:
         """A template before and after it was filled in."""
-        self._append("renderings", {"template": template, "before": _cut(before), "after": _cut(after)})
+        self._append("renderings", {"template": _cut(template), "before": _cut(before), "after": _cut(after)})
 
     def timed(self, name: str, seconds: float) -> None:
         """A step or node that took that long."""
@@ -46,11 +46,12 @@ class Notes:
         timing["last"] = seconds
 
     def failed(self, error: BaseException) -> None:
-        """The error that ended the run, with its stack."""
+        """The error that ended the run, with its stack. Whatever it is made of, it does not cost the run its checkpoint."""
+        known = getattr(error, "error_class", None)
         self._facts["error"] = {
-            "class": getattr(error, "error_class", "unknown"),
-            "type": type(error).__qualname__,
-            "message": _cut(str(error)),
+            "class": _cut(known) if isinstance(known, str) else "unknown",
+            "type": _cut(type(error).__qualname__),
+            "message": _cut(_message(error)),
             "stack": _cut("".join(traceback.format_exception(error)), LONGEST_STACK),
         }
 
@@ -63,8 +64,16 @@ class Notes:
         self._facts[kind] = [*self._facts.get(kind, []), entry][-KEPT:]
 
 
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:  # the program's own class
+        return f"<its text failed with {type(second).__qualname__}>"
+
+
 def _cut(text: str, longest: int = LONGEST) -> str:
-    if len(text) <= longest:
-        return text
-    half = longest // 2
-    return f"{text[:half]} … {len(text) - 2 * half} characters left out … {text[-half:]}"
+    """The text as it can be kept: not too long, and in UTF-8, which the name of a file need not be."""
+    if len(text) > longest:
+        half = longest // 2
+        text = f"{text[:half]} … {len(text) - 2 * half} characters left out … {text[-half:]}"
+    return text.encode("utf-8", "replace").decode()

@@ -282,6 +282,50 @@ def test_failed_final_save_does_not_hide_the_error(checkpointer, monkeypatch):
     assert "disk full" in caught.value.__notes__[0]
 
 
+class Unspeakable(Exception):
+    def __str__(self):
+        raise KeyError("no text")
+
+
+class Misclassed(Exception):
+    error_class = dict
+
+
+UNDECODABLE = os.fsdecode(b"\xff.txt")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [(RuntimeError(UNDECODABLE), "?.txt"), (Unspeakable(), "<its text failed with KeyError>"), (Misclassed("odd"), "odd")],
+    ids=["undecodable", "unspeakable", "misclassed"],
+)
+def test_no_error_costs_the_run_its_last_checkpoint(checkpointer, error, message):
+    """L10: whatever the error is made of, the state is saved with what can be said of it, and it is the one that is raised."""
+
+    def advance(state, session):
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        run_agent("a", advance, START, checkpointer)
+    assert caught.value is error
+    told = checkpointer.list("a")[0].metadata["error"]
+    assert (told["class"], told["type"], told["message"]) == ("unknown", type(error).__qualname__, message)
+
+
+def test_notes_take_any_text(checkpointer):
+    """D3: a rendering of what is no UTF-8 is kept with a mark in its place."""
+
+    def advance(state, session):
+        session.notes.rendering(UNDECODABLE, UNDECODABLE, UNDECODABLE)
+        session.notes.choice(UNDECODABLE, UNDECODABLE, UNDECODABLE)
+        return Done(state)
+
+    run_agent("a", advance, START, checkpointer)
+    metadata = checkpointer.list("a")[0].metadata
+    assert metadata["renderings"] == [{"template": "?.txt", "before": "?.txt", "after": "?.txt"}]
+    assert metadata["choices"] == [{"what": "?.txt", "chosen": "?.txt", "reason": "?.txt"}]
+
+
 def test_checkpoint_tells_about_its_run(checkpointer):
     """D3: timings, resources, choices with reasons, renderings, configuration and the stack of an error are in the checkpoint."""
 

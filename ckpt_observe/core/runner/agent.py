@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ckpt_observe.core.checkpointer import Checkpointer
@@ -79,5 +80,6 @@ def _save_after(session: Session, step: int, state: Any, status: str, error: Bas
         session.save(step, state, status="completed" if status == "completed" else ended, reason=ended)
     except Exception as second:
         logging.getLogger(__name__).warning("%r %s, and its state after step %d was not saved: %s", session.task, ended, step, second)
-        error.add_note(f"the final checkpoint could not be saved either: {second}")
+        with suppress(Exception):  # an error may be frozen, and takes no notes then
+            error.add_note(f"the final checkpoint could not be saved either: {second}")
     session.finished(step, ended)

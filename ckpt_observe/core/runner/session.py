@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -76,14 +76,9 @@ class Session:
     def resumed(self, info: CheckpointInfo, node: str | None = None) -> None:
         self._tell("resumed", info=info, node=node)
 
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
+    def timed(self, name: str) -> AbstractContextManager[None]:
         """Time a step or node."""
-        start = self._settings.clock()
-        try:
-            yield
-        finally:
-            self.notes.timed(name, self._settings.clock() - start)
+        return _Timed(self.notes, name, self._settings.clock)
 
     def frozen(self, state: Any) -> Staged | Unfrozen:
         """The state as it is now, whatever a step does to it. One that is large is not copied, nor any after it."""
@@ -144,3 +139,16 @@ class Session:
     def _tell(self, moment: str, *, info: CheckpointInfo | None = None, **facts: Any) -> None:
         known = {} if info is None else {"id": info.id, "step": info.step, "status": info.status}
         emit(self._settings.observers, Event(moment=moment, operation="run", task=self.task, info=info, **{**known, **facts}))
+
+
+class _Timed(AbstractContextManager[None]):
+    """A block that is timed. No generator: contextlib writes to the error that leaves one, and a frozen error would be replaced."""
+
+    def __init__(self, notes: Notes, name: str, clock: Callable[[], float]) -> None:
+        self._notes, self._name, self._clock = notes, name, clock
+
+    def __enter__(self) -> None:
+        self._start = self._clock()
+
+    def __exit__(self, *error: object) -> None:
+        self._notes.timed(self._name, self._clock() - self._start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import os
 import signal
@@ -282,12 +283,12 @@ def test_failed_final_save_does_not_hide_the_error(checkpointer, monkeypatch):
     assert "disk full" in caught.value.__notes__[0]
 
 
-class Unspeakable(Exception):
+class UnspeakableError(Exception):
     def __str__(self):
         raise KeyError("no text")
 
 
-class Misclassed(Exception):
+class MisclassedError(Exception):
     error_class = dict
 
 
@@ -296,7 +297,7 @@ UNDECODABLE = os.fsdecode(b"\xff.txt")
 
 @pytest.mark.parametrize(
     ("error", "message"),
-    [(RuntimeError(UNDECODABLE), "?.txt"), (Unspeakable(), "<its text failed with KeyError>"), (Misclassed("odd"), "odd")],
+    [(RuntimeError(UNDECODABLE), "?.txt"), (UnspeakableError(), "<its text failed with KeyError>"), (MisclassedError("odd"), "odd")],
     ids=["undecodable", "unspeakable", "misclassed"],
 )
 def test_no_error_costs_the_run_its_last_checkpoint(checkpointer, error, message):
@@ -310,6 +311,22 @@ def test_no_error_costs_the_run_its_last_checkpoint(checkpointer, error, message
     assert caught.value is error
     told = checkpointer.list("a")[0].metadata["error"]
     assert (told["class"], told["type"], told["message"]) == ("unknown", type(error).__qualname__, message)
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenError(Exception):
+    number: int
+
+
+@pytest.mark.parametrize("state", [0, threading.Lock()], ids=["saved", "unsavable"])
+def test_an_error_that_cannot_be_written_to_is_raised_as_it_is(checkpointer, state):
+    """L10: neither timing its step nor telling of a failed last save puts another in its place."""
+
+    def advance(state, session):
+        raise FrozenError(7)
+
+    with pytest.raises(FrozenError):
+        run_agent("a", advance, state, checkpointer)
 
 
 def test_notes_take_any_text(checkpointer):

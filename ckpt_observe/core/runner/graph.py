@@ -128,6 +128,7 @@ def _frozen(state: GraphState) -> dict[str, Any]:
 
 def _thawed(saved: Any, run_id: str) -> GraphState:
     try:
-        return GraphState(**{**saved, "values": MappingProxyType(saved["values"])})
+        state = GraphState(**{**saved, "values": MappingProxyType(saved["values"])})
     except (LookupError, TypeError) as error:
         raise ConfigError(f"the newest checkpoint of {run_id!r} is not that of a graph: resume it with what saved it") from error
+    return replace(state, run_id=run_id)  # of a fork, it is not the one that saved it

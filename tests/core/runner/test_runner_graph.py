@@ -115,6 +115,15 @@ def test_resume_goes_on_with_the_next_node(checkpointer):
     assert final.checkpointed_at == pytest.approx(checkpointer.list("r")[0].created, abs=dt.timedelta(seconds=5))
 
 
+def test_a_fork_goes_on_under_its_own_run_id(checkpointer):
+    """G3: its nodes, its result and its checkpoints have the id it is resumed by, not that of the run it was forked from."""
+    with pytest.raises(RuntimeError):
+        run_graph(chain(c=crash), {}, checkpointer, run_id="one", settings=KEEP)
+    checkpointer.fork("one", "two")
+    final = resume_graph(chain(c=lambda state: {"seen": state.run_id}), "two", checkpointer, settings=KEEP)
+    assert (final["seen"], final.run_id, checkpointer.load("two")["run_id"]) == ("two", "two", "two")
+
+
 def test_resume_without_checkpoint_or_at_the_exit_is_a_clear_error(checkpointer):
     """G3: both are told for what they are."""
     with pytest.raises(CheckpointNotFoundError, match="no checkpoint to resume"):

@@ -12,8 +12,8 @@ class SaveOnSignal:
     """While the block runs, these signals ask for a save at the next step; what handled them before still does."""
 
     def __init__(self, signals: Sequence[signal.Signals] = (signal.SIGUSR1,)) -> None:
-        self._signals = tuple(signals)
-        self._before: dict[signal.Signals, Any] = {}
+        self._signals = tuple(dict.fromkeys(signals))  # each once: the second time, what handled it before would be this
+        self._before: dict[int, Any] = {}
         self._asked = False
 
     def taken(self) -> bool:
@@ -22,16 +22,24 @@ class SaveOnSignal:
         return asked
 
     def __enter__(self) -> Self:
-        for number in self._signals:
-            self._before[number] = signal.signal(number, self._handle)
+        try:
+            for number in self._signals:
+                self._before[number] = signal.signal(number, self._handle)
+        except BaseException:
+            self._restore()  # one that cannot be handled leaves none handled: there is no block that would end
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
+        self._before.clear()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._asked = True
-        before = self._before.get(signal.Signals(number))
+        before = self._before.get(number)
         if callable(before):
             before(number, frame)

@@ -403,6 +403,23 @@ def test_signal_asks_for_a_save(checkpointer):
     assert seen == ["mine"]
 
 
+def test_signal_that_cannot_be_handled_leaves_none_handled():
+    """K1: a refused block leaves the other signals as they were."""
+    before = signal.getsignal(signal.SIGUSR1)
+    with pytest.raises(OSError, match="Invalid argument"):
+        SaveOnSignal([signal.SIGUSR1, signal.SIGKILL]).__enter__()
+    assert signal.getsignal(signal.SIGUSR1) == before
+
+
+def test_signal_named_twice_is_handled_once():
+    """K1: and what handled it before does so again afterwards."""
+    before = signal.getsignal(signal.SIGUSR1)
+    with SaveOnSignal([signal.SIGUSR1, signal.SIGUSR1]) as request:
+        signal.raise_signal(signal.SIGUSR1)
+        assert request.taken()
+    assert signal.getsignal(signal.SIGUSR1) == before
+
+
 def test_request_waits_until_it_is_served(checkpointer):
     """K1: a request that is combined with another trigger is not forgotten before both are due, nor by a save that failed."""
     asked = iter([True])

@@ -12,6 +12,10 @@ import time
 import traceback
 from typing import Any
 
+import msgspec
+
+from ckpt_observe.errors import SerializationError
+
 KEPT = 20
 """Entries of each kind: the last ones."""
 LONGEST = 2000
@@ -27,7 +31,7 @@ class Notes:
     """A run's own account of itself."""
 
     def __init__(self, configuration: dict[str, Any] | None = None) -> None:
-        self._facts: dict[str, Any] = {} if configuration is None else {"configuration": configuration}
+        self._facts: dict[str, Any] = {} if configuration is None else {"configuration": _sayable(configuration)}
         self._timings: dict[str, dict[str, float]] = {}
 
     def choice(self, what: str, chosen: Any, reason: str) -> None:
@@ -61,7 +65,16 @@ class Notes:
         return {**self._facts, "timings": {name: dict(timing) for name, timing in self._timings.items()}, "resources": used}
 
     def _append(self, kind: str, entry: dict[str, Any]) -> None:
-        self._facts[kind] = [*self._facts.get(kind, []), entry][-KEPT:]
+        self._facts[kind] = [*self._facts.get(kind, []), _sayable(entry)][-KEPT:]
+
+
+def _sayable(fact: dict[str, Any]) -> dict[str, Any]:
+    """The same, if metadata can hold it. It is refused where it is said: a save that is, may be the only one of the run."""
+    try:
+        msgspec.json.encode(fact)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SerializationError(f"this cannot be noted of a run: {error}") from error
+    return fact
 
 
 def _message(error: BaseException) -> str:

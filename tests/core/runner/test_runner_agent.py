@@ -17,7 +17,7 @@ from ckpt_observe.core import Checkpointer, steps
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.runner import Done, SaveOnSignal, Settings, run_agent, session
 from ckpt_observe.core.triggers import EverySeconds, EverySteps, OnRequest, When
-from ckpt_observe.errors import CapacityError
+from ckpt_observe.errors import CapacityError, SerializationError
 
 
 @pytest.fixture
@@ -364,6 +364,26 @@ def test_checkpoint_tells_about_its_run(checkpointer):
     assert metadata["error"]["type"] == "ValueError"
     assert "in advance" in metadata["error"]["stack"]
     assert len(checkpointer.find(Query(error_class="unknown"))) == 1
+
+
+def test_a_configuration_that_cannot_be_kept_is_refused_before_the_first_step(checkpointer):
+    """D3: not by the last save, with every step done and none of them kept."""
+    visited = []
+    with pytest.raises(SerializationError, match="cannot be noted"):
+        run_agent("a", lambda state, session: visited.append(state), START, checkpointer, settings=Settings(configuration={"lock": threading.Lock()}))
+    assert visited == []
+
+
+def test_a_choice_that_cannot_be_kept_is_refused_where_it_is_made(checkpointer):
+    """D3: it fails its step, and the state before that is saved."""
+
+    def advance(state, session):
+        session.notes.choice("lock", threading.Lock() if state["n"] == 2 else None, "to show it")
+        return count_to(5)(state, session)
+
+    with pytest.raises(SerializationError, match="cannot be noted"):
+        run_agent("a", advance, START, checkpointer)
+    assert checkpointer.load("a") == {"n": 2, "log": [0, 1]}
 
 
 def test_stack_trace_is_whole(checkpointer):

@@ -49,6 +49,7 @@ def run_agent(
     if restored is not None:
         session.resumed(restored.info)
         if restored.info.status == "completed":
+            session.finished(step, "completed")  # which the run that completed it may not have lived to do
             return Outcome(state, step, "completed", restored.info.id)
     status = "stopped"
     whole = (step, state, status)  # what an error leaves to be saved: one name, for an interrupt can come between any two

@@ -254,6 +254,16 @@ def test_completed_agent_is_not_run_again(checkpointer):
     assert (outcome.state["n"], outcome.status) == (3, "completed")
 
 
+def test_completed_agent_that_was_not_cleaned_up_is_when_it_is_given_back(checkpointer):
+    """Where a run ended between its last save and its clean-up, the next one finishes it: the one after that begins anew."""
+    run_agent("a", count_to(3), START, checkpointer)
+    events = []
+    tidy = Settings(preserve=False, observers=[events.append])
+    assert run_agent("a", count_to(99), START, checkpointer, settings=tidy).state["n"] == 3
+    assert checkpointer.list("a") == []
+    assert [event.moment for event in events] == ["loaded", "resumed", "finished"]
+
+
 def test_limit_of_steps_stops_and_can_be_raised(checkpointer):
     """The limit ends a run as `stopped`, which a later one goes on from."""
     assert run_agent("a", count_to(10), START, checkpointer, max_steps=4).status == "stopped"

@@ -8,15 +8,9 @@ import itertools
 
 import pytest
 
-from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.runner import Graph, Settings, resume_graph, run_graph
 from ckpt_observe.core.triggers import EverySteps, When
 from ckpt_observe.errors import AccessError, CapacityError, CheckpointNotFoundError, ConfigError, ConflictError
-
-
-@pytest.fixture
-def checkpointer():
-    return Checkpointer("memory://")
 
 
 def visit(name, visited=None):

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ckpt_observe.errors import ConfigError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
@@ -50,6 +52,10 @@ class EverySteps(Trigger):
 
     count: int
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.count, int) or self.count < 0:
+            raise ConfigError(f"a run saves every so many steps, 0 for never, not every {self.count!r:.80}")
+
     def due(self, moment: Moment) -> str | None:
         return f"{self.count} steps" if 0 < self.count <= moment.steps_since else None
 
@@ -59,6 +65,10 @@ class EverySeconds(Trigger):
     """When that much time has passed."""
 
     seconds: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.seconds, int | float) or not self.seconds >= 0:
+            raise ConfigError(f"a run saves every so many seconds, not every {self.seconds!r:.80}")
 
     def due(self, moment: Moment) -> str | None:
         return f"{self.seconds:g} seconds" if moment.seconds_since >= self.seconds else None

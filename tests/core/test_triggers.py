@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ckpt_observe.core.triggers import EverySeconds, EverySteps, Moment, Never, OnRequest, When
+from ckpt_observe.errors import ConfigError
 
 
 def moment(steps=0, seconds=0.0, **facts):
@@ -39,3 +40,10 @@ def test_trigger_is_due(trigger, at, due):
 def test_reason_says_which():
     """A combined trigger gives the reason of the one that was due."""
     assert (EverySteps(5) | EverySeconds(60)).due(moment(0, 60)) == "60 seconds"
+
+
+@pytest.mark.parametrize("make", [lambda: EverySteps(-5), lambda: EverySteps(1.5), lambda: EverySeconds(-1), lambda: EverySeconds(float("nan")), lambda: EverySeconds("60")])
+def test_intervals_that_cannot_be_are_refused(make):
+    """K1: an interval that would save always, or never, in silence is refused when the policy is made."""
+    with pytest.raises(ConfigError):
+        make()

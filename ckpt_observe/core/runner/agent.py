@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ckpt_observe.core.checkpointer import Checkpointer
-from ckpt_observe.core.runner.session import Session, Settings, Unfrozen
+from ckpt_observe.core.runner.session import Session, Settings
 
 
 class Done(NamedTuple):
@@ -65,22 +63,7 @@ def run_agent(
                 session.completed(step, state, state)
         session.save(step, state, status=status, reason="final")
     except BaseException as error:
-        _save_after(session, *whole, error)
+        session.ended_by(error, *whole)
         raise
     session.finished(step, status)
     return Outcome(state, step, status, None if restored is None else restored.info.id)
-
-
-def _save_after(session: Session, step: int, state: Any, status: str, error: BaseException) -> None:
-    """Keep the last good state, if there is one, when the run ends by an error, which stays the one that is raised."""
-    ended = "failed" if isinstance(error, Exception) else "interrupted"
-    try:
-        if isinstance(state, Unfrozen):
-            raise state.reason
-        session.notes.failed(error)
-        session.save(step, state, status="completed" if status == "completed" else ended, reason=ended)
-    except Exception as second:
-        logging.getLogger(__name__).warning("%r %s, and its state after step %d was not saved: %s", session.task, ended, step, second)
-        with suppress(Exception):  # an error may be frozen, and takes no notes then
-            error.add_note(f"the final checkpoint could not be saved either: {second}")
-    session.finished(step, ended)

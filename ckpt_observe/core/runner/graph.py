@@ -104,21 +104,42 @@ def _session(checkpointer: Checkpointer, run_id: str, settings: Settings | None)
 
 def _walk(graph: Graph, state: GraphState, session: Session) -> GraphState:
     state = replace(state, notes=session.notes)
-    while state.node not in graph.exits:
-        if state.steps >= graph.max_steps:
-            raise ConfigError(f"run {state.run_id!r} passed {graph.max_steps} nodes without reaching an exit")
-        name = graph.next_node(state)
-        with session.timed(name):
-            news = graph.nodes[name](state)
-        state = _checkpointed(state.after(name, news), session)
+    whole: tuple[GraphState, Any] = (state, None)  # what an error leaves to be saved
+    try:
+        while state.node not in graph.exits:
+            if state.steps >= graph.max_steps:
+                raise ConfigError(f"run {state.run_id!r} passed {graph.max_steps} nodes without reaching an exit")
+            if session.saves:
+                whole = (state, session.frozen(_frozen(_marked(state))))  # a node may change what the state holds, and fail
+            name = graph.next_node(state)
+            with session.timed(name):
+                news = graph.nodes[name](state)
+            state = state.after(name, news)
+            whole = (state, _frozen(_marked(state)))
+            state = _checkpointed(state, session)
+    except BaseException as error:
+        _ended(*whole, session, error)
+        raise
     session.finished(state.steps, "completed", state.node)
     return state
 
 
+def _ended(state: GraphState, whole: Any, session: Session, error: BaseException) -> None:
+    """What completed is kept with the error, to go on from; where nothing did, or the run is not checkpointed, the observers are told."""
+    if not session.saves or state.node is None:
+        session.finished(state.steps, "failed" if isinstance(error, Exception) else "interrupted", state.node)
+    else:
+        session.ended_by(error, state.steps, whole, "running", state.node)
+
+
 def _checkpointed(state: GraphState, session: Session) -> GraphState:
-    marked = replace(state, checkpointed_node=state.node, checkpointed_at=dt.datetime.now(dt.UTC))
+    marked = _marked(state)
     info = session.completed(state.steps, state.values, _frozen(marked), node=state.node)
     return state if info is None else marked
+
+
+def _marked(state: GraphState) -> GraphState:
+    return replace(state, checkpointed_node=state.node, checkpointed_at=dt.datetime.now(dt.UTC))
 
 
 def _frozen(state: GraphState) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from ckpt_observe.core.hooks import Event, Hook, emit
 from ckpt_observe.core.model import CheckpointInfo, Restored
 from ckpt_observe.core.retention import Decision
 from ckpt_observe.core.runner.notes import Notes
-from ckpt_observe.core.triggers import Moment, Never, Trigger
+from ckpt_observe.core.triggers import EverySteps, Moment, Never, Trigger
 from ckpt_observe.errors import CapacityError, CheckpointError, CheckpointNotFoundError
 
 
@@ -76,6 +76,11 @@ class Session:
     def resumed(self, info: CheckpointInfo, node: str | None = None) -> None:
         self._tell("resumed", info=info, node=node)
 
+    @property
+    def saves(self) -> bool:
+        """Whether this run is checkpointed at all."""
+        return self._settings.trigger not in (Never(), EverySteps(0))
+
     def timed(self, name: str) -> AbstractContextManager[None]:
         """Time a step or node."""
         return _Timed(self.notes, name, self._settings.clock)
@@ -120,6 +125,20 @@ class Session:
         self._saved_step, self._saved_at, self._last, self._requested = step, self._settings.clock(), info, False
         self._tell("saved", info=info, node=node)
         return info
+
+    def ended_by(self, error: BaseException, step: int, state: Any, status: str, node: str | None = None) -> None:
+        """Keep the last whole state, if there is one, when the run ends by an error, which stays the one that is raised."""
+        ended = "failed" if isinstance(error, Exception) else "interrupted"
+        try:
+            if isinstance(state, Unfrozen):
+                raise state.reason
+            self.notes.failed(error)
+            self.save(step, state, status="completed" if status == "completed" else ended, node=node, reason=ended)
+        except Exception as second:
+            logging.getLogger(__name__).warning("%r %s, and its state after step %d was not saved: %s", self.task, ended, step, second)
+            with suppress(Exception):  # an error may be frozen, and takes no notes then
+                error.add_note(f"the final checkpoint could not be saved either: {second}")
+        self.finished(step, ended, node)
 
     def finished(self, step: int, status: str, node: str | None = None) -> None:
         """Tell the observers, and clean up after a success unless the checkpoints are to stay."""

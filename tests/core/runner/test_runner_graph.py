@@ -9,7 +9,7 @@ import itertools
 import pytest
 
 from ckpt_observe.core.runner import Graph, Settings, resume_graph, run_graph
-from ckpt_observe.core.triggers import EverySteps, When
+from ckpt_observe.core.triggers import EverySteps, Never, When
 from ckpt_observe.errors import AccessError, CapacityError, CheckpointNotFoundError, ConfigError, ConflictError
 
 
@@ -162,7 +162,7 @@ def test_clean_up_after_success_unless_preserved(checkpointer, preserve):
     settings = Settings(trigger=EverySteps(1), preserve=preserve)
     with pytest.raises(RuntimeError):
         run_graph(chain(c=crash), {}, checkpointer, run_id="failed", settings=settings)
-    assert len(checkpointer.list("failed")) == 2
+    assert [info.status for info in checkpointer.list("failed")] == ["failed", "running", "running"]
     run_graph(chain(), {}, checkpointer, run_id="good", settings=settings)
     assert len(checkpointer.list("good")) == (4 if preserve else 0)
 
@@ -205,10 +205,39 @@ def test_events_saved_loaded_resumed(checkpointer):
         run_graph(chain(c=crash), {}, checkpointer, run_id="r", settings=settings)
     resume_graph(chain(), "r", checkpointer, settings=settings)
     assert {event.task for event in events} == {"r"}
-    assert [(event.moment, event.node) for event in events] == [
-        ("saved", "b"),
-        ("loaded", "b"),
-        ("resumed", "b"),
-        ("saved", "d"),
-        ("finished", "d"),
+    assert [(event.moment, event.node, event.status) for event in events] == [
+        ("saved", "b", "running"),
+        ("saved", "b", "failed"),
+        ("finished", "b", "failed"),
+        ("loaded", "b", "failed"),
+        ("resumed", "b", "failed"),
+        ("saved", "d", "running"),
+        ("finished", "d", "completed"),
     ]
+
+
+def test_failed_node_is_told_and_kept(checkpointer):
+    """D3, G3, G7: a node that fails, and changes what it was given before, leaves the state before it with the error and its stack."""
+
+    def half_done(state):
+        state["list"].append("half")
+        raise RuntimeError("broken pipe")
+
+    with pytest.raises(RuntimeError):
+        run_graph(chain(c=half_done), {"list": []}, checkpointer, run_id="r", settings=Settings(trigger=EverySteps(100)))
+    [info] = checkpointer.list("r")
+    error = info.metadata["error"]
+    assert (info.status, info.metadata["node"], error["type"], error["message"]) == ("failed", "b", "RuntimeError", "broken pipe")
+    assert "half_done" in error["stack"]
+    assert checkpointer.load("r")["values"]["list"] == []
+    assert resume_graph(chain(), "r", checkpointer, settings=KEEP).node == "d"
+
+
+@pytest.mark.parametrize("trigger", [Never(), EverySteps(0)])
+def test_run_without_checkpoints_leaves_none_when_it_fails(checkpointer, trigger):
+    """G2: where checkpoints are off a failure is told to the observers, and nothing is saved."""
+    events = []
+    with pytest.raises(RuntimeError):
+        run_graph(chain(c=crash), {}, checkpointer, run_id="r", settings=Settings(trigger=trigger, observers=[events.append]))
+    assert [(event.moment, event.node, event.status) for event in events] == [("finished", "b", "failed")]
+    assert checkpointer.list("r") == []

@@ -8,6 +8,7 @@ pytest.importorskip("cryptography")
 
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.ciphers.aead import KEY_VARIABLE, AeadCipher
+from ckpt_observe.core.runner import run_agent
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.errors import AccessError, CompatibilityError, ConfigError, IntegrityError
 
@@ -119,3 +120,20 @@ def test_payload_shorter_than_a_nonce_is_typed():
     """What is too short to be encrypted at all does not open, like what the key does not fit."""
     with pytest.raises(AccessError):
         AeadCipher(bytes(32)).decrypt(b"abc", b"", "")
+
+
+def test_runs_write_no_content_beside_an_encrypted_state():
+    """D7, D3: what an error or a rendering quotes of the state does not stand in the readable header of an encrypted checkpoint."""
+
+    def step(_state, session):
+        session.notes.rendering("prompt", "Dear {name}", "Dear patient Ann")
+        raise ValueError("sk-SECRET is wrong")
+
+    checkpointer = Checkpointer("memory://", encryption=AeadCipher(KEY))
+    with pytest.raises(ValueError):
+        run_agent("agent", step, {"n": 1}, checkpointer)
+    [info] = checkpointer.list("agent")
+    assert info.metadata["error"] == {"class": "unknown", "type": "ValueError"}
+    kept = bytes(checkpointer.store.get("agent", info.id))
+    assert b"SECRET" not in kept
+    assert b"Ann" not in kept

@@ -1,7 +1,8 @@
 """What a checkpoint tells about its run besides the state: timings, resources, choices, renderings, configuration, errors.
 
 All of it goes into the checkpoint's metadata, bounded, so that a person or a query can read it without loading the state.
-It is not encrypted with the payload: put nothing secret here.
+Metadata are not encrypted with the payload: of a run whose checkpoints are, what is likely to quote the state (renderings, message and
+stack of an error) is left out; put nothing secret into the rest.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 class Notes:
     """A run's own account of itself."""
 
-    def __init__(self, configuration: dict[str, Any] | None = None) -> None:
+    def __init__(self, configuration: dict[str, Any] | None = None, *, encrypted: bool = False) -> None:
+        self._encrypted = encrypted
         self._facts: dict[str, Any] = {} if configuration is None else {"configuration": _sayable(configuration)}
         self._timings: dict[str, dict[str, float]] = {}
 
@@ -40,7 +42,8 @@ class Notes:
 
     def rendering(self, template: str, before: str, after: str) -> None:
         """A template before and after it was filled in."""
-        self._append("renderings", {"template": _cut(template), "before": _cut(before), "after": _cut(after)})
+        if not self._encrypted:
+            self._append("renderings", {"template": _cut(template), "before": _cut(before), "after": _cut(after)})
 
     def timed(self, name: str, seconds: float) -> None:
         """A step or node that took that long."""
@@ -52,12 +55,11 @@ class Notes:
     def failed(self, error: BaseException) -> None:
         """The error that ended the run, with its stack. Whatever it is made of, it does not cost the run its checkpoint."""
         known = getattr(error, "error_class", None)
-        self._facts["error"] = {
-            "class": _cut(known) if isinstance(known, str) else "unknown",
-            "type": _cut(type(error).__qualname__),
-            "message": _cut(_message(error)),
-            "stack": _cut("".join(traceback.format_exception(error)), LONGEST_STACK),
-        }
+        told = {"class": _cut(known) if isinstance(known, str) else "unknown", "type": _cut(type(error).__qualname__)}
+        if not self._encrypted:
+            told["message"] = _cut(_message(error))
+            told["stack"] = _cut("".join(traceback.format_exception(error)), LONGEST_STACK)
+        self._facts["error"] = told
 
     def as_metadata(self) -> dict[str, Any]:
         usage = resource.getrusage(resource.RUSAGE_SELF)

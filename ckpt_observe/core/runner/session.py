@@ -53,7 +53,7 @@ class Session:
 
     def __init__(self, checkpointer: Checkpointer, task: str, settings: Settings) -> None:
         self.task = task
-        self.notes = Notes(settings.configuration)
+        self.notes = Notes(settings.configuration, encrypted=checkpointer.pipeline.cipher is not None)
         self._checkpointer = checkpointer
         self._settings = settings
         self._saved_at = settings.clock()

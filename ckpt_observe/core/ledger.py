@@ -1,13 +1,16 @@
 """The checkpoints of a task as this program knows them, so that tidying up after each save need not list them anew.
 
-What others add is seen at the next fresh listing. Until then a ledger knows too few checkpoints, never too many of the newest:
-it can only keep more than it should.
+What other programs add or remove is seen at the next fresh listing. Until then what they added stays, and what they removed
+still counts: as many fewer are left as they took away, but never without the one just saved.
 """
 
 from __future__ import annotations
 
+import threading
+from bisect import bisect_left
+
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
-from ckpt_observe.core.stores import Store
+from ckpt_observe.core.stores import Store, forks
 from ckpt_observe.core.stores.base import newest_first
 
 FRESH_FOR = 64
@@ -15,39 +18,66 @@ FRESH_FOR = 64
 _MOST_TASKS = 64
 
 
+class _Known:
+    """What is known of one task. Its lock is its own: others need not wait while a slow store lists it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.age = FRESH_FOR
+        self.infos: CheckpointInfos = []
+        """Oldest first: what comes and what goes does so at an end."""
+
+
 class Ledger:
-    """Listings, brought up to date by our own saves and removals."""
+    """Listings, brought up to date by our own saves and removals. May be shared by threads."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, tuple[list[int], CheckpointInfos]] = {}
+        self.begin_anew()
+        forks.watch(self)
+
+    def begin_anew(self) -> None:
+        """Know nothing, as in a forked child: there a lock may be held by a thread that is not there."""
+        self._lock = threading.Lock()
+        self._tasks: dict[str, _Known] = {}
 
     def saved(self, info: CheckpointInfo) -> CheckpointInfos:
-        """The checkpoints of the task, newest first, after this one was saved."""
-        age, infos = self._known.get(info.task, ([FRESH_FOR], []))
-        age[0] += 1
-        if age[0] > max(FRESH_FOR, len(infos)):
-            age, infos = [0], self._store.list(info.task)
-            self._known.pop(info.task, None)
-            self._known[info.task] = age, infos
-            if len(self._known) > _MOST_TASKS:
-                self._known.pop(next(iter(self._known)), None)
-        elif all(known.id != info.id for known in infos[:FRESH_FOR]):  # a fresh listing of another thread may have had it already
-            infos.insert(0, info)
-            if len(infos) > 1 and infos[1].created > info.created:  # a newer one of another thread was faster
-                infos.sort(key=newest_first, reverse=True)
-        return infos
+        """The checkpoints of the task, newest first, after this one was saved: a copy, which stays as it is while others save."""
+        known = self._known(info.task)
+        with known.lock:
+            known.age += 1
+            if known.age > max(FRESH_FOR, len(known.infos)):
+                known.infos = sorted(self._store.list(info.task), key=newest_first)
+                known.age = 0
+            else:
+                place = bisect_left(known.infos, newest_first(info), key=newest_first)
+                if place == len(known.infos) or known.infos[place].id != info.id:  # a listing of another thread may have had it already
+                    known.infos.insert(place, info)
+            return known.infos[::-1]
 
     def removed(self, task: str, ids: set[str]) -> None:
         """These are gone."""
-        infos = self._known[task][1] if task in self._known else []
-        left = len(ids)
-        while infos and infos[-1].id in ids:  # the oldest go, most often, and nobody looks at the others
-            infos.pop()
-            left -= 1
-        if left > 0:
-            infos[:] = [info for info in infos if info.id not in ids]
+        known = self._tasks.get(task)
+        if known is None:
+            return
+        with known.lock:
+            infos, oldest = known.infos, 0
+            while oldest < len(infos) and infos[oldest].id in ids:  # most often they go, and nobody looks at the others
+                oldest += 1
+            del infos[:oldest]
+            if oldest < len(ids):
+                infos[:] = [info for info in infos if info.id not in ids]
 
     def forget(self, task: str) -> None:
         """List it anew the next time."""
-        self._known.pop(task, None)
+        with self._lock:
+            self._tasks.pop(task, None)
+
+    def _known(self, task: str) -> _Known:
+        with self._lock:
+            known = self._tasks.get(task)
+            if known is None:
+                known = self._tasks[task] = _Known()
+                if len(self._tasks) > _MOST_TASKS:
+                    del self._tasks[next(iter(self._tasks))]
+            return known

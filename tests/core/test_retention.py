@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import signal
 import threading
 
 import msgspec
@@ -162,3 +164,40 @@ def test_keep_last_and_a_policy_keep_what_either_keeps():
     for n in range(3):
         checkpointer.save("t", n, id=f"c{n}")
     assert [info.id for info in checkpointer.list("t")] == ["c2", "tagged"]
+
+
+def test_what_another_thread_saves_while_a_policy_looks_stays():
+    """K5: a policy looks at the checkpoints more than once; what another thread saves meanwhile is not what it did not keep."""
+
+    class KeepAll(Retention):
+        def __init__(self):
+            self.meanwhile = []
+
+        def keep(self, infos, now):
+            kept = dict.fromkeys([info.id for info in infos], "all")
+            while self.meanwhile:
+                thread = threading.Thread(target=checkpointer.save, args=("t", 1), kwargs={"id": self.meanwhile.pop(0)})
+                thread.start()
+                thread.join()
+            return kept
+
+    policy = KeepAll()
+    checkpointer = Checkpointer("memory://", retention=policy)
+    checkpointer.save("t", 1, id="first")
+    policy.meanwhile = ["third", "fourth"]
+    checkpointer.save("t", 1, id="second")
+    assert [info.id for info in checkpointer.list("t")] == ["fourth", "third", "second", "first"]
+
+
+def test_forked_child_tidies_up_by_itself(tmp_path):
+    """F17, K5: a child that was forked while another thread of its parent was listing saves and tidies up without waiting for that thread."""
+    checkpointer = Checkpointer(tmp_path, keep_last=1)
+    checkpointer.save("t", 0, id="from-parent")
+    with checkpointer._ledger._known("t").lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)  # it would wait for ever
+            checkpointer.save("t", 1, id="from-child")
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    assert [info.id for info in checkpointer.list("t")] == ["from-child"]

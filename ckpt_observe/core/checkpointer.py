@@ -177,7 +177,7 @@ class Checkpointer:
         self, task: str | None = None, id: str | None = None, *, sample: int | None = None, quarantine: bool = False
     ) -> Sequence[Finding]:
         """Read and check one checkpoint, those of a task or all, or a random sample; move damaged ones out of the way if asked."""
-        return examine(self._fetcher, task, id, sample=sample, quarantine=quarantine)
+        return examine(self._fetcher, task, id, sample=sample, move=self._quarantine if quarantine else None)
 
     def close(self) -> None:
         self.store.close()
@@ -225,6 +225,10 @@ class Checkpointer:
         if self.retention is not None:
             self._ledger.forget(newest.task)  # it knows none of the batch
             self._retain(newest)
+
+    def _quarantine(self, task: str, id: str) -> None:
+        self.store.quarantine(task, id)
+        self._ledger.removed(task, {id})
 
     @contextmanager
     def _told(self, operation: str, task: str, **facts: Any) -> Iterator[CheckpointInfos]:

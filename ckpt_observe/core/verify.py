@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
 
 import msgspec
 
 from ckpt_observe.core.fetch import Fetcher
 from ckpt_observe.core.names import checked
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, IntegrityError
+
+Move = Callable[[str, str], None]
+"""Puts the checkpoint of a task and id out of the way."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -26,12 +30,12 @@ class Finding(msgspec.Struct, frozen=True):
     """Top-level keys that come back other than they were saved, of a checkpoint whose bytes are whole."""
 
 
-def examine(fetcher: Fetcher, task: str | None, id: str | None, *, sample: int | None, quarantine: bool) -> list[Finding]:
-    """Check one checkpoint, those of a task, or all; with `sample` that many of them, chosen at random."""
+def examine(fetcher: Fetcher, task: str | None, id: str | None, *, sample: int | None, move: Move | None) -> list[Finding]:
+    """Check one checkpoint, those of a task, or all; with `sample` that many of them, chosen at random. `move` is called for damaged ones."""
     if id is not None:
         if task is None:
             raise ConfigError("a checkpoint is verified by its task and id, not by its id alone")
-        finding = _examined(fetcher, checked(task, "task"), checked(id, "checkpoint id"), quarantine=quarantine)
+        finding = _examined(fetcher, checked(task, "task"), checked(id, "checkpoint id"), move)
         if finding is None:
             raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {fetcher.store.location}")
         return [finding]
@@ -41,24 +45,24 @@ def examine(fetcher: Fetcher, task: str | None, id: str | None, *, sample: int |
         raise ConfigError(f"a sample has 0 checkpoints or more, not {sample}")
     if sample is not None and sample < len(names):
         names = random.SystemRandom().sample(names, sample)  # never the program's own generator: a training run counts on it
-    return [finding for name, id in names if (finding := _examined(fetcher, name, id, quarantine=quarantine)) is not None]
+    return [finding for name, id in names if (finding := _examined(fetcher, name, id, move)) is not None]
 
 
-def _examined(fetcher: Fetcher, task: str, id: str, *, quarantine: bool) -> Finding | None:
+def _examined(fetcher: Fetcher, task: str, id: str, move: Move | None) -> Finding | None:
     try:
         restored = fetcher.one(task, id)
     except CheckpointNotFoundError:
         return None  # removed since it was listed
     except CheckpointError as error:
-        moved = quarantine and isinstance(error, IntegrityError) and _quarantined(fetcher, task, id)
+        moved = move is not None and isinstance(error, IntegrityError) and _moved(move, task, id)
         return Finding(task, id, good=False, code=error.code, message=str(error), quarantined=moved)
     return Finding(task, id, good=True, altered=restored.altered)
 
 
-def _quarantined(fetcher: Fetcher, task: str, id: str) -> bool:
+def _moved(move: Move, task: str, id: str) -> bool:
     """Whether it could be moved: the others are looked at all the same."""
     try:
-        fetcher.store.quarantine(task, id)
+        move(task, id)
     except CheckpointError as error:
         logging.getLogger(__name__).warning("damaged checkpoint %r of %r was not moved: %s", id, task, error)
         return False

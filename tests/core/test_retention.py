@@ -196,8 +196,22 @@ def test_forked_child_tidies_up_by_itself(tmp_path):
     with checkpointer._ledger._known("t").lock:
         child = os.fork()
         if child == 0:
-            signal.alarm(10)  # it would wait for ever
-            checkpointer.save("t", 1, id="from-child")
-            os._exit(0)
+            try:
+                signal.alarm(10)  # it would wait for ever
+                checkpointer.save("t", 1, id="from-child")
+            finally:
+                os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
     assert [info.id for info in checkpointer.list("t")] == ["from-child"]
+
+
+def test_what_was_moved_aside_costs_no_other_its_place(tmp_path):
+    """K5, L8: damaged checkpoints that verification moved away no longer count among those kept: an old good one stays for them."""
+    checkpointer = Checkpointer(tmp_path, keep_last=3)
+    for n in range(3):
+        checkpointer.save("t", n, id=f"c{n}")
+    for n in (1, 2):
+        (tmp_path / "t" / f"c{n}.ckpt").write_bytes(b"damaged")
+    checkpointer.verify("t", quarantine=True)
+    checkpointer.save("t", 3, id="c3")
+    assert [info.id for info in checkpointer.list("t")] == ["c3", "c0"]

@@ -158,19 +158,23 @@ class Checkpointer:
     def _policy(self) -> Retention:
         return self.retention or KeepLast(sys.maxsize)
 
-    def prune(self, task: str, plan: Sequence[Decision] | None = None) -> CheckpointInfos:
-        """Remove what the retention policy no longer keeps, or what a `plan` says; returns what was removed."""
-        removed = []
-        for decision in self.plan(task) if plan is None else plan:  # newest first: what is built on another goes before it
-            if decision.keep:
-                continue
-            try:
-                with self._told("delete", task, id=decision.info.id):
-                    self.store.discard(task, decision.info.id)
-            except CheckpointNotFoundError:
-                continue  # somebody else was faster
-            removed.append(decision.info)
-        self._ledger.removed(task, {info.id for info in removed})
+    def prune(self, task: str, plan: Sequence[Decision] | None = None, *, _current: bool = False) -> CheckpointInfos:
+        """Remove what the retention policy no longer keeps, or what a `plan` says; returns what was removed.
+
+        Of a plan made earlier, what others have been built on since stays.
+        """
+        going = [decision.info for decision in (self.plan(task) if plan is None else plan) if not decision.keep]
+        if plan is not None and not _current:
+            going = policies.unused(going, self.store.list(checked(task, "task")))
+        removed, gone = [], set()
+        try:
+            for info in going:  # newest first: what is built on another goes before it
+                with self._told("delete", task, id=info.id):
+                    if self._discarded(task, info.id):
+                        removed.append(info)
+                gone.add(info.id)
+        finally:
+            self._ledger.removed(task, gone)
         return removed
 
     def verify(
@@ -216,7 +220,7 @@ class Checkpointer:
         try:
             going = policies.removals(self._policy, self._ledger.saved(saved), dt.datetime.now(dt.UTC))
             if plan := [decision for decision in going if decision.info.id != saved.id]:
-                self.prune(saved.task, plan)
+                self.prune(saved.task, plan, _current=True)
         except Exception as error:  # a policy may be the program's own
             logging.getLogger(__name__).warning("%r was saved, but what is no longer kept was not removed: %r", saved.task, error)
             emit(self.hooks, Event(moment="failed", operation="prune", task=saved.task, error=error))
@@ -225,6 +229,13 @@ class Checkpointer:
         if self.retention is not None:
             self._ledger.forget(newest.task)  # it knows none of the batch
             self._retain(newest)
+
+    def _discarded(self, task: str, id: str) -> bool:
+        try:
+            self.store.discard(task, id)
+        except CheckpointNotFoundError:
+            return False  # somebody else was faster, and it is gone all the same
+        return True
 
     def _quarantine(self, task: str, id: str) -> None:
         self.store.quarantine(task, id)

@@ -163,6 +163,15 @@ def removals(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetim
     return [Decision(info, False, _NOT_KEPT) for info in going.values()]
 
 
+def unused(going: Sequence[CheckpointInfo], infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
+    """Of what is to go, what none that stays of these, newest first, is built on."""
+    ids = {info.id for info in going}
+    for info in infos:  # what stays for another has bases that stay too: they are older, and come later
+        if info.id not in ids:
+            ids.difference_update(info.bases)
+    return [info for info in going if info.id in ids]
+
+
 _NOT_KEPT: Final = "no rule keeps it"
 
 

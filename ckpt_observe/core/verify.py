@@ -31,7 +31,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def examine(fetcher: Fetcher, task: str | None, id: str | None, *, sample: int | None, move: Move | None) -> list[Finding]:
-    """Check one checkpoint, those of a task, or all; with `sample` that many of them, chosen at random. `move` is called for damaged ones."""
+    """Check one checkpoint, those of a task, or all; with `sample` that many of them, chosen at random. Damaged ones go to `move`."""
     if id is not None:
         if task is None:
             raise ConfigError("a checkpoint is verified by its task and id, not by its id alone")

@@ -67,3 +67,16 @@ def test_hooks_are_told_what_retention_removes():
     first = checkpointer.save("t", 1)
     checkpointer.save("t", 2)
     assert [(event.moment, event.id) for event in events if event.operation == "delete"] == [("before", first.id), ("after", first.id)]
+
+
+def test_what_somebody_else_removed_is_no_failure_and_told_once():
+    """K5, K6: retention that finds a checkpoint gone already has nothing more to do with it: no failed delete, and none at the next save."""
+    events = []
+    checkpointer = Checkpointer("memory://", keep_last=1, hooks=[events.append])
+    checkpointer.save("t", 0, id="first")
+    checkpointer.store.delete("t", "first")
+    for n in range(3):
+        checkpointer.save("t", n, id=f"c{n}")
+    assert [(event.moment, event.id) for event in events if event.operation == "delete"] == [
+        (moment, id) for id in ("first", "c0", "c1") for moment in ("before", "after")
+    ]

@@ -6,6 +6,7 @@ import pytest
 
 from ckpt_observe.core import Checkpointer, compare
 from ckpt_observe.core.compare import values
+from ckpt_observe.core.retention import Decision
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.errors import ConflictError, IntegrityError
 
@@ -83,6 +84,19 @@ def test_bases_stay_while_needed(tmp_path):
     assert checkpointer.load("t") == {"large": LARGE, "n": 5}
     with pytest.raises(ConflictError):
         checkpointer.delete("t", first.id)
+
+
+def test_old_plan_removes_no_base_in_use():
+    """K5 with K10: what a checkpoint saved since the plan was made is built on stays, like what `delete` refuses; so does what that is built on."""
+    checkpointer = Checkpointer("memory://", incremental=4)
+    checkpointer.save("t", {"a": LARGE, "b": 0}, id="first")
+    checkpointer.save("t", {"a": LARGE, "b": LARGE + "b"}, id="second")
+    checkpointer.save("t", {"a": 0, "b": 0}, id="third")
+    plan = [Decision(info, keep=info.id == "third", reason="") for info in checkpointer.list("t")]
+    checkpointer.restore("t", "second")
+    assert checkpointer.save("t", {"a": 0, "b": LARGE + "b"}, id="fourth").bases == ("second",)
+    assert checkpointer.prune("t", plan) == []
+    assert all(finding.good for finding in checkpointer.verify("t"))
 
 
 def test_removed_base_makes_the_next_save_whole(checkpointer):

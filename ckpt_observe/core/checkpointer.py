@@ -141,7 +141,7 @@ class Checkpointer:
 
     def open(self, task: str, id: str | None = None) -> LazyState:
         """The state as a mapping that reads each key when it is asked for."""
-        info = self._fetcher.newest(task) if id is None else self.store.info(checked(task, "task"), checked(id, "checkpoint id"))
+        info = self._fetcher.newest(task) if id is None else self._fetcher.info(checked(task, "task"), checked(id, "checkpoint id"))
         return LazyState(self._fetcher, info)
 
     def fork(self, task: str, new_task: str, id: str | None = None) -> CheckpointInfo:

@@ -27,9 +27,13 @@ class Fetcher:
         self.pipeline = pipeline
         self.fallback = fallback
 
+    def info(self, task: str, id: str) -> CheckpointInfo:
+        """The header of one checkpoint, which is that one's."""
+        return _asked_for(self.store.info(task, id), task, id)
+
     def newest(self, task: str) -> CheckpointInfo:
         """The header of the newest checkpoint; where fallback is allowed, of the newest that has one."""
-        return self._first_good(task, lambda name, _: self.store.info(task, name))
+        return self._first_good(task, lambda name, _: self.info(task, name))
 
     def newest_good(self, task: str) -> Restored[Any]:
         """The newest checkpoint; where fallback is allowed, the newest that is whole."""
@@ -66,10 +70,7 @@ class Fetcher:
     def document(self, task: str, id: str) -> tuple[CheckpointInfo, Buffer]:
         """The serialized state of one checkpoint, checked."""
         info, payload = container.split(steps.read(self.store, task, id))
-        if info.task != task or info.id != id:
-            message = f"what is kept as checkpoint {id!r} of {task!r} is {info.id!r} of {info.task!r}"
-            raise IntegrityError(message, code="integrity.malformed")
-        steps.validate(info, payload)
+        steps.validate(_asked_for(info, task, id), payload)
         return info, self.pipeline.unpack(info, payload)
 
     def _own(self, task: str, id: str) -> tuple[CheckpointInfo, Any]:
@@ -79,7 +80,7 @@ class Fetcher:
     def base_info(self, info: CheckpointInfo, base: str) -> CheckpointInfo:
         """The header of a checkpoint that this one is built on."""
         with _built_on(info, base):
-            return self.store.info(info.task, base)
+            return self.info(info.task, base)
 
     def part(self, info: CheckpointInfo, holder: CheckpointInfo, start: int, size: int) -> Buffer:
         """Part of what a checkpoint, or one that it is built on, holds behind its header. It is not checked here."""
@@ -91,6 +92,13 @@ class Fetcher:
     def _base(self, info: CheckpointInfo, base: str) -> tuple[CheckpointInfo, dict[str, Any]]:
         with _built_on(info, base):
             return self._own(info.task, base)
+
+
+def _asked_for(info: CheckpointInfo, task: str, id: str) -> CheckpointInfo:
+    if info.task != task or info.id != id:
+        message = f"what is kept as checkpoint {id!r} of {task!r} is {info.id!r} of {info.task!r}"
+        raise IntegrityError(message, code="integrity.malformed")
+    return info
 
 
 @contextmanager

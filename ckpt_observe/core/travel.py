@@ -26,7 +26,7 @@ def resolve(fetcher: Fetcher, task: str, reference: str) -> CheckpointInfo:
         return among(known, task, reference)
     except CheckpointNotFoundError:
         if reference in store.ids(task):
-            return store.info(task, reference)
+            return fetcher.info(task, reference)
         raise
 
 

@@ -198,3 +198,18 @@ def test_most_keys_are_read_with_the_whole(checkpointer, monkeypatch):
     assert reads == ["get_range", "get_range"]
     assert len(opened.some(list(opened))) == 20
     assert reads[2:] == ["get"]
+
+
+@pytest.mark.parametrize("id", ["second", None], ids=["by id", "newest"])
+def test_another_checkpoint_in_its_place_is_not_opened(id):
+    """K7: a header that is another checkpoint's is as much of an error to `open` and `resolve` as it is to `load`."""
+    store = MemoryStore()
+    checkpointer = Checkpointer(store)
+    checkpointer.save("t", {"n": 1}, id="first")
+    second = checkpointer.save("t", {"n": 2}, id="second")
+    store._kept["t"]["second"] = second, store.get("t", "first")
+    for read in (checkpointer.load, checkpointer.open):
+        with pytest.raises(IntegrityError, match="'second' of 't' is 'first'"):
+            read("t", id)
+    with pytest.raises(IntegrityError, match="'second' of 't' is 'first'"):
+        checkpointer.resolve("t", "latest")

@@ -7,14 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from ckpt_observe.core import steps
 from ckpt_observe.core.blob import Blob
-from ckpt_observe.core.draft import Drafter
+from ckpt_observe.core.draft import Drafter, Label, Staged
 from ckpt_observe.core.hooks import Event, Hook, emit
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.stores import Store
+from ckpt_observe.errors import CheckpointNotFoundError
+
+
+class _Draft(NamedTuple):
+    """A checkpoint to be written, and where it came from if it is built on others: they may go before it is written."""
+
+    info: CheckpointInfo
+    blob: Blob
+    source: tuple[Label, Staged] | None
 
 
 class Batch:
@@ -25,36 +34,81 @@ class Batch:
         self._drafter = drafter
         self._hooks = hooks
         self._retain = retain
-        self._drafts: list[tuple[CheckpointInfo, Blob]] = []
+        self._drafts: list[_Draft] = []
         self._newest: dict[str, CheckpointInfo] = {}
+        self._failed = False
 
-    def save(self, task: str, state: Any, *, step: int | None = None, id: str | None = None, status: str = "running") -> CheckpointInfo:
-        """Add a checkpoint to the batch. It is not durable yet."""
-        label = self._drafter.label(task, id, step, status, parent=self._newest.get(task))
-        draft = self._drafter.draft(label, self._drafter.stage(state))  # frozen: the live state may change before the block ends
+    def save(
+        self,
+        task: str,
+        state: Any,
+        *,
+        step: int | None = None,
+        id: str | None = None,
+        status: str = "running",
+        metadata: dict[str, Any] | None = None,
+        tags: Sequence[str] = (),
+        parent: CheckpointInfo | None = None,
+    ) -> CheckpointInfo:
+        """Add a checkpoint to the batch, as `Checkpointer.save` would make it. It is not durable yet."""
+        parent = parent or self._newest.get(task) or self._drafter.heads.get(task)
+        label = self._drafter.label(task, id, step, status, metadata, tags, parent)
+        draft = self._drafted(label, self._drafter.stage(state))  # frozen: the live state may change before the block ends
         self._drafts.append(draft)
-        self._newest[task] = draft[0]
-        return draft[0]
+        self._newest[task] = draft.info
+        return draft.info
 
     def commit(self) -> None:
-        """Make everything given so far durable."""
-        drafts, self._drafts = self._drafts, []
-        newest, self._newest = self._newest, {}
-        self._tell("before", drafts)
+        """Make everything given so far durable. After an error it stays in the batch: commit again once the cause is gone.
+
+        Where a store cannot write several at once, part of them may be saved then. They are not written again.
+        """
+        self._tell("before", self._drafts)
         try:
-            steps.write_many(self._store, drafts)
-            for info, blob in drafts:
+            self._write()
+            for info, blob, _ in self._drafts:
                 steps.confirm(self._store, info, blob)
                 self._drafter.heads.set(info)
         except BaseException as error:
-            self._tell("failed", drafts, error)
+            self._failed = True
+            self._tell("failed", self._drafts, error)
             raise
+        drafts, self._drafts, self._newest, self._failed = self._drafts, [], {}, False
         self._tell("after", drafts)
-        for info in newest.values():
-            self._retain(info)
+        for newest in {info.task: info for info, *_ in drafts}.values():
+            self._retain(newest)
 
-    def _tell(self, moment: str, drafts: Sequence[tuple[CheckpointInfo, Blob]], error: BaseException | None = None) -> None:
-        for info, _ in drafts if self._hooks else ():
+    def _drafted(self, label: Label, staged: Staged) -> _Draft:
+        info, blob = self._drafter.draft(label, staged)
+        return _Draft(info, blob, (label, staged) if info.bases else None)
+
+    def _write(self) -> None:
+        """Write what an earlier attempt has not, and whole what was built on a checkpoint that has gone since."""
+        bases = {(info.task, base) for info, *_ in self._drafts for base in info.bases}
+        gone = {name for name in bases if not self._is_there(*name)}
+        missing = []
+        for n, draft in enumerate(self._drafts):
+            if self._failed and self._is_written(draft):
+                continue
+            if draft.source and any((draft.info.task, base) in gone for base in draft.info.bases):
+                self._drafts[n] = self._drafted(*draft.source)
+            missing.append(self._drafts[n][:2])
+        steps.write_many(self._store, missing)
+
+    def _is_written(self, draft: _Draft) -> bool:
+        try:
+            return bytes(self._store.get(draft.info.task, draft.info.id)) == bytes(draft.blob)
+        except CheckpointNotFoundError:
+            return False
+
+    def _is_there(self, task: str, id: str) -> bool:
+        try:
+            return self._store.size(task, id) > 0
+        except CheckpointNotFoundError:
+            return False
+
+    def _tell(self, moment: str, drafts: Sequence[_Draft], error: BaseException | None = None) -> None:
+        for info, *_ in drafts if self._hooks else ():
             facts: dict[str, Any] = {"id": info.id, "step": info.step, "status": info.status, "info": info if moment == "after" else None}
             emit(self._hooks, Event(moment=moment, operation="save", task=info.task, error=error, **facts))
 

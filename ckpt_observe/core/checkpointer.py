@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 from ckpt_observe.core import retention as policies
 from ckpt_observe.core import steps, travel
@@ -49,6 +49,8 @@ class Checkpointer:
         fallback: bool = False,
     ) -> None:
         """`incremental` is the number of earlier checkpoints one may be built on; `fallback` lets `load` pass over damaged ones."""
+        if not isinstance(incremental, SupportsIndex) or incremental < 0:
+            raise ConfigError(f"`incremental` is the number of checkpoints that one may be built on, 0 or more, not {incremental!r}")
         if incremental and encryption:
             raise ConfigError("incremental checkpoints compare digests of values, which encrypted ones must not show: choose one")
         self.store = locate(store)
@@ -137,7 +139,7 @@ class Checkpointer:
 
     def resolve(self, task: str, reference: str) -> CheckpointInfo:
         """The checkpoint that is meant by an id, `latest`, `latest~2`, `step:100` or `at:2026-01-31T12:00Z`."""
-        return travel.resolve(self._fetcher, checked(task, "task"), reference)
+        return travel.resolve(self._fetcher, checked(task, "task"), checked(reference, "reference"))
 
     def open(self, task: str, id: str | None = None) -> LazyState:
         """The state as a mapping that reads each key when it is asked for."""

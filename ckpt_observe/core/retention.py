@@ -10,7 +10,8 @@ import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from numbers import Integral, Real
+from typing import Any, Final, NamedTuple
 
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.errors import ConfigError
@@ -46,6 +47,13 @@ class Retention(ABC):
         return Both(self, other)
 
 
+def _check(value: Any, least: int, what: str, *, whole: bool = False) -> None:
+    """Refuse what cannot be when the policy is made: after a save it would fail, or keep everything, in silence."""
+    is_number = isinstance(value, Integral if whole else Real)  # numpy's too
+    if not (is_number and value >= least):
+        raise ConfigError(f"{what} {least} or more, not {value!r}")
+
+
 @dataclass(frozen=True)
 class KeepLast(Retention):
     """The newest `count`."""
@@ -53,8 +61,7 @@ class KeepLast(Retention):
     count: int
 
     def __post_init__(self) -> None:
-        if self.count < 0:
-            raise ConfigError(f"the number of checkpoints to keep cannot be {self.count}")
+        _check(self.count, 0, "the number of checkpoints to keep is a whole one,", whole=True)
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         return dict.fromkeys([info.id for info in infos[: self.count]], f"one of the newest {self.count}")
@@ -70,8 +77,7 @@ class KeepEvery(Retention):
     steps: int
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ConfigError(f"no step is a multiple of {self.steps}: give 1 or more")
+        _check(self.steps, 1, "steps to keep are multiples of a whole number,", whole=True)
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         due = [info for info in infos if info.step is not None and not info.step % self.steps]
@@ -85,8 +91,7 @@ class KeepFor(Retention):
     seconds: float
 
     def __post_init__(self) -> None:
-        if not self.seconds >= 0:
-            raise ConfigError(f"an age is 0 seconds or more, not {self.seconds}")
+        _check(self.seconds, 0, "an age is a number of seconds,")
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         young = [info for info in infos if (now - info.created).total_seconds() <= self.seconds]  # which may be infinity
@@ -100,8 +105,7 @@ class KeepWithin(Retention):
     size: int
 
     def __post_init__(self) -> None:
-        if self.size < 0:
-            raise ConfigError(f"a size is 0 bytes or more, not {self.size}")
+        _check(self.size, 0, "a size is a number of bytes,")
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         kept, total = {}, 0

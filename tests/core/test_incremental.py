@@ -8,7 +8,7 @@ from ckpt_observe.core import Checkpointer, compare
 from ckpt_observe.core.compare import values
 from ckpt_observe.core.retention import Decision
 from ckpt_observe.core.stores.memory import MemoryStore
-from ckpt_observe.errors import ConflictError, IntegrityError
+from ckpt_observe.errors import ConfigError, ConflictError, IntegrityError
 
 LARGE = "x" * 5000
 
@@ -38,6 +38,13 @@ def test_no_chain_grows(checkpointer):
         info = checkpointer.save("t", {f"key{i}": f"{LARGE}{n if i == n else 0}" for i in range(10)})
         assert len(info.bases) <= 4
         assert checkpointer.load("t", info.id)[f"key{n}"] == f"{LARGE}{n}"
+
+
+@pytest.mark.parametrize("wrong", ["8", -1, 2.5, None])
+def test_impossible_number_of_bases_is_refused(wrong):
+    """When the Checkpointer is made: every save would fail, or be whole in silence."""
+    with pytest.raises(ConfigError, match="incremental"):
+        Checkpointer("memory://", incremental=wrong)
 
 
 def test_another_process_goes_on_from_the_newest(tmp_path):

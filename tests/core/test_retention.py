@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import signal
 import threading
 
@@ -88,18 +89,25 @@ def test_plan_deletes_nothing_and_prune_does_what_it_said():
     assert [info.step for info in checkpointer.list("t")] == [5, 3, 0]
 
 
-@pytest.mark.parametrize("impossible", [lambda: KeepFor(-1), lambda: KeepFor(float("nan")), lambda: KeepWithin(-1)])
-def test_an_impossible_age_or_size_is_refused(impossible):
-    """When the policy is made: it would keep nothing but the newest."""
-    with pytest.raises(ConfigError):
-        impossible()
+@pytest.mark.parametrize(
+    ("policy", "wrong"),
+    [
+        *((KeepLast, wrong) for wrong in (-1, 2.5, "3", None)),
+        *((KeepEvery, wrong) for wrong in (0, -1, 2.5, "3")),
+        *((KeepFor, wrong) for wrong in (-1, float("nan"), "3", None)),
+        *((KeepWithin, wrong) for wrong in (-1, float("nan"), "3")),
+    ],
+)
+def test_an_impossible_policy_is_refused(policy, wrong):
+    """When it is made, not when a save is done: it would keep everything, or nothing but the newest."""
+    with pytest.raises(ConfigError, match=re.escape(repr(wrong))):
+        policy(wrong)
 
 
-@pytest.mark.parametrize("steps", [0, -1])
-def test_a_multiple_of_nothing_is_refused(steps):
-    """When the policy is made, not when a save is done."""
-    with pytest.raises(ConfigError):
-        KeepEvery(steps)
+def test_numbers_of_other_libraries_are_numbers():
+    """A policy is often configured with what numpy gave."""
+    numpy = pytest.importorskip("numpy")
+    assert KeepLast(numpy.int64(3)).count == KeepWithin(numpy.float32(3)).size == 3
 
 
 def test_for_ever(infos):

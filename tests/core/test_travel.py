@@ -43,6 +43,13 @@ def test_reference_to_nothing(checkpointer, reference):
         checkpointer.resolve("run", reference)
 
 
+@pytest.mark.parametrize("reference", [None, 3, "", "\ud800"])
+def test_what_cannot_be_a_reference_is_refused(checkpointer, reference):
+    """It says so, like any other name that cannot be one."""
+    with pytest.raises(InvalidNameError, match="the reference"):
+        checkpointer.resolve("run", reference)
+
+
 def test_fork_begins_a_new_task(checkpointer):
     """K10: a fork has the state, and says where it came from; the origin goes on by itself."""
     info = checkpointer.fork("run", "branch", "s2")

@@ -55,11 +55,16 @@ class Fetcher:
         raise CheckpointNotFoundError(f"{task!r} has no {'whole ' if skipped else ''}checkpoint in {self.store.location}")
 
     def _newest_first(self, task: str) -> Iterator[str]:
-        """The newest, damaged or not; the others, which cost more to list, only for who asks on."""
+        """The newest, damaged or not; the others, which cost more to list, only for who asks on.
+
+        Of those whose header does not read nobody knows the time: they may be newer than any that is listed.
+        """
         newest = self.store.newest(task)
         if newest is not None:
             yield newest
-            yield from (info.id for info in self.store.list(task) if info.id != newest)
+            listed = [info.id for info in self.store.list(task)]
+            unlisted = sorted(set(self.store.ids(task)).difference(listed), reverse=True)
+            yield from (id for id in (*unlisted, *listed) if id != newest)
 
     def one(self, task: str, id: str, skipped: tuple[str, ...] = ()) -> Restored[Any]:
         info, state = self._own(task, id)

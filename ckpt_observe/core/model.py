@@ -90,7 +90,7 @@ class Restored(msgspec.Struct, Generic[State], frozen=True):
     state: State
     info: CheckpointInfo
     skipped: tuple[str, ...] = ()
-    """Newer checkpoints that were damaged and passed over, newest first."""
+    """Newer checkpoints that were damaged and passed over, newest first; also any whose header does not read: it may be newer."""
 
     @property
     def altered(self) -> tuple[str, ...]:

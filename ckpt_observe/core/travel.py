@@ -3,31 +3,52 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import re
 from collections.abc import Sequence
 
 from ckpt_observe.core.fetch import Fetcher
 from ckpt_observe.core.model import CheckpointInfo
-from ckpt_observe.errors import CheckpointNotFoundError, ConfigError
+from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError
 
 _LATEST = re.compile(r"latest(?:~(\d{1,9}))?").fullmatch
 
 
 def resolve(fetcher: Fetcher, task: str, reference: str) -> CheckpointInfo:
-    """The checkpoint that the reference names. A damaged one counts too, and says what is wrong with it."""
+    """The checkpoint that the reference names. Named by id or counted, a damaged one counts too, and says what is wrong with it.
+
+    By step and time only those are found whose header reads.
+    """
     store, latest = fetcher.store, _LATEST(reference)
     back = int(latest[1] or 0) if latest else None
     if back == 0:
         return fetcher.newest(task)
-    known, newest = store.list(task), store.newest(task)
-    if back and newest is not None and newest not in {info.id for info in known}:
-        reference = f"latest~{back - 1}"
+    known = store.list(task)
+    if back:
+        return among(known, task, f"latest~{back - _unlisted_newest(fetcher, task, known)}")
     try:
         return among(known, task, reference)
     except CheckpointNotFoundError:
         if reference in store.ids(task):
             return fetcher.info(task, reference)
         raise
+
+
+def _unlisted_newest(fetcher: Fetcher, task: str, known: Sequence[CheckpointInfo]) -> bool:
+    """Whether the newest is one whose header does not read. Any other such may be anywhere: it is an error, or passed over and said."""
+    newest = fetcher.store.newest(task)
+    unlisted = set(fetcher.store.ids(task)).difference(info.id for info in known)
+    for id in sorted(unlisted - {newest}):
+        try:
+            fetcher.info(task, id)
+        except CheckpointNotFoundError:
+            continue  # removed since it was listed
+        except IntegrityError as error:
+            message = f"counting back in {task!r}, nobody knows where checkpoint {id!r} belongs, which is damaged: {error}"
+            if not fetcher.fallback:
+                raise IntegrityError(f"{message}; verify(quarantine=True) moves it aside", code=error.code) from error
+            logging.getLogger(__name__).warning("%s", message)
+    return newest in unlisted
 
 
 def among(infos: Sequence[CheckpointInfo], task: str, reference: str) -> CheckpointInfo:

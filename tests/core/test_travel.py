@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import re
 
 import pytest
@@ -183,6 +184,44 @@ def test_damage_does_not_move_what_a_reference_means(tmp_path):
     for reference in ("latest", "latest~0", "c2"):
         with pytest.raises(IntegrityError):
             checkpointer.resolve("t", reference)
+
+
+@pytest.fixture
+def damaged_in_the_middle(tmp_path):
+    """Of c0, c1 and c2, c1 has a header that does not read."""
+    checkpointer = Checkpointer(tmp_path)
+    for n in range(3):
+        checkpointer.save("t", {"n": n}, id=f"c{n}", step=n)
+    path = tmp_path / "t" / "c1.ckpt"
+    path.write_bytes(b"damaged")
+    os.utime(path, (0, 0))
+    return tmp_path
+
+
+def test_counting_back_does_not_pass_over_damage_in_silence(damaged_in_the_middle, caplog):
+    """L8: `latest~1` is not the one before a damaged one: an error that names it, or where fallback is allowed a word in the log."""
+    with pytest.raises(IntegrityError, match="'c1'"):
+        Checkpointer(damaged_in_the_middle).resolve("t", "latest~1")
+    assert Checkpointer(damaged_in_the_middle).resolve("t", "latest").id == "c2"
+    assert Checkpointer(damaged_in_the_middle, fallback=True).resolve("t", "latest~1").id == "c0"
+    assert "'c1'" in caplog.text
+
+
+def test_counting_back_goes_on_where_a_checkpoint_was_removed_meanwhile(tmp_path, monkeypatch):
+    """K8: one that another program removes while the others are listed is gone, not damaged."""
+    checkpointer = Checkpointer(tmp_path)
+    for n in range(3):
+        checkpointer.save("t", {"n": n}, id=f"c{n}")
+    monkeypatch.setattr(checkpointer.store, "ids", lambda task: ("c0", "c1", "c2", "removed"))
+    assert checkpointer.resolve("t", "latest~1").id == "c1"
+
+
+def test_fallback_names_all_that_it_passed_over(damaged_in_the_middle):
+    """K7: also those whose header does not read, and which no list has."""
+    path = damaged_in_the_middle / "t" / "c2.ckpt"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    restored = Checkpointer(damaged_in_the_middle, fallback=True).restore("t")
+    assert (restored.info.id, restored.skipped) == ("c0", ("c2", "c1"))
 
 
 def test_one_checkpoint_is_verified(tmp_path):

@@ -6,8 +6,7 @@ import datetime as dt
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, SupportsIndex
 
@@ -18,7 +17,7 @@ from ckpt_observe.core.ciphers import Cipher
 from ckpt_observe.core.codecs import Codec, codecs
 from ckpt_observe.core.draft import Drafter, Label, Staged
 from ckpt_observe.core.fetch import Fetcher
-from ckpt_observe.core.hooks import Event, Hook, emit
+from ckpt_observe.core.hooks import Event, Hook, emit, told
 from ckpt_observe.core.lazy import LazyState
 from ckpt_observe.core.ledger import Ledger
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos, Restored
@@ -94,7 +93,7 @@ class Checkpointer:
         if not self.hooks:
             info = self._saved(label, state)
         else:
-            with self._told("save", task, id=label.id, step=step, status=status) as done:
+            with told(self.hooks, "save", task, id=label.id, step=step, status=status) as done:
                 info = self._saved(label, state)
                 done.append(info)
         if self.retention is not None:
@@ -120,7 +119,7 @@ class Checkpointer:
     def delete(self, task: str, id: str) -> CheckpointInfo | None:
         """Remove one checkpoint and return what it was, None if that could not be read. ConflictError if another is built on it."""
         checked(task, "task")
-        with self._told("delete", task, id=checked(id, "checkpoint id")):
+        with told(self.hooks, "delete", task, id=checked(id, "checkpoint id")):
             known = self.store.list(task)
             user = next((info.id for info in known if id in info.bases), None)
             if user is not None:
@@ -171,7 +170,7 @@ class Checkpointer:
         removed, gone = [], set()
         try:
             for info in going:  # newest first: what is built on another goes before it
-                with self._told("delete", task, id=info.id):
+                with told(self.hooks, "delete", task, id=info.id):
                     if self._discarded(task, info.id):
                         removed.append(info)
                 gone.add(info.id)
@@ -198,7 +197,7 @@ class Checkpointer:
         checked(task, "task")
         if not self.hooks:
             return self._fetched(task, id, into)
-        with self._told(operation, task, id=id) as done:
+        with told(self.hooks, operation, task, id=id) as done:
             restored = self._fetched(task, id, into)
             done.append(restored.info)
         return restored
@@ -242,18 +241,3 @@ class Checkpointer:
     def _quarantine(self, task: str, id: str) -> None:
         self.store.quarantine(task, id)
         self._ledger.removed(task, {id})
-
-    @contextmanager
-    def _told(self, operation: str, task: str, **facts: Any) -> Iterator[CheckpointInfos]:
-        """Tell the hooks before and after the block, which leaves the checkpoint it handled in the list."""
-        done: CheckpointInfos = []
-        emit(self.hooks, Event(moment="before", operation=operation, task=task, **facts))
-        try:
-            yield done
-        except BaseException as error:
-            emit(self.hooks, Event(moment="failed", operation=operation, task=task, error=error, **facts))
-            raise
-        if done:
-            facts = {"id": done[0].id, "step": done[0].step, "status": done[0].status, "info": done[0]}
-        emit(self.hooks, Event(moment="after", operation=operation, task=task, **facts))
-

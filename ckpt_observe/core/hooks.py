@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
-from ckpt_observe.core.model import CheckpointInfo
+from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,3 +42,18 @@ def emit(hooks: Iterable[Hook], event: Event) -> None:
         except Exception:
             message = "hook %r failed %s %s of %r"
             logging.getLogger(__name__).warning(message, hook, event.moment, event.operation, event.task, exc_info=True)
+
+
+@contextmanager
+def told(hooks: Iterable[Hook], operation: str, task: str, **facts: Any) -> Iterator[CheckpointInfos]:
+    """Tell the hooks before and after the block, which leaves the checkpoint it handled in the list."""
+    done: CheckpointInfos = []
+    emit(hooks, Event(moment="before", operation=operation, task=task, **facts))
+    try:
+        yield done
+    except BaseException as error:
+        emit(hooks, Event(moment="failed", operation=operation, task=task, error=error, **facts))
+        raise
+    if done:
+        facts = {"id": done[0].id, "step": done[0].step, "status": done[0].status, "info": done[0]}
+    emit(hooks, Event(moment="after", operation=operation, task=task, **facts))

@@ -147,9 +147,13 @@ class Checkpointer:
 
     def fork(self, task: str, new_task: str, id: str | None = None) -> CheckpointInfo:
         """Begin a new task from a checkpoint of this one."""
+        head = self._drafter.heads.get(task)
         restored = self.restore(task, id)
+        self._drafter.heads.put(task, head)  # this task goes on from where it was, not from where the other begins
         origin = restored.info
-        return self.save(new_task, restored.state, step=origin.step, status=origin.status, metadata=origin.metadata, parent=origin)
+        return self.save(
+            new_task, restored.state, step=origin.step, status=origin.status, metadata=origin.metadata, tags=origin.tags, parent=origin
+        )
 
     def plan(self, task: str) -> Sequence[Decision]:
         """What `prune` would do with each checkpoint, and why: the dry run."""

@@ -44,6 +44,12 @@ class Heads:
     def set(self, info: CheckpointInfo) -> None:
         _remember(self._heads, info.task, info)
 
+    def put(self, task: str, head: CheckpointInfo | None) -> None:
+        """Back to a head that was got before."""
+        self._heads.pop(task, None)
+        if head is not None:
+            self.set(head)
+
     def after(self, head: CheckpointInfo) -> dt.datetime:
         """A time later than a head's that is ahead of the clock, and than those given since: what a batch has is not saved yet."""
         with self._lock:

@@ -12,6 +12,7 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.compare import compare, values
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.runner import Done, Settings, run_agent
+from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError, InvalidNameError
 
 
@@ -247,3 +248,17 @@ def test_open_refuses_names_as_load_does(tmp_path, where, name):
             checkpointer.open(*names)
         with pytest.raises(InvalidNameError):
             checkpointer.load(*names)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["saved here", "saved elsewhere"])
+def test_fork_leaves_its_origin_where_it_was(known):
+    """K10: after a fork of an old checkpoint the task goes on from its own newest one; the fork has what the checkpoint was tagged with."""
+    store = MemoryStore()
+    checkpointer = Checkpointer(store)
+    for n in range(3):
+        checkpointer.save("t", {"n": n}, id=f"s{n}", tags=["best"] if n == 0 else [])
+    if not known:
+        checkpointer = Checkpointer(store)
+    assert checkpointer.fork("t", "u", "s0").tags == ("best",)
+    assert checkpointer.save("t", {"n": 3}).parent == ("s2" if known else None)
+    assert checkpointer.save("u", {"n": 1}).parent == checkpointer.list("u")[1].id

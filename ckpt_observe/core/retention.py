@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.errors import ConfigError
@@ -127,23 +127,29 @@ class KeepTagged(Retention):
         return {info.id: f"tagged {self.tag!r}" for info in infos if self.tag in info.tags}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Either(Retention):
     """What one of the two keeps."""
 
     left: Retention
     right: Retention
 
+    def __repr__(self) -> str:
+        return f"({self.left} | {self.right})"
+
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         return {**self.right.keep(infos, now), **self.left.keep(infos, now)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Both(Retention):
     """What both of the two keep."""
 
     left: Retention
     right: Retention
+
+    def __repr__(self) -> str:
+        return f"({self.left} & {self.right})"
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         right = self.right.keep(infos, now)
@@ -153,7 +159,7 @@ class Both(Retention):
 def plan(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> list[Decision]:
     """What would become of each checkpoint, newest first: the dry run, and what a real one does."""
     kept = _kept(policy, infos, now)
-    return [Decision(info, info.id in kept, kept.get(info.id, _NOT_KEPT)) for info in infos]
+    return [Decision(info, info.id in kept, kept.get(info.id) or _not_kept(policy)) for info in infos]
 
 
 def removals(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> list[Decision]:
@@ -164,7 +170,7 @@ def removals(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetim
     if going and any(info.bases for info in infos):
         kept = _kept(policy, infos, now)
         going = {id: info for id, info in going.items() if id not in kept}
-    return [Decision(info, False, _NOT_KEPT) for info in going.values()]
+    return [Decision(info, False, _not_kept(policy)) for info in going.values()]
 
 
 def unused(going: Sequence[CheckpointInfo], infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
@@ -176,7 +182,8 @@ def unused(going: Sequence[CheckpointInfo], infos: Sequence[CheckpointInfo]) -> 
     return [info for info in going if info.id in ids]
 
 
-_NOT_KEPT: Final = "no rule keeps it"
+def _not_kept(policy: Retention) -> str:
+    return f"not kept by {policy}"
 
 
 def _kept(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:

@@ -74,7 +74,7 @@ def test_every_decision_has_a_reason(infos):
         "c9": "one of the newest 1",
         "c2": "tagged 'best'",
     }
-    assert {decision.reason for decision in decisions if not decision.keep} == {"no rule keeps it"}
+    assert {decision.reason for decision in decisions if not decision.keep} == {"not kept by (KeepLast(count=1) | KeepTagged(tag='best'))"}
 
 
 def test_plan_deletes_nothing_and_prune_does_what_it_said():

@@ -40,7 +40,8 @@ def test_compression_is_off_the_callers_thread(monkeypatch):
     monkeypatch.setattr(Watched, "name", "gzip")
     with BackgroundCheckpointer(Checkpointer("memory://", compression="watched")) as behind:
         behind.save("t", {"n": 1}).result()
-    assert threads != [threading.get_ident()]
+    [thread] = threads
+    assert thread != threading.get_ident()
 
 
 def test_errors_come_at_once_or_with_the_future():

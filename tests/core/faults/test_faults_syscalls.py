@@ -85,7 +85,7 @@ def test_rig_catches_a_torn_write(tmp_path):
     assert None in {number for _, number, _, _ in struck("naive_in_place", tmp_path, "signal=SIGKILL")}
 
 
-@pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EDQUOT", "EROFS"])
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EDQUOT", "EROFS", "EINTR"])
 @pytest.mark.parametrize("subject", URLS)
 def test_refused_at_every_call(tmp_path, subject, error):
     """F3: an error at any call is a typed error that leaves the old state, or the save succeeded all the same; no litter stays."""
@@ -100,7 +100,7 @@ def test_refused_at_every_call(tmp_path, subject, error):
         with Checkpointer(URLS[subject].format(place)) as checkpointer:
             checkpointer.save("t", {"n": 2, "text": "x" * 3000})
         assert loaded(subject, place) == 2
-    assert refused > 1
+    assert refused > 1 or error == "EINTR"  # most calls are simply made again after a signal
 
 
 def test_rig_catches_ignored_errors(tmp_path):

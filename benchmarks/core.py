@@ -95,6 +95,7 @@ def durable_save(place):
     report("save on file / bare durable write", ours / hand, 1.3)
     report("save on file", ours.milliseconds, 5, "ms")
     report("save on file with gzip", ours_zipped.milliseconds, 8, "ms")
+    report("what gzip adds", ours_zipped.milliseconds - ours.milliseconds, 5, "ms")
     os.close(directory)
 
 
@@ -118,15 +119,17 @@ def load(place):
 
 
 def sizes(place):
-    """What compression saves on typical states of 500 to 2000 bytes."""
+    """What compression saves on typical states of 500 to 2000 bytes; in a file the readable header stays as it is."""
     for count in (3, 8, 16):
         state = {**STATE, "conversation": STATE["conversation"][:count]}
         size = {}
         for url in ("", "?gzip"):
             Checkpointer(f"jsonl://{place}/{count}{url[1:]}{url}").save("t", state, id="x")
             size[url] = os.path.getsize(f"{place}/{count}{url[1:]}/t/x.jsonl")
-        print(f"  state of {len(msgspec.json.encode(state))} bytes: file {size['']} plain, {size['?gzip']} gzip")
-        report("gzip saves", 100 * (1 - size["?gzip"] / size[""]), 50, "%", at_most=False)
+        plain, zipped = (Checkpointer("memory://", compression=codec).save("t", state).stored_size for codec in ("none", "gzip"))
+        print(f"  state of {len(msgspec.json.encode(state))} bytes: jsonl {size['']} and {size['?gzip']} with gzip, file {plain} and {zipped}")
+        report("gzip saves of jsonl", 100 * (1 - size["?gzip"] / size[""]), 50, "%", at_most=False)
+        report("gzip saves of a file", 100 * (1 - zipped / plain), unit="%")
 
 
 def sqlite_save(place):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -31,6 +32,9 @@ _TAIL = len(_SEAL) + 32 + len(_END)
 
 _SMALL = 16 * 1024
 """Bytes up to which a copy costs less than a view."""
+
+_DEEPEST = 100
+"""Levels of metadata. How many a reader takes depends on how deep in its own calls it is: what was written must be read anywhere."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(CheckpointInfo)
@@ -71,12 +75,24 @@ def pack_large(info: CheckpointInfo, payload: Blob, hashed: Hashed) -> Blob:
 def _header(info: CheckpointInfo) -> bytes:
     try:
         body = _encoder.encode(info)[:-1]
+        deep = bool(info.metadata) and body.count(b"[") + body.count(b"{") > _DEEPEST and _depth(info.metadata) > _DEEPEST
     except (TypeError, ValueError, RecursionError) as error:
         raise SerializationError(f"the metadata cannot become JSON: {error}") from error
+    if deep:
+        raise SerializationError(f"the metadata are nested more than {_DEEPEST} deep: not every reader could take them")
     if len(body) + _TAIL > MAX_HEADER:
         text = f"the header would have {len(body)} bytes, and {MAX_HEADER} are read: shorten the metadata, or names of keys"
         raise CapacityError(text, code="storage.too_large")
     return body + _SEAL + _seal(body) + _END
+
+
+def _depth(metadata: dict[str, Any]) -> int:
+    """Levels of nesting, counted without calls inside of calls."""
+    depth, level = 0, [msgspec.to_builtins(metadata)]
+    while nested := [value for value in level if isinstance(value, (dict, list, tuple))]:
+        depth += 1
+        level = [below for value in nested for below in (value.values() if isinstance(value, dict) else value)]
+    return depth
 
 
 def read_header(line: Buffer) -> CheckpointInfo:
@@ -121,7 +137,7 @@ def _unreadable(text: bytes) -> CompatibilityError | IntegrityError:
     """A newer version may seal differently, so the version is asked before damage is reported."""
     try:
         version = _version_decoder.decode(text).checkpoint
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         version = FORMAT_VERSION
     if version > FORMAT_VERSION:
         return _newer(version)
@@ -131,7 +147,7 @@ def _unreadable(text: bytes) -> CompatibilityError | IntegrityError:
 def _decode(text: bytes) -> CheckpointInfo:
     try:
         info = _decoder.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise IntegrityError(f"the header of this checkpoint does not read: {error}", code="integrity.malformed") from error
     if info.version > FORMAT_VERSION:
         raise _newer(info.version)

@@ -90,6 +90,10 @@ def test_without_the_check_a_flip_gives_another_state(monkeypatch):
     assert {"n": 0} in states
 
 
+DEEP = "[" * 100_000 + "]" * 100_000
+"""A value of JSON that no parser takes."""
+
+
 def forged(payload, **facts):
     """A store with one good checkpoint and an older one that somebody made by hand: seal and digest fit, the rest is as given."""
     store = MemoryStore()
@@ -99,7 +103,7 @@ def forged(payload, **facts):
         "serialized_size": len(payload), "payload_size": len(payload), "digest": f"sha256:{hashlib.sha256(payload).hexdigest()}",
         "state_type": "dict", **facts,
     }  # fmt: skip
-    body = json.dumps(header, separators=(",", ":")).encode()[:-1]
+    body = json.dumps(header, separators=(",", ":")).replace(f'"{DEEP}"', DEEP).encode()[:-1]
     seal = hashlib.blake2b(body, digest_size=16).hexdigest().encode()
     store._kept["t"]["forged"] = good, body + b',"seal":"' + seal + b'"}\n' + payload
     return store
@@ -123,6 +127,8 @@ def test_no_declared_size_makes_a_bomb(codec, size):
     "facts",
     [
         {"created": "2026-01-01T00:00:00"},
+        {"metadata": {"a": DEEP}},
+        {"of_a_version_to_come": DEEP},
         {"payload_size": -7},
         {"keys": {"n": {"type": "int", "size": -5}}},
         {"keys": {"n": {"type": "int", "size": 1, "base": "other"}}, "bases": ["good"]},
@@ -138,14 +144,40 @@ def test_forged_header_is_typed(facts):
         dict(checkpointer.open("t", "forged"))
 
 
-def test_forged_time_does_not_hide_the_others(tmp_path):
-    """A checkpoint whose time has no zone cannot be put in order: it is left out, and the good ones are listed and loaded."""
+@pytest.mark.parametrize("facts", [{"created": "2026-01-01T00:00:00"}, {"metadata": {"a": DEEP}}], ids=["time", "deep"])
+def test_forged_header_does_not_hide_the_others(tmp_path, facts):
+    """A checkpoint whose time has no zone cannot be put in order, one nested too deep not be read: it is left out, the good ones are not."""
     (tmp_path / "t").mkdir()
-    (tmp_path / "t" / "forged.ckpt").write_bytes(forged(b"{}", created="2026-01-01T00:00:00").get("t", "forged"))
+    (tmp_path / "t" / "forged.ckpt").write_bytes(forged(b"{}", **facts).get("t", "forged"))
     checkpointer = Checkpointer(tmp_path)
     good = checkpointer.save("t", {"n": 1})
     assert [info.id for info in checkpointer.list("t")] == [info.id for info in checkpointer.find(Query())] == [good.id]
     assert checkpointer.load("t", good.id) == {"n": 1}
+
+
+def test_deep_header_with_a_broken_seal_is_damage():
+    """What nests too deep to be asked for its version is damaged, not a RecursionError."""
+    with pytest.raises(IntegrityError):
+        container.read_header(b'{"checkpoint":1,"x":' + DEEP.encode() + b"}\n")
+
+
+def test_metadata_that_could_not_be_read_again_are_refused():
+    """How deep a reader can go depends on where it is called: what is nested deeper than any needs is refused when it is saved."""
+    checkpointer = Checkpointer("memory://")
+    for levels, wide in ((98, []), (98, [[]] * 200)):
+        deep = nested(levels)
+        info = checkpointer.save("t", 1, metadata={"deep": deep, "wide": wide})
+        assert checkpointer.restore("t", info.id).info.metadata["deep"] == deep
+    with pytest.raises(SerializationError, match="nested"):
+        checkpointer.save("t", 2, metadata={"deep": nested(150)})
+    assert checkpointer.load("t") == 1
+
+
+def nested(levels):
+    value = 0
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 @pytest.mark.parametrize("tagged", ['"UUID","v":5', '"complex","v":1', '"timedelta","v":[1e300]', '["a"],"v":1', '"exec","v":"1"'])

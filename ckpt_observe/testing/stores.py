@@ -155,6 +155,21 @@ class StoreContract:
         assert lenient.open("t")["n"] == 1
         assert store.newest("nothing") is None
 
+    def test_swapped_bytes_are_damage(self, store: Store, checkpointer: Checkpointer) -> None:
+        """L8: a checkpoint that lies under the name of another is no checkpoint of that name, and does not hide that one was there."""
+        for task, id in ("t", "a"), ("t", "b"), ("t", "c"), ("u", "c"):
+            checkpointer.save(task, {"x": id}, id=id)
+        self.raw_write(store, "t", "c", self.raw_read(store, "t", "a"))
+        self.raw_write(store, "u", "c", self.raw_read(store, "t", "b"))
+        assert sorted(store.ids("t")) == ["a", "b", "c"]
+        assert len(listed := [info.id for info in store.list("t")]) == len(set(listed))
+        assert all(info.task == "u" for info in store.list("u"))
+        assert store.newest("t") == store.newest("u") == "c"
+        with pytest.raises(IntegrityError):
+            checkpointer.load("t")
+        restored = Checkpointer(store, fallback=True).restore("t")
+        assert (restored.state, restored.skipped) == ({"x": "b"}, ("c",))
+
     def test_every_flip_and_cut_is_noticed(self, store: Store, checkpointer: Checkpointer) -> None:
         """F10: of a small checkpoint, no flipped byte and no truncation gives a state."""
         info = checkpointer.save("t", {"n": 1, "m": "x"})

@@ -8,6 +8,7 @@ operation: meant for checkpoints that belong to a workspace (see `core.workspace
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from urllib.parse import unquote
 
 from ckpt_observe.core import container
@@ -63,15 +64,7 @@ class GitStore(Store):
         repository.run("update-ref", "-d", _CHECKPOINTS + to_reference(id), commit)
 
     def list(self, task: str) -> CheckpointInfos:
-        found = []
-        repository = self.repository(task)
-        for commit in repository.references(_CHECKPOINTS).values():
-            try:
-                found.append(container.read_header(repository.run("cat-file", "blob", f"{commit}:checkpoint")))
-            except (IntegrityError, CompatibilityError):
-                continue
-        found.sort(key=newest_first, reverse=True)
-        return found
+        return sorted(self._headers(self.repository(task)), key=newest_first, reverse=True)
 
     def ids(self, task: str) -> tuple[str, ...]:
         """A damaged checkpoint whose id is too long for a reference is left out: only its header knew the id."""
@@ -90,10 +83,20 @@ class GitStore(Store):
 
     def _task_of(self, name: str) -> str | None:
         repository = Repository(os.path.join(self._root, name + ".git"))
-        commits = repository.references(_CHECKPOINTS).values()
-        if not commits or (task := from_file_name(name)) is not None:
-            return task if commits else None
-        return container.read_header(repository.run("cat-file", "blob", f"{next(iter(commits))}:checkpoint")).task
+        task = from_file_name(name)
+        if task is not None:
+            return task if repository.references(_CHECKPOINTS) else None
+        return next((info.task for info in self._headers(repository)), None)
+
+    def _headers(self, repository: Repository) -> Iterator[CheckpointInfo]:
+        """Those that are not damaged and lie where they belong."""
+        for reference, commit in repository.references(_CHECKPOINTS).items():
+            try:
+                info = container.read_header(repository.run("cat-file", "blob", f"{commit}:checkpoint"))
+            except (IntegrityError, CompatibilityError):
+                continue
+            if to_reference(info.id) == reference and self.repository(info.task).path == repository.path:
+                yield info
 
     def _commit(self, repository: Repository, task: str, id: str) -> str:
         commit = repository.references(_CHECKPOINTS).get(to_reference(id))

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection
 
 from ckpt_observe.core import container
 from ckpt_observe.core.model import CheckpointInfo
-from ckpt_observe.errors import CheckpointError
+from ckpt_observe.core.names import to_file_name
+from ckpt_observe.errors import CheckpointError, IntegrityError
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe that somebody put there is not waited for
 _GUESS = 16 * 1024
@@ -28,6 +29,8 @@ class Headers:
         if known is not None and known[0] == mark:
             return known[1]
         info = read()
+        if not is_named(info, os.path.basename(folder), name.rpartition(".")[0]):
+            raise IntegrityError(f"{name} holds checkpoint {info.id!r} of {info.task!r}", code="integrity.malformed")
         if self._count >= _MOST:
             self._known.clear()
             self._count = 0
@@ -59,6 +62,11 @@ class FileHeaders(Headers):
             return self.get(entry.path[: -len(entry.name) - 1], entry.name, mark, lambda: self._read(directory, entry.name))
         except (FileNotFoundError, CheckpointError):
             return None
+
+
+def is_named(info: CheckpointInfo, task: str, id: str) -> bool:
+    """Whether these file names are its own: bytes that lie under another's are swapped, and no checkpoint of that name."""
+    return to_file_name(info.task) == task and to_file_name(info.id) == id
 
 
 def read(directory: int, name: str) -> CheckpointInfo:

@@ -122,9 +122,10 @@ class RedisStore(Store):
     def list(self, task: str) -> CheckpointInfos:
         with _translated("listing checkpoints", self.location):
             pipeline = self._client.pipeline(transaction=False)
-            for id in self.ids(task):
+            ids = self.ids(task)
+            for id in ids:
                 pipeline.hget(_key(task, id), "header")
-            return sql.infos([header for header in pipeline.execute() if header is not None])
+            return sql.infos((task, id, header) for id, header in zip(ids, pipeline.execute(), strict=True) if header is not None)
 
     def ids(self, task: str) -> tuple[str, ...]:
         return self._newest(task, -1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -41,14 +41,16 @@ def row(info: CheckpointInfo, blob: Blob) -> tuple[Any, ...]:
     return info.task, info.id, microseconds(info.created), info.step, info.status, error_class, info.stored_size, header, payload
 
 
-def infos(headers: list[Buffer]) -> CheckpointInfos:
-    """The headers that are not damaged."""
+def infos(rows: Iterable[tuple[str, str, Buffer]]) -> CheckpointInfos:
+    """Of tasks, ids and headers, the headers that are not damaged and lie where they belong."""
     found = []
-    for header in headers:
+    for task, id, header in rows:
         try:
-            found.append(container.read_header(header))
+            info = container.read_header(header)
         except CheckpointError:
             continue
+        if info.task == task and info.id == id:
+            found.append(info)
     return found
 
 
@@ -130,8 +132,8 @@ class SqlStore(Store):
     def find(self, query: Query) -> CheckpointInfos:
         where, values = conditions(query, self._mark)
         limit = (query.limit,) if query.limit is not None and columns_suffice(query) else ()
-        rows = self._newest_first("header", where, tuple(values), limit)
-        return [info for info in infos([row[0] for row in rows]) if query.matches(info)][: query.limit]
+        rows = self._newest_first("task, id, header", where, tuple(values), limit)
+        return [info for info in infos(rows) if query.matches(info)][: query.limit]
 
     def ids(self, task: str) -> tuple[str, ...]:
         return tuple(row[0] for row in self._rows(f"SELECT id FROM {self._table} WHERE task = {self._mark}", (task,)))  # noqa: S608

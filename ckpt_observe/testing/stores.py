@@ -50,6 +50,9 @@ class StoreContract:
         assert store.size("t", info.id) == len(raw) == info.stored_size
         assert bytes(store.get_range("t", info.id, 1, 12)) == raw[1:13]
         assert bytes(store.get_range("t", info.id, info.header_size + 1, 3)) == raw[info.header_size + 1 : info.header_size + 4]
+        assert bytes(store.get_range("t", info.id, len(raw) - 2, 9)) == raw[-2:]
+        for start, size in (len(raw), 9), (len(raw) + 1, 9), (1, 0):
+            assert bytes(store.get_range("t", info.id, start, size)) == b""
         assert store.info("t", info.id) == info
 
     def test_promises_are_data(self, store: Store, checkpointer: Checkpointer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,6 +157,25 @@ class StoreContract:
         assert lenient.restore("t").skipped == ("newest",)
         assert lenient.open("t")["n"] == 1
         assert store.newest("nothing") is None
+
+    @pytest.mark.parametrize("name", ["u", "n" * 256])
+    def test_damaged_one_does_not_hide_the_others(self, store: Store, checkpointer: Checkpointer, name: str) -> None:
+        """L8: beside checkpoints that are empty, cut or foreign, the others are listed, found and verified; of a task with a hashed name too."""
+        for id in "abcdef":
+            checkpointer.save(name, {"x": id}, id=id)
+        cut = {id: self.raw_read(store, name, id).index(b"\n") + left for id, left in (("c", 1), ("d", 3))}
+        for id, damaged in {**{id: self.raw_read(store, name, id)[:end] for id, end in cut.items()}, "a": b"foreign", "b": b""}.items():
+            self.raw_write(store, name, id, damaged)
+        listed = {info.id for info in store.list(name)}
+        assert {"e", "f"} <= listed
+        assert store.tasks() == (name,)
+        assert {info.id for info in checkpointer.find(Query())} == listed
+        assert {finding.id for finding in checkpointer.verify() if finding.good} == {"e", "f"}
+        for id in "abcd":
+            with pytest.raises(IntegrityError):
+                checkpointer.load(name, id)
+            with pytest.raises(IntegrityError):
+                dict(checkpointer.open(name, id))
 
     def test_swapped_bytes_are_damage(self, store: Store, checkpointer: Checkpointer) -> None:
         """L8: a checkpoint that lies under the name of another is no checkpoint of that name, and does not hide that one was there."""

@@ -66,6 +66,9 @@ _WORDS: tuple[tuple[str, type[CheckpointError], str], ...] = (
 """obstore tells a connection that failed, and a listing that is not allowed, only by its message."""
 _NO_BUCKET = ("<Code>NoSuchBucket<", "<Code>ContainerNotFound<")
 """S3 and Google say the first, Azure the second; obstore, that the object is not there."""
+_BEYOND = ("status code: 416 ", "StartTooLarge {")
+"""What the service, or obstore, says of a range that begins where the object has ended. No URL in a message holds a space."""
+_UNREADABLE = (IntegrityError, CompatibilityError)
 
 
 class ObjectStore(Store):
@@ -93,7 +96,7 @@ class ObjectStore(Store):
 
     def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
         with self._found(task, id):
-            return bytes(obstore.get_range(self._bucket, _path(task, id), start=start, length=size))
+            return self._range(_path(task, id), start, size)
 
     def info(self, task: str, id: str) -> CheckpointInfo:
         with self._found(task, id):
@@ -114,14 +117,7 @@ class ObjectStore(Store):
             obstore.rename(self._bucket, _path(task, id), aside)
 
     def list(self, task: str) -> CheckpointInfos:
-        found = []
-        for entry in self._objects(task):
-            try:
-                found.append(self._known_header(entry))
-            except (IntegrityError, CompatibilityError, CheckpointNotFoundError):
-                continue
-        found.sort(key=newest_first, reverse=True)
-        return found
+        return sorted(self._readable(self._objects(task)), key=newest_first, reverse=True)
 
     def ids(self, task: str) -> tuple[str, ...]:
         """A damaged checkpoint whose id is too long for a name is left out: only its header knew the id."""
@@ -139,7 +135,7 @@ class ObjectStore(Store):
                 times.append((info.created, info.id))
             except CheckpointNotFoundError:
                 continue  # removed since it was listed
-            except IntegrityError:
+            except _UNREADABLE:
                 if (id := _id_of(entry)) is not None:
                     times.append((entry["last_modified"] + _COARSE, id))
         return max(times)[1] if times else None
@@ -153,7 +149,7 @@ class ObjectStore(Store):
         task = from_file_name(name)
         if task is not None:
             return task
-        return next((self._known_header(entry).task for entry in self._entries(name)), None)
+        return next((info.task for info in self._readable(self._entries(name))), None)
 
     def _objects(self, task: str) -> Any:
         return self._entries(to_file_name(task))
@@ -163,6 +159,14 @@ class ObjectStore(Store):
             entries = [entry for batch in obstore.list(self._bucket, prefix=folder) for entry in batch if _is_ours(entry)]
         self._headers.forget_others(folder, [_split(entry)[1] for entry in entries])
         return entries
+
+    def _readable(self, entries: Any) -> Iterator[CheckpointInfo]:
+        """The headers that are not damaged, nor gone since they were listed."""
+        for entry in entries:
+            try:
+                yield self._known_header(entry)
+            except (*_UNREADABLE, CheckpointNotFoundError):
+                continue
 
     def _known_header(self, entry: Any) -> CheckpointInfo:
         path, mark = entry["path"], entry.get("e_tag") or str(entry["last_modified"])
@@ -176,12 +180,21 @@ class ObjectStore(Store):
         start = b""
         size = _HEAD
         while b"\n" not in start and len(start) < container.MAX_HEADER:
-            more = bytes(obstore.get_range(self._bucket, path, start=len(start), length=size))
+            more = self._range(path, len(start), size)
             start += more
             if len(more) < size:
                 break
             size = len(start)
         return container.read_header(start)
+
+    def _range(self, path: str, start: int, size: int) -> bytes:
+        """Fewer bytes where the object ends before, or none."""
+        try:
+            return bytes(obstore.get_range(self._bucket, path, start=start, length=size)) if size else b""
+        except exceptions.GenericError as error:
+            if any(words in str(error) for words in _BEYOND):
+                return b""
+            raise
 
     @contextmanager
     def _found(self, task: str, id: str) -> Iterator[None]:
@@ -209,7 +222,8 @@ def _id_of(entry: Any) -> str | None:
 
 
 def _is_ours(entry: Any) -> bool:
-    return bool(entry["path"].endswith(_SUFFIX))
+    """Whether it lies where a checkpoint does: in a folder, and not deeper."""
+    return bool(entry["path"].endswith(_SUFFIX) and entry["path"].count("/") == 1)
 
 
 @contextmanager

@@ -114,7 +114,7 @@ class SqliteStore(SqlStore):
         length = self._one("length(header)", task, id)[0]
         if start < length:
             return super().get_range(task, id, start, size)
-        return bytes(self._one("substr(payload, ?, ?)", task, id, (start - length + 1, size))[0])
+        return self._one("substr(payload, ?, ?)", task, id, (start - length + 1, size))[0] or b""  # no part of nothing is NULL
 
     def _rows(self, statement: str, values: tuple[Any, ...]) -> Sequence[Any]:
         with self._lock, _translated(f"reading {self._path}"):

@@ -91,6 +91,9 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, data, etag(data))
             return
         first, last = wanted.removeprefix("bytes=").split("-")
+        if int(first) >= len(data):
+            self.answer(416)
+            return
         part = data[int(first) : int(last) + 1]
         self.answer(206, part, etag(data), f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}")
 

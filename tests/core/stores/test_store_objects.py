@@ -1,8 +1,13 @@
-"""The object store on Google Cloud Storage and Azure, as far as a server on loopback speaks for them. S3 has a real one in `tests/services`."""
+"""The object store under the contract, on a directory; and on Google Cloud Storage and Azure, as far as a server on loopback speaks for them.
+
+S3 has a real server in `tests/services`.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,9 +16,55 @@ pytest.importorskip("obstore")
 sys.path.insert(0, str(Path(__file__).parent))
 
 import cloud
+import obstore
 
 from ckpt_observe.core import Checkpointer, Query
-from ckpt_observe.errors import AccessError, CheckpointNotFoundError, ConflictError, IntegrityError, UnavailableError
+from ckpt_observe.core.stores.objects import ObjectStore, _path
+from ckpt_observe.errors import AccessError, CheckpointNotFoundError, CompatibilityError, ConflictError, IntegrityError, UnavailableError
+from ckpt_observe.testing.stores import StoreContract
+
+
+class TestObjectStore(StoreContract):
+    """obstore takes a directory for a bucket."""
+
+    shares_processes = False  # the URL of a directory opens a file store there
+
+    @pytest.fixture
+    def store(self, tmp_path):
+        return ObjectStore(f"file://{tmp_path}")
+
+    def raw_read(self, store, task, id):
+        return bytes(obstore.get(store._bucket, _path(task, id)).bytes())
+
+    def raw_write(self, store, task, id, data):
+        obstore.put(store._bucket, _path(task, id), data)
+
+    def another(self, store):
+        return ObjectStore(store.location)
+
+    def test_newer_format_is_told_where_it_is_the_newest(self, store, checkpointer, tmp_path):
+        """D7: a checkpoint of a version to come says upgrade where it is the newest; an older one keeps nobody from the newest."""
+        for id in ("older", "newest"):
+            checkpointer.save("t", {"x": id}, id=id)
+        for id, age in (("older", 3600), ("newest", 0)):
+            if id == "newest":
+                assert checkpointer.load("t") == {"x": "newest"}
+            self.raw_write(store, "t", id, self.raw_read(store, "t", id).replace(b'{"checkpoint":1', b'{"checkpoint":9', 1))
+            os.utime(tmp_path / "t" / f"{id}.ckpt", (time.time() - age,) * 2)
+            assert id not in [info.id for info in store.list("t")]
+        with pytest.raises(CompatibilityError, match="upgrade"):
+            checkpointer.load("t")
+
+    def test_what_lies_elsewhere_is_no_checkpoint(self, store, checkpointer, tmp_path):
+        """Objects beside the folders of the tasks, or deeper in them, are somebody else's."""
+        info = checkpointer.save("t", {"n": 1}, id="a")
+        copy = (tmp_path / "t" / "a.ckpt").read_bytes()
+        (tmp_path / "t" / "backup").mkdir()
+        for path in (tmp_path / "z.ckpt", tmp_path / "t" / "backup" / "z.ckpt"):
+            path.write_bytes(copy)
+        assert store.tasks() == ("t",)
+        assert store.ids("t") == ("a",)
+        assert store.list("t") == [info]
 
 
 @pytest.fixture(params=["gs", "az"])

@@ -160,7 +160,7 @@ class StoreContract:
 
     @pytest.mark.parametrize("name", ["u", "n" * 256])
     def test_damaged_one_does_not_hide_the_others(self, store: Store, checkpointer: Checkpointer, name: str) -> None:
-        """L8: beside checkpoints that are empty, cut or foreign, the others are listed, found and verified; of a task with a hashed name too."""
+        """L8: beside empty, cut and foreign ones, the others are listed, found and verified; of a task with a hashed name too."""
         for id in "abcdef":
             checkpointer.save(name, {"x": id}, id=id)
         cut = {id: self.raw_read(store, name, id).index(b"\n") + left for id, left in (("c", 1), ("d", 3))}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Collection
 
 from ckpt_observe.core import container
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.names import to_file_name
+from ckpt_observe.core.stores import forks
 from ckpt_observe.errors import CheckpointError, IntegrityError
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe that somebody put there is not waited for
@@ -22,29 +24,45 @@ class Headers:
     def __init__(self) -> None:
         self._known: dict[str, dict[str, tuple[object, CheckpointInfo]]] = {}
         self._count = 0
+        self._lock = threading.Lock()
+        forks.watch(self)
+
+    def begin_anew(self) -> None:
+        """In a forked child: the lock may be held by a thread that is not there."""
+        self._lock = threading.Lock()
 
     def get(self, folder: str, name: str, mark: object, read: Callable[[], CheckpointInfo]) -> CheckpointInfo:
-        of_folder = self._known.setdefault(folder, {})
-        known = of_folder.get(name)
+        known = self._known.get(folder, {}).get(name)
         if known is not None and known[0] == mark:
             return known[1]
         info = read()
-        if not is_named(info, os.path.basename(folder), name.rpartition(".")[0]):
+        if (to_file_name(info.task), to_file_name(info.id)) != (os.path.basename(folder), name.rpartition(".")[0]):  # swapped
             raise IntegrityError(f"{name} holds checkpoint {info.id!r} of {info.task!r}", code="integrity.malformed")
-        if self._count >= _MOST:
-            self._known.clear()
-            self._count = 0
-        self._count += known is None
-        of_folder[name] = mark, info
+        with self._lock:
+            self._remember(folder, name, (mark, info))
         return info
+
+    def _remember(self, folder: str, name: str, header: tuple[object, CheckpointInfo]) -> None:
+        """Where memory is full, other folders make room, the one known longest first; of one that fills it alone the rest is not kept."""
+        of_folder = self._known.setdefault(folder, {})
+        while self._count >= _MOST and (other := next((known for known in self._known if known != folder), None)) is not None:
+            self._count -= len(self._known.pop(other))
+        if name in of_folder:
+            of_folder[name] = header
+        elif self._count < _MOST:
+            of_folder[name] = header
+            self._count += 1
 
     def forget_others(self, folder: str, names: Collection[str]) -> None:
         """Keep of this folder what is in it, once more than that is remembered: retention removes files without end."""
-        of_folder = self._known.get(folder, {})
-        if len(of_folder) > len(names):
-            for gone in of_folder.keys() - set(names):
-                of_folder.pop(gone, None)
-                self._count -= 1
+        if len(self._known.get(folder, ())) <= len(names):
+            return
+        with self._lock:
+            of_folder = self._known.pop(folder, {})
+            kept = {name: of_folder[name] for name in names if name in of_folder}
+            self._count -= len(of_folder) - len(kept)
+            if kept:
+                self._known[folder] = kept
 
 
 class FileHeaders(Headers):
@@ -62,11 +80,6 @@ class FileHeaders(Headers):
             return self.get(entry.path[: -len(entry.name) - 1], entry.name, mark, lambda: self._read(directory, entry.name))
         except (FileNotFoundError, CheckpointError):
             return None
-
-
-def is_named(info: CheckpointInfo, task: str, id: str) -> bool:
-    """Whether these file names are its own: bytes that lie under another's are swapped, and no checkpoint of that name."""
-    return to_file_name(info.task) == task and to_file_name(info.id) == id
 
 
 def read(directory: int, name: str) -> CheckpointInfo:

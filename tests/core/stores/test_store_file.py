@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import threading
 import time
 
@@ -170,6 +171,40 @@ class TestFileStore(StoreContract):
         assert read == [f"c{n}.ckpt" for n in range(5)]
         self.raw_write(store, "t", "c2", b"damaged")
         assert len(store.list("t")) == 4
+
+
+    def test_full_memory_of_headers_keeps_what_it_has(self, store, checkpointer, monkeypatch):
+        """K5: of a task with more checkpoints than are remembered the rest is read again, not all; tasks known longer make room."""
+        monkeypatch.setattr(headers, "_MOST", 5)
+        read = []
+        original = headers.read
+        monkeypatch.setattr(headers, "read", lambda directory, name: read.append(name) or original(directory, name))
+        for task, count in {"t": 8, "u": 2}.items():
+            for n in range(count):
+                checkpointer.save(task, {"n": n})
+        for task, expected in (("t", 8), ("t", 3), ("u", 2), ("u", 0), ("t", 8), ("u", 2)):
+            read.clear()
+            store.list(task)
+            assert len(read) == expected
+            assert store._headers._count == sum(map(len, store._headers._known.values())) <= 5
+
+    def test_headers_of_an_emptied_task_take_no_memory(self, store, checkpointer):
+        """K5: tasks may come and go without end."""
+        info = checkpointer.save("t", {"n": 1})
+        store.list("t")
+        store.delete("t", info.id)
+        store.list("t")
+        assert (store._headers._known, store._headers._count) == ({}, 0)
+
+    def test_headers_are_remembered_in_a_forked_child(self, store, checkpointer):
+        """K8: a child forked while another thread of its parent remembers a header does not wait for that thread for ever."""
+        checkpointer.save("t", {"n": 1})
+        with store._headers._lock:
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)  # ends a child that waits
+                os._exit(0 if len(store.list("t")) == 1 else 1)
+            assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.parametrize("url", ["file://host/path", "file://"])

@@ -106,6 +106,17 @@ class StoreContract:
         assert sorted(store.ids("one")) == ["a", "b", "c"]
         assert store.tasks() == ("on", "one")
 
+    def test_metadata_are_those_that_were_saved(self, store: Store, checkpointer: Checkpointer) -> None:
+        """L13: neither who saved them nor who lists them changes what is kept, found and listed by changing what he holds."""
+        metadata = {"lr": 1, "layers": {"sizes": [1, 2]}, "pair": (1, 2)}
+        checkpointer.save("t", {"n": 1}, metadata=metadata)
+        metadata["layers"]["sizes"].append(3)  # type: ignore[index]
+        for infos in (store.list("t"), store.find(Query())):
+            infos[0].metadata["lr"] = 2
+            infos[0].metadata["layers"]["sizes"].clear()
+        for infos in (store.list("t"), store.find(Query(parameters={"lr": 1}))):
+            assert [info.metadata for info in infos] == [{"lr": 1, "layers": {"sizes": [1, 2]}, "pair": [1, 2]}]
+
     def test_deleted_is_gone_and_its_id_free(self, store: Store, checkpointer: Checkpointer) -> None:
         """After a delete nothing is left, and the id can be used again."""
         checkpointer.save("t", {"n": 1}, id="a")

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
+import msgspec
+
 from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
@@ -138,6 +140,11 @@ stores: Registry[Store] = Registry(
     },
 )
 """Factories by URL scheme. Each takes the URL."""
+
+
+def own(info: CheckpointInfo) -> CheckpointInfo:
+    """A remembered header for who asks, with metadata of his own: he may change them."""
+    return msgspec.structs.replace(info, metadata=msgspec.to_builtins(info.metadata)) if info.metadata else info
 
 
 def newest_first(info: CheckpointInfo) -> tuple[object, str]:

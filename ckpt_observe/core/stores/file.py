@@ -17,7 +17,7 @@ from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.names import from_file_name, to_file_name
 from ckpt_observe.core.stores import durable, headers, oserrors
-from ckpt_observe.core.stores.base import Promise, Store, newest_first
+from ckpt_observe.core.stores.base import Promise, Store, newest_first, own
 from ckpt_observe.core.stores.headers import READ, FileHeaders
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, ConflictError
 
@@ -88,7 +88,7 @@ class FileStore(Store):
 
     def list(self, task: str) -> CheckpointInfos:
         with self._entries(task) as (directory, entries):
-            found = [info for entry in entries if (info := self._headers.peek(directory, entry)) is not None]
+            found = [own(info) for entry in entries if (info := self._headers.peek(directory, entry)) is not None]
         found.sort(key=newest_first, reverse=True)
         return found
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 
+from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
-from ckpt_observe.core.stores.base import Promise, Store, newest_first
+from ckpt_observe.core.stores.base import Promise, Store, newest_first, own
 from ckpt_observe.errors import CheckpointNotFoundError, ConflictError
 
 _Kept = dict[str, dict[str, tuple[CheckpointInfo, bytes]]]
@@ -32,6 +33,8 @@ class MemoryStore(Store):
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
         data = bytes(blob)
+        if info.metadata:  # which the program may change later
+            info = container.read_header(data)
         with self._lock:
             of_task = self._kept.setdefault(info.task, {})
             if info.id in of_task:
@@ -55,7 +58,7 @@ class MemoryStore(Store):
 
     def list(self, task: str) -> CheckpointInfos:
         with self._lock:
-            found = [info for info, _ in self._kept.get(task, {}).values()]
+            found = [own(info) for info, _ in self._kept.get(task, {}).values()]
         found.sort(key=newest_first, reverse=True)
         return found
 

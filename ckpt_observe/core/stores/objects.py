@@ -18,7 +18,7 @@ from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.names import from_file_name, to_file_name
-from ckpt_observe.core.stores.base import Promise, Store, newest_first
+from ckpt_observe.core.stores.base import Promise, Store, newest_first, own
 from ckpt_observe.core.stores.headers import Headers
 from ckpt_observe.errors import (
     AccessError,
@@ -117,7 +117,7 @@ class ObjectStore(Store):
             obstore.rename(self._bucket, _path(task, id), aside)
 
     def list(self, task: str) -> CheckpointInfos:
-        return sorted(self._readable(self._objects(task)), key=newest_first, reverse=True)
+        return sorted(map(own, self._readable(self._objects(task))), key=newest_first, reverse=True)
 
     def ids(self, task: str) -> tuple[str, ...]:
         """A damaged checkpoint whose id is too long for a name is left out: only its header knew the id."""

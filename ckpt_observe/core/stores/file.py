@@ -172,7 +172,7 @@ class FileStore(Store):
             path = os.path.join(self._root, task if encoded else to_file_name(task))
             try:
                 named = [entry for entry in os.scandir(path) if entry.name.endswith(self.suffix)]
-                entries = [entry for entry in named if not entry.is_dir(follow_symlinks=False)]
+                entries = [entry for entry in named if entry.is_file(follow_symlinks=False)]  # no link to the latest, pipe or directory
                 directory = os.open(path, _DIRECTORY)
             except FileNotFoundError:
                 yield -1, ()

@@ -139,6 +139,15 @@ class TestFileStore(StoreContract):
         assert checkpointer.load("t") == {"n": 1}
         assert [finding.good for finding in checkpointer.verify()] == [True]
 
+    def test_a_link_is_no_checkpoint(self, store, checkpointer):
+        """A link to the latest checkpoint, as people make them, does not keep the task from being listed, loaded and verified."""
+        info = checkpointer.save("t", {"n": 1})
+        os.symlink(f"{info.id}.ckpt", os.path.join(store._root, "t", "latest.ckpt"))
+        assert store.list("t") == [info]
+        assert (store.ids("t"), store.newest("t")) == ((info.id,), info.id)
+        assert checkpointer.load("t") == {"n": 1}
+        assert [finding.good for finding in checkpointer.verify()] == [True]
+
     def test_more_than_memory_holds_is_a_capacity_error(self, store, checkpointer):
         """As of a sparse file that somebody made a tebibyte long: it is told, and not as Python's MemoryError."""
         info = checkpointer.save("t", {"n": 1})

@@ -25,6 +25,8 @@ QUARANTINED = ".bad"
 _COARSE = 0.02
 """Seconds that the time of a file may be behind the clock. In doubt what is damaged counts as the newer."""
 _DIRECTORY = READ | os.O_DIRECTORY
+_MOST_TASKS = 1024
+"""A server may see tasks without end; one forgotten here only is settled once more."""
 
 
 class FileStore(Store):
@@ -38,7 +40,7 @@ class FileStore(Store):
     def __init__(self, url: str) -> None:
         self._root = _path(url)
         self._headers = FileHeaders(self._header)
-        self._swept: set[str] = set()
+        self._settled: set[str] = set()
         super().__init__(f"file://{self._root}")
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
@@ -134,15 +136,25 @@ class FileStore(Store):
             return next((info.task for entry in entries if (info := self._headers.peek(directory, entry)) is not None), None)
 
     def _write(self, task: str, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
-        with oserrors.translated(f"saving a checkpoint of {task!r} in {self._root}"), self._directory(task, make=True) as directory:
-            if task not in self._swept:
-                self._swept.add(task)
-                durable.sweep(directory)
+        with oserrors.translated(f"saving a checkpoint of {task!r} in {self._root}"):
+            files = [(to_file_name(info.id) + self.suffix, self._encoded(info, blob)) for info, blob in batch]
+            if task not in self._settled:
+                self._settle(task)
             try:
-                durable.write_new(directory, [(to_file_name(info.id) + self.suffix, self._encoded(info, blob)) for info, blob in batch])
+                with self._directory(task, make=True) as directory:
+                    durable.write_new(directory, files)
             except FileExistsError as error:
                 taken = next((info.id for info, _ in batch if to_file_name(info.id) + self.suffix == error.filename2), batch[0][0].id)
                 raise ConflictError(f"{task!r} has a checkpoint of that id already: {taken!r}") from error
+
+    def _settle(self, task: str) -> None:
+        """Before this process first writes there: who made the directory may have been killed before it was durable, or tidy."""
+        durable.make_directory(os.path.join(self._root, to_file_name(task)))  # which syncs the parent of one that is there, too
+        with self._directory(task) as directory:
+            durable.sweep(directory)
+        if len(self._settled) >= _MOST_TASKS:
+            self._settled.clear()
+        self._settled.add(task)
 
     @contextmanager
     def _opened(self, task: str, id: str) -> Iterator[int]:

@@ -11,7 +11,7 @@ import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
@@ -19,6 +19,7 @@ from ckpt_observe.core.names import from_file_name, to_file_name
 from ckpt_observe.core.stores import durable, headers, oserrors
 from ckpt_observe.core.stores.base import Promise, Store, newest_first, own
 from ckpt_observe.core.stores.headers import READ, FileHeaders
+from ckpt_observe.core.stores.locate import url_of
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, ConflictError
 
 QUARANTINED = ".bad"
@@ -41,7 +42,7 @@ class FileStore(Store):
         self._root = _path(url)
         self._headers = FileHeaders(self._header)
         self._settled: set[str] = set()
-        super().__init__(f"file://{self._root}")
+        super().__init__(url_of("file", self._root))
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
         self._write(info.task, [(info, blob)])
@@ -214,7 +215,9 @@ class FileStore(Store):
 def _path(url: str) -> str:
     if "://" not in url:
         return os.path.abspath(url)
-    parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost") or not parts.path:
+    host, slash, path = url.partition("://")[2].partition("/")
+    if host not in ("", "localhost") or not slash:
         raise ConfigError(f"a file store is file:///path or a plain path, not {url!r}")
-    return os.path.abspath(unquote(parts.path))
+    if "?" in path or "#" in path:
+        raise ConfigError(f"in the path of a file URL ? is written %3F and # is %23, or give a plain path: {url!r}")
+    return os.path.abspath(unquote(f"/{path}"))

@@ -18,6 +18,7 @@ from ckpt_observe.core.names import from_file_name, to_file_name
 from ckpt_observe.core.stores import oserrors
 from ckpt_observe.core.stores.base import Promise, Store, newest_first
 from ckpt_observe.core.stores.gitrepo import Repository, from_reference, to_reference
+from ckpt_observe.core.stores.locate import url_of
 from ckpt_observe.errors import CheckpointNotFoundError, CompatibilityError, ConfigError, ConflictError, IntegrityError
 
 _CHECKPOINTS = "refs/checkpoints/"
@@ -34,8 +35,8 @@ class GitStore(Store):
         _, scheme_ends, place = url.partition("://")
         if scheme_ends and not place:
             raise ConfigError(f"a git store is git:///path or a plain path, not {url!r}")
-        self._root = os.path.abspath(unquote(place or url))
-        super().__init__(f"git://{self._root}")
+        self._root = os.path.abspath(unquote(place) if scheme_ends else url)
+        super().__init__(url_of("git", self._root))
 
     def repository(self, task: str) -> Repository:
         return Repository(os.path.join(self._root, to_file_name(task) + ".git"))

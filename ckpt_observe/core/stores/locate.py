@@ -20,6 +20,11 @@ def locate(where: str | os.PathLike[str] | Store) -> Store:
     return stores.factory(scheme.lower() if separator else "file")(url)
 
 
+def url_of(scheme: str, path: str) -> str:
+    """The URL that leads to a path again: what would mean something else in a URL is percent-encoded, the rest left for people."""
+    return f"{scheme}://{path.replace('%', '%25').replace('?', '%3F').replace('#', '%23')}"
+
+
 def place(url: str) -> tuple[str, int | None, str]:
     """Host, port and path of a server's URL, without its credentials."""
     try:

@@ -18,6 +18,7 @@ from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.stores import durable, oserrors, sql
 from ckpt_observe.core.stores.base import Promise
+from ckpt_observe.core.stores.locate import url_of
 from ckpt_observe.core.stores.sql import SqlStore
 from ckpt_observe.errors import (
     AccessError,
@@ -79,7 +80,7 @@ class SqliteStore(SqlStore):
         if not place:
             raise ConfigError(f"an SQLite store is sqlite:///path/file.db, not {url!r}")
         self._path = os.path.abspath(place)
-        super().__init__(f"sqlite://{self._path}", "checkpoints", "quarantine", "?")
+        super().__init__(url_of("sqlite", self._path), "checkpoints", "quarantine", "?")
         self._puts = 0
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import threading
 import time
+from urllib.parse import quote
 
 import pytest
 
@@ -235,11 +236,28 @@ class TestFileStore(StoreContract):
             assert os.waitpid(child, 0)[1] == 0
 
 
-@pytest.mark.parametrize("url", ["file://host/path", "file://"])
+@pytest.mark.parametrize("url", ["file://host/path", "file://", "file:///run#1", "file:///run?x=2", "file:///run?"])
 def test_urls_that_cannot_be(url):
-    """A file URL with a host or without a path says what would do."""
+    """A file URL with a host or without a path, or with more than one, says what would do: two runs shall not share a store unasked."""
     with pytest.raises(ConfigError, match="plain path"):
         FileStore(url)
+
+
+WITH_GIT = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "encoded"), [("file", True), ("file", False), ("jsonl", True), ("sqlite", True), pytest.param("git", True, marks=WITH_GIT)]
+)
+def test_location_leads_to_the_same_store(tmp_path, scheme, encoded):
+    """Whatever a path holds, what a store says of where it is opens it again."""
+    path = tmp_path / "run #1? 100%25 naïve"
+    checkpointer = Checkpointer(f"{scheme}://{quote(str(path))}" if encoded else path)
+    checkpointer.save("t", {"n": 1})
+    checkpointer.close()
+    assert path.exists()
+    with Checkpointer(checkpointer.store.location) as another:
+        assert another.load("t") == {"n": 1}
 
 
 def test_no_place_at_all():

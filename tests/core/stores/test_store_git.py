@@ -73,6 +73,11 @@ class TestGitStore(StoreContract):
         with pytest.raises(CapacityError):
             checkpointer.list("t")
 
+    def test_plain_path_is_taken_as_it_is(self, tmp_path):
+        """Only in a URL is a percent sign the beginning of something else."""
+        Checkpointer(GitStore(str(tmp_path / "100%25"))).save("t", {"n": 1})
+        assert (tmp_path / "100%25" / "t.git").is_dir()
+
     def test_users_git_configuration_does_not_reach_it(self, store, checkpointer, monkeypatch, tmp_path):
         """Hooks, identities and directories of the user's git are not ours."""
         monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))

@@ -81,8 +81,11 @@ def test_other_formats_are_refused(tmp_path):
     """A jsonl store holds JSON, and says so."""
     with pytest.raises(ConfigError, match="plain JSON"):
         Checkpointer(f"jsonl://{tmp_path}", format="msgpack").save("a", {})
-    with pytest.raises(ConfigError, match="gzip"):
-        Checkpointer(f"jsonl://{tmp_path}?zip")
+    for other in ("?zip", "?gzip#1", "?gzip&x"):
+        with pytest.raises(ConfigError, match="gzip"):
+            Checkpointer(f"jsonl://{tmp_path}{other}")
+    with pytest.raises(ConfigError, match="%23"):
+        Checkpointer(f"jsonl://{tmp_path}#1?gzip")
 
 
 @pytest.mark.parametrize("zipped", [False, True])

@@ -7,6 +7,7 @@ Objects and references are synced when a command returns.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ _DAMAGED = (
 )
 """What git says of an object that was altered, cut or lost: it checks them itself."""
 
+_QUOTED = re.compile(rb"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")")
 _TABLE: tuple[tuple[bytes, type[CheckpointError], str, bool], ...] = (
     (b"reference already exists", ConflictError, "conflict.exists", False),
     (b"cannot lock ref", ConflictError, "conflict.locked", True),
@@ -90,7 +92,7 @@ class Repository:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise StorageError(f"git {arguments[0]} in {self.path}: {error}") from error
         if done.returncode:
-            raise _of(done.stderr, f"git {arguments[0]} in {self.path}")
+            raise self._error(done.stderr, f"git {arguments[0]} in {self.path}")
         return done.stdout
 
     def line(self, *arguments: str, data: bytes | None = None, environment: Mapping[str, str] | None = None, cwd: str | None = None) -> str:
@@ -110,11 +112,10 @@ class Repository:
         pairs = [line.split(" ", 1) for line in listing.splitlines()]
         return {name.removeprefix(prefix): commit for commit, name in pairs}
 
-
-def _of(said: bytes, doing: str) -> CheckpointError:
-    text = said.decode(errors="replace").strip()[:300]
-    kind, code, retryable = next((entry[1:] for entry in _TABLE if entry[0] in said), (StorageError, "storage.io", True))
-    return kind(f"{doing}: {text}", code=code, retryable=retryable)
+    def _error(self, said: bytes, doing: str) -> CheckpointError:
+        words = _QUOTED.sub(b"", said.replace(os.fsencode(self.path), b""))  # names of files and references are no words of git's
+        kind, code, retryable = next((entry[1:] for entry in _TABLE if entry[0] in words), (StorageError, "storage.io", True))
+        return kind(f"{doing}: {said.decode(errors='replace').strip()[:300]}", code=code, retryable=retryable)
 
 
 def to_reference(id: str) -> str:

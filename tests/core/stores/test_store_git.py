@@ -13,7 +13,7 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.stores.git import GitStore
 from ckpt_observe.core.stores.gitrepo import Repository, from_reference, to_reference
 from ckpt_observe.core.workspace import Change, Workspace
-from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConfigError, ConflictError, IntegrityError
+from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConfigError, ConflictError, IntegrityError, StorageError
 from ckpt_observe.testing.stores import HOSTILE, StoreContract
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -77,6 +77,17 @@ class TestGitStore(StoreContract):
         """Only in a URL is a percent sign the beginning of something else."""
         Checkpointer(GitStore(str(tmp_path / "100%25"))).save("t", {"n": 1})
         assert (tmp_path / "100%25" / "t.git").is_dir()
+
+    @pytest.mark.parametrize("said", ["unable to access '{path}'", "could not open {path}/objects/12/34", 'open("corrupt/x")', "bad ref 'is empty'"])
+    def test_names_are_no_words_of_gits(self, tmp_path, monkeypatch, said):
+        """L9: a path that is called corrupt does not make a disk that fails a damaged checkpoint, which would be passed over."""
+        checkpointer = Checkpointer(f"git://{tmp_path}/corrupt: Permission denied")
+        checkpointer.save("t", {"n": 1}, id="a")
+        text = f"fatal: {said.format(path=checkpointer.store.repository('t').path)}: Input/output error".encode()
+        monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 128, b"", text))
+        with pytest.raises(StorageError) as caught:
+            checkpointer.store.repository("t").run("cat-file")
+        assert (caught.value.code, caught.value.retryable) == ("storage.io", True)
 
     def test_users_git_configuration_does_not_reach_it(self, store, checkpointer, monkeypatch, tmp_path):
         """Hooks, identities and directories of the user's git are not ours."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,8 @@ from ckpt_observe.errors import ConfigError
 
 _MOST = 2**63 - 1
 """As large as databases take it."""
+_HALF = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair: no checkpoint has any in its header, and not every store could be asked for it."""
 _LEAST = {"min_step": -_MOST, "max_step": -_MOST, "min_size": 0, "max_size": 0, "limit": 0}
 
 
@@ -44,6 +47,10 @@ class Query:
             number = getattr(self, name)
             if number is not None and (not isinstance(number, int) or not least <= number <= _MOST):
                 raise ConfigError(f"{name} is a whole number from {least} to {_MOST}, not {number!r:.80}")
+        for name in ("status", "error_class", "tag"):
+            text = getattr(self, name)
+            if text is not None and (not isinstance(text, str) or _HALF.search(text)):
+                raise ConfigError(f"{name} is a string without halves of surrogate pairs, not {text!r:.80}")
         if self.task is not None:
             checked(self.task, "task")
 

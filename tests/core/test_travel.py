@@ -92,7 +92,11 @@ def test_query_finds(checkpointer, query, ids):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"limit": -1}, {"limit": 1.5}, {"min_step": "a"}, {"max_size": 2**70}, {"min_size": -1}, {"task": "\ud800"}, {"task": ""}]
+    "wrong",
+    [
+        *({"limit": -1}, {"limit": 1.5}, {"min_step": "a"}, {"max_size": 2**70}, {"min_size": -1}, {"task": "\ud800"}, {"task": ""}),
+        *({"status": "\ud800"}, {"status": object()}, {"tag": 5}, {"error_class": ["x"]}),
+    ],
 )
 def test_impossible_query_is_refused(wrong):
     """D4: a question that no store could answer is told when it is asked, the same for every store."""

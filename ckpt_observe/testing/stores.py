@@ -242,6 +242,16 @@ class StoreContract:
         ):
             assert store.find(query) == Store.find(store, query)
 
+    def test_limit_counts_what_is_found(self, store: Store, checkpointer: Checkpointer) -> None:
+        """D6: damaged checkpoints, which are left out, do not count."""
+        for id in "abcdef":
+            checkpointer.save("t", {"x": id}, id=id)
+        for id in "def":
+            self.raw_write(store, "t", id, b"!" + self.raw_read(store, "t", id)[1:])
+        listed = store.list("t")
+        for limit in range(len(listed) + 2):
+            assert store.find(Query(limit=limit)) == listed[:limit]
+
     def test_put_many_keeps_all(self, store: Store, checkpointer: Checkpointer) -> None:
         """K10: a batch is kept whole, of several tasks too."""
         with checkpointer.batch() as batch:

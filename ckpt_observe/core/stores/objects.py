@@ -20,18 +20,7 @@ from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.names import from_file_name, to_file_name
 from ckpt_observe.core.stores.base import Promise, Store, newest_first, own
 from ckpt_observe.core.stores.headers import Headers
-from ckpt_observe.errors import (
-    AccessError,
-    CheckpointError,
-    CheckpointNotFoundError,
-    CompatibilityError,
-    ConflictError,
-    DeadlineError,
-    IntegrityError,
-    MissingExtraError,
-    StorageError,
-    UnavailableError,
-)
+from ckpt_observe.errors import CheckpointNotFoundError, CompatibilityError, IntegrityError, MissingExtraError
 
 try:
     import obstore
@@ -40,6 +29,8 @@ try:
 except ImportError as error:
     raise MissingExtraError("object stores", "objects") from error
 
+from ckpt_observe.core.stores import objecterrors  # which needs them too
+
 _SUFFIX = ".ckpt"
 _QUARANTINED = ".bad"
 _HEAD = 16 * 1024
@@ -47,27 +38,6 @@ _SECONDS = 30
 _COARSE = dt.timedelta(seconds=1)
 """Services tell when an object was written to the second. In doubt what is damaged counts as the newer."""
 _ALLOW_HTTP = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
-
-_TABLE: tuple[tuple[type[BaseException], type[CheckpointError], str, bool], ...] = (
-    (exceptions.AlreadyExistsError, ConflictError, "conflict.exists", False),
-    (exceptions.PreconditionError, ConflictError, "conflict.exists", False),
-    (exceptions.PermissionDeniedError, AccessError, "storage.permission", False),
-    (exceptions.UnauthenticatedError, AccessError, "storage.permission", False),
-    (TimeoutError, DeadlineError, "timeout.deadline", True),
-)
-_WORDS: tuple[tuple[str, type[CheckpointError], str], ...] = (
-    ("timed out", DeadlineError, "timeout.deadline"),
-    ("error sending request", UnavailableError, "unavailable.connection"),
-    ("Service Unavailable", UnavailableError, "unavailable.connection"),
-    ("SlowDown", UnavailableError, "unavailable.connection"),
-    ("401 Unauthorized", AccessError, "storage.permission"),
-    ("403 Forbidden", AccessError, "storage.permission"),
-)
-"""obstore tells a connection that failed, and a listing that is not allowed, only by its message."""
-_NO_BUCKET = ("<Code>NoSuchBucket<", "<Code>ContainerNotFound<")
-"""S3 and Google say the first, Azure the second; obstore, that the object is not there."""
-_BEYOND = ("status code: 416 ", "StartTooLarge {")
-"""What the service, or obstore, says of a range that begins where the object has ended. No URL in a message holds a space."""
 _UNREADABLE = (IntegrityError, CompatibilityError)
 
 
@@ -82,12 +52,12 @@ class ObjectStore(Store):
         self.kind = scheme
         retries = {"max_retries": 0, "retry_timeout": dt.timedelta(seconds=_SECONDS)}  # who wants retries wraps the store
         plain = os.environ.get(_ALLOW_HTTP.get(scheme, ""), "").lower() == "true"  # options given here hide that variable from obstore
-        with _translated("opening", self.location):
+        with objecterrors.translated("opening", self.location):
             self._bucket = from_url(url, client_options={"timeout": f"{_SECONDS}s", "allow_http": plain}, retry_config=retries)
         self._headers = Headers()
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
-        with _translated(f"saving checkpoint {info.id!r} of {info.task!r}", self.location):
+        with objecterrors.translated(f"saving checkpoint {info.id!r} of {info.task!r}", self.location):
             obstore.put(self._bucket, _path(info.task, info.id), bytes(blob), mode="create")
 
     def get(self, task: str, id: str) -> Buffer:
@@ -141,7 +111,7 @@ class ObjectStore(Store):
         return max(times)[1] if times else None
 
     def tasks(self) -> tuple[str, ...]:
-        with _translated("listing tasks", self.location):
+        with objecterrors.translated("listing tasks", self.location):
             names = {entry["path"].rpartition("/")[0] for batch in obstore.list(self._bucket) for entry in batch if _is_ours(entry)}
         return tuple(sorted(task for name in names if (task := self._task_of(name)) is not None))
 
@@ -155,7 +125,7 @@ class ObjectStore(Store):
         return self._entries(to_file_name(task))
 
     def _entries(self, folder: str) -> Any:
-        with _translated("listing checkpoints", self.location):
+        with objecterrors.translated("listing checkpoints", self.location):
             entries = [entry for batch in obstore.list(self._bucket, prefix=folder) for entry in batch if _is_ours(entry)]
         self._headers.forget_others(folder, [_split(entry)[1] for entry in entries])
         return entries
@@ -170,7 +140,7 @@ class ObjectStore(Store):
 
     def _known_header(self, entry: Any) -> CheckpointInfo:
         path, mark = entry["path"], entry.get("e_tag") or str(entry["last_modified"])
-        with _translated("reading a header", self.location):
+        with objecterrors.translated("reading a header", self.location):
             try:
                 return self._headers.get(*_split(entry), mark, lambda: self._header(path))
             except FileNotFoundError as error:
@@ -192,17 +162,17 @@ class ObjectStore(Store):
         try:
             return bytes(obstore.get_range(self._bucket, path, start=start, length=size)) if size else b""
         except exceptions.GenericError as error:
-            if any(words in str(error) for words in _BEYOND):
+            if objecterrors.is_beyond(error):
                 return b""
             raise
 
     @contextmanager
     def _found(self, task: str, id: str) -> Iterator[None]:
-        with _translated(f"checkpoint {id!r} of {task!r}", self.location):
+        with objecterrors.translated(f"checkpoint {id!r} of {task!r}", self.location):
             try:
                 yield
             except FileNotFoundError as error:
-                if _lacks_bucket(error):
+                if objecterrors.lacks_bucket(error):
                     raise
                 raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self.location}") from error
 
@@ -224,30 +194,3 @@ def _id_of(entry: Any) -> str | None:
 def _is_ours(entry: Any) -> bool:
     """Whether it lies where a checkpoint does: in a folder, and not deeper."""
     return bool(entry["path"].endswith(_SUFFIX) and entry["path"].count("/") == 1)
-
-
-@contextmanager
-def _translated(doing: str, location: str) -> Iterator[None]:
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except (exceptions.BaseError, OSError, ValueError) as error:
-        raise _of(error, f"{doing} in {location}") from error
-
-
-def _lacks_bucket(error: BaseException) -> bool:
-    return any(word in str(error) for word in _NO_BUCKET)
-
-
-def _of(error: BaseException, doing: str) -> CheckpointError:
-    """The message of obstore is left out: it may hold what was sent."""
-    if _lacks_bucket(error):
-        return StorageError(f"{doing}: there is no such bucket: make it first", code="storage.no_bucket", retryable=False)
-    for kind, ours, code, retryable in _TABLE:
-        if isinstance(error, kind):
-            return ours(f"{doing}: {type(error).__name__}", code=code, retryable=retryable)
-    for words, ours, code in _WORDS:
-        if words in str(error):
-            return ours(f"{doing}: {words}", code=code)
-    return StorageError(f"{doing}: {type(error).__name__}")

@@ -127,7 +127,8 @@ def sizes(place):
             Checkpointer(f"jsonl://{place}/{count}{url[1:]}{url}").save("t", state, id="x")
             size[url] = os.path.getsize(f"{place}/{count}{url[1:]}/t/x.jsonl")
         plain, zipped = (Checkpointer("memory://", compression=codec).save("t", state).stored_size for codec in ("none", "gzip"))
-        print(f"  state of {len(msgspec.json.encode(state))} bytes: jsonl {size['']} and {size['?gzip']} with gzip, file {plain} and {zipped}")
+        bytes_of = len(msgspec.json.encode(state))
+        print(f"  state of {bytes_of} bytes: jsonl {size['']} and {size['?gzip']} with gzip, file {plain} and {zipped}")
         report("gzip saves of jsonl", 100 * (1 - size["?gzip"] / size[""]), 50, "%", at_most=False)
         report("gzip saves of a file", 100 * (1 - zipped / plain), unit="%")
 

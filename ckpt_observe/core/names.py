@@ -19,6 +19,8 @@ MAX_FILE_NAME = 200
 
 _CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _PLAIN = re.compile("[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
+_HASHED = re.compile("[A-Za-z0-9_%-][A-Za-z0-9_.%-]{0,63}~[0-9a-f]{64}").fullmatch
+"""A name that was cut and hashed. It stands for the name where nothing else is known of it, and is then its own file name."""
 
 
 def checked(name: object, what: str) -> str:
@@ -39,6 +41,8 @@ def to_file_name(name: str) -> str:
     """A file name that no other name has: percent-encoded, or cut and hashed when that is too long."""
     if len(name) <= MAX_FILE_NAME and _PLAIN(name):
         return name
+    if _HASHED(name):
+        return name
     encoded = quote(name, safe="").replace("~", "%7E")
     if encoded[0] == ".":
         encoded = "%2E" + encoded[1:]
@@ -50,3 +54,8 @@ def to_file_name(name: str) -> str:
 def from_file_name(file_name: str) -> str | None:
     """The name again, or None where only its hash was kept."""
     return None if "~" in file_name else unquote(file_name)
+
+
+def known_as(file_name: str) -> str:
+    """The name again, or what stands for it: of a checkpoint that is damaged nothing else tells it."""
+    return from_file_name(file_name) or file_name

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
-from ckpt_observe.core.names import from_file_name, to_file_name
+from ckpt_observe.core.names import from_file_name, known_as, to_file_name
 from ckpt_observe.core.stores import durable, headers, oserrors
 from ckpt_observe.core.stores.base import Promise, Store, newest_first, own
 from ckpt_observe.core.stores.headers import READ, FileHeaders
@@ -96,11 +96,10 @@ class FileStore(Store):
         return found
 
     def ids(self, task: str) -> tuple[str, ...]:
-        """A damaged checkpoint whose id is too long for a file name is left out: only its header knew the id."""
+        """Only the header knows an id that is too long for a file name: of a damaged one, what stands for it."""
         with self._entries(task) as (directory, entries):
-            names = [(from_file_name(entry.name.removesuffix(self.suffix)), entry) for entry in entries]
-            peeked = [id if id is not None else getattr(self._headers.peek(directory, entry), "id", None) for id, entry in names]
-        return tuple(id for id in peeked if id is not None)
+            names = [(known_as(entry.name.removesuffix(self.suffix)), entry) for entry in entries]
+            return tuple(getattr(self._headers.peek(directory, entry), "id", id) if "~" in entry.name else id for id, entry in names)
 
     def newest(self, task: str) -> str | None:
         """A file whose header does not read counts from when it was last written."""
@@ -110,8 +109,8 @@ class FileStore(Store):
                 info = self._headers.peek(directory, entry)
                 if info is not None:
                     times.append((info.created.timestamp(), info.id))
-                elif (id := from_file_name(entry.name.removesuffix(self.suffix))) is not None and os.path.lexists(entry.path):
-                    times.append((entry.stat(follow_symlinks=False).st_mtime + _COARSE, id))
+                elif os.path.lexists(entry.path):
+                    times.append((entry.stat(follow_symlinks=False).st_mtime + _COARSE, known_as(entry.name.removesuffix(self.suffix))))
         return max(times)[1] if times else None
 
     def tasks(self) -> tuple[str, ...]:

@@ -68,11 +68,10 @@ class GitStore(Store):
         return sorted(self._headers(self.repository(task)), key=newest_first, reverse=True)
 
     def ids(self, task: str) -> tuple[str, ...]:
-        """A damaged checkpoint whose id is too long for a reference is left out: only its header knew the id."""
-        named = [from_reference(name) for name in self.repository(task).references(_CHECKPOINTS)]
-        if None not in named:
-            return tuple(str(id) for id in named)
-        return tuple({id for id in named if id is not None} | {info.id for info in self.list(task)})
+        """Only the header knows an id that is too long for a reference: of a damaged one, what stands for it."""
+        names = {reference: from_reference(reference) for reference in self.repository(task).references(_CHECKPOINTS)}
+        listed = {to_reference(info.id): info.id for info in self.list(task)} if any("~" in name for name in names.values()) else {}
+        return tuple(listed.get(reference) or name for reference, name in names.items())
 
     def tasks(self) -> tuple[str, ...]:
         with oserrors.translated(f"listing tasks in {self._root}"):

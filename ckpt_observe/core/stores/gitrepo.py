@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 
-from ckpt_observe.core.names import from_file_name, to_file_name
+from ckpt_observe.core.names import known_as, to_file_name
 from ckpt_observe.core.stores import durable, oserrors
 from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, ConfigError, ConflictError, IntegrityError, StorageError
 
@@ -25,10 +25,13 @@ _SECONDS = 600
 
 _DAMAGED = (
     *(b"inflate:", b"corrupt", b"is empty", b"too long, exceeds", b"unable to parse"),
-    *(b"unable to stream", b"bad file", b"does not exist in", b"invalid object type"),
+    *(b"unable to stream", b"bad file", b"does not exist in", b"invalid object type", b"invalid object name", b"unexpected line in"),
 )
 """What git says of an object that was altered, cut or lost: it checks them itself."""
 
+_NO_COMMIT = "0" * 40
+_IGNORED = re.compile(rb"ignoring (?:broken ref|dangling symref) (\S+)")
+"""What git says of a reference that it leaves out of a listing: a checkpoint was there, and an older one is not it."""
 _QUOTED = re.compile(rb"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")")
 _TABLE: tuple[tuple[bytes, type[CheckpointError], str, bool], ...] = (
     (b"reference already exists", ConflictError, "conflict.exists", False),
@@ -77,6 +80,11 @@ class Repository:
         self, *arguments: str, data: bytes | None = None, environment: Mapping[str, str] | None = None, cwd: str | None = None
     ) -> bytes:
         """What the command prints. A failure is an error of ours with git's own words."""
+        return self._done(*arguments, data=data, environment=environment, cwd=cwd).stdout
+
+    def _done(
+        self, *arguments: str, data: bytes | None = None, environment: Mapping[str, str] | None = None, cwd: str | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
         settings = [part for setting in _SETTINGS for part in ("-c", setting)]
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         try:
@@ -93,7 +101,7 @@ class Repository:
             raise StorageError(f"git {arguments[0]} in {self.path}: {error}") from error
         if done.returncode:
             raise self._error(done.stderr, f"git {arguments[0]} in {self.path}")
-        return done.stdout
+        return done
 
     def line(self, *arguments: str, data: bytes | None = None, environment: Mapping[str, str] | None = None, cwd: str | None = None) -> str:
         return self.run(*arguments, data=data, environment=environment, cwd=cwd).decode().strip()
@@ -105,12 +113,13 @@ class Repository:
         return commit
 
     def references(self, prefix: str) -> dict[str, str]:
-        """Names below the prefix, and the commit of each."""
+        """Names below the prefix, and the commit of each: one that does not exist where the reference itself is damaged."""
         if not self.exists():
             return {}
-        listing = self.run("for-each-ref", "--format=%(objectname) %(refname)", prefix).decode()
-        pairs = [line.split(" ", 1) for line in listing.splitlines()]
-        return {name.removeprefix(prefix): commit for commit, name in pairs}
+        done = self._done("for-each-ref", "--format=%(objectname) %(refname)", prefix)
+        pairs = [line.split(" ", 1) for line in done.stdout.decode().splitlines()]
+        damaged = [(_NO_COMMIT, name.decode()) for name in _IGNORED.findall(done.stderr) if name.startswith(prefix.encode())]
+        return {name.removeprefix(prefix): commit for commit, name in (*pairs, *damaged)}
 
     def _error(self, said: bytes, doing: str) -> CheckpointError:
         words = _QUOTED.sub(b"", said.replace(os.fsencode(self.path), b""))  # names of files and references are no words of git's
@@ -123,6 +132,6 @@ def to_reference(id: str) -> str:
     return to_file_name(id).replace("_", "_1").replace("~", "_2").replace(".", "%2E")
 
 
-def from_reference(name: str) -> str | None:
-    """The id again, or None where only its hash was kept."""
-    return from_file_name(name.replace("_2", "~").replace("_1", "_"))
+def from_reference(name: str) -> str:
+    """The id again, or what stands for it where only its hash was kept."""
+    return known_as(name.replace("_2", "~").replace("_1", "_"))

@@ -17,7 +17,7 @@ from typing import Any
 from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
-from ckpt_observe.core.names import from_file_name, to_file_name
+from ckpt_observe.core.names import from_file_name, known_as, to_file_name
 from ckpt_observe.core.stores.base import Promise, Store, newest_first, own
 from ckpt_observe.core.stores.headers import Headers
 from ckpt_observe.errors import CheckpointNotFoundError, CompatibilityError, IntegrityError, MissingExtraError
@@ -90,11 +90,10 @@ class ObjectStore(Store):
         return sorted(map(own, self._readable(self._objects(task))), key=newest_first, reverse=True)
 
     def ids(self, task: str) -> tuple[str, ...]:
-        """A damaged checkpoint whose id is too long for a name is left out: only its header knew the id."""
-        named = [_id_of(entry) for entry in self._objects(task)]
-        if None not in named:
-            return tuple(str(id) for id in named)
-        return tuple({id for id in named if id is not None} | {info.id for info in self.list(task)})
+        """Only the header knows an id that is too long for a name: of a damaged one, what stands for it."""
+        names = [_name_of(entry) for entry in self._objects(task)]
+        listed = {to_file_name(info.id): info.id for info in self.list(task)} if any("~" in name for name in names) else {}
+        return tuple(listed.get(name) or known_as(name) for name in names)
 
     def newest(self, task: str) -> str | None:
         """An object whose header does not read counts from when it was written."""
@@ -106,8 +105,7 @@ class ObjectStore(Store):
             except CheckpointNotFoundError:
                 continue  # removed since it was listed
             except _UNREADABLE:
-                if (id := _id_of(entry)) is not None:
-                    times.append((entry["last_modified"] + _COARSE, id))
+                times.append((entry["last_modified"] + _COARSE, known_as(_name_of(entry))))
         return max(times)[1] if times else None
 
     def tasks(self) -> tuple[str, ...]:
@@ -187,8 +185,8 @@ def _split(entry: Any) -> tuple[str, str]:
     return folder, name
 
 
-def _id_of(entry: Any) -> str | None:
-    return from_file_name(_split(entry)[1].removesuffix(_SUFFIX))
+def _name_of(entry: Any) -> str:
+    return _split(entry)[1].removesuffix(_SUFFIX)
 
 
 def _is_ours(entry: Any) -> bool:

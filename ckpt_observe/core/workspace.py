@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ckpt_observe.core.names import checked, to_file_name
 from ckpt_observe.core.stores import oserrors
 from ckpt_observe.core.stores.gitrepo import Repository, to_reference
-from ckpt_observe.errors import CheckpointNotFoundError, ConfigError
+from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError
 
 _SNAPSHOTS = "refs/workspaces/"
 _KINDS = {"A": "added", "D": "removed", "M": "changed", "T": "changed"}
@@ -48,10 +48,14 @@ class Workspace:
         return self._repository.commit(tree, _SNAPSHOTS + to_reference(id), f"workspace at {id}")
 
     def restore(self, directory: str | os.PathLike[str], id: str) -> None:
-        """Put the directory back to a snapshot: files that were not in it are removed, `.git` of its own is left alone."""
+        """Put the directory back to a snapshot: files that were not in it are removed, `.git` of its own is left alone.
+
+        Whatever can be refused is refused before anything is removed.
+        """
         commit = self._commit(id)
         self._refuse_own_repository(directory)
-        _refuse_inner_repositories(os.fspath(directory))  # before anything is removed
+        _refuse_inner_repositories(os.fspath(directory))
+        self._refuse_damaged(commit, id)
         with oserrors.translated(f"restoring {directory}"):
             os.makedirs(directory, exist_ok=True)
         with self._index(directory) as (environment, place):
@@ -75,8 +79,19 @@ class Workspace:
         if os.path.commonpath([place, os.path.realpath(self._repository.path)]) == place:
             raise ConfigError(f"the snapshots are kept inside of {directory}, which they are of: keep them elsewhere")
 
+    def _refuse_damaged(self, commit: str, id: str) -> None:
+        """Git stops at a file that it cannot read, and takes one whose content is another's: so all are first put and looked at aside."""
+        with oserrors.translated(f"looking at snapshot {id!r} of {self._task!r}"), tempfile.TemporaryDirectory() as aside:
+            with self._index(aside) as (environment, place):
+                self._repository.run("read-tree", commit, environment=environment, cwd=place)
+                self._repository.run("checkout-index", "--all", environment=environment, cwd=place)
+                altered = self._repository.run("ls-files", "--modified", "-z", environment=environment, cwd=place)
+            if altered:
+                names = ", ".join(os.fsdecode(altered).split("\0")[:-1])
+                raise IntegrityError(f"the workspace snapshot {id!r} of {self._task!r} is damaged: {names:.200}")
+
     def _commit(self, id: str) -> str:
-        commit = self._repository.references(_SNAPSHOTS).get(to_reference(id))
+        commit = self._repository.references(_SNAPSHOTS).get(to_reference(checked(id, "checkpoint id")))
         if commit is None:
             raise CheckpointNotFoundError(f"{self._task!r} has no workspace snapshot {id!r}")
         return commit
@@ -100,6 +115,7 @@ def _refuse_inner_repositories(directory: str) -> None:
 
 
 def _remove_empty(directory: str) -> None:
+    own = os.path.join(directory, ".git", "")
     for place, _, _ in os.walk(directory, topdown=False):
-        if place != directory and os.sep + ".git" not in place and not os.listdir(place):
+        if place != directory and not os.path.join(place, "").startswith(own) and not os.listdir(place):
             os.rmdir(place)

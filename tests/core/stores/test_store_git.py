@@ -13,7 +13,15 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.stores.git import GitStore
 from ckpt_observe.core.stores.gitrepo import Repository, from_reference, to_reference
 from ckpt_observe.core.workspace import Change, Workspace
-from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConfigError, ConflictError, IntegrityError, StorageError
+from ckpt_observe.errors import (
+    CapacityError,
+    CheckpointError,
+    CheckpointNotFoundError,
+    ConfigError,
+    ConflictError,
+    IntegrityError,
+    StorageError,
+)
 from ckpt_observe.testing.stores import HOSTILE, StoreContract
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -226,3 +234,39 @@ def test_damaged_reference_is_not_passed_over_in_silence(tmp_path):
         assert Checkpointer(checkpointer.store, fallback=True).restore("t").skipped == ("newest",)
     path.write_bytes(good)
     assert checkpointer.load("t") == {"n": 2}
+
+
+@pytest.mark.parametrize("damage", ["unreadable", "cut", "missing", "of another file"])
+def test_damaged_snapshot_leaves_the_directory_as_it_is(tmp_path, directory, damage):
+    """L14: a snapshot that cannot be put back whole is told before a file is removed or written."""
+    workspace = Workspace(tmp_path / "repositories", "task")
+    commit = workspace.save(directory, "one")
+    repository = Repository(str(tmp_path / "repositories" / "task.git"))
+    names = [repository.line("rev-parse", f"{commit}:{file}") for file in ("src/main.py", "run")]
+    path, other = (Path(repository.path, "objects", name[:2], name[2:]) for name in names)
+    path.chmod(0o600)
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes({"unreadable": b"rubbish", "cut": path.read_bytes()[:12], "of another file": other.read_bytes()}[damage])
+    (directory / "run").write_text("changed")
+    (directory / "src" / "main.py").unlink()
+    (directory / "new").write_text("new")
+    before = contents(directory)
+    with pytest.raises(CheckpointError) as caught:
+        workspace.restore(directory, "one")
+    assert isinstance(caught.value, IntegrityError) or damage == "missing"
+    assert contents(directory) == before
+
+
+def test_directories_that_a_snapshot_has_not_are_removed_wherever_the_workspace_is(tmp_path):
+    """L14: a name that begins like that of git's own directory is no reason to leave them."""
+    directory = tmp_path / ".github-runner" / "work"
+    directory.mkdir(parents=True)
+    workspace = Workspace(tmp_path / "repositories", "task")
+    (directory / "kept").write_text("kept")
+    workspace.save(directory, "one")
+    (directory / ".github" / "workflows").mkdir(parents=True)
+    (directory / ".git" / "refs").mkdir(parents=True)
+    workspace.restore(directory, "one")
+    assert sorted(path.name for path in directory.rglob("*")) == [".git", "kept", "refs"]

@@ -33,14 +33,14 @@ class Difference(msgspec.Struct, frozen=True):
 def compare(old: CheckpointInfo, new: CheckpointInfo) -> Difference:
     """Keys and sizes, from the headers. Keys without a digest (encrypted ones) count as changed."""
     both = [name for name in new.keys if name in old.keys]
-    same = [name for name in both if old.format == new.format and _same(old, new, name)]
+    same = {name for name in both if old.format == new.format and _same(old, new, name)}
     return Difference(
         old,
         new,
         added=tuple(name for name in new.keys if name not in old.keys),
         removed=tuple(name for name in old.keys if name not in new.keys),
         changed=tuple(name for name in both if name not in same),
-        unchanged=tuple(same),
+        unchanged=tuple(name for name in both if name in same),
         growth={name: _size(new, name) - _size(old, name) for name in {**old.keys, **new.keys}},
     )
 

@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import re
 
+import msgspec
 import pytest
 
 from ckpt_observe.core import Checkpointer
@@ -128,6 +129,25 @@ def test_compare_tells_keys_and_sizes(checkpointer):
     assert difference.growth == {"same": 0, "gone": -1, "grown": 2, "new": 4}
     assert difference.changed_ratio == pytest.approx(9 / 14)
     assert values(checkpointer, difference) == {"grown": ("x", "xxx")}
+
+
+def test_compare_costs_as_much_as_there_are_keys(checkpointer):
+    """D4: a key is not looked for among all the others: of 10,000 that would be fifty million looks."""
+    looks = []
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            looks.append(other)
+            return str.__eq__(self, other)
+
+    info = checkpointer.save("one", {str(n): n for n in range(100)})
+    old, new = (msgspec.structs.replace(info, keys={Name(name): key for name, key in info.keys.items()}) for _ in range(2))
+    difference = compare(old, new)
+    assert difference.unchanged == tuple(info.keys)
+    assert len(looks) < 100 * 20
 
 
 def test_verify_names_the_damaged_and_moves_them(tmp_path):

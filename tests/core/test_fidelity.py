@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import struct
 from collections import OrderedDict
 
 import pytest
@@ -12,6 +13,7 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.serializers import serializers
 from ckpt_observe.core.serializers.json_ import JsonSerializer
 from ckpt_observe.core.stores.memory import MemoryStore
+from ckpt_observe.errors import SerializationError
 
 STATE = {"step": 3, "rate": 0.5, "names": ["a"], "path": (1, 2), "when": None}
 
@@ -69,6 +71,45 @@ def test_kind_of_a_plain_type_is_not_altered(format, value):
     assert restored.altered == ()
     restored.state["done"] = 1
     assert restored.altered == ("done",)
+
+
+@pytest.mark.parametrize("format", ["json", "msgpack"])
+def test_what_is_equal_but_of_another_type_is_carried_or_refused(format):
+    """K3: a bytearray is no bytes, though Python calls them equal, wherever it is; a memoryview has no form of its own."""
+    checkpointer = Checkpointer("memory://", format=format)
+    checkpointer.save("t", {"a": bytearray(b"x"), "b": [bytearray(b"y"), b"z"]})
+    loaded = checkpointer.load("t")
+    assert loaded == {"a": bytearray(b"x"), "b": [bytearray(b"y"), b"z"]}
+    assert [type(value) for value in (loaded["a"], *loaded["b"])] == [bytearray, bytearray, bytes]
+    with pytest.raises(SerializationError, match="memoryview"):
+        checkpointer.save("t", {"a": memoryview(b"x")})
+
+
+def test_number_that_looks_like_a_time_or_bytes_is_only_a_number():
+    """K3: whether a state is altered is told by its values, not by bytes that MessagePack has in a number by chance."""
+    numbers = struct.unpack(">3d", b"\x3f\xd6\xff\0\0\0\0\0" b"\x3f\xc4\0\0\0\0\0\0" b"\x40\xc7\x0c\xff\0\0\0\0")
+    checkpointer = Checkpointer("memory://", format="msgpack")
+    checkpointer.save("t", {"numbers": list(numbers), "mode": Mode.FAST})
+    assert checkpointer.load("t") == {"numbers": list(numbers), "mode": 1}
+
+
+class Vanishing(dict):
+    """Another thread takes out what was just seen in it."""
+
+    def __getitem__(self, key):
+        raise KeyError(key)
+
+
+class Unpicklable:
+    def __reduce__(self):
+        raise KeyError("mine")
+
+
+@pytest.mark.parametrize(("format", "value"), [("json", Vanishing(x=(1,))), ("msgpack", Vanishing(x=(1,))), ("pickle", Unpicklable())], ids=["json", "msgpack", "pickle"])
+def test_state_that_raises_while_it_is_saved_is_refused(format, value):
+    """K3: whatever comes of looking at a state is told as a state that cannot be saved."""
+    with pytest.raises(SerializationError):
+        Checkpointer("memory://", format=format).save("t", {"a": value})
 
 
 def test_arrays_are_told_by_element_type_and_shape():

@@ -40,23 +40,25 @@ class Keyed(ABC):
     def offsets(self, keys: Mapping[str, KeyInfo]) -> dict[str, int]:
         """Where in a document with these keys each value begins."""
 
-    def may_alter(self, data: Buffer) -> bool:
-        """Whether what comes back equal may still be another value."""
-        return _is_tagged(data)
+    def alters(self, state: Any, loaded: Any, data: Buffer) -> bool:
+        """Whether what comes back equal is another value all the same."""
+        return False
 
     def dumps(self, state: Any) -> Document:
         try:
             document = self._document(state, state)
-            if self.decode(document.pieces[0]) == state and not self.may_alter(document.pieces[0]):
+            data = document.pieces[0]
+            loaded = self.decode(data)
+            if loaded == state and not _is_tagged(data) and not self.alters(state, loaded, data):
                 return document
-        except _REFUSALS:
-            pass  # perhaps it can be carried tagged; if not, the error comes again
-        try:
+        except Exception:  # noqa: S110 - perhaps it can be carried tagged; if not, the error comes again
+            pass
+        try:  # whatever comparing runs, or another thread does to the state meanwhile, may raise
             document = self._tagged(state)
-            loaded = self.loads(document.pieces[0])
-        except _REFUSALS as error:
+            where = _first_difference(state, self.loads(document.pieces[0]), "state")
+        except Exception as error:
             raise SerializationError(f"this state cannot become {self.name}: {error}") from error
-        if (where := _first_difference(state, loaded, "state")) is not None:
+        if where is not None:
             raise SerializationError(f"{where} would not come back from {self.name} as it is: convert it, or choose another format")
         return document
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -10,8 +11,8 @@ from ckpt_observe.core.blob import Buffer
 from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.serializers.keyed import Keyed
 
-_TIMESTAMPS = (b"\xd6\xff", b"\xd7\xff", b"\xc7\x0c\xff")
-"""How MessagePack's own times begin."""
+_ALTERED = (b"\xc4", b"\xc5", b"\xc6", b"\xd6\xff", b"\xd7\xff", b"\xc7\x0c\xff")
+"""How MessagePack's bytes begin, and its own times."""
 
 
 class MsgpackSerializer(Keyed):
@@ -27,10 +28,13 @@ class MsgpackSerializer(Keyed):
             pieces += (self.encode(key), bytes(value))
         return (b"".join(pieces),)
 
-    def may_alter(self, data: Buffer) -> bool:
-        """A time of MessagePack's own is the same moment, but of another zone: noon in Berlin would come back as eleven in UTC."""
+    def alters(self, state: Any, loaded: Any, data: Buffer) -> bool:
+        """A time is the same moment, but of another zone: noon in Berlin would come back as eleven in UTC; a bytearray comes back as bytes.
+
+        Numbers and text may hold the same bytes by chance: whether it is so is told by what is left of the state without such values.
+        """
         text = bytes(data)
-        return super().may_alter(data) or any(start in text for start in _TIMESTAMPS)
+        return any(start in text for start in _ALTERED) and msgspec.to_builtins(state, builtin_types=(bytes,)) != loaded
 
     def offsets(self, keys: Mapping[str, KeyInfo]) -> dict[str, int]:
         found = {}

@@ -21,7 +21,7 @@ class PickleSerializer:
     def dumps(self, state: Any) -> Document:
         try:
             return Document((pickle.dumps(state, protocol=5),))
-        except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+        except Exception as error:  # whatever the state runs to be pickled may raise
             raise SerializationError(f"this state cannot be pickled: {error}") from error
 
     def loads(self, data: Buffer) -> Any:

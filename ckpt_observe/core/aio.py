@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -14,6 +12,7 @@ from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos, Restored
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.retention import Decision
 from ckpt_observe.core.verify import Finding
+from ckpt_observe.core.workers import Workers
 
 T = TypeVar("T")
 
@@ -23,7 +22,7 @@ class AsyncCheckpointer:
 
     def __init__(self, checkpointer: Checkpointer, *, threads: int = 4) -> None:
         self.checkpointer = checkpointer
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ckpt-async")
+        self._workers = Workers(threads, "ckpt-async")
 
     async def save(self, task: str, state: Any, **label: Any) -> CheckpointInfo:
         """As `Checkpointer.save`. The state is frozen before the first await: it may be changed while this waits."""
@@ -62,7 +61,7 @@ class AsyncCheckpointer:
         return await self._run(lambda: self.checkpointer.verify(task, **how))
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._pool.shutdown)
+        await asyncio.to_thread(self._workers.close)
         self.checkpointer.close()
 
     async def __aenter__(self) -> Self:
@@ -72,4 +71,4 @@ class AsyncCheckpointer:
         await self.close()
 
     async def _run(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, contextvars.copy_context().run, call)
+        return await asyncio.wrap_future(self._workers.submit(call))

@@ -6,16 +6,17 @@ next one then waits for room, so that memory stays bounded and a slow store is f
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
 from ckpt_observe.core.checkpointer import Checkpointer
 from ckpt_observe.core.model import CheckpointInfo
-from ckpt_observe.errors import ConfigError, StorageError
+from ckpt_observe.core.stores import forks
+from ckpt_observe.core.workers import Workers
+from ckpt_observe.errors import ConfigError
 
 
 class BackgroundCheckpointer:
@@ -25,36 +26,41 @@ class BackgroundCheckpointer:
         if depth < 1:
             raise ConfigError(f"at least one save must be able to wait, not {depth}: with less, none could begin")
         self.checkpointer = checkpointer
-        self._room = threading.BoundedSemaphore(depth)
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="ckpt-save")
+        self._depth = depth
+        self._worker = Workers(1, "ckpt-save")
+        self.begin_anew()
+        forks.watch(self)
+
+    def begin_anew(self) -> None:
+        """In a child nobody makes the room that saves of the parent have taken."""
+        self._room = threading.BoundedSemaphore(self._depth)
 
     def save(self, task: str, state: Any, **label: Any) -> Future[CheckpointInfo]:
         """Freeze the state and save it behind; takes what `Checkpointer.save` takes."""
         staged = self.checkpointer.stage(state)
-        self._room.acquire()
+        room = self._room
+        room.acquire()
         try:
-            surroundings = contextvars.copy_context()
-            future = self._worker.submit(lambda: surroundings.run(self.checkpointer.save, task, staged, **label))
-        except BaseException as error:
-            self._room.release()
-            if isinstance(error, RuntimeError):  # what a closed executor says
-                raise StorageError(f"nothing more is saved behind: {error}", code="storage.closed", retryable=False) from error
+            future = self._worker.submit(lambda: self.checkpointer.save(task, staged, **label))
+        except BaseException:
+            room.release()
             raise
-        future.add_done_callback(lambda future: self._done(task, future))
+        future.add_done_callback(lambda future: _done(task, room, future))
         return future
-
-    def _done(self, task: str, future: Future[CheckpointInfo]) -> None:
-        """Whoever does not look at the future shall find the failure in the log."""
-        self._room.release()
-        if not future.cancelled() and (error := future.exception()) is not None:
-            logging.getLogger(__name__).warning("a checkpoint of %r was not saved: %s", task, error)
 
     def close(self) -> None:
         """Wait until everything given is durable or has failed."""
-        self._worker.shutdown(wait=True)
+        self._worker.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _done(task: str, room: threading.BoundedSemaphore, future: Future[CheckpointInfo]) -> None:
+    """Whoever does not look at the future shall find the failure in the log."""
+    room.release()
+    if not future.cancelled() and (error := future.exception()) is not None:
+        logging.getLogger(__name__).warning("a checkpoint of %r was not saved: %s", task, error)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
+import signal
 import threading
 
 import pytest
@@ -77,6 +79,53 @@ def test_closed_or_without_room_is_typed():
         BackgroundCheckpointer(Checkpointer("memory://"), depth=0)
 
 
+def test_closed_or_without_threads_is_typed_when_awaited():
+    """What is awaited after the end is an error of ours; without a thread nothing could be."""
+
+    async def main():
+        checkpointer = AsyncCheckpointer(Checkpointer("memory://"))
+        await checkpointer.close()
+        for call in (checkpointer.save("t", {}), checkpointer.load("t")):
+            with pytest.raises(StorageError) as caught:
+                await call
+            assert caught.value.code == "storage.closed"
+
+    asyncio.run(main())
+    with pytest.raises(ConfigError):
+        AsyncCheckpointer(Checkpointer("memory://"), threads=0)
+
+
+def in_child(call):
+    """Whether the call succeeds in a forked child."""
+    pid = os.fork()
+    if not pid:
+        signal.alarm(20)  # in place of waiting for ever
+        try:
+            call()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def test_forked_child_saves_behind_and_awaited(tmp_path, monkeypatch):
+    """N9: a child has none of its parent's threads: it saves with its own, and does not wait for what the parent still saves."""
+    checkpointer = Checkpointer(tmp_path)
+    behind, awaited = BackgroundCheckpointer(checkpointer, depth=1), AsyncCheckpointer(checkpointer)
+    asyncio.run(awaited.save("t", {"n": 0}, id="before"))
+    parent, gate, put = os.getpid(), threading.Event(), checkpointer.store.put
+    monkeypatch.setattr(checkpointer.store, "put", lambda info, blob: (os.getpid() != parent or gate.wait(), put(info, blob)))
+    behind.save("t", {"n": 1}, id="parent")
+    try:
+        assert in_child(lambda: behind.save("t", {"n": 2}, id="behind").result())
+        assert in_child(lambda: asyncio.run(awaited.save("t", {"n": 3}, id="awaited")))
+    finally:
+        gate.set()
+        behind.close()
+    assert {info.id for info in checkpointer.list("t")} == {"before", "parent", "behind", "awaited"}
+    assert not in_child(lambda: behind.save("t", {}))  # what was closed stays so
+
+
 def test_waiting_saves_are_bounded(monkeypatch):
     """A store that hangs is felt: no more than the given number of saves wait in memory."""
     checkpointer = Checkpointer("memory://")
@@ -139,6 +188,8 @@ def test_async_questions(tmp_path):
             assert [info.id for info in await checkpointer.prune("t")] == ["c2", "c1", "c0"]
 
     asyncio.run(main())
+
+
 @pytest.mark.parametrize("format", ["json", "pickle"])
 def test_staged_state_is_taken_wherever_a_state_is(format):
     """N9: what `stage` gave can be saved behind, awaited and in a batch, and is not staged (or pickled) once more."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from ckpt_observe.core.model import CheckpointInfo
+from ckpt_observe.errors import ConfigError, SerializationError
 
 Style = Literal["markdown", "yaml", "json"]
 
@@ -23,29 +24,50 @@ _UNSEEN = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 def extract(info: CheckpointInfo, state: Any, style: Style) -> str:
     """Summary and state of a checkpoint as text, ending with a line break."""
-    summary = msgspec.to_builtins(info)
-    plain = _plain(state)
+    if style not in get_args(Style):
+        raise ConfigError(f"unknown style {style!r:.80}: known are {', '.join(get_args(Style))}")
+    try:
+        return _text(info, _plain(state), style)
+    except Exception as error:  # too deep, not to be encoded, or whatever showing an object of the program raises
+        raise SerializationError(f"this state cannot be shown as {style}: {error}") from error
+
+
+def _text(info: CheckpointInfo, state: Any, style: Style) -> str:
     if style == "markdown":
-        return _markdown(info, plain)
-    whole = {"summary": summary, "state": plain}
+        return _markdown(info, state)
+    whole = {"summary": msgspec.to_builtins(info), "state": state}
     if style == "yaml":
         return "\n".join(_yaml(whole, 0)) + "\n"
     return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
 
 
 def _plain(state: Any) -> Any:
-    """What JSON has; a key that is no text is shown as Python writes it."""
+    """What JSON has."""
     if isinstance(state, Mapping):
-        return {key if isinstance(key, str) else str(key): _plain(value) for key, value in state.items()}
+        return {name: _plain(value) for name, value in zip(_names(state), state.values(), strict=True)}
     if isinstance(state, list | tuple | set | frozenset):
         return [_plain(item) for item in state]
     return msgspec.to_builtins(state, str_keys=True, enc_hook=_described)
 
 
+def _names(state: Mapping[Any, Any]) -> Iterator[str]:
+    """A key that is no text is shown as Python writes it; with its type where another is shown so, for else it would hide that one."""
+    taken = {key for key in state if isinstance(key, str)}
+    for key in state:
+        if isinstance(key, str):
+            yield key
+            continue
+        name = str(key)
+        while name in taken:
+            name = f"{name} ({type(key).__name__})"
+        taken.add(name)
+        yield name
+
+
 def _described(value: Any) -> str:
-    """What has no plain form: an array by its shape, anything else as Python shows it, cut short."""
-    shape = getattr(value, "shape", None)
-    return repr(value)[:200] if shape is None else f"{type(value).__name__} {value.dtype} {list(shape)}"
+    """What has no plain form: an array by its shape, anything else (a number of numpy, a table) as Python shows it, cut short."""
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    return f"{type(value).__name__} {dtype} {list(shape)}" if shape and dtype is not None else repr(value)[:200]
 
 
 def _markdown(info: CheckpointInfo, state: Any) -> str:
@@ -73,7 +95,7 @@ def _markdown(info: CheckpointInfo, state: Any) -> str:
 
 def _cell(text: str) -> str:
     """Text that cannot leave its table cell or become markup."""
-    return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", text.replace("\n", " "))
+    return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", " ".join(text.splitlines()))
 
 
 def _yaml(value: Any, depth: int) -> list[str]:

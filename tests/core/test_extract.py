@@ -9,6 +9,7 @@ import pytest
 
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.extract import extract
+from ckpt_observe.errors import ConfigError, SerializationError
 
 STATE = {
     "text": "two\nlines: # [odd] 'quotes' \"too\"",
@@ -64,3 +65,48 @@ def test_any_state_that_can_be_saved_is_shown(info, style):
 def test_markdown_shows_a_state_that_is_nothing_much(info):
     """D1: 0 is a state too."""
     assert "## State\n\n```json\n0\n```" in extract(info, 0, "markdown")
+
+
+def test_no_key_hides_another(info):
+    """D2: a number and its digits are two keys, and so are two that are not a number."""
+    state = {1: "number", "1": "text", "1 (int)": "odd", math.nan: "first", float("nan"): "second"}
+    shown = json.loads(extract(info, state, "json"))["state"]
+    assert shown == {"1 (int) (int)": "number", "1": "text", "1 (int)": "odd", "nan": "first", "nan (float)": "second"}
+
+
+def nested(levels):
+    state = 0
+    for _ in range(levels):
+        state = [state]
+    return state
+
+
+@pytest.mark.parametrize("style", ["markdown", "yaml", "json"])
+@pytest.mark.parametrize("state", [nested(100_000), {"half": "\ud800"}], ids=["deep", "half a character"])
+def test_state_that_cannot_be_text_is_typed(info, style, state):
+    """D2: too deep, or half of a surrogate pair, is an error of ours."""
+    with pytest.raises(SerializationError, match=style):
+        extract(info, state, style)
+
+
+def test_unknown_style_is_refused(info):
+    """A style that is not known is not shown as another."""
+    with pytest.raises(ConfigError, match="markdown, yaml, json"):
+        extract(info, STATE, "xml")
+
+
+def test_number_of_numpy_and_table_are_described(info):
+    """D2: what has a shape is no array yet: a number has a value, and a table no one type of element."""
+    np = pytest.importorskip("numpy")
+    table = type("Table", (), {"shape": (2, 2), "__repr__": lambda self: "a table"})()
+    shown = json.loads(extract(info, {"loss": np.float64(1.5), "table": table, "weights": np.zeros((2, 3))}, "json"))["state"]
+    assert "1.5" in shown["loss"]
+    assert (shown["table"], shown["weights"]) == ("a table", "ndarray float64 [2, 3]")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\u2028"], ids=ascii)
+def test_end_of_a_line_does_not_leave_the_cell(end):
+    """D1: whatever ends a line, a name of a key stays in its row."""
+    name = f"key{end}# Heading"
+    info = Checkpointer("memory://").save("t", {name: 1})
+    assert "| key \\# Heading | int | 1 |" in extract(info, {}, "markdown").splitlines()

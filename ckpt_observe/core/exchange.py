@@ -47,7 +47,11 @@ def _value(line: bytes) -> Any:
 
 
 def adopt(checkpointer: Checkpointer, task: str, path: str | os.PathLike[str]) -> CheckpointInfos:
-    """Save every line of a foreign file as a checkpoint of the task, in order; `step` and `status` are taken where a line has them."""
+    """Save every line of a foreign file as a checkpoint of the task, in order; an error leaves those of the lines before it.
+
+    `step` and `status` are taken where a line has them and they can be ones; in the state they are in any case.
+    """
+    origin = os.fsencode(os.path.basename(path)).decode(errors="replace")
     saved = []
     for value in read_json_lines(path):
         facts = value if isinstance(value, dict) else {}
@@ -55,9 +59,9 @@ def adopt(checkpointer: Checkpointer, task: str, path: str | os.PathLike[str]) -
         info = checkpointer.save(
             task,
             value,
-            step=step if type(step) is int else None,
+            step=step if type(step) is int and -(2**63) <= step < 2**63 else None,
             status=status if isinstance(status, str) else "running",
-            metadata={"adopted_from": os.path.basename(path)},
+            metadata={"adopted_from": origin},
         )
         saved.append(info)
     return saved

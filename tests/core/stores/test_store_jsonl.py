@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 
 import pytest
 
@@ -98,6 +99,18 @@ def test_foreign_lines_are_adopted(tmp_path, zipped):
     adopt(checkpointer, "a", path)
     assert [(info.step, info.status) for info in checkpointer.list("a")] == [(2, "paused"), (1, "paused"), (0, "paused")]
     assert checkpointer.load("a")["memory"] == [2]
+
+
+def test_every_good_line_is_adopted_whatever_its_step(tmp_path):
+    """K4: a step that is none of ours, or a name of the file that is no text, is no reason to stop halfway."""
+    steps = [1, 2**63, -(2**70), 1.5, "seven", True, None, -(2**63)]
+    path = tmp_path / os.fsdecode(b"theirs\xff.jsonl")
+    path.write_text("".join(json.dumps({"step": step}) + "\n" for step in steps))
+    checkpointer = Checkpointer("memory://")
+    infos = adopt(checkpointer, "a", path)
+    assert [info.step for info in infos] == [1, None, None, None, None, None, None, -(2**63)]
+    assert [checkpointer.load("a", info.id)["step"] for info in infos] == steps
+    assert {info.metadata["adopted_from"] for info in checkpointer.list("a")} == {"theirs\ufffd.jsonl"}
 
 
 def test_damaged_foreign_files_are_typed(tmp_path):

@@ -110,6 +110,24 @@ def test_a_key_that_is_not_to_be_had(asked):
     assert sorted(finding.code for finding in checkpointer.verify("t")) == ["", "encryption.no_key"]
 
 
+@pytest.mark.parametrize("error", [KeyError("new"), TimeoutError("the vault is away")], ids=["thrown away", "away"])
+def test_whatever_a_function_for_keys_raises_is_typed(error):
+    """D7: a key that cannot be asked for is an access error, at the start, at a save and at a load."""
+    keys = [KEY, KEY]
+
+    def asked(key_id):
+        if not keys:
+            raise error
+        return keys.pop()
+
+    checkpointer = Checkpointer("memory://", encryption=AeadCipher(asked, key_id="new"))
+    checkpointer.save("t", STATE)
+    for call in (lambda: AeadCipher(asked, key_id="new"), lambda: checkpointer.save("t", STATE), lambda: checkpointer.load("t")):
+        with pytest.raises(AccessError, match="'new'") as caught:
+            call()
+        assert (caught.value.code, caught.value.__cause__) == ("encryption.no_key", error)
+
+
 def test_incremental_and_encrypted_exclude_each_other():
     """They need opposite things of the header, so the pair is refused."""
     with pytest.raises(ConfigError, match="choose one"):

@@ -56,8 +56,8 @@ class AeadCipher:
     def decrypt(self, data: Buffer, binding: bytes, key_id: str) -> bytes:
         try:
             aead = self._aead(key_id)
-        except (ConfigError, LookupError) as error:  # whoever is asked for keys does not have it
-            raise AccessError(f"this checkpoint needs the key {key_id!r}, which is not to be had", code="encryption.no_key") from error
+        except ConfigError as error:  # whoever is asked for keys does not have it
+            raise _no_key(key_id) from error
         try:
             opened: bytes = aead.decrypt(bytes(data[:_NONCE]), data[_NONCE:], binding)
             return opened
@@ -65,10 +65,18 @@ class AeadCipher:
             raise AccessError("the key does not open this checkpoint", code="encryption.wrong_key") from error
 
     def _aead(self, key_id: str) -> AESGCM | ChaCha20Poly1305:
-        key = self._key(key_id) if callable(self._key) else self._key
+        try:
+            key = self._key(key_id) if callable(self._key) else self._key
+        except Exception as error:  # whatever the program's own function raises
+            raise _no_key(key_id) from error
         if not isinstance(key, bytes | bytearray) or len(key) != 32:
-            raise ConfigError(f"an encryption key is 32 bytes, not {len(key) if isinstance(key, bytes) else type(key).__name__}")
+            found = len(key) if isinstance(key, bytes | bytearray) else type(key).__name__
+            raise ConfigError(f"an encryption key is 32 bytes, not {found}")
         return self._make(key)
+
+
+def _no_key(key_id: str) -> AccessError:
+    return AccessError(f"the key {key_id!r} of this checkpoint is not to be had", code="encryption.no_key")
 
 
 def key_from_environment() -> bytes:

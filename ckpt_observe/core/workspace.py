@@ -100,7 +100,8 @@ class Workspace:
     def _index(self, directory: str | os.PathLike[str]) -> Iterator[tuple[dict[str, str], str]]:
         """An index of its own for each operation, so that two do not meet in one."""
         place = os.path.abspath(directory)
-        scratch = tempfile.mkdtemp()
+        with oserrors.translated("making a temporary directory"):
+            scratch = tempfile.mkdtemp()
         try:
             yield {"GIT_INDEX_FILE": os.path.join(scratch, "index"), "GIT_WORK_TREE": place}, place
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -257,6 +258,16 @@ def test_damaged_snapshot_leaves_the_directory_as_it_is(tmp_path, directory, dam
         workspace.restore(directory, "one")
     assert isinstance(caught.value, IntegrityError) or damage == "missing"
     assert contents(directory) == before
+
+
+def test_temporary_directory_that_is_not_there_is_typed(tmp_path, directory, monkeypatch):
+    """F10: a full or missing temporary directory is an error of ours."""
+    workspace = Workspace(tmp_path / "repositories", "task")
+    workspace.save(directory, "one")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    for call in (workspace.save, workspace.restore):
+        with pytest.raises(StorageError):
+            call(directory, "one")
 
 
 def test_directories_that_a_snapshot_has_not_are_removed_wherever_the_workspace_is(tmp_path):

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ckpt_observe.core import digests
+from ckpt_observe.core import parallel
 from ckpt_observe.core.blob import Blob, Buffer, HeadLast
 from ckpt_observe.core.model import FORMAT_VERSION, CheckpointInfo, KeyInfo
 from ckpt_observe.errors import CapacityError, CompatibilityError, IntegrityError, SerializationError
@@ -61,7 +61,7 @@ def pack(info: CheckpointInfo, payload: Blob) -> Blob:
 def pack_large(info: CheckpointInfo, payload: Blob, hashed: Hashed) -> Blob:
     """The same for a payload whose digests are not known yet: they are found while a store writes, and those of `info` set to them."""
     msgspec.structs.force_setattr(info, "header_size", len(_header(info)))
-    found = digests.begin(hashed)
+    found = parallel.begin(hashed)
 
     def head() -> bytes:
         digest, keys = found.result()

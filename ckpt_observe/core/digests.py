@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
+from ckpt_observe.core import parallel
 from ckpt_observe.core.blob import Buffer, parts
 
 Tree = Any
 """A hash that takes the digests of chunks."""
-T = TypeVar("T")
 
 ALGORITHM = "sha256"
 LARGE_ALGORITHM = "sha256-4m"
@@ -45,9 +43,8 @@ def of_each(blobs: Sequence[Iterable[Buffer]]) -> list[str]:
     """`of_large` of each. The chunks of all are hashed side by side: hashing is what a large save would wait for."""
     trees = [hashlib.sha256() for _ in blobs]
     chunks = ((tree, views) for tree, pieces in zip(trees, blobs, strict=True) for views in parts(pieces, CHUNK))
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        for tree, digest in pool.map(_chunk, chunks):
-            tree.update(digest)
+    for tree, digest in parallel.each(_chunk, chunks):
+        tree.update(digest)
     return [f"{LARGE_ALGORITHM}:{tree.hexdigest()}" for tree in trees]
 
 
@@ -58,14 +55,6 @@ def of_keyed(first: Buffer, keys: Iterable[tuple[str, Iterable[Buffer]]]) -> str
         for piece in (own.encode(),) if own.startswith(LARGE_ALGORITHM) else pieces:
             digest.update(piece)
     return f"{KEYED_ALGORITHM}:{digest.hexdigest()}"
-
-
-def begin(work: Callable[[], T]) -> Future[T]:
-    """Begin to hash on another thread, while this one writes the same pieces."""
-    worker = ThreadPoolExecutor(1, thread_name_prefix="ckpt-digest")
-    result = worker.submit(work)
-    worker.shutdown(wait=False)
-    return result
 
 
 def _chunk(chunk: tuple[Tree, list[memoryview]]) -> tuple[Tree, bytes]:

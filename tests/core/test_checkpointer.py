@@ -8,12 +8,14 @@ import decimal
 import enum
 import json
 import math
+import subprocess
+import sys
 import time
 import uuid
 
 import pytest
 
-from ckpt_observe.core import Checkpointer, container, context, ledger, steps
+from ckpt_observe.core import Checkpointer, container, context, digests, ledger, steps
 from ckpt_observe.core.blob import Blob
 from ckpt_observe.core.serializers.base import MOST_KEYS
 from ckpt_observe.core.stores.memory import MemoryStore
@@ -415,3 +417,23 @@ def test_restore_into_a_mapping_is_whole_or_not_at_all(state):
     with pytest.raises(ConfigError):
         checkpointer.restore("t", into=live)
     assert live == {"precious": 1}
+
+
+AT_THE_END = """
+import atexit, sys
+from ckpt_observe.core import Checkpointer, digests
+
+checkpointer = Checkpointer(sys.argv[1], compression=sys.argv[2])
+
+@atexit.register
+def save():
+    checkpointer.save("t", "x" * digests.LARGE)
+    print(len(checkpointer.load("t")))
+"""
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_large_state_is_saved_at_the_end_of_the_program(tmp_path, compression):
+    """K3: what `atexit` calls can save and load, though Python begins no more threads then."""
+    run = subprocess.run([sys.executable, "-c", AT_THE_END, tmp_path, compression], capture_output=True, text=True, check=True)
+    assert (run.stdout.strip(), run.stderr) == (str(digests.LARGE), "")

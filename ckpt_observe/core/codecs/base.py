@@ -6,11 +6,10 @@ in one place a second time.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from ckpt_observe.core import parallel
 from ckpt_observe.core.blob import Blob, Buffer, parts
 from ckpt_observe.core.registry import Registry
 from ckpt_observe.errors import CompressionError
@@ -51,8 +50,7 @@ def compressed(codec: Codec, document: Blob) -> Blob:
     """The document, compressed at once if it is small."""
     if len(document) <= _PART:
         return Blob((codec.compress(document.joined()),))
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        return Blob(list(pool.map(lambda views: codec.compress(views[0] if len(views) == 1 else b"".join(views)), parts(document, _PART))))
+    return Blob(parallel.each(lambda views: codec.compress(views[0] if len(views) == 1 else b"".join(views)), parts(document, _PART)))
 
 
 def decompressed(begin: Callable[[], Stream], data: Buffer, size: int) -> bytearray:

@@ -25,7 +25,8 @@ _SECONDS = 600
 
 _DAMAGED = (
     *(b"inflate:", b"corrupt", b"is empty", b"too long, exceeds", b"unable to parse"),
-    *(b"unable to stream", b"bad file", b"does not exist in", b"invalid object type", b"invalid object name", b"unexpected line in"),
+    *(b"unable to stream", b"unable to read", b"bad file", b"does not exist in"),
+    *(b"invalid object type", b"invalid object name", b"unexpected line in"),
 )
 """What git says of an object that was altered, cut or lost: it checks them itself."""
 

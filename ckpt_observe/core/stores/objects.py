@@ -20,7 +20,7 @@ from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.names import from_file_name, known_as, to_file_name
 from ckpt_observe.core.stores.base import Promise, Store, newest_first, own
 from ckpt_observe.core.stores.headers import Headers
-from ckpt_observe.errors import CheckpointNotFoundError, CompatibilityError, IntegrityError, MissingExtraError
+from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, CompatibilityError, IntegrityError, MissingExtraError
 
 try:
     import obstore
@@ -35,6 +35,12 @@ _SUFFIX = ".ckpt"
 _QUARANTINED = ".bad"
 _HEAD = 16 * 1024
 _SECONDS = 30
+"""A request may take so long, and what is large longer by the time that a slow line needs for it."""
+_BYTES_A_SECOND = 256 * 1024
+_PART = 8 * 1024 * 1024
+"""What is larger is read in parts of this size, each a request of its own."""
+_LARGEST = {"s3": 5 << 30, "gs": 5 << 40, "az": 5000 << 20}
+"""Bytes that the service takes in one request."""
 _COARSE = dt.timedelta(seconds=1)
 """Services tell when an object was written to the second. In doubt what is damaged counts as the newer."""
 _ALLOW_HTTP = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
@@ -50,19 +56,33 @@ class ObjectStore(Store):
         scheme, _, rest = url.partition("://")
         super().__init__(f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}")
         self.kind = scheme
-        retries = {"max_retries": 0, "retry_timeout": dt.timedelta(seconds=_SECONDS)}  # who wants retries wraps the store
-        plain = os.environ.get(_ALLOW_HTTP.get(scheme, ""), "").lower() == "true"  # options given here hide that variable from obstore
-        with objecterrors.translated("opening", self.location):
-            self._bucket = from_url(url, client_options={"timeout": f"{_SECONDS}s", "allow_http": plain}, retry_config=retries)
+        self.promise = self.promise._replace(largest=_LARGEST.get(scheme))
+        self._url = url
+        self._bucket = self._open(_SECONDS)
         self._headers = Headers()
 
+    def _open(self, seconds: float) -> Any:
+        retries = {"max_retries": 0, "retry_timeout": dt.timedelta(seconds=seconds)}  # who wants retries wraps the store
+        plain = os.environ.get(_ALLOW_HTTP.get(self.kind, ""), "").lower() == "true"  # options given here hide that variable from obstore
+        with objecterrors.translated("opening", self.location):
+            return from_url(self._url, client_options={"timeout": f"{round(seconds * 1000)}ms", "allow_http": plain}, retry_config=retries)
+
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
+        size, largest = len(blob), self.promise.largest
+        if largest is not None and size > largest:
+            text = f"a checkpoint of {size} bytes is more than the {largest} that {self.location} takes: save the state in parts"
+            raise CapacityError(text, code="storage.too_large")
         with objecterrors.translated(f"saving checkpoint {info.id!r} of {info.task!r}", self.location):
-            obstore.put(self._bucket, _path(info.task, info.id), bytes(blob), mode="create")
+            bucket = self._bucket if size <= _PART else self._open(_SECONDS + size / _BYTES_A_SECOND)
+            obstore.put(bucket, _path(info.task, info.id), bytes(blob), mode="create")
 
     def get(self, task: str, id: str) -> Buffer:
         with self._found(task, id):
-            return bytes(obstore.get(self._bucket, _path(task, id)).bytes())
+            path = _path(task, id)
+            data = bytearray(part := self._range(path, 0, _PART))
+            while len(part) == _PART:
+                data += (part := self._range(path, len(data), _PART))
+            return data
 
     def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
         with self._found(task, id):

@@ -8,7 +8,7 @@ import json
 import re
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
@@ -47,6 +47,8 @@ class Handler(BaseHTTPRequestHandler):
         cloud = self.server
         parts = urlsplit(self.path)
         name = unquote(parts.path).removeprefix(cloud.root).removeprefix("/")
+        if self.command == "PUT":
+            cloud.closing.wait(cloud.slowness)
         if cloud.refusing:
             self.answer(cloud.refusing)
         elif self.command == "POST":
@@ -127,12 +129,14 @@ def environment(scheme, url):
 
 @contextmanager
 def serving(scheme, bucket):
-    """A server with no objects; `refusing` is the status it answers everything with, if any."""
+    """A server with no objects; `refusing` is the status it answers everything with, if any, `slowness` the seconds an upload takes."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.scheme, server.root, server.objects, server.refusing = scheme, f"/{bucket}", {}, 0
+        server.slowness, server.closing = 0, Event()
         server.url = f"http://127.0.0.1:{server.server_port}"
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         try:
             yield server
         finally:
+            server.closing.set()
             server.shutdown()

@@ -19,8 +19,18 @@ import cloud
 import obstore
 
 from ckpt_observe.core import Checkpointer, Query
+from ckpt_observe.core.stores import objects
 from ckpt_observe.core.stores.objects import ObjectStore, _path
-from ckpt_observe.errors import AccessError, CheckpointNotFoundError, CompatibilityError, ConflictError, IntegrityError, UnavailableError
+from ckpt_observe.errors import (
+    AccessError,
+    CapacityError,
+    CheckpointNotFoundError,
+    CompatibilityError,
+    ConflictError,
+    DeadlineError,
+    IntegrityError,
+    UnavailableError,
+)
 from ckpt_observe.testing.stores import StoreContract
 
 
@@ -156,3 +166,29 @@ def test_listing_is_whole_or_an_error(server, checkpointer, monkeypatch):
     monkeypatch.setattr(fresh.store, "_header", lambda path: (_ for _ in ()).throw(UnavailableError("busy")))
     with pytest.raises(UnavailableError):
         fresh.list("t")
+
+
+def test_slow_uploads_have_the_time_they_need(server, monkeypatch):
+    """L13: a request may take longer the larger it is, and what is large is read in parts; a service that takes longer still is a deadline."""
+    monkeypatch.setattr(objects, "_SECONDS", 0.5)
+    monkeypatch.setattr(objects, "_PART", 1000)
+    monkeypatch.setattr(objects, "_BYTES_A_SECOND", 1000)
+    checkpointer = Checkpointer(f"{server.scheme}://bucket/prefix")
+    server.slowness = 1.5
+    state = {"text": "x" * 20_000}
+    checkpointer.save("t", state, id="large")
+    assert checkpointer.load("t", "large") == state
+    assert checkpointer.open("t", "large")["text"] == state["text"]
+    monkeypatch.setattr(objects, "_BYTES_A_SECOND", 10**9)
+    with pytest.raises((DeadlineError, UnavailableError)) as caught:
+        checkpointer.save("t", state, id="late")
+    assert caught.value.retryable
+
+
+def test_more_than_a_service_takes_is_refused(checkpointer, monkeypatch):
+    """L9: a checkpoint beyond what the service takes in one request is a capacity error before anything is sent."""
+    assert checkpointer.store.promise.largest > 2**32
+    checkpointer.store.promise = checkpointer.store.promise._replace(largest=100)
+    with pytest.raises(CapacityError) as caught:
+        checkpointer.save("t", {"text": "x" * 1000})
+    assert caught.value.code == "storage.too_large"

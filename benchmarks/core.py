@@ -171,15 +171,34 @@ def many(place):
     few, lots = in_turns(lambda: empty.save("few", {"n": 1}), lambda: checkpointer.save("few", {"n": 1}))
     report("save with 100,000 kept / with none", lots / few, 1.5)
     middle = checkpointer.list("task5")[50].created
+    run = one_run(place)
     queries = {
         "list a task of 100": lambda: checkpointer.list("task5"),
         "newest 100 of all": lambda: checkpointer.find(Query(limit=100)),
         "failed ones, newest 100": lambda: checkpointer.find(Query(status="failed", limit=100)),
         "a second of time": lambda: checkpointer.find(Query(since=middle, until=middle + dt.timedelta(seconds=1), limit=100)),
         "steps 500 to 600": lambda: checkpointer.find(Query(min_step=500, max_step=600)),
+        "newest 100 of one task": lambda: run.find(Query(task="run", limit=100)),
+        "100 with a parameter": lambda: run.find(Query(parameters={"lr": 7})),
+        "newest 100 with a parameter that all have": lambda: run.find(Query(parameters={"optimizer": "adam"}, limit=100)),
+        "a parameter and a status that none has": lambda: run.find(Query(task="run", parameters={"optimizer": "adam"}, status="failed")),
+        "100 with a tag": lambda: run.find(Query(tag="best")),
     }
     for name, query in queries.items():
         report(f"{name} among 100,000", in_turns(query, rounds=5, each=1)[0].milliseconds, 50, "ms")
+
+
+def one_run(place):
+    """A Checkpointer with 100,000 checkpoints of one task, each with parameters; some with a tag."""
+    checkpointer = Checkpointer(f"sqlite://{place}/run.db")
+    drafter = checkpointer._drafter  # a batch has no metadata
+    for start in range(0, 100_000, 5000):
+        labels = [
+            drafter.label("run", None, n, "ok", {"lr": n % 1000, "optimizer": "adam"}, ["best"] if n % 1000 == 7 else ())
+            for n in range(start, start + 5000)
+        ]
+        checkpointer.store.put_many([drafter.draft(label, {"n": 1}) for label in labels])
+    return checkpointer
 
 
 def retention(place):

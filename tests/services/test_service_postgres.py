@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
 pytest.importorskip("psycopg")
 
 import psycopg
 
-from ckpt_observe.core import Checkpointer
+from ckpt_observe.core import Checkpointer, Query
+from ckpt_observe.core.stores import Store, sql
 from ckpt_observe.core.stores.postgres import PostgresStore
 from ckpt_observe.errors import AccessError, StorageError, UnavailableError
 from ckpt_observe.testing.stores import StoreContract
@@ -65,10 +68,40 @@ class TestPostgresStore(StoreContract):
         self.direct(store, "DROP ROLE IF EXISTS nobody_much", ())
         self.direct(store, "CREATE ROLE nobody_much LOGIN PASSWORD 'sesame'", ())
         url = postgres_url.replace("tester", "nobody_much:sesame")
-        with pytest.raises(AccessError) as caught:
-            Checkpointer(url).save("t", {})
-        assert "sesame" not in str(caught.value)
-        assert "sesame" not in PostgresStore(url).location
+        with PostgresStore(url) as theirs:
+            with pytest.raises(AccessError) as caught:
+                Checkpointer(theirs).save("t", {})
+            assert "sesame" not in str(caught.value)
+            assert "sesame" not in theirs.location
+
+    def test_parameters_and_tags_are_found_by_index(self, store, checkpointer):
+        """D6: whatever a parameter was saved as, the answer is that of looking at each header; and there is an index to ask."""
+        values = [1, 1.0, True, 0.1, -0.0, "1", None, float("nan"), Decimal("0.1"), [1]]
+        for value in values:
+            checkpointer.save("t", {}, metadata={"x": value}, tags=[str(value)])
+        for value in values:
+            for query in (Query(parameters={"x": value}), Query(parameters={"x": value}, limit=1), Query(tag=str(value))):
+                assert store.find(query) == Store.find(store, query)
+        plan = "EXPLAIN SELECT FROM ckpt_checkpoints WHERE facts IS NULL OR facts @> ARRAY[1]::bigint[]"
+        with store._opened().transaction() as _:
+            store._connection.execute("SET LOCAL enable_seqscan = off")
+            found = " ".join(row[0] for row in store._connection.execute(plan).fetchall())
+        assert "by_fact" in found
+        assert "unknown" in found
+
+    def test_older_table_is_brought_on(self, store, checkpointer, monkeypatch):
+        """D7: what an earlier version saved is loaded, and found by its parameters like what is saved now; what it still saves, too."""
+        monkeypatch.setattr(sql, "_PORTION", 2)
+        for n in range(5):
+            checkpointer.save("t", {"n": n}, id=str(n), metadata={"lr": n % 2})
+        store.close()
+        self.direct(store, "ALTER TABLE ckpt_checkpoints DROP COLUMN facts", ())
+        with self.another(store) as again, self.another(store) as other:
+            assert [info.id for info in again.find(Query(parameters={"lr": 1}))] == ["3", "1"]
+            assert Checkpointer(again).load("t", "4") == {"n": 4}
+            assert self.direct(store, "SELECT count(*) FROM ckpt_checkpoints WHERE facts IS NULL", ()) == (0,)
+            self.direct(store, "UPDATE ckpt_checkpoints SET facts = NULL WHERE id = '3'", ())
+            assert [info.id for info in other.find(Query(parameters={"lr": 1}))] == ["3", "1"]
 
     def test_used_after_close(self, store, checkpointer):
         """A closed store says so."""

@@ -40,8 +40,16 @@ CREATE TABLE IF NOT EXISTS ckpt_checkpoints (
 CREATE TABLE IF NOT EXISTS ckpt_quarantine (task text NOT NULL, id text NOT NULL, header bytea NOT NULL, payload bytea NOT NULL);
 CREATE INDEX IF NOT EXISTS ckpt_checkpoints_by_task ON ckpt_checkpoints (task, created DESC, id DESC);
 CREATE INDEX IF NOT EXISTS ckpt_checkpoints_by_time ON ckpt_checkpoints (created DESC, id DESC);
+ALTER TABLE ckpt_checkpoints ADD COLUMN IF NOT EXISTS facts bigint[];
+CREATE INDEX IF NOT EXISTS ckpt_checkpoints_by_fact ON ckpt_checkpoints USING gin (facts);
+CREATE INDEX IF NOT EXISTS ckpt_checkpoints_unknown ON ckpt_checkpoints (created DESC, id DESC) WHERE facts IS NULL;
 """
-_INSERT = f"INSERT INTO ckpt_checkpoints ({sql.COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"  # noqa: S608
+_FOUND = """
+SELECT found IS NOT NULL, EXISTS (SELECT FROM pg_attribute WHERE attrelid = found AND attname = 'facts')
+FROM to_regclass('ckpt_checkpoints') AS found
+"""
+"""Whether the table is there, and whether it has the newest column."""
+_INSERT = f"INSERT INTO ckpt_checkpoints ({sql.COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"  # noqa: S608
 _SETUP_LOCK = 0x636B7074
 """Two processes that set up at once: CREATE IF NOT EXISTS alone can still collide."""
 _CONNECT_SECONDS = 10
@@ -70,6 +78,7 @@ class PostgresStore(SqlStore):
 
     kind = "postgresql"
     promise = Promise(durable="machine", shared="hosts", largest=10**9, ranged=True, indexed=True)
+    _has = "facts @> %s::bigint[]"
 
     def __init__(self, url: str) -> None:
         host, port, path = place(url)
@@ -81,7 +90,7 @@ class PostgresStore(SqlStore):
         self.put_many([(info, blob)])
 
     def put_many(self, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
-        rows = [sql.row(info, blob) for info, blob in batch]
+        rows = [sql.row(info, blob, self._facts(info)) for info, blob in batch]
         with self._transaction("saving") as connection, connection.cursor() as cursor:
             cursor.executemany(_INSERT, rows)
 
@@ -92,6 +101,10 @@ class PostgresStore(SqlStore):
     def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
         whole = "substring(header || payload from %s for %s)"
         return bytes(self._one(whole, task, id, (start + 1, size))[0])
+
+    @staticmethod
+    def _kept(known: list[int]) -> list[int]:
+        return known
 
     def _rows(self, statement: str, values: tuple[Any, ...]) -> Sequence[Any]:
         with self._transaction("reading") as connection:
@@ -114,17 +127,19 @@ class PostgresStore(SqlStore):
             self._connection = None
         return super()._opened()
 
-    def _connect(self) -> Any:
+    def _connect(self) -> tuple[Any, bool]:
         connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS)
         try:
             connection.execute("SET synchronous_commit = on")
-            with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
-                connection.execute(_SCHEMA)
+            there, complete = connection.execute(_FOUND).fetchone()
+            if not complete:  # otherwise untouched: changing a table, even to no effect, waits for all who use it
+                with connection.transaction():
+                    connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
+                    connection.execute(_SCHEMA)
         except BaseException:
             connection.close()
             raise
-        return connection
+        return connection, there and not complete
 
 
 def _of(error: Any, doing: str) -> CheckpointError:

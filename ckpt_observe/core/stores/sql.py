@@ -9,18 +9,22 @@ import datetime as dt
 import threading
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing, suppress
 from typing import Any
 
 from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.query import Query
-from ckpt_observe.core.stores import forks
+from ckpt_observe.core.stores import facts, forks
 from ckpt_observe.core.stores.base import Store
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, StorageError
 
-COLUMNS = "task, id, created, step, status, error_class, stored_size, header, payload"
+COLUMNS = "task, id, created, step, status, error_class, stored_size, facts, header, payload"
+_PORTION = 500
+"""Rows of one transaction when facts are added to what an older version saved: others are to get their turn."""
+_SMALL = 64 * 1024
+"""Stored bytes of a row that is written anew for that. Larger ones go on without, and are looked at by each query for facts."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -30,15 +34,15 @@ def microseconds(moment: dt.datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
-def row(info: CheckpointInfo, blob: Blob) -> tuple[Any, ...]:
-    """The values of COLUMNS."""
+def row(info: CheckpointInfo, blob: Blob, kept: Any) -> tuple[Any, ...]:
+    """The values of COLUMNS; `kept` are the facts."""
     header = blob.pieces[0]
     rest = blob.pieces[1:]
     payload = rest[0] if len(rest) == 1 else b"".join(rest)
     error = info.metadata.get("error")
     given = error.get("class") if isinstance(error, dict) else None
     error_class = given if isinstance(given, str) else None  # the metadata are the program's own: no query asks for anything else
-    return info.task, info.id, microseconds(info.created), info.step, info.status, error_class, info.stored_size, header, payload
+    return info.task, info.id, microseconds(info.created), info.step, info.status, error_class, info.stored_size, kept, header, payload
 
 
 def infos(rows: Iterable[tuple[str, str, Buffer]]) -> CheckpointInfos:
@@ -74,12 +78,14 @@ def conditions(query: Query, mark: str) -> tuple[str, list[Any]]:
     return " AND ".join(["true", *(f"{column} {mark}" for column, _ in given)]), [value for _, value in given]
 
 
-def columns_suffice(query: Query) -> bool:
-    return not query.parameters and query.tag is None
-
-
 class SqlStore(Store):
-    """A table of checkpoints, one connection and one lock. A database of its own kind says how to connect, ask and commit."""
+    """A table of checkpoints, one connection and one lock. A database of its own kind says how to connect, ask and commit.
+
+    Its column `facts` is NULL where they are not known, as in rows of a program that does not write it yet.
+    """
+
+    _has: str
+    """SQL that holds where the facts of a row have those that stand for its one value."""
 
     def __init__(self, location: str, table: str, quarantine: str, mark: str) -> None:
         """`mark` stands for a value in this database's SQL."""
@@ -93,9 +99,14 @@ class SqlStore(Store):
         self._closed = False
         forks.watch(self)
 
+    @staticmethod
     @abstractmethod
-    def _connect(self) -> Any:
-        """A connection to a database that has the tables."""
+    def _kept(known: list[int]) -> Any:
+        """Facts as this database keeps them."""
+
+    @abstractmethod
+    def _connect(self) -> tuple[Any, bool]:
+        """A connection to a database that has the tables, and whether they were there before they had facts."""
 
     @abstractmethod
     def _rows(self, statement: str, values: tuple[Any, ...]) -> Sequence[Any]:
@@ -131,13 +142,16 @@ class SqlStore(Store):
 
     def find(self, query: Query) -> CheckpointInfos:
         where, values = conditions(query, self._mark)
-        take = query.limit if columns_suffice(query) else None
+        for fact in facts.wanted(query):
+            where += f" AND (facts IS NULL OR {self._has})"
+            values.append(self._kept([fact]))
+        take = query.limit
         while True:
             rows = self._newest_first("task, id, header", where, tuple(values), () if take is None else (take,))
             found = [info for info in infos(rows) if query.matches(info)]
             if query.limit is None or take is None or len(found) >= query.limit or len(rows) < take:
                 return found[: query.limit]
-            take *= 64  # some are damaged. From the start again: each answer is of one moment
+            take *= 64  # some are damaged, or only seemed to match. From the start again: each answer is of one moment
 
     def ids(self, task: str) -> tuple[str, ...]:
         return tuple(row[0] for row in self._rows(f"SELECT id FROM {self._table} WHERE task = {self._mark}", (task,)))  # noqa: S608
@@ -174,8 +188,27 @@ class SqlStore(Store):
         if self._closed:
             raise StorageError("this store was closed", code="storage.closed", retryable=False)
         if self._connection is None:
-            self._connection = self._connect()
+            self._connection, without_facts = self._connect()
+            if without_facts:
+                self._add_facts()
+                return self._opened()  # for the connection may be lost meanwhile
         return self._connection
+
+    def _add_facts(self) -> None:
+        """To what is there already. Whatever keeps it from that: queries are slower for it, and not wrong."""
+        mark, last = self._mark, ("", "")
+        old = f"facts IS NULL AND stored_size <= {_SMALL} AND (task, id) > ({mark}, {mark}) ORDER BY task, id LIMIT {_PORTION}"
+        add = f"UPDATE {self._table} SET facts = {mark} WHERE task = {mark} AND id = {mark} AND created = {mark}"  # noqa: S608
+        with suppress(CheckpointError):
+            while rows := self._rows(f"SELECT task, id, header FROM {self._table} WHERE {old}", last):  # noqa: S608
+                last = rows[-1][:2]
+                known = [(self._facts(info), info.task, info.id, microseconds(info.created)) for info in infos(rows)]
+                with self._transaction("adding facts to") as connection, closing(connection.cursor()) as cursor:
+                    cursor.executemany(add, known)
+
+    def _facts(self, info: CheckpointInfo) -> Any:
+        known = facts.of(info)
+        return None if known is None else self._kept(known)
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

@@ -31,18 +31,27 @@ from ckpt_observe.errors import (
     StorageError,
 )
 
-VERSION = 1
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS checkpoints (
+_ASKED = "step, status, error_class, stored_size"
+_SCHEMA = (
+    f"""
+CREATE TABLE checkpoints (
     task TEXT NOT NULL, id TEXT NOT NULL, created INTEGER NOT NULL, step INTEGER, status TEXT NOT NULL, error_class TEXT,
     stored_size INTEGER NOT NULL, header BLOB NOT NULL, payload BLOB NOT NULL, PRIMARY KEY (task, id));
-CREATE TABLE IF NOT EXISTS quarantine (task TEXT NOT NULL, id TEXT NOT NULL, header BLOB NOT NULL, payload BLOB NOT NULL);
-CREATE INDEX IF NOT EXISTS checkpoints_by_task ON checkpoints (task, created, id);
-CREATE INDEX IF NOT EXISTS checkpoints_by_time ON checkpoints (created, id, step, status, error_class, stored_size);
-"""
-# ascending, so that a save appends to them; read backwards. The second holds every column that a query may ask about: rows are
-# visited only where they match
-_INSERT = f"INSERT INTO checkpoints ({sql.COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+CREATE TABLE quarantine (task TEXT NOT NULL, id TEXT NOT NULL, header BLOB NOT NULL, payload BLOB NOT NULL);
+CREATE INDEX checkpoints_by_task ON checkpoints (task, created, id);
+CREATE INDEX checkpoints_by_time ON checkpoints (created, id, {_ASKED})""",
+    f"""
+ALTER TABLE checkpoints ADD COLUMN facts BLOB;
+DROP INDEX checkpoints_by_task;
+DROP INDEX checkpoints_by_time;
+CREATE INDEX checkpoints_by_task ON checkpoints (task, created, id, {_ASKED}, facts);
+CREATE INDEX checkpoints_by_time ON checkpoints (created, id, {_ASKED}, facts)""",
+)
+"""What leads from each version to the next."""
+# indexes ascend, so that a save appends to them; read backwards. They hold every column that a query may ask about: rows are visited
+# only where they match
+VERSION = len(_SCHEMA)
+_INSERT = f"INSERT INTO checkpoints ({sql.COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _SELECT = "SELECT header, payload FROM checkpoints WHERE task = ? AND id = ?"
 _RAISED = (sqlite3.Error, OverflowError)
 _LOG_SIZE = 4 << 20
@@ -74,6 +83,7 @@ class SqliteStore(SqlStore):
 
     kind = "sqlite"
     promise = Promise(durable="machine", shared="processes", largest=10**9, ranged=True, indexed=True)
+    _has = "instr(facts, ?)"
 
     def __init__(self, url: str) -> None:
         place = unquote(url.partition("://")[2])
@@ -84,7 +94,7 @@ class SqliteStore(SqlStore):
         self._puts = 0
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
-        row = sql.row(info, blob)
+        row = sql.row(info, blob, self._facts(info))
         try:  # without the helpers below: every save comes through here
             with self._lock:
                 connection = self._opened()
@@ -96,7 +106,7 @@ class SqliteStore(SqlStore):
             raise _of(error, f"saving a checkpoint in {self._path}") from error
 
     def put_many(self, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
-        rows = [sql.row(info, blob) for info, blob in batch]
+        rows = [sql.row(info, blob, self._facts(info)) for info, blob in batch]
         with self._transaction("saving") as connection:
             connection.executemany(_INSERT, rows)
 
@@ -116,6 +126,11 @@ class SqliteStore(SqlStore):
         if start < length:
             return super().get_range(task, id, start, size)
         return self._one("substr(payload, ?, ?)", task, id, (start - length + 1, size))[0] or b""  # no part of nothing is NULL
+
+    @staticmethod
+    def _kept(known: list[int]) -> bytes:
+        """Four bytes for each: little to look through."""
+        return b"".join([fact.to_bytes(4, "big") for fact in known])
 
     def _rows(self, statement: str, values: tuple[Any, ...]) -> Sequence[Any]:
         with self._lock, _translated(f"reading {self._path}"):
@@ -156,22 +171,38 @@ class SqliteStore(SqlStore):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self) -> tuple[sqlite3.Connection, bool]:
         with oserrors.translated(f"opening {self._path}"):
             if not os.path.isdir(os.path.dirname(self._path)):
                 durable.make_directory(os.path.dirname(self._path))
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # sqlite3 itself would make it readable for all
         self._puts = 0
         connection = sqlite3.connect(self._path, timeout=_LOCK_WAIT, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > VERSION:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            version = _version(connection)
+            if version > VERSION:
+                raise CompatibilityError(f"{self._path} has schema {version}, this program knows up to {VERSION}: upgrade ckpt-observe")
+            return connection, version < VERSION and _brought_on(connection) > 0
+        except BaseException:
             connection.close()
-            raise CompatibilityError(f"{self._path} has schema {version}, this program knows up to {VERSION}: upgrade ckpt-observe")
-        if version < VERSION:
-            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
-        return connection
+            raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _brought_on(connection: sqlite3.Connection) -> int:
+    """The version that the tables had, before they were brought to ours."""
+    connection.execute("BEGIN IMMEDIATE")
+    version = _version(connection)  # again, for another process may have been faster
+    for statement in ";".join(_SCHEMA[version:]).split(";"):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
+    return version
 
 
 @contextmanager

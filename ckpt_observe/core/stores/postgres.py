@@ -95,12 +95,12 @@ class PostgresStore(SqlStore):
             cursor.executemany(_INSERT, rows)
 
     def get(self, task: str, id: str) -> Buffer:
-        header, payload = self._one("header, payload", task, id)
+        header, payload = self._one(Buffer, "header, payload", task, id)
         return bytes(header) + bytes(payload)
 
     def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
         whole = "substring(header || payload from %s for %s)"
-        return bytes(self._one(whole, task, id, (start + 1, size))[0])
+        return bytes(self._one(Buffer, whole, task, id, (start + 1, size))[0])
 
     @staticmethod
     def _kept(known: list[int]) -> list[int]:

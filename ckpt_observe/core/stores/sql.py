@@ -10,7 +10,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, closing, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
@@ -18,13 +18,15 @@ from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.stores import facts, forks
 from ckpt_observe.core.stores.base import Store
-from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, StorageError
+from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, IntegrityError, StorageError
 
 COLUMNS = "task, id, created, step, status, error_class, stored_size, facts, header, payload"
 _PORTION = 500
 """Rows of one transaction when facts are added to what an older version saved: others are to get their turn."""
 _SMALL = 64 * 1024
 """Stored bytes of a row that is written anew for that. Larger ones go on without, and are looked at by each query for facts."""
+
+T = TypeVar("T")
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -49,6 +51,8 @@ def infos(rows: Iterable[tuple[str, str, Buffer]]) -> CheckpointInfos:
     """Of tasks, ids and headers, the headers that are not damaged and lie where they belong."""
     found = []
     for task, id, header in rows:
+        if not isinstance(header, Buffer):
+            continue
         try:
             info = container.read_header(header)
         except CheckpointError:
@@ -56,6 +60,17 @@ def infos(rows: Iterable[tuple[str, str, Buffer]]) -> CheckpointInfos:
         if info.task == task and info.id == id:
             found.append(info)
     return found
+
+
+def sound(kind: Any, values: Sequence[T]) -> Sequence[T]:
+    """Those values, if they are of that type: in a damaged file a column may hold anything."""
+    if not all(isinstance(value, kind) for value in values):
+        raise unsound()
+    return values
+
+
+def unsound() -> IntegrityError:
+    return IntegrityError("a column of this database holds what was never put into it", code="integrity.malformed")
 
 
 def conditions(query: Query, mark: str) -> tuple[str, list[Any]]:
@@ -123,10 +138,10 @@ class SqlStore(Store):
         self._connection = None
 
     def info(self, task: str, id: str) -> CheckpointInfo:
-        return container.read_header(bytes(self._one("header", task, id)[0]))
+        return container.read_header(bytes(self._one(Buffer, "header", task, id)[0]))
 
     def size(self, task: str, id: str) -> int:
-        return int(self._one("length(header) + length(payload)", task, id)[0])
+        return int(self._one(int, "length(header) + length(payload)", task, id)[0])
 
     def delete(self, task: str, id: str) -> None:
         with self._transaction("deleting") as connection:
@@ -154,13 +169,16 @@ class SqlStore(Store):
             take *= 64  # some are damaged, or only seemed to match. From the start again: each answer is of one moment
 
     def ids(self, task: str) -> tuple[str, ...]:
-        return tuple(row[0] for row in self._rows(f"SELECT id FROM {self._table} WHERE task = {self._mark}", (task,)))  # noqa: S608
+        rows = self._rows(f"SELECT id FROM {self._table} WHERE task = {self._mark}", (task,))  # noqa: S608
+        return tuple(sound(str, [row[0] for row in rows]))
 
     def newest(self, task: str) -> str | None:
-        return next((row[0] for row in self._newest_first("id", f"task = {self._mark}", (task,), (1,))), None)
+        rows = self._newest_first("id", f"task = {self._mark}", (task,), (1,))
+        return next(iter(sound(str, [row[0] for row in rows])), None)
 
     def tasks(self) -> tuple[str, ...]:
-        return tuple(sorted(row[0] for row in self._rows(f"SELECT DISTINCT task FROM {self._table}", ())))  # noqa: S608
+        rows = self._rows(f"SELECT DISTINCT task FROM {self._table}", ())  # noqa: S608
+        return tuple(sorted(sound(str, [row[0] for row in rows])))
 
     def close(self) -> None:
         with self._lock:
@@ -171,11 +189,12 @@ class SqlStore(Store):
         end = f" LIMIT {self._mark}" if limit else ""
         return self._rows(f"SELECT {column} FROM {self._table} WHERE {where} ORDER BY created DESC, id DESC{end}", (*values, *limit))  # noqa: S608
 
-    def _one(self, columns: str, task: str, id: str, more: tuple[Any, ...] = ()) -> Any:
+    def _one(self, kind: Any, columns: str, task: str, id: str, more: tuple[Any, ...] = ()) -> Sequence[Any]:
+        """Columns of that type, of one row."""
         rows = self._rows(f"SELECT {columns} {self._of_one}", (*more, task, id))
         if not rows:
             raise self._missing(task, id)
-        return rows[0]
+        return sound(kind, rows[0])
 
     def _delete(self, connection: Any, task: str, id: str) -> None:
         if not connection.execute(f"DELETE {self._of_one}", (task, id)).rowcount:

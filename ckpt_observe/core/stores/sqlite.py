@@ -53,7 +53,7 @@ CREATE INDEX checkpoints_by_time ON checkpoints (created, id, {_ASKED}, facts)""
 VERSION = len(_SCHEMA)
 _INSERT = f"INSERT INTO checkpoints ({sql.COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _SELECT = "SELECT header, payload FROM checkpoints WHERE task = ? AND id = ?"
-_RAISED = (sqlite3.Error, OverflowError)
+_RAISED = (sqlite3.Error, OverflowError, UnicodeDecodeError)
 _LOG_SIZE = 4 << 20
 """What SQLite's log grows to before it begins again from its start: 1000 pages."""
 _LOG_AFTER = 16
@@ -74,6 +74,7 @@ _TABLE: dict[int, tuple[type[CheckpointError], str, bool]] = {
     sqlite3.SQLITE_READONLY: (StorageError, "storage.read_only", False),
     sqlite3.SQLITE_CORRUPT: (IntegrityError, "integrity.malformed", False),
     sqlite3.SQLITE_NOTADB: (IntegrityError, "integrity.malformed", False),
+    sqlite3.SQLITE_ERROR: (IntegrityError, "integrity.malformed", False),  # our statements are good: the tables are not those we made
     sqlite3.SQLITE_IOERR: (StorageError, "storage.io", True),
 }
 
@@ -118,14 +119,17 @@ class SqliteStore(SqlStore):
             raise _of(error, f"reading {self._path}") from error
         if found is None:
             raise self._missing(task, id)
-        header, payload = found
-        return bytes(header + payload)
+        try:
+            return b"".join(found)
+        except TypeError as error:
+            raise sql.unsound() from error
 
     def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
-        length = self._one("length(header)", task, id)[0]
+        length = self._one(int, "length(header)", task, id)[0]
         if start < length:
             return super().get_range(task, id, start, size)
-        return self._one("substr(payload, ?, ?)", task, id, (start - length + 1, size))[0] or b""  # no part of nothing is NULL
+        part = "coalesce(substr(payload, ?, ?), x'')"  # no part of nothing is NULL
+        return bytes(self._one(Buffer, part, task, id, (start - length + 1, size))[0])
 
     @staticmethod
     def _kept(known: list[int]) -> bytes:
@@ -178,6 +182,7 @@ class SqliteStore(SqlStore):
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # sqlite3 itself would make it readable for all
         self._puts = 0
         connection = sqlite3.connect(self._path, timeout=_LOCK_WAIT, isolation_level=None, check_same_thread=False)
+        connection.text_factory = _text
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
@@ -188,6 +193,14 @@ class SqliteStore(SqlStore):
         except BaseException:
             connection.close()
             raise
+
+
+def _text(kept: bytes) -> str | bytes:
+    """Text that is none stays bytes, for SQLite does not look into it: of a damaged row, and no reason to leave out the others."""
+    try:
+        return kept.decode()
+    except UnicodeDecodeError:
+        return kept
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -216,6 +229,8 @@ def _translated(doing: str) -> Iterator[None]:
 def _of(error: Exception, doing: str) -> CheckpointError:
     if isinstance(error, OverflowError):
         return CapacityError(f"{doing}: {error}", code="storage.too_large")
+    if isinstance(error, UnicodeDecodeError):  # SQLite names what it found damaged, with the damage
+        return IntegrityError(f"{doing}: {error}", code="integrity.malformed")
     primary = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     kind, code, retryable = _TABLE.get(primary, (StorageError, "storage.io", True))
     return kind(f"{doing}: {error}", code=code, retryable=retryable)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from ckpt_observe.core import Checkpointer
+from ckpt_observe.core import Checkpointer, Query
 from ckpt_observe.core.stores.sqlite import SqliteStore, _of
 from ckpt_observe.errors import CheckpointError, CompatibilityError, IntegrityError, StorageError
 from ckpt_observe.testing.stores import StoreContract
@@ -106,6 +109,57 @@ class TestSqliteStore(StoreContract):
         with pytest.raises(IntegrityError):
             Checkpointer(f"sqlite://{path}").save("t", {})
         assert path.read_text().startswith("this is not")
+
+    def test_flipped_byte_of_the_file_never_gives_another_state(self, store, checkpointer):
+        """F10: wherever in the file a byte is flipped, what is asked is answered rightly, or with an error of ours."""
+        saved = {checkpointer.save("t", {"n": n}, id=f"id{n}", metadata={"lr": n}).id: {"n": n} for n in range(3)}
+        store.close()
+        whole = Path(store._path).read_bytes()
+        chance = random.Random(7)
+        used = [place for place, byte in enumerate(whole) if byte]
+        answered = 0
+        for place in chance.sample(used, 600):
+            Path(store._path).write_bytes(whole[:place] + bytes([whole[place] ^ chance.choice((1, 255))]) + whole[place + 1 :])
+            with self.another(store) as damaged:
+                reader = Checkpointer(damaged)
+                for id, state in saved.items():
+                    with suppress(CheckpointError):
+                        assert reader.load("t", id) == state
+                        answered += 1
+                with suppress(CheckpointError):
+                    assert reader.load("t") in saved.values()
+                for query in (Query(), Query(task="t"), Query(parameters={"lr": 1})):
+                    with suppress(CheckpointError):
+                        assert all(info.metadata == {"lr": saved[info.id]["n"]} for info in damaged.find(query))
+                with suppress(CheckpointError):
+                    assert all(isinstance(name, str) for name in damaged.ids("t"))
+                with suppress(CheckpointError):
+                    assert all(isinstance(name, str) for name in damaged.tasks())
+        assert 0 < answered < 600 * len(saved)
+
+    @pytest.mark.parametrize("column", ["task", "id", "header", "payload"])
+    @pytest.mark.parametrize("value", ["5", "1.5", "'text'", "x'ff'", "CAST(x'ff' AS TEXT)", "CAST({0} AS TEXT)", "CAST({0} AS BLOB)"])
+    def test_column_of_another_type_is_damage(self, store, checkpointer, column, value):
+        """F10: one bit makes a number or text of what was bytes; that is an integrity error, and hides nothing else from a listing."""
+        checkpointer.save("t", {"n": 0}, id="good")
+        checkpointer.save("t", {"n": 1}, id="bad")
+        direct(store).execute(f"UPDATE checkpoints SET {column} = {value.format(column)} WHERE id = 'bad'").connection.close()
+        for ask in (
+            lambda: checkpointer.load("t", "bad"),
+            lambda: store.info("t", "bad"),
+            lambda: store.size("t", "bad"),
+            lambda: store.get_range("t", "bad", 0, 9),
+            lambda: store.get_range("t", "bad", len(self.raw_read(store, "t", "good")), 9),
+            lambda: checkpointer.open("t", "bad")["n"],
+            lambda: store.ids("t"),
+            lambda: store.newest("t"),
+            store.tasks,
+            checkpointer.verify,
+        ):
+            with suppress(CheckpointError):
+                ask()
+        assert checkpointer.load("t", "good") == {"n": 0}
+        assert "good" in [info.id for info in store.list("t")]
 
     def test_every_sqlite_error_is_typed(self):
         """Each primary result code becomes one of ours; the table names those with a class of their own."""

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo
-from ckpt_observe.core.stores import durable, oserrors, sql
+from ckpt_observe.core.stores import durable, oserrors, sql, sqlite_schema
 from ckpt_observe.core.stores.base import Promise
 from ckpt_observe.core.stores.locate import url_of
 from ckpt_observe.core.stores.sql import SqlStore
@@ -31,26 +31,6 @@ from ckpt_observe.errors import (
     StorageError,
 )
 
-_ASKED = "step, status, error_class, stored_size"
-_SCHEMA = (
-    f"""
-CREATE TABLE checkpoints (
-    task TEXT NOT NULL, id TEXT NOT NULL, created INTEGER NOT NULL, step INTEGER, status TEXT NOT NULL, error_class TEXT,
-    stored_size INTEGER NOT NULL, header BLOB NOT NULL, payload BLOB NOT NULL, PRIMARY KEY (task, id));
-CREATE TABLE quarantine (task TEXT NOT NULL, id TEXT NOT NULL, header BLOB NOT NULL, payload BLOB NOT NULL);
-CREATE INDEX checkpoints_by_task ON checkpoints (task, created, id);
-CREATE INDEX checkpoints_by_time ON checkpoints (created, id, {_ASKED})""",
-    f"""
-ALTER TABLE checkpoints ADD COLUMN facts BLOB;
-DROP INDEX checkpoints_by_task;
-DROP INDEX checkpoints_by_time;
-CREATE INDEX checkpoints_by_task ON checkpoints (task, created, id, {_ASKED}, facts);
-CREATE INDEX checkpoints_by_time ON checkpoints (created, id, {_ASKED}, facts)""",
-)
-"""What leads from each version to the next."""
-# indexes ascend, so that a save appends to them; read backwards. They hold every column that a query may ask about: rows are visited
-# only where they match
-VERSION = len(_SCHEMA)
 _INSERT = f"INSERT INTO checkpoints ({sql.COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _SELECT = "SELECT header, payload FROM checkpoints WHERE task = ? AND id = ?"
 _RAISED = (sqlite3.Error, OverflowError, UnicodeDecodeError)
@@ -186,10 +166,10 @@ class SqliteStore(SqlStore):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            version = _version(connection)
-            if version > VERSION:
-                raise CompatibilityError(f"{self._path} has schema {version}, this program knows up to {VERSION}: upgrade ckpt-observe")
-            return connection, version < VERSION and _brought_on(connection) > 0
+            version, known = sqlite_schema.version(connection), sqlite_schema.VERSION
+            if version > known:
+                raise CompatibilityError(f"{self._path} has schema {version}, this program knows up to {known}: upgrade ckpt-observe")
+            return connection, version < known and sqlite_schema.brought_on(connection)
         except BaseException:
             connection.close()
             raise
@@ -201,21 +181,6 @@ def _text(kept: bytes) -> str | bytes:
         return kept.decode()
     except UnicodeDecodeError:
         return kept
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _brought_on(connection: sqlite3.Connection) -> int:
-    """The version that the tables had, before they were brought to ours."""
-    connection.execute("BEGIN IMMEDIATE")
-    version = _version(connection)  # again, for another process may have been faster
-    for statement in ";".join(_SCHEMA[version:]).split(";"):
-        connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {VERSION}")
-    connection.execute("COMMIT")
-    return version
 
 
 @contextmanager

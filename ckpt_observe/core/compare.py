@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import msgspec
 
 from ckpt_observe.core.checkpointer import Checkpointer
 from ckpt_observe.core.model import CheckpointInfo
+
+
+class Missing(enum.Enum):
+    """No value: None is one."""
+
+    MISSING = "missing"
+
+
+MISSING = Missing.MISSING
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -24,10 +34,10 @@ class Difference(msgspec.Struct, frozen=True):
 
     @property
     def changed_ratio(self) -> float:
-        """Share of the new state's bytes that are new or changed."""
+        """Share of the new state's bytes that are new or changed; of a state without keys all or nothing, by the digest of the whole."""
         total = sum(key.size for key in self.new.keys.values())
         fresh = sum(self.new.keys[name].size for name in self.added + self.changed)
-        return fresh / total if total else 0.0
+        return fresh / total if total else float(self.old.digest != self.new.digest)
 
 
 def compare(old: CheckpointInfo, new: CheckpointInfo) -> Difference:
@@ -45,11 +55,11 @@ def compare(old: CheckpointInfo, new: CheckpointInfo) -> Difference:
     )
 
 
-def values(checkpointer: Checkpointer, difference: Difference) -> dict[str, tuple[Any, Any]]:
-    """Old and new value of each changed key."""
-    old = checkpointer.open(difference.old.task, difference.old.id).some(difference.changed)
-    new = checkpointer.open(difference.new.task, difference.new.id).some(difference.changed)
-    return {name: (old[name], new[name]) for name in difference.changed}
+def values(checkpointer: Checkpointer, difference: Difference, new_in: Checkpointer | None = None) -> dict[str, tuple[Any, Any]]:
+    """Old and new value of each key that differs, MISSING where there is none; `new_in` is where the new one is, if elsewhere."""
+    old = checkpointer.open(difference.old.task, difference.old.id).some(difference.changed + difference.removed)
+    new = (new_in or checkpointer).open(difference.new.task, difference.new.id).some(difference.changed + difference.added)
+    return {name: (old.get(name, MISSING), new.get(name, MISSING)) for name in {**old, **new}}
 
 
 def _same(old: CheckpointInfo, new: CheckpointInfo, name: str) -> bool:

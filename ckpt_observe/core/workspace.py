@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from ckpt_observe.core.names import checked, to_file_name
 from ckpt_observe.core.stores import oserrors
-from ckpt_observe.core.stores.gitrepo import Repository, to_reference
+from ckpt_observe.core.stores.gitrepo import Repository, from_reference, to_reference
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError
 
 _SNAPSHOTS = "refs/workspaces/"
@@ -67,7 +67,15 @@ class Workspace:
                 _remove_empty(place)
             self._repository.run("checkout-index", "--all", "--force", environment=environment, cwd=place)
 
-    def diff(self, old: str, new: str) -> list[Change]:
+    def list(self) -> tuple[str, ...]:
+        """Ids of the snapshots, in no order."""
+        return tuple(from_reference(reference) for reference in self._repository.references(_SNAPSHOTS))
+
+    def delete(self, id: str) -> None:
+        """Forget a snapshot; git gives back its space when it is asked to, see `git gc`."""
+        self._repository.run("update-ref", "-d", _SNAPSHOTS + to_reference(id), self._commit(id))
+
+    def diff(self, old: str, new: str) -> Sequence[Change]:
         """Which files differ between two snapshots."""
         said = self._repository.run("diff-tree", "-r", "-z", "--no-renames", "--name-status", self._commit(old), self._commit(new))
         fields = [os.fsdecode(field) for field in said.split(b"\0")[:-1]]

@@ -131,6 +131,8 @@ TARGETS: Final = (
     Target("ckpt_observe.core.lazy", "LazyState.some", Observed(_opened, fault)),
     Target(_WORKSPACE, "Workspace.save", Observed(_snapshot("save", 1), fault)),
     Target(_WORKSPACE, "Workspace.restore", Observed(_snapshot("restore", 1), fault)),
+    Target(_WORKSPACE, "Workspace.delete", Observed(_snapshot("delete", 0), fault)),
+    Target(_WORKSPACE, "Workspace.list", Observed(_snapshot("list", 0), fault, facts.counted)),
     Target("ckpt_observe.core.runner.agent", "run_agent", Observed(_run(str, slice(0, 1), "agent"), fault)),
     Target("ckpt_observe.core.runner.graph", "run_graph", Observed(_run(_graph, slice(0), "run_id"), fault)),
     Target("ckpt_observe.core.runner.graph", "resume_graph", Observed(_run(_graph, slice(1, 2), "run_id"), fault)),

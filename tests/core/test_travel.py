@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.core.compare import compare, values
+from ckpt_observe.core.compare import MISSING, compare, values
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.runner import Done, Settings, run_agent
 from ckpt_observe.core.stores.memory import MemoryStore
@@ -128,7 +128,7 @@ def test_compare_tells_keys_and_sizes(checkpointer):
     assert (difference.added, difference.removed, difference.changed, difference.unchanged) == (("new",), ("gone",), ("grown",), ("same",))
     assert difference.growth == {"same": 0, "gone": -1, "grown": 2, "new": 4}
     assert difference.changed_ratio == pytest.approx(9 / 14)
-    assert values(checkpointer, difference) == {"grown": ("x", "xxx")}
+    assert values(checkpointer, difference) == {"grown": ("x", "xxx"), "gone": (1, MISSING), "new": (MISSING, None)}
 
 
 def test_compare_costs_as_much_as_there_are_keys(checkpointer):
@@ -286,3 +286,13 @@ def test_fork_leaves_its_origin_where_it_was(known):
     assert checkpointer.fork("t", "u", "s0").tags == ("best",)
     assert checkpointer.save("t", {"n": 3}).parent == ("s2" if known else None)
     assert checkpointer.save("u", {"n": 1}).parent == checkpointer.list("u")[1].id
+
+
+def test_values_of_what_was_added_and_removed_between_stores():
+    """D4: two runs in two stores are compared; a key that only one has is told with its value; a state without keys differs as a whole."""
+    here, there = Checkpointer("memory://"), Checkpointer("memory://")
+    old, new = here.save("t", {"same": 1, "p": 1, "gone": None}), there.save("t", {"same": 1, "p": 5, "added": [2]})
+    difference = compare(old, new)
+    assert values(here, difference, there) == {"p": (1, 5), "gone": (None, MISSING), "added": (MISSING, [2])}
+    lists = [here.save("u", [1, 2, n]) for n in (3, 3, 4)]
+    assert [compare(lists[0], other).changed_ratio for other in lists[1:]] == [0.0, 1.0]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import platform
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
@@ -40,6 +42,9 @@ def _patched(instrumentor: Instrumentor) -> Iterator[Finding]:
     except ModuleNotFoundError:
         yield Finding(OK, subject, f"{instrumentor.library} is not installed")
         return
+    for module in {target.module for target in instrumentor.targets()}:
+        with suppress(ImportError):  # the report says what is missing
+            importlib.import_module(module)
     instrumentor.instrument()
     rows = instrumentor.report()
     instrumentor.uninstrument()

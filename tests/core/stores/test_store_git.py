@@ -279,3 +279,17 @@ def test_directories_that_a_snapshot_has_not_are_removed_wherever_the_workspace_
     (directory / ".git" / "refs").mkdir(parents=True)
     workspace.restore(directory, "one")
     assert sorted(path.name for path in directory.rglob("*")) == [".git", "kept", "refs"]
+
+
+def test_snapshots_are_listed_and_deleted(tmp_path, directory):
+    """L14: the snapshots of a task can be listed and removed one by one."""
+    workspace = Workspace(tmp_path / "repositories", "task")
+    assert workspace.list() == ()
+    for id in ("one", "two/../2"):
+        workspace.save(directory, id)
+    assert sorted(workspace.list()) == ["one", "two/../2"]
+    workspace.delete("one")
+    assert workspace.list() == ("two/../2",)
+    with pytest.raises(CheckpointNotFoundError):
+        workspace.delete("one")
+    workspace.restore(directory, "two/../2")

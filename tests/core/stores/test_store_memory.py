@@ -9,7 +9,7 @@ from ckpt_observe.testing.stores import StoreContract
 
 
 class TestMemoryStore(StoreContract):
-    shares_processes = False
+    test_processes_write_at_once = None  # lives in one process
 
     @pytest.fixture
     def store(self, request):

@@ -37,7 +37,7 @@ from ckpt_observe.testing.stores import StoreContract
 class TestObjectStore(StoreContract):
     """obstore takes a directory for a bucket."""
 
-    shares_processes = False  # the URL of a directory opens a file store there
+    test_processes_write_at_once = None  # the URL of a directory opens a file store there
 
     @pytest.fixture
     def store(self, tmp_path):

@@ -43,7 +43,7 @@ def store(waits):
 
 
 class TestRetryingStore(StoreContract):
-    shares_processes = False
+    test_processes_write_at_once = None  # lives in one process
 
     @pytest.fixture
     def store(self, request):

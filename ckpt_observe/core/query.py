@@ -30,7 +30,8 @@ class Query:
     max_step: int | None = None
     status: str | None = None
     error_class: str | None = None
-    """Of the failure that a checkpoint tells of, in its metadata under `error`."""
+    error_type: str | None = None
+    """Class and type of the failure that a checkpoint tells of, in its metadata under `error`: `storage`, and `KeyError` or the like."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """Entries that the metadata must have, or the configuration of a run in them."""
     tag: str | None = None
@@ -47,7 +48,7 @@ class Query:
             number = getattr(self, name)
             if number is not None and (not isinstance(number, int) or not least <= number <= _MOST):
                 raise ConfigError(f"{name} is a whole number from {least} to {_MOST}, not {number!r:.80}")
-        for name in ("status", "error_class", "tag"):
+        for name in ("status", "error_class", "error_type", "tag"):
             text = getattr(self, name)
             if text is not None and (not isinstance(text, str) or _HALF.search(text)):
                 raise ConfigError(f"{name} is a string without halves of surrogate pairs, not {text!r:.80}")
@@ -66,9 +67,11 @@ class Query:
         )
 
     def _metadata_matches(self, metadata: dict[str, Any]) -> bool:
-        if self.error_class is not None:
+        if self.error_class is not None or self.error_type is not None:
             error = metadata.get("error")
-            if not isinstance(error, dict) or error.get("class") != self.error_class:
+            if not isinstance(error, dict):
+                return False
+            if self.error_class not in (None, error.get("class")) or self.error_type not in (None, error.get("type")):
                 return False
         configuration = metadata.get("configuration")  # where a runner puts the parameters of its run
         known = {**configuration, **metadata} if isinstance(configuration, dict) else metadata

@@ -232,24 +232,30 @@ class StoreContract:
         assert len(checkpointer.list("task")) == 3
         assert checkpointer.find(Query(error_class="capacity")) == []
 
-    def test_find_answers_by_index_as_by_scan(self, store: Store, checkpointer: Checkpointer) -> None:
-        """D6: whatever a store does to answer a query, the answer is that of looking at each header."""
+    def test_queries_find(self, store: Store, checkpointer: Checkpointer) -> None:
+        """D4, D6: by time, task, step, status, error, parameter, tag and size; and as by looking at each header, whatever a store does."""
         for n in range(6):
-            failed = {"error": {"class": "capacity"}} if n == 4 else {}
+            failed = {"error": {"class": "capacity", "type": "OSError"}} if n == 4 else {}
             status = "failed" if n > 3 else "ok"
-            checkpointer.save(f"task{n % 2}", {"x": "x" * 100 * n}, step=n, status=status, metadata={"lr": n % 3, **failed})
+            tags = ["best"] if n == 3 else []
+            checkpointer.save(f"task{n % 2}", {"x": "x" * 100 * n}, step=n, status=status, tags=tags, metadata={"lr": n % 3, **failed})
         middle = checkpointer.list("task0")[1]
-        for query in (
-            Query(),
-            Query(task="task1"),
-            Query(since=middle.created, status="ok"),
-            Query(until=middle.created),
-            Query(min_step=1, max_step=3, limit=2),
-            Query(error_class="capacity"),
-            Query(parameters={"lr": 2}, limit=1),
-            Query(min_size=middle.stored_size, max_size=middle.stored_size + 200),
+        for query, steps in (
+            (Query(), [5, 4, 3, 2, 1, 0]),
+            (Query(task="task1"), [5, 3, 1]),
+            (Query(since=middle.created, status="ok"), [3, 2]),
+            (Query(until=middle.created), [2, 1, 0]),
+            (Query(min_step=1, max_step=3, limit=2), [3, 2]),
+            (Query(error_class="capacity"), [4]),
+            (Query(error_type="OSError"), [4]),
+            (Query(error_type="KeyError"), []),
+            (Query(parameters={"lr": 2}, limit=1), [5]),
+            (Query(tag="best"), [3]),
+            (Query(min_size=middle.stored_size, max_size=middle.stored_size + 150), [3, 2]),
         ):
-            assert store.find(query) == Store.find(store, query)
+            found = store.find(query)
+            assert [info.step for info in found] == steps
+            assert found == Store.find(store, query)
 
     def test_limit_counts_what_is_found(self, store: Store, checkpointer: Checkpointer) -> None:
         """D6: damaged checkpoints, which are left out, do not count."""

@@ -14,6 +14,7 @@ from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.query import Query
 
 _A_TAG = crc32(b"#")
+_ERROR_TYPE = "error.type"
 _packed = Struct("<d").pack
 _MOST = 100
 """Of one checkpoint. Whoever puts tables into the metadata does not ask for each of their entries."""
@@ -28,6 +29,9 @@ def of(info: CheckpointInfo) -> list[int] | None:
     if len(info.tags) + len(entries) > _MOST:
         return None
     facts = [_tag(tag) for tag in info.tags]
+    error = info.metadata.get("error")
+    if isinstance(error, dict):
+        facts.append(_parameter(_ERROR_TYPE, error.get("type")))
     # what is in these is never equal to a scalar; anything else, such as a date, becomes one as JSON
     facts += [_parameter(name, value) for name, value in entries if type(value) not in (dict, list, tuple)]
     known = [fact for fact in facts if fact is not None]
@@ -39,6 +43,8 @@ def wanted(query: Query) -> list[int]:
     facts = [_parameter(name, value) for name, value in query.parameters.items()]
     if query.tag is not None:
         facts.append(_tag(query.tag))
+    if query.error_type is not None:
+        facts.append(_parameter(_ERROR_TYPE, query.error_type))
     return [fact for fact in facts if fact is not None]
 
 

@@ -7,10 +7,13 @@ from ckpt_observe.core.model import CheckpointInfo, KeyInfo, Restored
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.stores import Store, stores
 from ckpt_observe.core.verify import Finding
+from ckpt_observe.errors import CheckpointError, ConfigError
 
 __all__ = [
+    "CheckpointError",
     "CheckpointInfo",
     "Checkpointer",
+    "ConfigError",
     "Difference",
     "Event",
     "Finding",

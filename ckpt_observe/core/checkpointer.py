@@ -5,13 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import os
-import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self, SupportsIndex
+from typing import Any, Self
 
+from ckpt_observe.core import arguments, steps, travel
 from ckpt_observe.core import retention as policies
-from ckpt_observe.core import steps, travel
 from ckpt_observe.core.batch import Batch
 from ckpt_observe.core.ciphers import Cipher
 from ckpt_observe.core.codecs import Codec, codecs
@@ -24,11 +23,11 @@ from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos, Restored
 from ckpt_observe.core.names import checked
 from ckpt_observe.core.pipeline import Pipeline
 from ckpt_observe.core.query import Query
-from ckpt_observe.core.retention import Decision, KeepLast, Retention
+from ckpt_observe.core.retention import Decision, KeepAll, KeepLast, Retention
 from ckpt_observe.core.serializers import Serializer, serializers
 from ckpt_observe.core.stores import Store, locate
 from ckpt_observe.core.verify import Finding, examine
-from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError
+from ckpt_observe.errors import CheckpointNotFoundError, ConflictError
 
 
 class Checkpointer:
@@ -48,10 +47,7 @@ class Checkpointer:
         fallback: bool = False,
     ) -> None:
         """`incremental` is the number of earlier checkpoints one may be built on; `fallback` lets `load` pass over damaged ones."""
-        if not isinstance(incremental, SupportsIndex) or incremental < 0:
-            raise ConfigError(f"`incremental` is the number of checkpoints that one may be built on, 0 or more, not {incremental!r}")
-        if incremental and encryption:
-            raise ConfigError("incremental checkpoints compare digests of values, which encrypted ones must not show: choose one")
+        arguments.check(encryption, retention, incremental, hooks)
         self.store = locate(store)
         codec = None if compression == "none" else codecs.factory(compression)()
         self.pipeline = Pipeline(serializers.factory(format)(), codec, encryption)
@@ -161,7 +157,7 @@ class Checkpointer:
 
     @property
     def _policy(self) -> Retention:
-        return self.retention or KeepLast(sys.maxsize)
+        return self.retention or KeepAll()
 
     def prune(self, task: str, plan: Sequence[Decision] | None = None, *, _current: bool = False) -> CheckpointInfos:
         """Remove what the retention policy no longer keeps, or what a `plan` says; returns what was removed.

@@ -42,6 +42,8 @@ class Difference(msgspec.Struct, frozen=True):
 
 def compare(old: CheckpointInfo, new: CheckpointInfo) -> Difference:
     """Keys and sizes, from the headers. Keys without a digest (encrypted ones) count as changed."""
+    if not old.keys or not new.keys:  # one of them lists none: nobody knows which are in it
+        return Difference(old, new, (), (), (), (), {})
     both = [name for name in new.keys if name in old.keys]
     same = {name for name in both if old.format == new.format and _same(old, new, name)}
     return Difference(

@@ -30,10 +30,13 @@ _SEAL = b',"seal":"'
 _END = b'"}\n'
 _TAIL = len(_SEAL) + 32 + len(_END)
 
+_ALIGNMENT = 64
+"""Of arrays behind a header: those that lie elsewhere are computed with at half the speed."""
+
 _SMALL = 16 * 1024
 """Bytes up to which a copy costs less than a view."""
 
-_DEEPEST = 100
+DEEPEST = 100
 """Levels of metadata. How many a reader takes depends on how deep in its own calls it is: what was written must be read anywhere."""
 
 _encoder = msgspec.json.Encoder()
@@ -75,18 +78,20 @@ def pack_large(info: CheckpointInfo, payload: Blob, hashed: Hashed) -> Blob:
 def _header(info: CheckpointInfo) -> bytes:
     try:
         body = _encoder.encode(info)[:-1]
-        deep = bool(info.metadata) and body.count(b"[") + body.count(b"{") > _DEEPEST and _depth(info.metadata) > _DEEPEST
+        deep = bool(info.metadata) and body.count(b"[") + body.count(b"{") > DEEPEST and depth_of(info.metadata) > DEEPEST
     except (TypeError, ValueError, RecursionError) as error:
         raise SerializationError(f"the metadata cannot become JSON: {error}") from error
     if deep:
-        raise SerializationError(f"the metadata are nested more than {_DEEPEST} deep: not every reader could take them")
+        raise SerializationError(f"the metadata are nested more than {DEEPEST} deep: not every reader could take them")
     if len(body) + _TAIL > MAX_HEADER:
         text = f"the header would have {len(body)} bytes, and {MAX_HEADER} are read: shorten the metadata, or names of keys"
         raise CapacityError(text, code="storage.too_large")
+    if info.format == "arrays":
+        body += b" " * (-(len(body) + _TAIL) % _ALIGNMENT)
     return body + _SEAL + _seal(body) + _END
 
 
-def _depth(metadata: dict[str, Any]) -> int:
+def depth_of(metadata: dict[str, Any]) -> int:
     """Levels of nesting, counted without calls inside of calls."""
     depth, level = 0, [msgspec.to_builtins(metadata)]
     while nested := [value for value in level if isinstance(value, (dict, list, tuple))]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from operator import index
 from time import perf_counter
 from typing import Annotated, Any, NamedTuple
 
@@ -14,7 +15,7 @@ from ckpt_observe.core.blob import Blob
 from ckpt_observe.core.heads import Clock, Heads, new_id
 from ckpt_observe.core.incremental import reduced
 from ckpt_observe.core.model import FORMAT_VERSION, CheckpointInfo, KeyInfo
-from ckpt_observe.core.names import checked
+from ckpt_observe.core.names import checked, checked_new
 from ckpt_observe.core.pipeline import Pipeline
 from ckpt_observe.core.serializers import Document
 from ckpt_observe.core.stores import Store
@@ -77,15 +78,17 @@ class Drafter:
     ) -> Label:
         """What was said, with time and id, if it can be."""
         checked(task, "task")
+        if step is not None and type(step) not in (int, bool) and hasattr(step, "__index__"):
+            step = index(step)  # of numpy, say
         try:
             said = msgspec.convert({"step": step, "status": status, "metadata": metadata, "tags": tags}, Said)
         except msgspec.ValidationError as error:
-            raise SerializationError(f"this cannot be said of a checkpoint: {error}") from error
+            raise SerializationError(f"this cannot stand in the header of a checkpoint: {error}") from error
         created = self._clock.now()
         head = self.heads.get(task)
         if head is not None and created <= head.created:  # the machine's clock was set back: what follows is newer all the same
             created = self.heads.after(head)
-        return Label(task, new_id(created) if id is None else checked(id, "checkpoint id"), created, said, parent)
+        return Label(task, new_id(created) if id is None else checked_new(id), created, said, parent)
 
     def stage(self, state: Any) -> Staged:
         """The state frozen: what is still the program's own memory is copied."""

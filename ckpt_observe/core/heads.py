@@ -9,6 +9,7 @@ import time
 from typing import TypeVar
 
 from ckpt_observe.core.model import CheckpointInfo
+from ckpt_observe.core.stores import forks
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _TICK = dt.timedelta(microseconds=1)
@@ -21,8 +22,13 @@ class Clock:
     """Times that always go forward, so that the order of saves is the order of their times."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._last = 0
+        self.begin_anew()
+        forks.watch(self)
+
+    def begin_anew(self) -> None:
+        """In a forked child: a lock that no thread holds which is not there."""
+        self._lock = threading.Lock()
 
     def now(self) -> dt.datetime:
         with self._lock:
@@ -36,6 +42,11 @@ class Heads:
     def __init__(self) -> None:
         self._heads: dict[str, CheckpointInfo] = {}
         self._ahead: dict[str, dt.datetime] = {}
+        self.begin_anew()
+        forks.watch(self)
+
+    def begin_anew(self) -> None:
+        """As above."""
         self._lock = threading.Lock()
 
     def get(self, task: str) -> CheckpointInfo | None:

@@ -42,12 +42,14 @@ class LazyState(Mapping[str, Any]):
         return key in (self.info.keys or self._whole())
 
     def __getitem__(self, key: str) -> Any:
+        if self.info.keys and key not in self.info.keys:
+            raise KeyError(key)  # before it is a load that fails: `get` asks so
         return self.some((key,))[key]
 
     def some(self, keys: Sequence[str]) -> dict[str, Any]:
         """The values of several keys. Where they are most of the state, or some has to be read whole, it is read once for all."""
         known = self.info.keys
-        if len(keys) == 1 or 2 * sum(known[key].size for key in keys if key in known) < self.info.serialized_size:
+        if len(keys) == 1 or 2 * sum(known[key].size for key in keys if key in known) < sum(key.size for key in known.values()):
             alone = {key: self._alone(key) for key in keys}
             if all(value is not _NOT_ALONE for value in alone.values()):
                 return alone
@@ -63,10 +65,9 @@ class LazyState(Mapping[str, Any]):
         if not isinstance(serializer, KeyedSerializer):
             return _NOT_ALONE
         holder, offsets = self._holder(serializer, at.base)
-        if holder.codec != "none" or holder.cipher or key not in offsets:
+        if holder.codec != "none" or holder.cipher or offsets.get(key, holder.payload_size) + at.size > holder.payload_size:
             return _NOT_ALONE
-        size = min(at.size, holder.payload_size - offsets[key])  # whatever a header says, no more than there is
-        data = self._fetcher.part(self.info, holder, offsets[key], size)
+        data = self._fetcher.part(self.info, holder, offsets[key], at.size)
         return serializer.loads(data) if digests.fits_key(at.digest, data) else _NOT_ALONE  # the whole one says what is damaged
 
     def _holder(self, serializer: KeyedSerializer, base: str) -> _Holder:

@@ -20,7 +20,7 @@ MAX_FILE_NAME = 200
 _CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _PLAIN = re.compile("[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
 _HASHED = re.compile("[A-Za-z0-9_%-][A-Za-z0-9_.%-]{0,63}~[0-9a-f]{64}").fullmatch
-"""A name that was cut and hashed. It stands for the name where nothing else is known of it, and is then its own file name."""
+"""A name that was cut and hashed."""
 
 
 def checked(name: object, what: str) -> str:
@@ -41,8 +41,6 @@ def to_file_name(name: str) -> str:
     """A file name that no other name has: percent-encoded, or cut and hashed when that is too long."""
     if len(name) <= MAX_FILE_NAME and _PLAIN(name):
         return name
-    if _HASHED(name):
-        return name
     encoded = quote(name, safe="").replace("~", "%7E")
     if encoded[0] == ".":
         encoded = "%2E" + encoded[1:]
@@ -57,5 +55,17 @@ def from_file_name(file_name: str) -> str | None:
 
 
 def known_as(file_name: str) -> str:
-    """The name again, or what stands for it: of a checkpoint that is damaged nothing else tells it."""
+    """The id again, or what stands for it: of a checkpoint that is damaged nothing else tells it."""
     return from_file_name(file_name) or file_name
+
+
+def id_to_file_name(id: str) -> str:
+    """The file name of an id, or of what stands for it; within one task alone, so that no other's is reached by it."""
+    return id if _HASHED(id) else to_file_name(id)
+
+
+def checked_new(id: object) -> str:
+    """An id to save under: any but one that would stand for another."""
+    if _HASHED(name := checked(id, "checkpoint id")):
+        raise InvalidNameError(f"the checkpoint id {name!r} is what stands for a longer one whose header is damaged: choose another")
+    return name

@@ -52,6 +52,8 @@ class Query:
             text = getattr(self, name)
             if text is not None and (not isinstance(text, str) or _HALF.search(text)):
                 raise ConfigError(f"{name} is a string without halves of surrogate pairs, not {text!r:.80}")
+        if not isinstance(self.parameters, Mapping):
+            raise ConfigError(f"parameters are names and values, not {self.parameters!r:.80}")
         if self.task is not None:
             checked(self.task, "task")
 

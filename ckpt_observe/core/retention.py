@@ -41,10 +41,10 @@ class Retention(ABC):
         return [info for info in infos if info.id not in kept]
 
     def __or__(self, other: Retention) -> Retention:
-        return Either(self, other)
+        return Either(self, other) if isinstance(other, Retention) else NotImplemented
 
     def __and__(self, other: Retention) -> Retention:
-        return Both(self, other)
+        return Both(self, other) if isinstance(other, Retention) else NotImplemented
 
 
 def _check(value: Any, least: int, what: str, *, whole: bool = False) -> None:
@@ -52,6 +52,14 @@ def _check(value: Any, least: int, what: str, *, whole: bool = False) -> None:
     is_number = isinstance(value, Integral if whole else Real)  # numpy's too
     if not (is_number and value >= least):
         raise ConfigError(f"{what} {least} or more, not {value!r}")
+
+
+@dataclass(frozen=True)
+class KeepAll(Retention):
+    """Everything: where nothing else is said."""
+
+    def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
+        return dict.fromkeys([info.id for info in infos], "all are kept")
 
 
 @dataclass(frozen=True)

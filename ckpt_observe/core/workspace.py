@@ -33,6 +33,8 @@ class Workspace:
     """Snapshots of the directory that a task works in."""
 
     def __init__(self, root: str | os.PathLike[str], task: str) -> None:
+        if "://" in os.fspath(root):
+            raise ConfigError(f"snapshots are kept in a directory, which is given by its path, not by a URL: {root}")
         self._repository = Repository(os.path.join(os.path.abspath(root), to_file_name(checked(task, "task")) + ".git"))
         self._task = task
 

@@ -75,22 +75,25 @@ def _snapshot(name: str, id_at: int) -> Begin:
     return begin
 
 
-def _run(named: Callable[[Any], str], id_at: slice, id_name: str) -> Begin:
-    """A run is a task, unless the program has named one around it."""
+def _run(session_at: int, name: str | None = None) -> Begin:
+    """A run is a task, unless the program has named one around it. A graph is called by nothing but an id, which is no name."""
 
-    def begin(_instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation | None:
+    def begin(_instance: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Operation | None:
         if not parents.observing() or parents.TASK_KEY in get_current():
             return None
-        id = facts.said(next(iter(args[id_at]), kwargs.get(id_name)))
-        name = named(id)
-        return Task(name, {names.TASK_NAME: name, **({} if id is None else {names.TASK_ID: id})})
+        session = args[session_at]
+        id = facts.said(session.task)
+        kind = Task if session._checkpointer.pipeline.cipher is None else _SecretTask
+        return kind(name or id, {names.TASK_NAME: name or id, names.TASK_ID: id})
 
     return begin
 
 
-def _graph(_run_id: Any) -> str:
-    """A graph is called by nothing but the id of its run, which is no name."""
-    return "graph"
+class _SecretTask(Task):
+    """A run whose checkpoints are encrypted: what an error says may quote its state."""
+
+    __slots__ = ()
+    tells_message = False
 
 
 def _committing(batch: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Operation | None:
@@ -133,9 +136,9 @@ TARGETS: Final = (
     Target(_WORKSPACE, "Workspace.restore", Observed(_snapshot("restore", 1), fault)),
     Target(_WORKSPACE, "Workspace.delete", Observed(_snapshot("delete", 0), fault)),
     Target(_WORKSPACE, "Workspace.list", Observed(_snapshot("list", 0), fault, facts.counted)),
-    Target("ckpt_observe.core.runner.agent", "run_agent", Observed(_run(str, slice(0, 1), "agent"), fault)),
-    Target("ckpt_observe.core.runner.graph", "run_graph", Observed(_run(_graph, slice(0), "run_id"), fault)),
-    Target("ckpt_observe.core.runner.graph", "resume_graph", Observed(_run(_graph, slice(1, 2), "run_id"), fault)),
+    Target("ckpt_observe.core.runner.agent", "_run", Observed(_run(0), fault)),
+    Target("ckpt_observe.core.runner.graph", "_walk", Observed(_run(2, "graph"), fault)),
+    Target("ckpt_observe.core.runner.graph", "_resume", Observed(_run(1, "graph"), fault)),
     Target("ckpt_observe.core.batch", "Batch.commit", Observed(_committing, fault)),
     Target(_STEPS, "serialize", phase.observed("serialize", lambda _, result: (None, len(result)))),
     Target(_STEPS, "compress", phase.observed("compress", lambda args, result: (len(args[1]), len(result)))),

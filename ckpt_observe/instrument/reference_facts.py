@@ -97,7 +97,7 @@ def loading(operation: Operation, restored: Any) -> None:
     info = restored.info
     operation.note(
         {
-            names.ID: info.id,
+            names.ID: said(info.id),
             names.STEP: info.step,
             names.FORMAT: info.format,
             names.CODEC: info.codec,

@@ -13,11 +13,11 @@ _STACK_LIMIT: Final = 2400
 """Characters; with the message it fits one line of the journal."""
 
 
-def described(error: BaseException, *, stack: bool) -> dict[str, Any]:
+def described(error: BaseException, *, stack: bool, message: bool = True) -> dict[str, Any]:
     """Type, message without secrets, and stack without source lines: reading files is not for the host's thread."""
     found = {
         spans.EXCEPTION_TYPE: f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."),
-        spans.EXCEPTION_MESSAGE: _message(error),
+        spans.EXCEPTION_MESSAGE: _message(error) if message else "(not told)",
     }
     if stack:
         frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False, limit=-_FRAMES)

@@ -59,6 +59,8 @@ class Operation(OtelSpan):
     )  # fmt: skip
 
     kind = events.OPERATION
+    tells_message = True
+    """Whether what an exception says is told beside its type."""
     page: Page
     thread: int
     started: int
@@ -205,7 +207,8 @@ class Operation(OtelSpan):
             if error is not None:
                 found = classify(error)
                 if found.outcome == "error":
-                    page.append(line((events.EVENT, self.span_id, ended + offset, spans.EVENT_EXCEPTION, described(error, stack=True))))
+                    told = described(error, stack=True, message=self.tells_message)
+                    page.append(line((events.EVENT, self.span_id, ended + offset, spans.EVENT_EXCEPTION, told)))
                 self.note(found.attributes(self.failed_phase))
             last = line((events.END, self.span_id, ended + offset, self._attributes, self.phases, offset))
         except BaseException as own:  # a fault, or what a signal handler raised: it has ended all the same

@@ -64,11 +64,11 @@ def test_trace_context_that_is_none(doctor, given, told):
     assert ("TRACEPARENT" in doctor(TRACEPARENT=given, CKPT_OBSERVE_EXPORTERS="local")) is told
 
 
-@pytest.mark.parametrize(("name", "state", "hint"), [("CKPT_OBSERVE_EXPORTER", PROBLEM, "did you mean CKPT_OBSERVE_EXPORTERS?"), ("CKPT_OBSERVE_DRIAN", PROBLEM, "did you mean CKPT_OBSERVE_DRAIN?"), ("CKPT_OBSERVE_XYZ", NOTE, "no such setting")])
-def test_misspelt_variables(doctor, name, state, hint):
+@pytest.mark.parametrize(("name", "verdict", "hint"), [("CKPT_OBSERVE_EXPORTER", PROBLEM, "did you mean CKPT_OBSERVE_EXPORTERS?"), ("CKPT_OBSERVE_DRIAN", PROBLEM, "did you mean CKPT_OBSERVE_DRAIN?"), ("CKPT_OBSERVE_XYZ", NOTE, "no such setting")])
+def test_misspelt_variables(doctor, name, verdict, hint):
     """A variable that looks like ours and is read by nobody is named, with the one that was perhaps meant."""
     finding = doctor(**{name: "x"})[name]
-    assert (finding.state, hint in finding.detail) == (state, True)
+    assert (finding.state, hint in finding.detail) == (verdict, True)
 
 
 def test_a_wrong_setting_is_a_finding(doctor):

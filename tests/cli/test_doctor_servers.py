@@ -98,7 +98,7 @@ def test_a_collector_over_http(doctor, server):
 
 
 @pytest.mark.parametrize(
-    ("answer", "state", "hint"),
+    ("answer", "verdict", "hint"),
     [
         (401, PROBLEM, "check OTEL_EXPORTER_OTLP_HEADERS"),
         (403, PROBLEM, "check OTEL_EXPORTER_OTLP_HEADERS"),
@@ -111,15 +111,15 @@ def test_a_collector_over_http(doctor, server):
         (500, PROBLEM, "answered 500"),
     ],
 )
-def test_answers_over_http(doctor, server, answer, state, hint):
+def test_answers_over_http(doctor, server, answer, verdict, hint):
     """What each status means, and what to do."""
     server.otherwise = answer
     finding = doctor(**otlp(server.url))["server otlp"]
-    assert (finding.state, hint in finding.detail) == (state, True), finding
+    assert (finding.state, hint in finding.detail) == (verdict, True), finding
 
 
 @pytest.mark.parametrize(
-    ("answer", "state", "hint"),
+    ("answer", "verdict", "hint"),
     [
         (200, OK, "takes spans"),
         (grpc.StatusCode.UNAUTHENTICATED, PROBLEM, "check OTEL_EXPORTER_OTLP_HEADERS"),
@@ -128,11 +128,11 @@ def test_answers_over_http(doctor, server, answer, state, hint):
         (grpc.StatusCode.RESOURCE_EXHAUSTED, NOTE, "busy"),
     ],
 )
-def test_answers_over_grpc(doctor, grpc_server, answer, state, hint):
+def test_answers_over_grpc(doctor, grpc_server, answer, verdict, hint):
     """The same over gRPC; a key that the server says again is not shown."""
     grpc_server.otherwise = answer
     found = doctor(**otlp(grpc_server.url, "grpc", OTEL_EXPORTER_OTLP_HEADERS="authorization=Bearer%20s3cret"))
-    assert (found["server otlp"].state, hint in found["server otlp"].detail) == (state, True), found["server otlp"]
+    assert (found["server otlp"].state, hint in found["server otlp"].detail) == (verdict, True), found["server otlp"]
     assert "s3cret" not in repr(found)
 
 
@@ -179,12 +179,12 @@ def test_a_name_that_is_not_known(monkeypatch):
     assert listener.look("nobody.invalid", 1, 1.0) == listener.UNRESOLVED
 
 
-@pytest.mark.parametrize(("key", "state", "hint"), [("right", OK, "takes spans"), ("wrong", PROBLEM, "check LMNR_PROJECT_API_KEY")])
-def test_laminar(doctor, server, key, state, hint):
+@pytest.mark.parametrize(("key", "verdict", "hint"), [("right", OK, "takes spans"), ("wrong", PROBLEM, "check LMNR_PROJECT_API_KEY")])
+def test_laminar(doctor, server, key, verdict, hint):
     """Its key is tried, not shown."""
     server.authorization = "Bearer right"
     finding = doctor(CKPT_OBSERVE_EXPORTERS="laminar", LMNR_PROJECT_API_KEY=key, LMNR_BASE_URL=server.url)["server laminar"]
-    assert (finding.state, hint in finding.detail) == (state, True), finding
+    assert (finding.state, hint in finding.detail) == (verdict, True), finding
 
 
 def test_metrics_over_otlp(doctor, server):

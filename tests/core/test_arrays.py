@@ -10,9 +10,11 @@ import pytest
 
 pytest.importorskip("numpy")
 
+import msgspec
 import numpy as np
 
 from ckpt_observe.core import Checkpointer, compare, digests
+from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.serializers import arrays
 from ckpt_observe.core.serializers.arrays import ArraysSerializer
 from ckpt_observe.errors import IntegrityError, SerializationError
@@ -223,3 +225,47 @@ def test_every_flip_in_a_large_checkpoint_is_noticed(tmp_path, monkeypatch, hash
         path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
         with pytest.raises(IntegrityError):
             checkpointer.load("t", "x")
+
+
+def nested(depth):
+    value = ()
+    for _ in range(depth):
+        value = (value,)
+    return value
+
+
+@pytest.mark.parametrize("value", [complex("inf"), complex("nan"), complex(1, -2.5)])
+def test_complex_numbers_come_back(value):
+    """K3: infinite ones too."""
+    checkpointer = Checkpointer("memory://", format="arrays")
+    checkpointer.save("t", {"z": value})
+    assert repr(checkpointer.load("t")["z"]) == repr(value)
+
+
+def test_what_is_too_deep_to_be_read_is_refused():
+    """N4: what could be written and never read again is refused when it is saved."""
+    checkpointer = Checkpointer("memory://", format="arrays")
+    with pytest.raises(SerializationError):
+        checkpointer.save("t", {"deep": nested(350)})
+    assert checkpointer.list("t") == []
+
+
+def test_keys_of_a_short_document_are_read_whole():
+    """D7: where a header tells of more bytes than there are, as one of an earlier layout may, the whole is read."""
+    checkpointer = Checkpointer("memory://", format="arrays")
+    names = [f"key{n}" for n in range(200)]
+    info = checkpointer.save("t", dict.fromkeys(names, 1), id="x")
+    longer = {name: KeyInfo(key.type, key.size + 64, key.digest) for name, key in info.keys.items()}
+    opened = checkpointer.open("t")
+    msgspec.structs.force_setattr(opened.info, "keys", longer)
+    assert opened["key199"] == 1
+
+
+@pytest.mark.parametrize("size", [10, 10_000_000], ids=["small", "large"])
+def test_loaded_arrays_are_aligned(tmp_path, size):
+    """Whatever the length of a header, arrays begin where the processor likes them to."""
+    checkpointer = Checkpointer(tmp_path, format="arrays")
+    for task in ("t", "task", "tasks12"):
+        info = checkpointer.save(task, {"a": np.zeros(size, np.complex64), "b": np.zeros(3)}, metadata={"long": task})
+        assert info.header_size % 64 == 0
+        assert all(array.flags.aligned for array in checkpointer.load(task).values())

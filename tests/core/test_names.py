@@ -44,3 +44,16 @@ def test_impossible_names_are_refused(name):
         with pytest.raises(InvalidNameError):
             checkpointer.save("task", {}, id=name)
     assert checkpointer.store.tasks() == ()
+
+
+def test_no_name_reaches_another_that_was_hashed(tmp_path):
+    """What stands for a long name is no name to save under, nor a task that shares its directory."""
+    victim = "x" * 250
+    checkpointer = Checkpointer(tmp_path, keep_last=1)
+    checkpointer.save(victim, {"n": 1}, id="a")
+    stand_in = to_file_name(victim)
+    checkpointer.save(stand_in, {"n": 2}, id="b")
+    assert checkpointer.load(victim) == {"n": 1}
+    assert checkpointer.load(stand_in) == {"n": 2}
+    with pytest.raises(InvalidNameError, match="stands for"):
+        checkpointer.save("t", {}, id=stand_in)

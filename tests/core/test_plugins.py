@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_observe.core import Checkpointer
+from ckpt_observe.core import Checkpointer, Query
 from ckpt_observe.core.codecs import codecs
+from ckpt_observe.core.runner import Done, Graph, Settings, run_agent
 from ckpt_observe.core.stores import stores
 from ckpt_observe.core.stores.memory import MemoryStore
-from ckpt_observe.errors import AccessError, CompatibilityError, ConfigError
+from ckpt_observe.core.workspace import Workspace
+from ckpt_observe.errors import AccessError, CompatibilityError, ConfigError, SerializationError
 
 
 def test_own_store_by_name():
@@ -112,3 +114,44 @@ def test_missing_package_names_its_extra():
     """A plug-in whose package is not installed says what to install; everything else works without any extra."""
     run = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["lz4", "arrays", "postgres", "redis", "objects", "crypto"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Checkpointer("memory://", retention=5),
+        lambda: Checkpointer("memory://", hooks=[1]),
+        lambda: Checkpointer("memory://", encryption="aes"),
+        lambda: Checkpointer("memory://", incremental="8"),
+        lambda: Checkpointer("sqlite:rel.db"),
+        lambda: Checkpointer("memory:"),
+        lambda: Checkpointer("~/checkpoints"),
+        lambda: Workspace("git:///somewhere", "task"),
+        lambda: Settings(trigger=5),
+        lambda: run_agent("agent", lambda state, _: Done(state), 1, "memory://"),
+        lambda: Graph(nodes={"end": print}, edges={}, entry="end", exits="end"),
+        lambda: Query(parameters=[1]),
+    ],
+)
+def test_wrong_settings_are_told_where_they_are_given(make, tmp_path, monkeypatch):
+    """A setting that would fail at the first save, or make a directory of an odd name, is a configuration error at once."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError):
+        make()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_step_of_another_whole_number_type():
+    """A step may be any whole number, such as one of numpy."""
+
+    class Whole:
+        def __index__(self):
+            return 7
+
+    assert Checkpointer("memory://").save("t", {}, step=Whole()).step == 7
+
+
+def test_what_cannot_be_saved_is_named():
+    """L10: the error says where in the state the value is, and what to do."""
+    with pytest.raises(SerializationError, match=r"state\['a'\]\['b'\]\[1\] cannot become json.*convert it"):
+        Checkpointer("memory://").save("t", {"ok": (1, 2), "a": {"b": [1, object()]}})

@@ -10,10 +10,10 @@ from opentelemetry import trace
 
 import ckpt_observe
 from ckpt_observe.core import Checkpointer, Query, context
-from ckpt_observe.core.runner import Done, Graph, Settings, agent, graph
+from ckpt_observe.core.runner import Done, Graph, Settings, resume_graph, run_agent, run_graph
 from ckpt_observe.core.triggers import EverySteps
 from ckpt_observe.core.workspace import Workspace
-from ckpt_observe.errors import CheckpointNotFoundError, SerializationError
+from ckpt_observe.errors import CheckpointNotFoundError, MissingExtraError, SerializationError
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.instrumentors import InstrumentorContract
 from ckpt_observe.testing.spans import outline
@@ -77,18 +77,33 @@ def test_every_operation_and_phase(spans, tmp_path):
 def test_runs_are_tasks(spans, tmp_path):
     """L2, L11: a run of an agent or a graph is a task with its checkpoints beneath it, unless the program has named a task around it."""
     checkpointer = Checkpointer(tmp_path / "ckpt")
-    agent.run_agent("writer", lambda state, _session: Done(state), 1, checkpointer)
+    run_agent("writer", lambda state, _session: Done(state), 1, checkpointer)
     shape = Graph(nodes={"a": lambda _state: {"n": 1}}, edges={}, entry="a", exits=frozenset({"a"}))
     with pytest.raises(CheckpointNotFoundError):
-        graph.resume_graph(shape, "run-7", checkpointer)
+        resume_graph(shape, "run-7", checkpointer)
     with ckpt_observe.task("mine"):
-        graph.run_graph(shape, {}, checkpointer, run_id="run-8", settings=Settings(trigger=EverySteps(1)))
+        run_graph(shape, {}, checkpointer, run_id="run-8", settings=Settings(trigger=EverySteps(1)))
     tasks = [span for span in spans() if span.name.startswith("task ")]
     assert [(span.name, span.attributes.get(names.TASK_ID)) for span in tasks] == [("task writer", "writer"), ("task graph", "run-7"), ("task mine", None)]
     beneath = {task.name: [span.name for span in spans() if span.parent_span_id == task.span_id] for task in tasks}
-    assert beneath["task writer"] == ["checkpoint.restore", "checkpoint.save"]
-    assert beneath["task graph"] == ["checkpoint.restore"]
+    assert beneath["task writer"] == ["checkpoint.save"]
     assert beneath["task mine"][0] == "checkpoint.save"
+
+
+def test_error_of_an_encrypted_run_is_not_quoted(spans):
+    """D7: what the step of a run says when it fails may quote the state, which nobody but the holder of the key shall read."""
+    aead = pytest.importorskip("ckpt_observe.core.ciphers.aead", exc_type=MissingExtraError)
+
+    def fail(_state, _session):
+        raise ValueError("patient Ann")
+
+    for cipher in (aead.AeadCipher(bytes(32)), None):
+        with pytest.raises(ValueError):
+            run_agent("agent", fail, 1, Checkpointer("memory://", encryption=cipher))
+    secret, plain = (str(span.events) for span in spans() if span.name == "task agent")
+    assert "ValueError" in secret
+    assert "Ann" not in secret
+    assert "Ann" in plain
 
 
 def test_keys_queries_and_workspaces(spans, tmp_path):
@@ -96,6 +111,7 @@ def test_keys_queries_and_workspaces(spans, tmp_path):
     checkpointer = Checkpointer(tmp_path / "ckpt")
     checkpointer.save("run-1", {"large": "x" * 5000, "small": 1}, id="one")
     assert checkpointer.open("run-1")["small"] == 1
+    assert checkpointer.open("run-1").get("missing") is None  # and no load that failed
     assert len(checkpointer.find(Query(task="run-1"))) == 1
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "file").write_text("content")

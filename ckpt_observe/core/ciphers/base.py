@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ckpt_observe.core.blob import Buffer
 
 
+@runtime_checkable
 class Cipher(Protocol):
     """Authenticated encryption."""
 

@@ -15,6 +15,8 @@ from ckpt_observe.core.registry import Registry
 from ckpt_observe.errors import CompressionError
 
 _PART = 4 * 1024 * 1024
+_READ = 64 * 1024
+"""Bytes handed to a decompressor at a time: what it leaves of them is copied for each part that ends in them."""
 _STEP = 16 * 1024 * 1024
 """Bytes that decompression makes at a time: some codecs make room for as many as they are allowed."""
 
@@ -57,23 +59,23 @@ def decompressed(begin: Callable[[], Stream], data: Buffer, size: int) -> bytear
     """The `size` bytes that all compressed runs in the data become."""
     result = bytearray()
     view = memoryview(data)
-    runs = (view[start : start + _PART] for start in range(0, len(view), _PART))
-    stream, given = begin(), next(runs, b"")
+    runs = (view[start : start + _READ] for start in range(0, len(view), _READ))
+    stream, given, ended_at = begin(), next(runs, b""), -1
     while True:
         made = stream.decompress(given, min(size + 1 - len(result), _STEP))
         result += made
         if len(result) > size:
             raise CompressionError(f"decompression goes beyond the {size} bytes that the checkpoint declares", code="compression.bomb")
         if stream.eof:
-            following = stream.unused_data or next(runs, b"")
-            if not following:
+            given = stream.unused_data or next(runs, b"")
+            if not given or len(result) == ended_at:  # all, or a second part that holds nothing: of those there could be any number
                 break
-            stream, given = begin(), following
+            stream, ended_at = begin(), len(result)
         elif not made and not given:
             break
         else:
             given = next(runs, b"") if stream.needs_input else b""
-    if len(result) < size or not stream.eof:
+    if len(result) < size or not stream.eof or given:
         raise CompressionError(f"decompression gave {len(result)} of {size} bytes", code="compression.malformed")
     return result
 

@@ -41,7 +41,10 @@ def run_agent(
     so that is frozen before each, which costs a serialization. One of more than a mebibyte is not: when a step fails on it, the last
     checkpoint stands, and the error and the log say so.
     """
-    session = Session(checkpointer, agent, settings or Settings())
+    return _run(Session(checkpointer, agent, settings or Settings()), advance, initial, max_steps)
+
+
+def _run(session: Session, advance: Step, initial: Any, max_steps: int) -> Outcome:
     restored = session.resume()
     state, step = (initial, 0) if restored is None else (restored.state, restored.info.step or 0)
     if restored is not None:

@@ -34,6 +34,8 @@ class GraphState:
         return self.values[name]
 
     def after(self, node: str, news: Mapping[str, Any] | None) -> GraphState:
+        if not isinstance(news, Mapping | None):
+            raise ConfigError(f"node {node!r} returns what is new as a mapping, or None, not {type(news).__name__}")
         values = MappingProxyType({**self.values, **(news or {})})
         return replace(self, values=values, node=node, steps=self.steps + 1)
 
@@ -55,6 +57,9 @@ class Graph:
     """Nodes of one run: a loop that never ends does end."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.exits, str):
+            raise ConfigError(f"exits are a set of names, such as {{{self.exits!r}}}, not one name")
+        object.__setattr__(self, "exits", frozenset(self.exits))
         named = {self.entry, *self.exits, *self.edges, *(edge for edge in self.edges.values() if isinstance(edge, str))}
         if unknown := sorted(named - self.nodes.keys()):
             raise ConfigError(f"the graph names nodes that it does not have: {', '.join(unknown)}")
@@ -84,10 +89,13 @@ def resume_graph(graph: Graph, run_id: str, checkpointer: Checkpointer, *, setti
 
     Without a checkpoint it is CheckpointNotFoundError; at an exit there is nothing left to do, which is ConflictError.
     """
-    session = _session(checkpointer, run_id, settings)
-    restored = session.resume()
+    return _resume(graph, _session(checkpointer, run_id, settings))
+
+
+def _resume(graph: Graph, session: Session) -> GraphState:
+    restored, run_id = session.resume(), session.task
     if restored is None:
-        raise CheckpointNotFoundError(f"run {run_id!r} has no checkpoint to resume from")
+        raise CheckpointNotFoundError(f"run {run_id!r} has no checkpoint to resume from: had its settings a trigger?")
     state = _thawed(restored.state, run_id)
     if state.node not in graph.nodes:
         raise ConfigError(f"run {run_id!r} stopped after {state.node!r}, which is no node of this graph")

@@ -15,12 +15,16 @@ from typing import Any
 
 import msgspec
 
+from ckpt_observe.core import container
 from ckpt_observe.errors import SerializationError
 
 KEPT = 20
 """Entries of each kind: the last ones."""
 LONGEST = 2000
 """Characters of a text; the middle of a longer one is left out."""
+
+MOST = 256 * 1024
+"""Bytes of one entry: all of them fit into a header."""
 
 LONGEST_STACK = 100_000
 """Of a stack trace, which is worth nothing without its middle: deeper ones than any framework makes."""
@@ -71,12 +75,17 @@ class Notes:
 
 
 def _sayable(fact: dict[str, Any]) -> dict[str, Any]:
-    """The same, if metadata can hold it. It is refused where it is said: a save that is, may be the only one of the run."""
+    """A copy as metadata will hold it. It is refused where it is said: a save that is, may be the only one of the run."""
     try:
-        msgspec.json.encode(fact)
+        encoded = msgspec.json.encode(fact)
+        if len(encoded) > MOST:
+            raise SerializationError(f"of a run up to {MOST} bytes are noted at once, not {len(encoded)}")
+        copy: dict[str, Any] = msgspec.json.decode(encoded)
+        if container.depth_of(copy) > container.DEEPEST - 5:  # it is put a few levels deeper
+            raise SerializationError(f"of a run {container.DEEPEST - 5} levels of nesting are noted")
     except (TypeError, ValueError, RecursionError) as error:
         raise SerializationError(f"this cannot be noted of a run: {error}") from error
-    return fact
+    return copy
 
 
 def _message(error: BaseException) -> str:

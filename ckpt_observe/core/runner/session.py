@@ -14,10 +14,11 @@ from ckpt_observe.core.checkpointer import Checkpointer
 from ckpt_observe.core.draft import Staged
 from ckpt_observe.core.hooks import Event, Hook, emit
 from ckpt_observe.core.model import CheckpointInfo, Restored
+from ckpt_observe.core.names import checked
 from ckpt_observe.core.retention import Decision
 from ckpt_observe.core.runner.notes import Notes
 from ckpt_observe.core.triggers import EverySteps, Moment, Never, Trigger
-from ckpt_observe.errors import CapacityError, CheckpointError, CheckpointNotFoundError
+from ckpt_observe.errors import CapacityError, CheckpointError, CheckpointNotFoundError, ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,10 @@ class Settings:
     """Kept in every checkpoint of the run."""
     clock: Callable[[], float] = time.monotonic
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.trigger, Trigger):
+            raise ConfigError(f"the trigger of a run is a policy, such as EverySteps(10), not {self.trigger!r:.80}")
+
 
 LARGE = 1 << 20
 """Bytes of a state that takes too long to be serialized before each step, in case that fails."""
@@ -52,6 +57,8 @@ class Session:
     """One run of one task."""
 
     def __init__(self, checkpointer: Checkpointer, task: str, settings: Settings) -> None:
+        if not isinstance(checkpointer, Checkpointer):
+            raise ConfigError(f"a run is saved by a Checkpointer, not by {checkpointer!r:.80}")
         self.task = task
         self.notes = Notes(settings.configuration, encrypted=checkpointer.pipeline.cipher is not None)
         self._checkpointer = checkpointer
@@ -64,6 +71,8 @@ class Session:
 
     def resume(self) -> Restored[Any] | None:
         """What the task's newest checkpoint holds, or None where there is none."""
+        if self._checkpointer.store.newest(checked(self.task, "task")) is None:
+            return None  # a first run: that there is nothing to restore is no failure
         try:
             restored = self._checkpointer.restore(self.task)
         except CheckpointNotFoundError:
@@ -97,7 +106,8 @@ class Session:
             if not self._is_large:
                 seconds = time.perf_counter() - start
                 return Staged(document.frozen(), serializer.name, type(state).__name__, *shape.measure(state), seconds)
-        return Unfrozen(CapacityError(f"it has more than {LARGE} bytes, so no copy was made before the step, which may have changed it"))
+        text = f"it has, or had once, more than {LARGE} bytes, so no copy was made before the step, which may have changed it"
+        return Unfrozen(CapacityError(text))
 
     def completed(self, step: int, seen: Any, state: Any, node: str | None = None) -> CheckpointInfo | None:
         """After a step: save `state` if a save is due. `seen` is what the trigger may look at."""

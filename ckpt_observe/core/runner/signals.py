@@ -9,7 +9,10 @@ from typing import Any, Self
 
 
 class SaveOnSignal:
-    """While the block runs, these signals ask for a save at the next step; what handled them before still does."""
+    """While the block runs, these signals ask for a save at the next step, where the trigger has `OnRequest()`.
+
+    A function that handled them before is called too. What the system does by default, such as to end the program at SIGTERM, is not done.
+    """
 
     def __init__(self, signals: Sequence[signal.Signals] = (signal.SIGUSR1,)) -> None:
         self._signals = tuple(dict.fromkeys(signals))  # each once: the second time, what handled it before would be this

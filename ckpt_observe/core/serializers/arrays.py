@@ -38,6 +38,10 @@ _SHORT = 4096
 """Bytes in which most first lines end."""
 
 
+_REFUSALS = (ValueError, TypeError, AttributeError, IndexError, ArithmeticError, RuntimeError, SyntaxError, msgspec.MsgspecError)
+"""What numpy, torch and msgspec raise of bytes that are none of ours."""
+
+
 class _Array(msgspec.Struct, frozen=True):
     """Where an array lies behind the first line, and what it is."""
 
@@ -92,7 +96,9 @@ class ArraysSerializer:
                 state[key] = _state(of_key, view[end + start : end + size])
                 end += size
             return state
-        except (ValueError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError, msgspec.MsgspecError) as error:
+        except MissingExtraError:
+            raise
+        except _REFUSALS as error:
             raise SerializationError(f"these bytes are not arrays: {error}", code="serialization.malformed") from error
 
     def join(self, members: Mapping[str, Blob]) -> list[Buffer]:
@@ -111,7 +117,9 @@ class ArraysSerializer:
 def _value(value: Any) -> Blob:
     taken = _Taken()
     plain = exact.wrap(value, _NATIVE, taken.take)
-    return Blob((_line(_Head(tuple(taken.arrays), plain)), *taken.pieces))
+    line = _line(_Head(tuple(taken.arrays), plain))
+    exact.unwrap(_decode(line).state, {"array": lambda _: None})  # what could not be read again, for it is too deep, is refused now
+    return Blob((line, *taken.pieces))
 
 
 def _digest(member: Blob) -> str:
@@ -125,7 +133,11 @@ def _line(head: _Head) -> bytes:
 
 def _first_line(view: memoryview) -> tuple[_Head, int]:
     """What begins here, and where its line ends."""
-    end = bytes(view[:_SHORT]).find(b"\n") + 1 or bytes(view).index(b"\n") + 1
+    size = _SHORT
+    while not (end := bytes(view[:size]).find(b"\n") + 1):
+        if size >= len(view):
+            raise ValueError("the first line has no end")
+        size *= 16
     return _decode(view[:end]), end
 
 

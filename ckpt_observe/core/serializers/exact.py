@@ -21,7 +21,7 @@ TAG = "~py"
 _TO_PLAIN: dict[type, Callable[[Any], Any]] = {
     bytes: lambda value: base64.b64encode(value).decode(),
     bytearray: lambda value: base64.b64encode(value).decode(),
-    complex: lambda value: [value.real, value.imag],
+    complex: repr,
     float: repr,
     int: str,
     dt.datetime: dt.datetime.isoformat,
@@ -35,7 +35,7 @@ _TO_PLAIN: dict[type, Callable[[Any], Any]] = {
 _FROM_PLAIN: dict[str, Callable[[Any], Any]] = {
     "bytes": lambda plain: base64.b64decode(plain, validate=True),
     "bytearray": lambda plain: bytearray(base64.b64decode(plain, validate=True)),
-    "complex": lambda plain: complex(*plain),
+    "complex": lambda plain: complex(plain) if isinstance(plain, str) else complex(*plain),
     "float": float,
     "int": int,
     "datetime": dt.datetime.fromisoformat,

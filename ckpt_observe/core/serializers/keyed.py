@@ -19,6 +19,8 @@ from ckpt_observe.errors import SerializationError
 _REFUSALS = (TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, msgspec.MsgspecError)
 """What encoding raises: of a type, of a value, of a state that is too deep or that another thread changes meanwhile."""
 _TAG = exact.TAG.encode()
+_DEEPEST = 20
+"""Levels that an error names."""
 _RARE = _TAG[:1]
 
 
@@ -57,7 +59,9 @@ class Keyed(ABC):
             document = self._tagged(state)
             where = _first_difference(state, self.loads(document.pieces[0]), "state")
         except Exception as error:
-            raise SerializationError(f"this state cannot become {self.name}: {error}") from error
+            where = self._first_refused(state)
+            hint = "convert it, or choose another format: arrays carries those of numpy and torch"
+            raise SerializationError(f"{where} cannot become {self.name}: {error}; {hint}") from error
         if where is not None:
             raise SerializationError(f"{where} would not come back from {self.name} as it is: convert it, or choose another format")
         return document
@@ -68,6 +72,24 @@ class Keyed(ABC):
             return exact.unwrap(plain) if _is_tagged(data) else plain
         except _REFUSALS as error:
             raise SerializationError(f"these bytes are not {self.name}: {error}", code="serialization.malformed") from error
+
+    def _first_refused(self, state: Any) -> str:
+        """Which part it is that cannot be encoded, as far as that can be told."""
+        where, inside = "state", state
+        for _ in range(_DEEPEST):
+            parts = inside.items() if isinstance(inside, dict) else enumerate(inside) if isinstance(inside, list | tuple) else ()
+            found = next(((key, part) for key, part in parts if not self._takes(part)), None)
+            if found is None:
+                break
+            where, inside = f"{where}[{found[0]!r:.80}]", found[1]
+        return where
+
+    def _takes(self, part: Any) -> bool:
+        try:
+            self.encode(exact.wrap(part, self.native))
+        except Exception:
+            return False
+        return True
 
     def _tagged(self, state: Any) -> Document:
         if _is_keyed(state):

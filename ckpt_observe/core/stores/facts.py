@@ -14,7 +14,7 @@ from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.query import Query
 
 _A_TAG = crc32(b"#")
-_ERROR_TYPE = "error.type"
+_ERROR_TYPE = "type of error"
 _packed = Struct("<d").pack
 _MOST = 100
 """Of one checkpoint. Whoever puts tables into the metadata does not ask for each of their entries."""

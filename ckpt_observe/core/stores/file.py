@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
-from ckpt_observe.core.names import from_file_name, known_as, to_file_name
+from ckpt_observe.core.names import from_file_name, id_to_file_name, known_as, to_file_name
 from ckpt_observe.core.stores import durable, headers, oserrors
 from ckpt_observe.core.stores.base import Promise, Store, newest_first, own
 from ckpt_observe.core.stores.headers import READ, FileHeaders
@@ -53,7 +53,7 @@ class FileStore(Store):
 
     def get(self, task: str, id: str) -> Buffer:
         try:  # without the helpers below: every save and load comes through here
-            file = os.open(f"{self._root}/{to_file_name(task)}/{to_file_name(id)}{self.suffix}", READ)
+            file = os.open(f"{self._root}/{to_file_name(task)}/{id_to_file_name(id)}{self.suffix}", READ)
             try:
                 return durable.read_whole(file)
             finally:
@@ -67,7 +67,7 @@ class FileStore(Store):
 
     def info(self, task: str, id: str) -> CheckpointInfo:
         with self._found(task, id, "reading"), self._directory(task) as directory:
-            return self._header(directory, to_file_name(id) + self.suffix)
+            return self._header(directory, id_to_file_name(id) + self.suffix)
 
     def size(self, task: str, id: str) -> int:
         with self._opened(task, id) as file:
@@ -75,16 +75,16 @@ class FileStore(Store):
 
     def delete(self, task: str, id: str) -> None:
         with self._found(task, id, "deleting"), self._directory(task) as directory:
-            os.unlink(to_file_name(id) + self.suffix, dir_fd=directory)
+            os.unlink(id_to_file_name(id) + self.suffix, dir_fd=directory)
             os.fsync(directory)
 
     def discard(self, task: str, id: str) -> None:
         with self._found(task, id, "deleting"):
-            os.unlink(f"{self._root}/{to_file_name(task)}/{to_file_name(id)}{self.suffix}")
+            os.unlink(f"{self._root}/{to_file_name(task)}/{id_to_file_name(id)}{self.suffix}")
 
     def quarantine(self, task: str, id: str) -> None:
         with self._found(task, id, "moving"), self._directory(task) as directory:
-            name = to_file_name(id)
+            name = id_to_file_name(id)
             aside = f"{name}.{secrets.token_hex(4)}{QUARANTINED}"  # the id is free again, and may have to move again
             os.rename(name + self.suffix, aside, src_dir_fd=directory, dst_dir_fd=directory)
             os.fsync(directory)
@@ -137,14 +137,14 @@ class FileStore(Store):
 
     def _write(self, task: str, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
         with oserrors.translated(f"saving a checkpoint of {task!r} in {self._root}"):
-            files = [(to_file_name(info.id) + self.suffix, self._encoded(info, blob)) for info, blob in batch]
+            files = [(id_to_file_name(info.id) + self.suffix, self._encoded(info, blob)) for info, blob in batch]
             if task not in self._settled:
                 self._settle(task)
             try:
                 with self._directory(task, make=True) as directory:
                     durable.write_new(directory, files)
             except FileExistsError as error:
-                taken = next((info.id for info, _ in batch if to_file_name(info.id) + self.suffix == error.filename2), batch[0][0].id)
+                taken = next((info.id for info, _ in batch if id_to_file_name(info.id) + self.suffix == error.filename2), batch[0][0].id)
                 raise ConflictError(f"{task!r} has a checkpoint of that id already: {taken!r}") from error
 
     def _settle(self, task: str) -> None:
@@ -159,7 +159,7 @@ class FileStore(Store):
     @contextmanager
     def _opened(self, task: str, id: str) -> Iterator[int]:
         with self._found(task, id, "reading"), self._directory(task) as directory:
-            file = os.open(to_file_name(id) + self.suffix, READ, dir_fd=directory)
+            file = os.open(id_to_file_name(id) + self.suffix, READ, dir_fd=directory)
             try:
                 yield file
             finally:
@@ -216,7 +216,7 @@ def _path(url: str) -> str:
         return os.path.abspath(url)
     host, slash, path = url.partition("://")[2].partition("/")
     if host not in ("", "localhost") or not slash:
-        raise ConfigError(f"a file store is file:///path or a plain path, not {url!r}")
+        raise ConfigError(f"files are kept at a URL with three slashes, such as file:///path, or at a plain path, not at {url!r}")
     if "?" in path or "#" in path:
         raise ConfigError(f"in the path of a file URL ? is written %3F and # is %23, or give a plain path: {url!r}")
     return os.path.abspath(unquote(f"/{path}"))

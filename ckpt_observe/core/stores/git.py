@@ -17,7 +17,7 @@ from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.names import from_file_name, to_file_name
 from ckpt_observe.core.stores import oserrors
 from ckpt_observe.core.stores.base import Promise, Store, newest_first
-from ckpt_observe.core.stores.gitrepo import Repository, from_reference, to_reference
+from ckpt_observe.core.stores.gitrepo import NO_COMMIT, Repository, from_reference, to_reference
 from ckpt_observe.core.stores.locate import url_of
 from ckpt_observe.errors import CheckpointNotFoundError, CompatibilityError, ConfigError, ConflictError, IntegrityError
 
@@ -56,13 +56,14 @@ class GitStore(Store):
 
     def delete(self, task: str, id: str) -> None:
         repository = self.repository(task)
-        repository.run("update-ref", "-d", _CHECKPOINTS + to_reference(id), self._commit(repository, task, id))
+        repository.remove(_CHECKPOINTS + to_reference(id), self._commit(repository, task, id))
 
     def quarantine(self, task: str, id: str) -> None:
         repository = self.repository(task)
         commit = self._commit(repository, task, id)
-        repository.run("update-ref", f"{_QUARANTINED}{to_reference(id)}/{commit}", commit)
-        repository.run("update-ref", "-d", _CHECKPOINTS + to_reference(id), commit)
+        if commit != NO_COMMIT:
+            repository.run("update-ref", f"{_QUARANTINED}{to_reference(id)}/{commit}", commit)
+        repository.remove(_CHECKPOINTS + to_reference(id), commit)
 
     def list(self, task: str) -> CheckpointInfos:
         return sorted(self._headers(self.repository(task)), key=newest_first, reverse=True)

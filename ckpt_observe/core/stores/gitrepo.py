@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 
-from ckpt_observe.core.names import known_as, to_file_name
+from ckpt_observe.core.names import id_to_file_name, known_as
 from ckpt_observe.core.stores import durable, oserrors
 from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, ConfigError, ConflictError, IntegrityError, StorageError
 
@@ -30,7 +30,7 @@ _DAMAGED = (
 )
 """What git says of an object that was altered, cut or lost: it checks them itself."""
 
-_NO_COMMIT = "0" * 40
+NO_COMMIT = "0" * 40
 _IGNORED = re.compile(rb"ignoring (?:broken ref|dangling symref) (\S+)")
 """What git says of a reference that it leaves out of a listing: a checkpoint was there, and an older one is not it."""
 _QUOTED = re.compile(rb"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")")
@@ -113,13 +113,24 @@ class Repository:
         self.run("update-ref", "--create-reflog", reference, commit, "0" * 40)
         return commit
 
+    def remove(self, reference: str, commit: str) -> None:
+        """Remove a reference to that commit. One that is damaged is put aside: git refuses to, and it may tell somebody something."""
+        if commit != NO_COMMIT:
+            self.run("update-ref", "-d", reference, commit)
+            return
+        with oserrors.translated(f"moving {reference} in {self.path}"):
+            aside = os.path.join(self.path, "damaged")
+            os.makedirs(aside, exist_ok=True)
+            os.rename(os.path.join(self.path, reference), os.path.join(aside, f"{os.path.basename(reference)}.{secrets.token_hex(4)}"))
+            durable.sync_directory(aside)
+
     def references(self, prefix: str) -> dict[str, str]:
         """Names below the prefix, and the commit of each: one that does not exist where the reference itself is damaged."""
         if not self.exists():
             return {}
         done = self._done("for-each-ref", "--format=%(objectname) %(refname)", prefix)
         pairs = [line.split(" ", 1) for line in done.stdout.decode().splitlines()]
-        damaged = [(_NO_COMMIT, name.decode()) for name in _IGNORED.findall(done.stderr) if name.startswith(prefix.encode())]
+        damaged = [(NO_COMMIT, name.decode()) for name in _IGNORED.findall(done.stderr) if name.startswith(prefix.encode())]
         return {name.removeprefix(prefix): commit for commit, name in (*pairs, *damaged)}
 
     def _error(self, said: bytes, doing: str) -> CheckpointError:
@@ -130,7 +141,7 @@ class Repository:
 
 def to_reference(id: str) -> str:
     """The last part of a reference: a file name under git's rules too, which forbid two dots, an end in .lock, and a tilde."""
-    return to_file_name(id).replace("_", "_1").replace("~", "_2").replace(".", "%2E")
+    return id_to_file_name(id).replace("_", "_1").replace("~", "_2").replace(".", "%2E")
 
 
 def from_reference(name: str) -> str:

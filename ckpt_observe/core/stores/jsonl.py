@@ -47,7 +47,8 @@ class JsonlStore(FileStore):
 
     def _encoded(self, info: CheckpointInfo, blob: Blob) -> Blob:
         if info.format != "json" or info.codec != "none" or info.cipher:
-            raise ConfigError("a jsonl store keeps states as plain JSON: use format='json' without compression; ?gzip compresses files")
+            text = "a jsonl store keeps states as plain JSON: use format='json' without compression and encryption; ?gzip compresses files"
+            raise ConfigError(text)
         lines = b"%b\n" % bytes(blob)
         return Blob((GzipCodec().compress(lines) if self._gzip else lines,))
 

@@ -17,6 +17,8 @@ def locate(where: str | os.PathLike[str] | Store) -> Store:
     if not url:  # an unset variable, most often
         raise ConfigError("a store has a path or a URL, not an empty string")
     scheme, separator, _ = url.partition("://")
+    if isinstance(where, str) and not separator and (where[0] == "~" or (where.partition(":")[0] in stores and ":" in where)):
+        raise ConfigError(f"a store has a URL such as sqlite:///path, or a whole path: {where!r} would be a directory of that name")
     return stores.factory(scheme.lower() if separator else "file")(url)
 
 

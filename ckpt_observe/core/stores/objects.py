@@ -17,7 +17,7 @@ from typing import Any
 from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
-from ckpt_observe.core.names import from_file_name, known_as, to_file_name
+from ckpt_observe.core.names import from_file_name, id_to_file_name, known_as, to_file_name
 from ckpt_observe.core.stores.base import Promise, Store, newest_first, own
 from ckpt_observe.core.stores.headers import Headers
 from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, CompatibilityError, IntegrityError, MissingExtraError
@@ -112,7 +112,7 @@ class ObjectStore(Store):
     def ids(self, task: str) -> tuple[str, ...]:
         """Only the header knows an id that is too long for a name: of a damaged one, what stands for it."""
         names = [_name_of(entry) for entry in self._objects(task)]
-        listed = {to_file_name(info.id): info.id for info in self.list(task)} if any("~" in name for name in names) else {}
+        listed = {id_to_file_name(info.id): info.id for info in self.list(task)} if any("~" in name for name in names) else {}
         return tuple(listed.get(name) or known_as(name) for name in names)
 
     def newest(self, task: str) -> str | None:
@@ -196,7 +196,7 @@ class ObjectStore(Store):
 
 
 def _path(task: str, id: str) -> str:
-    return f"{to_file_name(task)}/{to_file_name(id)}{_SUFFIX}"
+    return f"{to_file_name(task)}/{id_to_file_name(id)}{_SUFFIX}"
 
 
 def _split(entry: Any) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ckpt_observe.core import Checkpointer, steps
-from ckpt_observe.core.runner import Done, Settings, run_agent, session
+from ckpt_observe.core.runner import Done, Settings, agent, run_agent, session
 from ckpt_observe.core.triggers import When
 from ckpt_observe.errors import CapacityError
 from tests.core.runner.conftest import START, count_to
@@ -146,13 +146,13 @@ def test_an_interrupt_at_any_moment_skips_and_repeats_no_step(monkeypatch, large
 
 @contextlib.contextmanager
 def interrupted_at(moment):
-    """A KeyboardInterrupt before that many instructions of `run_agent`, or lines of what it calls of the runner."""
+    """A KeyboardInterrupt before that many instructions of the loop, or lines of what it calls of the runner."""
     came, events = [], itertools.count(1)
 
     def trace(frame, event, argument):
         if came or not frame.f_code.co_filename.startswith(os.path.dirname(session.__file__)):
             return None
-        frame.f_trace_opcodes = frame.f_code is run_agent.__code__
+        frame.f_trace_opcodes = frame.f_code is agent._run.__code__
         if next(events) == moment:
             came.append(frame)
             raise KeyboardInterrupt

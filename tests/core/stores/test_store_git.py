@@ -234,6 +234,10 @@ def test_damaged_reference_is_not_passed_over_in_silence(tmp_path):
         assert Checkpointer(checkpointer.store, fallback=True).restore("t").skipped == ("newest",)
     path.write_bytes(good)
     assert checkpointer.load("t") == {"n": 2}
+    path.write_bytes(b"")
+    assert [finding.quarantined for finding in checkpointer.verify("t", quarantine=True) if not finding.good] == [True]
+    assert checkpointer.load("t") == {"n": 1}
+    assert len(list((tmp_path / "store" / "t.git" / "damaged").iterdir())) == 1
 
 
 @pytest.mark.parametrize("damage", ["unreadable", "cut", "missing", "of another file"])

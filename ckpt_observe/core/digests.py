@@ -16,7 +16,7 @@ ALGORITHM = "sha256"
 LARGE_ALGORITHM = "sha256-4m"
 """sha256 of the sha256 of each 4 MiB."""
 KEYED_ALGORITHM = "sha256-keys"
-"""sha256 of what stands before the keys, and of each key: of its digest where that is of the kind above, of its bytes where not."""
+"""sha256 of what stands before the keys, of the digest of all that are small, and of each that is large: all of the kind above."""
 UNKNOWN, UNKNOWN_KEYED = (f"{algorithm}:{'0' * 64}" for algorithm in (LARGE_ALGORITHM, KEYED_ALGORITHM))
 """Stand for a digest that is not known yet, and are as long as it."""
 CHUNK = 4 * 1024 * 1024
@@ -50,11 +50,14 @@ def of_each(blobs: Sequence[Iterable[Buffer]]) -> list[str]:
 
 def of_keyed(first: Buffer, keys: Iterable[tuple[str, Iterable[Buffer]]]) -> str:
     """Digest of what stands first and of the digest and bytes of each key behind it; the bytes of large ones are not hashed again."""
-    digest = hashlib.sha256(first)
+    large: list[str] = []
+    small: list[Buffer] = []
     for own, pieces in keys:
-        for piece in (own.encode(),) if own.startswith(LARGE_ALGORITHM) else pieces:
-            digest.update(piece)
-    return f"{KEYED_ALGORITHM}:{digest.hexdigest()}"
+        if own.startswith(LARGE_ALGORITHM):
+            large.append(own)
+        else:
+            small += pieces
+    return f"{KEYED_ALGORITHM}:{hashlib.sha256(bytes(first) + ' '.join([of_large(small), *large]).encode()).hexdigest()}"
 
 
 def _chunk(chunk: tuple[Tree, list[memoryview]]) -> tuple[Tree, bytes]:

@@ -17,9 +17,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened, or is about to."""
 
     moment: str
-    """`before`, `after` or `failed`; of a runner also `resumed` and `finished`."""
+    """`before`, `after` or `failed`; of a runner `saved`, `loaded`, `resumed`, `failed` or `finished`."""
     operation: str
-    """`save`, `load`, `restore`, `delete` or `run`."""
+    """`save`, `load`, `restore`, `delete`; `prune` where tidying up after a save failed; `run` of a runner."""
     task: str
     id: str | None = None
     step: int | None = None

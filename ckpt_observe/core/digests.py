@@ -80,6 +80,6 @@ def fits_key(digest: str, value: Buffer) -> bool:
 
 def fits(digest: str, pieces: Iterable[Buffer]) -> bool:
     algorithm = digest.partition(":")[0]
-    if algorithm == LARGE_ALGORITHM:
-        return of_large(pieces) == digest
-    return algorithm in _KNOWN and of(pieces, algorithm) == digest
+    if algorithm in _KNOWN:
+        return of(pieces, algorithm) == digest
+    return algorithm == LARGE_ALGORITHM and of_large(pieces) == digest

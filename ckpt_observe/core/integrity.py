@@ -8,12 +8,16 @@ from ckpt_observe.core import digests
 from ckpt_observe.core.blob import Buffer
 from ckpt_observe.core.model import CheckpointInfo
 
+_NOT_THE_SAME = "its content does not have the digest of its header"
+
 
 def damage(info: CheckpointInfo, payload: Buffer) -> str | None:
     """What is wrong with it, in words; None where nothing is."""
+    if digests.fits(info.digest, (payload,)):  # most have one of the whole
+        return None
     if info.digest.startswith(digests.KEYED_ALGORITHM):
         return _damage_by_key(info, memoryview(payload))
-    return None if digests.fits(info.digest, (payload,)) else "its content does not have the digest of its header"
+    return _NOT_THE_SAME
 
 
 def _damage_by_key(info: CheckpointInfo, payload: memoryview) -> str | None:
@@ -27,4 +31,4 @@ def _damage_by_key(info: CheckpointInfo, payload: memoryview) -> str | None:
     if damaged:
         return f"the content of {', '.join(map(repr, damaged[:10]))} does not have the digest of its header"
     whole = digests.of_keyed(payload[:start], [(held[name].digest, (part,)) for name, part in parts.items()])
-    return None if whole == info.digest else "its content does not have the digest of its header"
+    return None if whole == info.digest else _NOT_THE_SAME

@@ -61,7 +61,7 @@ def known_as(file_name: str) -> str:
 
 def id_to_file_name(id: str) -> str:
     """The file name of an id, or of what stands for it; within one task alone, so that no other's is reached by it."""
-    return id if _HASHED(id) else to_file_name(id)
+    return id if "~" in id and _HASHED(id) else to_file_name(id)
 
 
 def checked_new(id: object) -> str:

@@ -155,3 +155,23 @@ def test_what_cannot_be_saved_is_named():
     """L10: the error says where in the state the value is, and what to do."""
     with pytest.raises(SerializationError, match=r"state\['a'\]\['b'\]\[1\] cannot become json.*convert it"):
         Checkpointer("memory://").save("t", {"ok": (1, 2), "a": {"b": [1, object()]}})
+
+
+def test_error_of_a_save_names_no_content():
+    """D7: a key that is no plain name, such as a person, is not told: errors go to logs and traces."""
+    for value in (object(), {1: [lambda: 0]}):
+        with pytest.raises(SerializationError) as caught:
+            Checkpointer("memory://").save("t", {"people": {"Ann Smith": value}})
+        assert "state['people'][…]" in str(caught.value)
+        assert "Ann" not in str(caught.value)
+
+
+def test_state_that_cannot_be_looked_through_is_refused():
+    """A state that changes while the error looks for what is wrong with it is refused as any other."""
+
+    class Shifting(dict):
+        def items(self):
+            raise RuntimeError("dictionary changed size during iteration")
+
+    with pytest.raises(SerializationError):
+        Checkpointer("memory://").save("t", {"a": Shifting(x=object())})

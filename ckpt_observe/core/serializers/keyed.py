@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from ckpt_observe.errors import SerializationError
 _REFUSALS = (TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, msgspec.MsgspecError)
 """What encoding raises: of a type, of a value, of a state that is too deep or that another thread changes meanwhile."""
 _TAG = exact.TAG.encode()
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_.-]{0,63}").fullmatch
 _DEEPEST = 20
 """Levels that an error names."""
 _RARE = _TAG[:1]
@@ -77,11 +79,14 @@ class Keyed(ABC):
         """Which part it is that cannot be encoded, as far as that can be told."""
         where, inside = "state", state
         for _ in range(_DEEPEST):
-            parts = inside.items() if isinstance(inside, dict) else enumerate(inside) if isinstance(inside, list | tuple) else ()
-            found = next(((key, part) for key, part in parts if not self._takes(part)), None)
+            try:
+                parts = inside.items() if isinstance(inside, dict) else enumerate(inside) if isinstance(inside, list | tuple) else ()
+                found = next(((key, part) for key, part in parts if not self._takes(part)), None)
+            except Exception:  # another thread may change it meanwhile
+                break
             if found is None:
                 break
-            where, inside = f"{where}[{found[0]!r:.80}]", found[1]
+            where, inside = where + _at(found[0]), found[1]
         return where
 
     def _takes(self, part: Any) -> bool:
@@ -118,11 +123,16 @@ def _is_keyed(state: Any) -> bool:
     return type(state) is dict and exact.TAG not in state and all(type(key) is str for key in state)
 
 
+def _at(key: Any) -> str:
+    """A step down, for an error's text, which goes to logs and traces: a key that is no plain name may be content."""
+    return f"[{key!r}]" if type(key) is int or (type(key) is str and _NAME(key)) else "[…]"
+
+
 def _first_difference(saved: Any, loaded: Any, path: str) -> str | None:
     if isinstance(saved, float) and isinstance(loaded, float) and saved != saved and loaded != loaded:  # noqa: PLR0124 - not-a-number
         return None
     if isinstance(saved, dict) and isinstance(loaded, dict) and saved.keys() == loaded.keys():
-        pairs = [(f"{path}[{key!r}]", saved[key], loaded[key]) for key in saved]
+        pairs = [(path + _at(key), saved[key], loaded[key]) for key in saved]
     elif type(saved) is type(loaded) and isinstance(saved, list | tuple) and len(saved) == len(loaded):
         pairs = [(f"{path}[{i}]", a, b) for i, (a, b) in enumerate(zip(saved, loaded, strict=True))]
     else:

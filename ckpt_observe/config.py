@@ -205,7 +205,9 @@ def _prometheus(source: _Source) -> Prometheus:
     if found.textfile and not found.textfile.endswith(".prom"):
         raise ConfigError(f"{environment.TEXTFILE}: '{found.textfile}' must end in .prom, else node_exporter does not read it")
     if found.pushgateway and not found.pushgateway.startswith(("http://", "https://")):
-        raise ConfigError(f"{environment.PUSHGATEWAY}: '{endpoints.without_credentials(found.pushgateway)}' is not a URL (http:// or https://)")
+        raise ConfigError(
+            f"{environment.PUSHGATEWAY}: '{endpoints.without_credentials(found.pushgateway)}' is not a URL (http:// or https://)"
+        )
     return found
 
 

@@ -43,24 +43,58 @@ TEXTFILE: Final = "CKPT_OBSERVE_METRICS_TEXTFILE"
 PUSHGATEWAY: Final = "CKPT_OBSERVE_METRICS_PUSHGATEWAY"
 
 VARIABLES: Final = (
-    Variable(EXPORTERS, "exporters", "what the process has, and `local`", "Comma list of where spans go: `otlp`, `laminar`, `provider` (your own TracerProvider), `local` (the embedded trace store), `console`, `prometheus` (metrics); or `none`. See docs/backends.md."),
+    Variable(
+        EXPORTERS,
+        "exporters",
+        "what the process has, and `local`",
+        "Comma list of where spans go: `otlp`, `laminar`, `provider` (your own TracerProvider), `local` (the embedded trace store), `console`, `prometheus` (metrics); or `none`. See docs/backends.md.",
+    ),
     Variable(DIR, "dir", "$XDG_STATE_HOME/ckpt_observe", "Journals and local store; made with mode 0700."),
     Variable(RING_DIR, "ring_dir", "/dev/shm where it is a tmpfs with room, else DIR", "Pages of operations in flight; shared memory."),
-    Variable(DRAIN, "drain", "thread", "Who brings the records to the sinks: `thread`, threads of this process; `companion`, a process that the first one starts for all of the state directory; `agent`, `ckpt-observe agent`, with exporters of its own. See docs/agent.md."),
-    Variable(DISK_LIMIT, "", "1024", "MiB that ended processes may leave in the state directory, all together, while nobody delivers it. Beyond it the oldest records are dropped, counted, and that is said once. A live process has 256 MiB of its own."),
+    Variable(
+        DRAIN,
+        "drain",
+        "thread",
+        "Who brings the records to the sinks: `thread`, threads of this process; `companion`, a process that the first one starts for all of the state directory; `agent`, `ckpt-observe agent`, with exporters of its own. See docs/agent.md.",
+    ),
+    Variable(
+        DISK_LIMIT,
+        "",
+        "1024",
+        "MiB that ended processes may leave in the state directory, all together, while nobody delivers it. Beyond it the oldest records are dropped, counted, and that is said once. A live process has 256 MiB of its own.",
+    ),
     Variable(ENABLED, "enabled", "true", "`false`: the host runs as if we were not there."),
     Variable(SDK_DISABLED, "", "false", "OpenTelemetry's switch; `true` is the same as CKPT_OBSERVE_ENABLED=false."),
     Variable(SERVICE_NAME, "service", "name of the program", "`service.name` of the resource."),
     Variable(RESOURCE_ATTRIBUTES, "", "", "Further resource attributes, `key=value` pairs joined by commas, values percent-encoded."),
-    Variable(DISABLED_INSTRUMENTATIONS, "", "", "Comma list of libraries that are left alone (`reference`); `ckpt_observe` or `*` for all."),
-    Variable(TRACES_SAMPLER, "", "parentbased_always_on", "Which traces are recorded: `always_on`, `always_off`, `traceidratio`, or these with `parentbased_`. What is not recorded is in no metric either."),
+    Variable(
+        DISABLED_INSTRUMENTATIONS, "", "", "Comma list of libraries that are left alone (`reference`); `ckpt_observe` or `*` for all."
+    ),
+    Variable(
+        TRACES_SAMPLER,
+        "",
+        "parentbased_always_on",
+        "Which traces are recorded: `always_on`, `always_off`, `traceidratio`, or these with `parentbased_`. What is not recorded is in no metric either.",
+    ),
     Variable(TRACES_SAMPLER_ARG, "", "1", "Ratio of traces for `traceidratio` and `parentbased_traceidratio`, 0 to 1."),
-    Variable(GENAI_EVENTS, "", "false", "`true`: saves and restores also have OpenTelemetry's draft events `gen_ai.agent.checkpointed`, `paused` and `resumed`. Their names may change."),
+    Variable(
+        GENAI_EVENTS,
+        "",
+        "false",
+        "`true`: saves and restores also have OpenTelemetry's draft events `gen_ai.agent.checkpointed`, `paused` and `resumed`. Their names may change.",
+    ),
     Variable(TRACEPARENT, "", "", "W3C trace context that becomes the parent of this program's first span."),
-    Variable(OTLP + "ENDPOINT", "", "http://localhost:4318, 4317 for gRPC", "Server for `otlp`; `/v1/traces` is appended for HTTP. All of these also as `OTEL_EXPORTER_OTLP_TRACES_*`, which goes first, and whose endpoint is taken as it is."),
+    Variable(
+        OTLP + "ENDPOINT",
+        "",
+        "http://localhost:4318, 4317 for gRPC",
+        "Server for `otlp`; `/v1/traces` is appended for HTTP. All of these also as `OTEL_EXPORTER_OTLP_TRACES_*`, which goes first, and whose endpoint is taken as it is.",
+    ),
     Variable(OTLP + "PROTOCOL", "", "http/protobuf", "`http/protobuf` or `grpc`."),
     Variable(OTLP + "HEADERS", "", "", "Headers of each request, `key=value` pairs joined by commas, percent-encoded. Never logged."),
-    Variable(OTLP + "TIMEOUT", "", "10000", "Milliseconds for a request; up to 300 is taken as seconds, as OpenTelemetry's Python SDK does."),
+    Variable(
+        OTLP + "TIMEOUT", "", "10000", "Milliseconds for a request; up to 300 is taken as seconds, as OpenTelemetry's Python SDK does."
+    ),
     Variable(OTLP + "COMPRESSION", "", "none", "`gzip` or `none`."),
     Variable(OTLP + "CERTIFICATE", "", "the system's", "File of the authorities to trust."),
     Variable(OTLP + "CLIENT_CERTIFICATE", "", "", "File of the client's certificate, for mutual TLS."),
@@ -73,7 +107,12 @@ VARIABLES: Final = (
     Variable(PROMETHEUS_PORT, "", "9464", "The port of it; processes with one state directory share it."),
     Variable(METRICS_TOKEN, "", "", "What a scraper must send as `Authorization: Bearer ...`."),
     Variable(METRICS_TLS, "", "", "PEM file with certificate and key: `/metrics` is served by HTTPS."),
-    Variable(OTLP_METRICS_ENDPOINT, "", "", "URL that `prometheus` also pushes its metrics to by OTLP over HTTP, such as a Collector's `/v1/metrics`."),
+    Variable(
+        OTLP_METRICS_ENDPOINT,
+        "",
+        "",
+        "URL that `prometheus` also pushes its metrics to by OTLP over HTTP, such as a Collector's `/v1/metrics`.",
+    ),
     Variable(METRIC_EXPORT_INTERVAL, "", "60000", "Milliseconds between two such pushes."),
     Variable(TEXTFILE, "", "", "File ending in `.prom` for node_exporter, written instead of serving `/metrics`: for batch jobs."),
     Variable(PUSHGATEWAY, "", "", "URL of a Pushgateway, pushed to instead of serving `/metrics`: for batch jobs."),

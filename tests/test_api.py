@@ -137,7 +137,14 @@ def test_wrong_argument(arguments, words):
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("CKPT_OBSERVE_EXPORTERS", "pigeon"), ("CKPT_OBSERVE_ENABLED", "maybe"), ("OTEL_SDK_DISABLED", "x"), ("OTEL_RESOURCE_ATTRIBUTES", "novalue"), ("CKPT_OBSERVE_DRAIN", "x"), ("OTEL_TRACES_SAMPLER", "dice")],
+    [
+        ("CKPT_OBSERVE_EXPORTERS", "pigeon"),
+        ("CKPT_OBSERVE_ENABLED", "maybe"),
+        ("OTEL_SDK_DISABLED", "x"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "novalue"),
+        ("CKPT_OBSERVE_DRAIN", "x"),
+        ("OTEL_TRACES_SAMPLER", "dice"),
+    ],
 )
 def test_wrong_variable(monkeypatch, variable, value):
     """The same from the environment, under the variable's own name."""
@@ -152,7 +159,9 @@ def test_unknown_operation():
         ckpt_observe.checkpoint("sve")
 
 
-@pytest.mark.parametrize(("variable", "value"), [("CKPT_OBSERVE_ENABLED", "false"), ("OTEL_SDK_DISABLED", "true"), ("CKPT_OBSERVE_EXPORTERS", "none")])
+@pytest.mark.parametrize(
+    ("variable", "value"), [("CKPT_OBSERVE_ENABLED", "false"), ("OTEL_SDK_DISABLED", "true"), ("CKPT_OBSERVE_EXPORTERS", "none")]
+)
 def test_switched_off(monkeypatch, state, variable, value):
     """Off means off: no patch, no record, no file."""
     monkeypatch.setenv(variable, value)
@@ -173,7 +182,9 @@ def test_instrumentation_switched_off(monkeypatch, state):
     assert watch.close()
 
 
-@pytest.mark.parametrize(("drain", "pid", "waits"), [("thread", 7, True), ("companion", 7, False), ("companion", 1, True), ("agent", 1, False)])
+@pytest.mark.parametrize(
+    ("drain", "pid", "waits"), [("thread", 7, True), ("companion", 7, False), ("companion", 1, True), ("agent", 1, False)]
+)
 def test_who_waits_at_the_end(monkeypatch, state, drain, pid, waits):
     """Who delivers itself, and the first process of a container, with which its companion ends."""
     monkeypatch.setattr(os, "getpid", lambda: pid)
@@ -214,7 +225,9 @@ sys.exit(5)
 
 def host(tmp_path, **variables):
     environment = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring"), **variables}
-    return subprocess.run([sys.executable, "-c", HOST, str(tmp_path / "ckpt")], capture_output=True, text=True, env=environment, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", HOST, str(tmp_path / "ckpt")], capture_output=True, text=True, env=environment, check=False
+    )
 
 
 def test_auto(tmp_path, kept):
@@ -284,8 +297,15 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_forked_while_the_first_operation_begins(tmp_path, state, kept):
     """A child that is forked while another thread starts us saves as any other: it does not wait for what that thread had locked."""
-    environ = {**os.environ, "CKPT_OBSERVE_DIR": str(state), "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring"), "CKPT_OBSERVE_EXPORTERS": "local"}
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED_MEANWHILE], check=False, env=environ, capture_output=True, text=True, timeout=60)
+    environ = {
+        **os.environ,
+        "CKPT_OBSERVE_DIR": str(state),
+        "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring"),
+        "CKPT_OBSERVE_EXPORTERS": "local",
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED_MEANWHILE], check=False, env=environ, capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert {span.attributes[names.ID] for span in kept()} == {"parent", "child"}
 

@@ -61,7 +61,9 @@ def test_laminar_without_a_key_is_said():
 
 def test_settings_show_no_secret():
     """The settings can be printed."""
-    shown = repr(config.read({"OTEL_EXPORTER_OTLP_HEADERS": "a=sk-secret", "LMNR_PROJECT_API_KEY": "lmnr-secret"}, exporters="otlp,laminar"))
+    shown = repr(
+        config.read({"OTEL_EXPORTER_OTLP_HEADERS": "a=sk-secret", "LMNR_PROJECT_API_KEY": "lmnr-secret"}, exporters="otlp,laminar")
+    )
     assert "secret" not in shown
 
 

@@ -33,16 +33,37 @@ def test_address_is_as_the_specification_says(environ, url):
 
 def test_variable_of_the_traces_goes_first():
     """Every setting has a variant for traces, which wins over the general one."""
-    general = {"PROTOCOL": GRPC, "HEADERS": "a=1", "TIMEOUT": "1000", "COMPRESSION": "none", "CERTIFICATE": "a", "CLIENT_KEY": "a", "CLIENT_CERTIFICATE": "a"}
-    own = {"PROTOCOL": HTTP, "HEADERS": "b=2", "TIMEOUT": "2000", "COMPRESSION": "gzip", "CERTIFICATE": "b", "CLIENT_KEY": "b", "CLIENT_CERTIFICATE": "b"}
-    found = endpoints.otlp({**{OTLP + name: value for name, value in general.items()}, **{f"{OTLP}TRACES_{name}": value for name, value in own.items()}})
+    general = {
+        "PROTOCOL": GRPC,
+        "HEADERS": "a=1",
+        "TIMEOUT": "1000",
+        "COMPRESSION": "none",
+        "CERTIFICATE": "a",
+        "CLIENT_KEY": "a",
+        "CLIENT_CERTIFICATE": "a",
+    }
+    own = {
+        "PROTOCOL": HTTP,
+        "HEADERS": "b=2",
+        "TIMEOUT": "2000",
+        "COMPRESSION": "gzip",
+        "CERTIFICATE": "b",
+        "CLIENT_KEY": "b",
+        "CLIENT_CERTIFICATE": "b",
+    }
+    found = endpoints.otlp(
+        {**{OTLP + name: value for name, value in general.items()}, **{f"{OTLP}TRACES_{name}": value for name, value in own.items()}}
+    )
     assert (found.protocol, found.headers, found.timeout, found.gzip) == (HTTP, {"b": "2"}, 2.0, True)
     assert (found.certificate, found.client_key, found.client_certificate) == ("b", "b", "b")
 
 
 def test_headers_are_percent_decoded():
     """As in W3C baggage: values may hold commas and spaces when encoded; names are lower case."""
-    assert endpoints.otlp({OTLP + "HEADERS": "Authorization=Bearer%20k%2C1, x-tenant=a=b,"}).headers == {"authorization": "Bearer k,1", "x-tenant": "a=b"}
+    assert endpoints.otlp({OTLP + "HEADERS": "Authorization=Bearer%20k%2C1, x-tenant=a=b,"}).headers == {
+        "authorization": "Bearer k,1",
+        "x-tenant": "a=b",
+    }
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("10000", 10.0), ("500", 0.5), ("10", 10.0), ("", 10.0)])
@@ -92,7 +113,10 @@ def test_laminar_is_its_cloud_or_your_own(environ, url):
     assert (found.url, found.headers) == (url, {"authorization": "Bearer k"})
 
 
-@pytest.mark.parametrize("environ", [{}, {"LMNR_PROJECT_API_KEY": " "}, {"LMNR_PROJECT_API_KEY": "k", "LMNR_HTTP_PORT": "x"}, {"LMNR_PROJECT_API_KEY": "sk-secret\nx"}])
+@pytest.mark.parametrize(
+    "environ",
+    [{}, {"LMNR_PROJECT_API_KEY": " "}, {"LMNR_PROJECT_API_KEY": "k", "LMNR_HTTP_PORT": "x"}, {"LMNR_PROJECT_API_KEY": "sk-secret\nx"}],
+)
 def test_laminar_needs_a_key_that_can_be_sent(environ):
     """No key, a port that is none, or a key that no header can hold is said, without the key."""
     with pytest.raises(ConfigError) as caught:

@@ -82,25 +82,49 @@ def test_arrows(room):
 
 def test_nothing_imports_testing():
     """The test kit is for tests."""
-    assert [f"{path}: {name}" for path in modules() if room_of(path) != "testing" for name, _ in imports(path) if name.startswith(f"{NAME}.testing")] == []
+    assert [
+        f"{path}: {name}"
+        for path in modules()
+        if room_of(path) != "testing"
+        for name, _ in imports(path)
+        if name.startswith(f"{NAME}.testing")
+    ] == []
 
 
 def test_semconv_stands_alone():
     """Names import only names."""
-    wrong = [name for path in modules() if room_of(path) == "semconv" for name, _ in imports(path) if name.startswith(NAME) and not name.startswith(f"{NAME}.semconv")]
+    wrong = [
+        name
+        for path in modules()
+        if room_of(path) == "semconv"
+        for name, _ in imports(path)
+        if name.startswith(NAME) and not name.startswith(f"{NAME}.semconv")
+    ]
     assert wrong == []
 
 
 def test_targets_are_imported_inside_functions():
     """An instrumentor imports the library that it observes only when it is used; at the top stand our own dependencies."""
     allowed = {*sys.stdlib_module_names, "wrapt", "opentelemetry", "msgspec", NAME}
-    wrong = [f"{path.name}: {name}" for path in modules() if room_of(path) == "instrument" for name, top in imports(path) if top and name.split(".")[0] not in allowed]
+    wrong = [
+        f"{path.name}: {name}"
+        for path in modules()
+        if room_of(path) == "instrument"
+        for name, top in imports(path)
+        if top and name.split(".")[0] not in allowed
+    ]
     assert wrong == []
 
 
 def test_core_knows_no_telemetry():
     """The reference core imports nothing of OpenTelemetry, wrapt or Prometheus."""
-    wrong = [name for path in modules() if room_of(path) == "core" for name, _ in imports(path) if name.split(".")[0] in ("opentelemetry", "wrapt", "prometheus_client")]
+    wrong = [
+        name
+        for path in modules()
+        if room_of(path) == "core"
+        for name, _ in imports(path)
+        if name.split(".")[0] in ("opentelemetry", "wrapt", "prometheus_client")
+    ]
     assert wrong == []
 
 
@@ -153,7 +177,9 @@ def test_importing_does_nothing(module, tmp_path, monkeypatch):
     """No heavy package, no thread, no file, no provider, no variable: also with everything on, until the first checkpoint."""
     state = tmp_path / "state"
     monkeypatch.setenv("CKPT_OBSERVE_DIR", str(state))
-    done = subprocess.run([sys.executable, "-c", PROBE.replace("{module}", module), str(state)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE.replace("{module}", module), str(state)], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
 
 
@@ -163,5 +189,7 @@ def test_auto_patches():
         "import ckpt_observe.auto\nfrom ckpt_observe.core import Checkpointer\n"
         "from ckpt_observe.instrument.patching import PatchedCallable\nassert isinstance(Checkpointer.__dict__['save'], PatchedCallable)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env={"PATH": "", "CKPT_OBSERVE_DIR": "/nonexistent/x"})
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={"PATH": "", "CKPT_OBSERVE_DIR": "/nonexistent/x"}
+    )
     assert (done.returncode, done.stderr) == (0, "")

@@ -54,7 +54,15 @@ def run(tmp_path):
                 **variables,
             }
             environ = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")} | own
-            done = subprocess.run([command, sys.executable, "program.py", "ckpt"], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+            done = subprocess.run(
+                [command, sys.executable, "program.py", "ckpt"],
+                env=environ,
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
             assert done.returncode == 0, done.stderr
             bodies = [collectors.spans_of(body) for _, _, body in collector.requests]
             return [span for spans in bodies for span in spans], done.stderr

@@ -39,13 +39,33 @@ def test_decides_as_the_sdk(name, ratio, monkeypatch):
             assert ours(raw.hex(), parent) == theirs.should_sample(context, number, "save").decision.is_sampled()
 
 
-@pytest.mark.parametrize(("name", "ratio", "default"), [("", "", True), ("parentbased_always_on", "", True), ("parentbased_traceidratio", "1", True), ("xray", "", True), ("ParentBased_Always_On", "", True), ("always_on", "", False), ("parentbased_traceidratio", "0.9", False)])
+@pytest.mark.parametrize(
+    ("name", "ratio", "default"),
+    [
+        ("", "", True),
+        ("parentbased_always_on", "", True),
+        ("parentbased_traceidratio", "1", True),
+        ("xray", "", True),
+        ("ParentBased_Always_On", "", True),
+        ("always_on", "", False),
+        ("parentbased_traceidratio", "0.9", False),
+    ],
+)
 def test_default_decides_nothing(name, ratio, default):
     """Where the parent alone decides there is no function to call for each operation."""
     assert (samplers.read({"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": ratio}).rule() is None) == default
 
 
-@pytest.mark.parametrize(("name", "ratio", "said"), [("dice", "", "OTEL_TRACES_SAMPLER: 'dice'"), ("traceidratio", "1.5", "OTEL_TRACES_SAMPLER_ARG: '1.5'"), ("traceidratio", "half", "'half'"), ("traceidratio", "nan", "'nan'"), ("traceidratio", "-0.1", "'-0.1'")])
+@pytest.mark.parametrize(
+    ("name", "ratio", "said"),
+    [
+        ("dice", "", "OTEL_TRACES_SAMPLER: 'dice'"),
+        ("traceidratio", "1.5", "OTEL_TRACES_SAMPLER_ARG: '1.5'"),
+        ("traceidratio", "half", "'half'"),
+        ("traceidratio", "nan", "'nan'"),
+        ("traceidratio", "-0.1", "'-0.1'"),
+    ],
+)
 def test_wrong_values(name, ratio, said):
     """As with every other setting: an error that names the variable and the value."""
     with pytest.raises(ConfigError, match=said):

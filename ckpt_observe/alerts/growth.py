@@ -24,8 +24,7 @@ def growing(plan: Plan) -> Alert:
         WARNING,
         f"({now} > 2 * {before}) > {_MEBIBYTE}",
         "Checkpoints of a task have doubled in size.",
-        f"Checkpoints of {TASK} have {BYTES}, more than twice as much as "
-        f"{duration(ago)} ago.",
+        f"Checkpoints of {TASK} have {BYTES}, more than twice as much as {duration(ago)} ago.",
     )
 
 

@@ -29,8 +29,7 @@ def altered() -> Alert:
         CRITICAL,
         _since_last_verified(series(metrics.LAST_ALTERED)),
         "A state came back other than it was saved, and none has come back right since.",
-        f"A {OPERATION} of {TASK} brought back keys that are lost or of another type "
-        f"{AT}.",
+        f"A {OPERATION} of {TASK} brought back keys that are lost or of another type {AT}.",
     )
 
 

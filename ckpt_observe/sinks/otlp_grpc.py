@@ -20,9 +20,7 @@ from ckpt_observe.errors import SinkRefusedError, SinkRetryError, SinkSetupError
 
 _EXPORT: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _CODE: Final = grpc.StatusCode
-_LATER: Final = frozenset(
-    {_CODE.CANCELLED, _CODE.DEADLINE_EXCEEDED, _CODE.ABORTED, _CODE.OUT_OF_RANGE, _CODE.UNAVAILABLE, _CODE.DATA_LOSS}
-)
+_LATER: Final = frozenset({_CODE.CANCELLED, _CODE.DEADLINE_EXCEEDED, _CODE.ABORTED, _CODE.OUT_OF_RANGE, _CODE.UNAVAILABLE, _CODE.DATA_LOSS})
 _WRONG_DESTINATION: Final = frozenset({_CODE.UNAUTHENTICATED, _CODE.PERMISSION_DENIED, _CODE.UNIMPLEMENTED, _CODE.NOT_FOUND})
 
 

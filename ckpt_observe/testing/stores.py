@@ -343,4 +343,3 @@ class StoreContract:
         """Closing is idempotent."""
         store.close()
         store.close()
-

@@ -29,9 +29,7 @@ _FAILURES: Final = {
     sqlite3.SQLITE_PERM: _Failure("cannot be accessed", "check its permissions"),
     sqlite3.SQLITE_NOMEM: _Failure("needs more memory than there is", "it is tried again"),
     sqlite3.SQLITE_NOTADB: _Failure("is not a database", ELSEWHERE),
-    sqlite3.SQLITE_CORRUPT: _Failure(
-        "is damaged", "move it away, and a new one is made; `sqlite3 FILE .recover` may save what it held"
-    ),
+    sqlite3.SQLITE_CORRUPT: _Failure("is damaged", "move it away, and a new one is made; `sqlite3 FILE .recover` may save what it held"),
 }
 """By primary result code. All may pass, some by a person's hand; until then the journal keeps what was to be written."""
 

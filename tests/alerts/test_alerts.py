@@ -95,7 +95,9 @@ def test_routing():
     """What is hidden is hidden for the same task only; receivers are those of the site."""
     made = routing(Plan(), "http://hooks.example/x/")
     assert [rule["equal"] for rule in made["inhibit_rules"]] == [["job", "instance", "task"]] * 3
-    assert [receiver["webhook_configs"][0]["url"] for receiver in made["receivers"]] == [f"http://hooks.example/x/{name}" for name in ("ticket", "page", "deadman")]
+    assert [receiver["webhook_configs"][0]["url"] for receiver in made["receivers"]] == [
+        f"http://hooks.example/x/{name}" for name in ("ticket", "page", "deadman")
+    ]
 
 
 def test_command_writes_for_a_site(tmp_path, capsys):

@@ -8,7 +8,9 @@ from ckpt_observe.alerts.plan import DAY, Plan, duration, seconds
 from ckpt_observe.errors import ConfigError
 
 
-@pytest.mark.parametrize(("text", "length"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("1d", 86400), ("2w", 14 * 86400), ("250ms", 0.25)])
+@pytest.mark.parametrize(
+    ("text", "length"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("1d", 86400), ("2w", 14 * 86400), ("250ms", 0.25)]
+)
 def test_durations_are_read_and_written(text, length):
     """As Prometheus writes them, both ways."""
     assert seconds(text) == length
@@ -22,7 +24,9 @@ def test_no_duration(text):
         seconds(text)
 
 
-@pytest.mark.parametrize("wrong", [{"interval": 0}, {"interval": -1}, {"interval": 32 * DAY}, {"slo": 0}, {"slo": 1}, {"slo": 99}, {"slo": float("nan")}])
+@pytest.mark.parametrize(
+    "wrong", [{"interval": 0}, {"interval": -1}, {"interval": 32 * DAY}, {"slo": 0}, {"slo": 1}, {"slo": 99}, {"slo": float("nan")}]
+)
 def test_site_that_cannot_be(wrong):
     """Says which value and what would do."""
     with pytest.raises(ConfigError, match="such as"):

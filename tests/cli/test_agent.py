@@ -46,7 +46,9 @@ def scrape(port):
 
 def saves(samples, outcome):
     wanted = {"operation": "save", "outcome": outcome}
-    return sum(sample.value for sample in samples if sample.name == "checkpoint_operations_total" and wanted.items() <= sample.labels.items())
+    return sum(
+        sample.value for sample in samples if sample.name == "checkpoint_operations_total" and wanted.items() <= sample.labels.items()
+    )
 
 
 def sockets(process):
@@ -76,7 +78,11 @@ def test_one_for_all(run, state, port):
     until(lambda: nothing_left(state), PATIENCE)
     assert "all is delivered" in agent.stop()
     assert agent.process.returncode == 0
-    assert outcomes(state) == {**{f"a {number}": "ok" for number in range(3)}, **{f"b {number}": "ok" for number in range(4)}, "c": "interrupted"}
+    assert outcomes(state) == {
+        **{f"a {number}": "ok" for number in range(3)},
+        **{f"b {number}": "ok" for number in range(4)},
+        "c": "interrupted",
+    }
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
@@ -170,7 +176,12 @@ def test_doctor_says_that_nobody_drains(run, state):
     host.do("save a 1")
     command = [sys.executable, "-m", "ckpt_observe", "doctor", "--dir", str(state)]
     environment = environ(state, "agent")
-    until(lambda: "KiB for an agent" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout, PATIENCE)
-    assert "none is running, journals that wait for one: 1" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+    until(
+        lambda: "KiB for an agent" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout, PATIENCE
+    )
+    assert (
+        "none is running, journals that wait for one: 1"
+        in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+    )
     run(Agent).ready()
     assert "none is running" not in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout

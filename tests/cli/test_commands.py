@@ -24,8 +24,15 @@ def command(tmp_path):
     """`ckpt-observe` with a state directory of the test's own."""
 
     def run(*words, **variables):
-        environment = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring"), **variables}
-        return subprocess.run([sys.executable, "-m", "ckpt_observe", *words], capture_output=True, text=True, env=environment, check=False, cwd=tmp_path)
+        environment = {
+            **os.environ,
+            "CKPT_OBSERVE_DIR": str(tmp_path / "state"),
+            "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring"),
+            **variables,
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "ckpt_observe", *words], capture_output=True, text=True, env=environment, check=False, cwd=tmp_path
+        )
 
     return run
 
@@ -34,13 +41,28 @@ def test_demo(command):
     """The first command of the README: a tree with an interrupted save, its phase, a failure and a restore that links back."""
     done = command("demo")
     assert (done.returncode, done.stderr) == (0, "")
-    for words in ("interrupted in write", "serialization.unsupported_type", "checkpoint.restore", "from a save of this trace", "1 interrupted", "steps to do again: 1"):
+    for words in (
+        "interrupted in write",
+        "serialization.unsupported_type",
+        "checkpoint.restore",
+        "from a save of this trace",
+        "1 interrupted",
+        "steps to do again: 1",
+    ):
         assert words in done.stdout
     trace = re.search(r"ckpt-observe traces ([0-9a-f]{12})", done.stdout)[1]
     assert "interrupted in write" in command("traces", trace).stdout
 
 
-@pytest.mark.parametrize(("switch", "value"), [("CKPT_OBSERVE_ENABLED", "false"), ("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_SAMPLER", "always_off"), ("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "*")])
+@pytest.mark.parametrize(
+    ("switch", "value"),
+    [
+        ("CKPT_OBSERVE_ENABLED", "false"),
+        ("OTEL_SDK_DISABLED", "true"),
+        ("OTEL_TRACES_SAMPLER", "always_off"),
+        ("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "*"),
+    ],
+)
 def test_demo_shows_itself_all_the_same(command, switch, value):
     """Where observation is switched off, who asks for the demo still sees all of it."""
     done = command("demo", **{switch: value})
@@ -84,7 +106,14 @@ def test_run_keeps_the_sites_own_customization(command, tmp_path):
     assert done.stdout == "theirs\n" * 2 + "program\n", "once for us, once for the program"
 
 
-@pytest.mark.parametrize(("words", "code", "error"), [(("run",), 2, "run what"), (("run", "--", "no-such-program"), 127, "No such file"), (("run", "--exporters", "x", "--", "true"), 2, "'x' is not known")])
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        (("run",), 2, "run what"),
+        (("run", "--", "no-such-program"), 127, "No such file"),
+        (("run", "--exporters", "x", "--", "true"), 2, "'x' is not known"),
+    ],
+)
 def test_run_that_cannot(command, words, code, error):
     """No command, no such program, a wrong setting: said before anything runs."""
     done = command(*words)
@@ -104,7 +133,9 @@ def test_traces_adopts_leftovers(command, tmp_path):
     """What a killed program left is in the list, though nothing ran since."""
     killed = command("run", "--", sys.executable, "-c", LEFTOVER)
     assert killed.returncode == -signal.SIGKILL
-    [operation] = [span for span in map(from_json_line, command("traces", "--json").stdout.splitlines()) if names.OPERATION in span.attributes]
+    [operation] = [
+        span for span in map(from_json_line, command("traces", "--json").stdout.splitlines()) if names.OPERATION in span.attributes
+    ]
     assert (operation.attributes[names.OUTCOME], operation.attributes[names.ERROR_PHASE]) == ("interrupted", "commit")
 
 

@@ -20,7 +20,9 @@ from ckpt_observe.tracestore import FILENAME, TraceReader, TraceWriter
 
 def test_settings_have_their_origin(doctor):
     """Each setting says what is in force and where that came from: a variable, the one for traces before the general one, or the default."""
-    found = doctor(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="http://127.0.0.1:1/x", OTEL_TRACES_SAMPLER="always_off", CKPT_OBSERVE_EXPORTERS="local")
+    found = doctor(
+        OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="http://127.0.0.1:1/x", OTEL_TRACES_SAMPLER="always_off", CKPT_OBSERVE_EXPORTERS="local"
+    )
     assert found["setting CKPT_OBSERVE_EXPORTERS"].detail == "local (from CKPT_OBSERVE_EXPORTERS)"
     assert found["setting OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"].detail == "http://127.0.0.1:1/x (from OTEL_EXPORTER_OTLP_TRACES_ENDPOINT)"
     assert found["setting OTEL_TRACES_SAMPLER"].detail == "always_off (from OTEL_TRACES_SAMPLER)"
@@ -49,12 +51,18 @@ def test_secrets_are_not_shown(doctor):
 @pytest.mark.parametrize("url", ["http://user:s3cret@127.0.0.1", "http://user:p@s3cret@127.0.0.1:1", "user:s3cret@127.0.0.1:1"])
 @pytest.mark.parametrize(
     "variables",
-    [("prometheus", "CKPT_OBSERVE_METRICS_PUSHGATEWAY", ""), ("otlp", "OTEL_EXPORTER_OTLP_ENDPOINT", "http/protobuf"), ("otlp", "OTEL_EXPORTER_OTLP_ENDPOINT", "grpc")],
+    [
+        ("prometheus", "CKPT_OBSERVE_METRICS_PUSHGATEWAY", ""),
+        ("otlp", "OTEL_EXPORTER_OTLP_ENDPOINT", "http/protobuf"),
+        ("otlp", "OTEL_EXPORTER_OTLP_ENDPOINT", "grpc"),
+    ],
 )
 def test_credentials_of_odd_urls_are_not_shown(doctor, variables, url):
     """Without a port, without a scheme, with a sign of their own: what a library says of such a URL would have them in it."""
     exporter, name, protocol = variables
-    found = doctor(**{"CKPT_OBSERVE_EXPORTERS": exporter, name: url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"})
+    found = doctor(
+        **{"CKPT_OBSERVE_EXPORTERS": exporter, name: url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+    )
     assert "s3cret" not in repr(found)
 
 
@@ -64,7 +72,14 @@ def test_trace_context_that_is_none(doctor, given, told):
     assert ("TRACEPARENT" in doctor(TRACEPARENT=given, CKPT_OBSERVE_EXPORTERS="local")) is told
 
 
-@pytest.mark.parametrize(("name", "verdict", "hint"), [("CKPT_OBSERVE_EXPORTER", PROBLEM, "did you mean CKPT_OBSERVE_EXPORTERS?"), ("CKPT_OBSERVE_DRIAN", PROBLEM, "did you mean CKPT_OBSERVE_DRAIN?"), ("CKPT_OBSERVE_XYZ", NOTE, "no such setting")])
+@pytest.mark.parametrize(
+    ("name", "verdict", "hint"),
+    [
+        ("CKPT_OBSERVE_EXPORTER", PROBLEM, "did you mean CKPT_OBSERVE_EXPORTERS?"),
+        ("CKPT_OBSERVE_DRIAN", PROBLEM, "did you mean CKPT_OBSERVE_DRAIN?"),
+        ("CKPT_OBSERVE_XYZ", NOTE, "no such setting"),
+    ],
+)
 def test_misspelt_variables(doctor, name, verdict, hint):
     """A variable that looks like ours and is read by nobody is named, with the one that was perhaps meant."""
     finding = doctor(**{name: "x"})[name]
@@ -79,7 +94,9 @@ def test_a_wrong_setting_is_a_finding(doctor):
     assert "CKPT_OBSERVE_DIRR" in found
 
 
-@pytest.mark.parametrize(("variables", "subject"), [({"OTEL_SDK_DISABLED": "true"}, "enabled"), ({"CKPT_OBSERVE_EXPORTERS": "none"}, "exporters")])
+@pytest.mark.parametrize(
+    ("variables", "subject"), [({"OTEL_SDK_DISABLED": "true"}, "enabled"), ({"CKPT_OBSERVE_EXPORTERS": "none"}, "exporters")]
+)
 def test_switched_off_is_noted(doctor, variables, subject):
     """Why nothing is seen may be that it was switched off; that is no problem, and is said with its origin."""
     finding = doctor(**variables)[subject]
@@ -179,10 +196,17 @@ class Changed(Instrumentor):
     name, library = "changed", "json"
 
     def targets(self):
-        return [Target("json", "dumps_renamed", None), Target("json", "gone", None, required=False), Target("json", "loads", lambda wrapped, _instance, args, kwargs: wrapped(*args, **kwargs))]
+        return [
+            Target("json", "dumps_renamed", None),
+            Target("json", "gone", None, required=False),
+            Target("json", "loads", lambda wrapped, _instance, args, kwargs: wrapped(*args, **kwargs)),
+        ]
 
 
-@pytest.mark.parametrize(("kind", "states"), [(Absent, {"patches absent": OK}), (Changed, {"patches changed": OK, "json.dumps_renamed": PROBLEM, "json.gone": NOTE})])
+@pytest.mark.parametrize(
+    ("kind", "states"),
+    [(Absent, {"patches absent": OK}), (Changed, {"patches changed": OK, "json.dumps_renamed": PROBLEM, "json.gone": NOTE})],
+)
 def test_patches(doctor, monkeypatch, kind, states):
     """A library that is not there is no problem; one that lacks a callable that we need is."""
     monkeypatch.setattr(registry, "load", lambda *_: [kind()])

@@ -189,14 +189,18 @@ def test_laminar(doctor, server, key, verdict, hint):
 
 def test_metrics_over_otlp(doctor, server):
     """The collector that metrics are pushed to is asked at its own path."""
-    found = doctor(CKPT_OBSERVE_EXPORTERS="prometheus", OTEL_EXPORTER_PROMETHEUS_PORT=0, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{server.url}/v1/metrics")
+    found = doctor(
+        CKPT_OBSERVE_EXPORTERS="prometheus", OTEL_EXPORTER_PROMETHEUS_PORT=0, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{server.url}/v1/metrics"
+    )
     assert found["server otlp metrics"] == (OK, "server otlp metrics", f"{server.url}/v1/metrics by http/protobuf takes metrics")
     assert [path for path, _, _ in server.requests] == ["/v1/metrics"]
 
 
 def test_metrics_over_otlp_with_a_wrong_setting(doctor, server):
     """What would keep a program from being observed is found here, too, by its name."""
-    finding = doctor(**metrics(0, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{server.url}/v1/metrics", OTEL_METRIC_EXPORT_INTERVAL="often"))["server otlp metrics"]
+    finding = doctor(**metrics(0, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{server.url}/v1/metrics", OTEL_METRIC_EXPORT_INTERVAL="often"))[
+        "server otlp metrics"
+    ]
     assert (finding.state, "OTEL_METRIC_EXPORT_INTERVAL" in finding.detail) == (PROBLEM, True)
 
 
@@ -232,7 +236,11 @@ def test_metrics_port_of_a_stranger(doctor):
     """Its name, and which variable moves us."""
     with web({}, name="stranger/2.0") as port:
         finding = doctor(**metrics(port))[f"metrics port {port}"]
-    assert finding == (PROBLEM, f"metrics port {port}", f"127.0.0.1:{port} is taken by another program (stranger/2.0); set OTEL_EXPORTER_PROMETHEUS_PORT to a free one")
+    assert finding == (
+        PROBLEM,
+        f"metrics port {port}",
+        f"127.0.0.1:{port} is taken by another program (stranger/2.0); set OTEL_EXPORTER_PROMETHEUS_PORT to a free one",
+    )
 
 
 def test_metrics_port_of_a_stranger_without_http(doctor, silent_port, monkeypatch):
@@ -241,7 +249,14 @@ def test_metrics_port_of_a_stranger_without_http(doctor, silent_port, monkeypatc
     assert "(not HTTP)" in doctor(**metrics(silent_port))[f"metrics port {silent_port}"].detail
 
 
-@pytest.mark.parametrize(("more", "verdict", "hint"), [({}, OK, "for all processes of this state directory"), ({"CKPT_OBSERVE_METRICS_TOKEN": "other"}, PROBLEM, "answers 401"), ({"CKPT_OBSERVE_DIR": "elsewhere"}, PROBLEM, "for another state directory")])
+@pytest.mark.parametrize(
+    ("more", "verdict", "hint"),
+    [
+        ({}, OK, "for all processes of this state directory"),
+        ({"CKPT_OBSERVE_METRICS_TOKEN": "other"}, PROBLEM, "answers 401"),
+        ({"CKPT_OBSERVE_DIR": "elsewhere"}, PROBLEM, "for another state directory"),
+    ],
+)
 def test_metrics_port_of_our_own(doctor, state, tmp_path, monkeypatch, free_port, more, verdict, hint):
     """Served for this state directory: as it should be. With another token, or for another directory: not."""
     variables = metrics(free_port, CKPT_OBSERVE_METRICS_TOKEN="token")
@@ -264,7 +279,10 @@ def wait_for(condition):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(("answers", "verdict", "hint"), [({"/-/ready": 200}, OK, "is ready"), ({"/-/ready": 401}, PROBLEM, "answered 401"), ({}, PROBLEM, "is it a Pushgateway?")])
+@pytest.mark.parametrize(
+    ("answers", "verdict", "hint"),
+    [({"/-/ready": 200}, OK, "is ready"), ({"/-/ready": 401}, PROBLEM, "answered 401"), ({}, PROBLEM, "is it a Pushgateway?")],
+)
 def test_pushgateway(doctor, answers, verdict, hint):
     """It is asked whether it is ready; nothing is pushed."""
     with web(answers) as port:

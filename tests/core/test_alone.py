@@ -45,7 +45,12 @@ def test_every_code_the_core_raises_is_in_the_table():
     used = set()
     for path in [*CORE.rglob("*.py"), CORE.parent / "errors.py"]:
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.partition(".")[0] in PREFIXES and "." in node.value:
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and node.value.partition(".")[0] in PREFIXES
+                and "." in node.value
+            ):
                 used.add(node.value)
     assert used >= {"storage.no_space", "integrity.broken_base", "encryption.wrong_key"}
     assert used - set(ERROR_CODES) == set()

@@ -82,7 +82,16 @@ def test_what_is_not_data_is_refused(bad):
 def test_hostile_documents_are_refused():
     """An array that claims to lie outside the document, or to hold objects, is refused."""
     good = bytes(ArraysSerializer().dumps({"a": np.arange(4)}))
-    for bad in (good[:-40], good.replace(b'"<i8"', b'"|O8"'), good.replace(b'"size":32', b'"size":99'), good.replace(b'"offset":0', b'"offset":-8'), good.replace(b'{"a":', b'{"a":-'), good.replace(b'{"a":', b'{"a":9'), b"", b"\n"):
+    for bad in (
+        good[:-40],
+        good.replace(b'"<i8"', b'"|O8"'),
+        good.replace(b'"size":32', b'"size":99'),
+        good.replace(b'"offset":0', b'"offset":-8'),
+        good.replace(b'{"a":', b'{"a":-'),
+        good.replace(b'{"a":', b'{"a":9'),
+        b"",
+        b"\n",
+    ):
         with pytest.raises(SerializationError):
             ArraysSerializer().loads(bad)
 
@@ -120,7 +129,9 @@ Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024 - the plain kind
 Level = enum.IntEnum("Level", "LOW HIGH")
 
 
-@pytest.mark.parametrize("value", [Config(), Point(1, 2), memoryview(b"x"), np.ma.array([1, 2], mask=[0, 1]), np.float32(1)], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "value", [Config(), Point(1, 2), memoryview(b"x"), np.ma.array([1, 2], mask=[0, 1]), np.float32(1)], ids=lambda v: type(v).__name__
+)
 def test_what_would_be_altered_is_refused(value):
     """N4: a state that would come back as something else is refused when it is saved, and the error names it."""
     for state in ({"key": value}, {"key": [value]}, [value]):

@@ -18,7 +18,10 @@ def torch():
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int64", "bool", "complex64"])
 def test_tensors_come_back(tmp_path, torch, dtype):
     """K3: tensors come back as tensors, with type, shape and values; the generator is not moved."""
-    state = {"model": {"weight": torch.arange(12).reshape(3, 4).to(getattr(torch, dtype)), "scalar": torch.tensor(1).to(getattr(torch, dtype))}, "step": 1}
+    state = {
+        "model": {"weight": torch.arange(12).reshape(3, 4).to(getattr(torch, dtype)), "scalar": torch.tensor(1).to(getattr(torch, dtype))},
+        "step": 1,
+    }
     checkpointer = Checkpointer(tmp_path, format="arrays")
     generator = torch.get_rng_state()
     checkpointer.save("train", state)

@@ -173,7 +173,11 @@ def test_async_operations(tmp_path):
 def test_async_questions(tmp_path):
     """Asking, going back, tidying up and checking can be awaited too; only `open`, `batch` and `stage`, which give objects to use, cannot."""
     offered = {name for name, value in vars(AsyncCheckpointer).items() if not name.startswith("_") and callable(value)}
-    assert {name for name, value in vars(Checkpointer).items() if not name.startswith("_") and callable(value)} - offered == {"open", "batch", "stage"}
+    assert {name for name, value in vars(Checkpointer).items() if not name.startswith("_") and callable(value)} - offered == {
+        "open",
+        "batch",
+        "stage",
+    }
 
     async def main():
         async with AsyncCheckpointer(Checkpointer(tmp_path)) as checkpointer:

@@ -192,7 +192,11 @@ CYCLE = []
 CYCLE.append(CYCLE)
 
 
-@pytest.mark.parametrize("bad", [CYCLE, object(), [lambda: 0], Point(1, 2), Colour.RED, "\ud800"], ids=["cycle", "object", "function", "dataclass", "enum", "surrogate"])
+@pytest.mark.parametrize(
+    "bad",
+    [CYCLE, object(), [lambda: 0], Point(1, 2), Colour.RED, "\ud800"],
+    ids=["cycle", "object", "function", "dataclass", "enum", "surrogate"],
+)
 def test_what_would_change_is_refused(where, format, bad):
     """N4: a state that the format would alter is refused at save, never silently altered."""
     checkpointer = Checkpointer(where, format=format)

@@ -54,7 +54,15 @@ def test_large_documents_are_compressed_in_parts(name, monkeypatch):
     data, size = bytes(made), sum(map(len, pieces))
     assert codec.decompress(data, size) == b"".join(pieces)
     nothing = codec.compress(b"")
-    for wrong in (nothing * 3 + data, data + nothing * 2, b"".join(made.pieces[:-1]), b"".join(made.pieces[1:]), data + made.pieces[0], data + b"x", data[:-1]):
+    for wrong in (
+        nothing * 3 + data,
+        data + nothing * 2,
+        b"".join(made.pieces[:-1]),
+        b"".join(made.pieces[1:]),
+        data + made.pieces[0],
+        data + b"x",
+        data[:-1],
+    ):
         with pytest.raises(CompressionError):
             codec.decompress(wrong, size)
 

@@ -91,7 +91,11 @@ def test_impossible_keys_are_told_at_once(monkeypatch, text):
     assert not text or text not in str(caught.value)
 
 
-@pytest.mark.parametrize("wrong", [{"key_id": 5}, {"key_id": None}, {"kind": "rot13"}, {"key": "k" * 32}, {"key": lambda _id: "k" * 32}], ids=["number", "none", "kind", "text", "asked"])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"key_id": 5}, {"key_id": None}, {"kind": "rot13"}, {"key": "k" * 32}, {"key": lambda _id: "k" * 32}],
+    ids=["number", "none", "kind", "text", "asked"],
+)
 def test_impossible_ciphers_are_told_at_once(wrong):
     """And not by a checkpoint whose header is never read again."""
     with pytest.raises(ConfigError):

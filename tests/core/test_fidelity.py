@@ -87,7 +87,7 @@ def test_what_is_equal_but_of_another_type_is_carried_or_refused(format):
 
 def test_number_that_looks_like_a_time_or_bytes_is_only_a_number():
     """K3: whether a state is altered is told by its values, not by bytes that MessagePack has in a number by chance."""
-    numbers = struct.unpack(">3d", b"\x3f\xd6\xff\0\0\0\0\0" b"\x3f\xc4\0\0\0\0\0\0" b"\x40\xc7\x0c\xff\0\0\0\0")
+    numbers = struct.unpack(">3d", b"\x3f\xd6\xff\0\0\0\0\0\x3f\xc4\0\0\0\0\0\0\x40\xc7\x0c\xff\0\0\0\0")
     checkpointer = Checkpointer("memory://", format="msgpack")
     checkpointer.save("t", {"numbers": list(numbers), "mode": Mode.FAST})
     assert checkpointer.load("t") == {"numbers": list(numbers), "mode": 1}
@@ -105,7 +105,11 @@ class Unpicklable:
         raise KeyError("mine")
 
 
-@pytest.mark.parametrize(("format", "value"), [("json", Vanishing(x=(1,))), ("msgpack", Vanishing(x=(1,))), ("pickle", Unpicklable())], ids=["json", "msgpack", "pickle"])
+@pytest.mark.parametrize(
+    ("format", "value"),
+    [("json", Vanishing(x=(1,))), ("msgpack", Vanishing(x=(1,))), ("pickle", Unpicklable())],
+    ids=["json", "msgpack", "pickle"],
+)
 def test_state_that_raises_while_it_is_saved_is_refused(format, value):
     """K3: whatever comes of looking at a state is told as a state that cannot be saved."""
     with pytest.raises(SerializationError):

@@ -199,7 +199,9 @@ def test_most_keys_are_read_with_the_whole(checkpointer, monkeypatch):
     reads = []
     for name in ("get", "get_range"):
         call = getattr(type(checkpointer.store), name)
-        monkeypatch.setattr(checkpointer.store, name, lambda *given, call=call, name=name: reads.append(name) or call(checkpointer.store, *given))
+        monkeypatch.setattr(
+            checkpointer.store, name, lambda *given, call=call, name=name: reads.append(name) or call(checkpointer.store, *given)
+        )
     opened = checkpointer.open("t", info.id)
     assert opened.some(["3", "4"]) == {"3": f"3 {LARGE}", "4": f"4 {LARGE}"}
     assert reads == ["get_range", "get_range"]

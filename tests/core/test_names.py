@@ -8,7 +8,24 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.names import from_file_name, to_file_name
 from ckpt_observe.errors import InvalidNameError
 
-HOSTILE = ["../../etc/passwd", "..", ".", "/abs", "a/b", "a\\b", "~", "a~b", "%2e%2e", "CON", "x' OR 1=1; --", "naïve ☃ 😀", "x" * 256, "☃" * 256, "-rf", "a.ckpt"]
+HOSTILE = [
+    "../../etc/passwd",
+    "..",
+    ".",
+    "/abs",
+    "a/b",
+    "a\\b",
+    "~",
+    "a~b",
+    "%2e%2e",
+    "CON",
+    "x' OR 1=1; --",
+    "naïve ☃ 😀",
+    "x" * 256,
+    "☃" * 256,
+    "-rf",
+    "a.ckpt",
+]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -37,7 +37,9 @@ def test_a_name_alone_is_its_store(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("wrong", [{"store": "nosuch://x"}, {"store": "memory://", "format": "xml"}, {"store": "memory://", "compression": "rar"}])
+@pytest.mark.parametrize(
+    "wrong", [{"store": "nosuch://x"}, {"store": "memory://", "format": "xml"}, {"store": "memory://", "compression": "rar"}]
+)
 def test_unknown_names_list_the_known(wrong):
     """A name that is not known says which are."""
     with pytest.raises(ConfigError, match="known are"):

@@ -58,7 +58,9 @@ def test_policy_keeps(infos, policy, expected):
 
 
 @pytest.mark.parametrize("bases", [(), ("c1", "c4")])
-@pytest.mark.parametrize("policy", [KeepLast(0), KeepLast(1), KeepLast(3), KeepLast(99), KeepLast(2) | KeepEvery(4), KeepTagged("best") & KeepFor(9e9)])
+@pytest.mark.parametrize(
+    "policy", [KeepLast(0), KeepLast(1), KeepLast(3), KeepLast(99), KeepLast(2) | KeepEvery(4), KeepTagged("best") & KeepFor(9e9)]
+)
 def test_what_goes_after_a_save_is_what_the_plan_says(infos, policy, bases):
     """The short way that every save takes, and the dry run, agree: on the newest, and on what another is built on, too."""
     infos[0] = msgspec.structs.replace(infos[0], bases=bases)

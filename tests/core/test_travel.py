@@ -21,7 +21,9 @@ from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityE
 def checkpointer():
     checkpointer = Checkpointer("memory://")
     for step in range(5):
-        checkpointer.save("run", {"n": step}, step=step, id=f"s{step}", metadata={"lr": 0.1 * (step % 2)}, tags=["even"] if step % 2 == 0 else [])
+        checkpointer.save(
+            "run", {"n": step}, step=step, id=f"s{step}", metadata={"lr": 0.1 * (step % 2)}, tags=["even"] if step % 2 == 0 else []
+        )
     return checkpointer
 
 

@@ -42,7 +42,16 @@ def test_reason_says_which():
     assert (EverySteps(5) | EverySeconds(60)).due(moment(0, 60)) == "60 seconds"
 
 
-@pytest.mark.parametrize("make", [lambda: EverySteps(-5), lambda: EverySteps(1.5), lambda: EverySeconds(-1), lambda: EverySeconds(float("nan")), lambda: EverySeconds("60")])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: EverySteps(-5),
+        lambda: EverySteps(1.5),
+        lambda: EverySeconds(-1),
+        lambda: EverySeconds(float("nan")),
+        lambda: EverySeconds("60"),
+    ],
+)
 def test_intervals_that_cannot_be_are_refused(make):
     """K1: an interval that would save always, or never, in silence is refused when the policy is made."""
     with pytest.raises(ConfigError):

@@ -23,7 +23,9 @@ BOARDS = boards()
 every = pytest.mark.parametrize("name", BOARDS)
 
 SERIES = {
-    f"{spec.prometheus_name}{part}": spec for spec in METRICS for part in (("_bucket", "_sum", "_count") if spec.instrument == "histogram" else ("",))
+    f"{spec.prometheus_name}{part}": spec
+    for spec in METRICS
+    for part in (("_bucket", "_sum", "_count") if spec.instrument == "histogram" else ("",))
 }
 UNITS = {"none", "locale", "percentunit", "bytes", "Bps", "s", "cps"}
 WINDOWS = {"$__rate_interval", "$__range", "$window"}
@@ -166,7 +168,9 @@ def test_counters_and_windows(name):
         expression = target["expr"]
         for metric, _ in selectors(expression):
             if SERIES[metric].instrument != "gauge":
-                assert len(re.findall(rf"\b{metric}\{{", expression)) == len(re.findall(rf"(?:rate|increase)\({metric}\{{", expression)), panel["title"]
+                assert len(re.findall(rf"\b{metric}\{{", expression)) == len(re.findall(rf"(?:rate|increase)\({metric}\{{", expression)), (
+                    panel["title"]
+                )
         assert set(re.findall(r"\[([^\]]*)\]", expression)) <= WINDOWS, panel["title"]
         assert set(re.findall(r"\brate\([^\[]*\[([^\]]*)\]", expression)) <= {"$__rate_interval"}, panel["title"]
 
@@ -218,10 +222,16 @@ PLANTED = {
     "title that is cut": (test_tiles_are_read_at_a_glance, _first(lambda panel: panel.update(title="A title of many words"))),
     "colour for nothing": (test_tiles_are_read_at_a_glance, _first(lambda panel: panel["fieldConfig"]["defaults"].update(mappings=[]))),
     "fixed data source": (test_nothing_of_a_site_is_in_it, _first(lambda panel: panel.update(datasource={"uid": "P123"}))),
-    "unknown metric": (test_queries_ask_for_what_there_is, _first(lambda panel: panel["targets"][0].update(expr='checkpoint_ops{job=~"$job", instance=~"$instance"}'))),
+    "unknown metric": (
+        test_queries_ask_for_what_there_is,
+        _first(lambda panel: panel["targets"][0].update(expr='checkpoint_ops{job=~"$job", instance=~"$instance"}')),
+    ),
     "no job": (test_queries_ask_for_what_there_is, _first(lambda panel: panel["targets"][0].update(expr="sum(ckpt_observe_build_info)"))),
     "bare counter": (test_counters_and_windows, _first(lambda panel: panel["targets"][0].update(expr=queries.series(metrics.TASKS)))),
-    "fixed window": (test_counters_and_windows, _first(lambda panel: panel["targets"][0].update(expr=f"increase({queries.series(metrics.TASKS)}[5m])"))),
+    "fixed window": (
+        test_counters_and_windows,
+        _first(lambda panel: panel["targets"][0].update(expr=f"increase({queries.series(metrics.TASKS)}[5m])")),
+    ),
     "lost label": (test_legends_use_labels_that_are_left, _first(lambda panel: panel["targets"][0].update(legendFormat="{{phase}}"))),
 }
 
@@ -248,7 +258,12 @@ def test_label_that_a_metric_has_not_is_refused():
 def test_failures_lead_to_traces(kind):
     """Panels of failures have a link to their traces, in the data source that was chosen, by the name that the span has."""
     made = boards(kind)
-    links = {panel["title"]: panel["fieldConfig"]["defaults"]["links"] for board in made.values() for panel in panels(board) if "links" in panel["fieldConfig"]["defaults"]}
+    links = {
+        panel["title"]: panel["fieldConfig"]["defaults"]["links"]
+        for board in made.values()
+        for panel in panels(board)
+        if "links" in panel["fieldConfig"]["defaults"]
+    }
     assert set(links) == {"State of saves", "Saves by outcome", "Errors by class"}
     url = links["Errors by class"][0]["url"]
     assert f"${{{kind}_datasource}}" in url

@@ -26,7 +26,12 @@ HERE = Path(__file__).parent
 
 def environ(state, drain, **more):
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("CKPT_OBSERVE_", "OTEL_", "LMNR_"))}
-    given = {"CKPT_OBSERVE_DIR": str(state), "CKPT_OBSERVE_RING_DIR": str(state) + "-ring", "CKPT_OBSERVE_DRAIN": drain, "CKPT_OBSERVE_EXPORTERS": "local"}
+    given = {
+        "CKPT_OBSERVE_DIR": str(state),
+        "CKPT_OBSERVE_RING_DIR": str(state) + "-ring",
+        "CKPT_OBSERVE_DRAIN": drain,
+        "CKPT_OBSERVE_EXPORTERS": "local",
+    }
     return {**kept, **given, **more}
 
 
@@ -35,7 +40,9 @@ class Host:
 
     def __init__(self, environ):
         command = [sys.executable, str(HERE / "host.py")]
-        self.process = subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
 
     def do(self, command, answer="done"):
         self.process.stdin.write(command + "\n")
@@ -118,7 +125,10 @@ def companions(state):
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            mine = b"ckpt_observe.cli.companion" in (path / "cmdline").read_bytes() and f"CKPT_OBSERVE_DIR={state}\0".encode() in (path / "environ").read_bytes()
+            mine = (
+                b"ckpt_observe.cli.companion" in (path / "cmdline").read_bytes()
+                and f"CKPT_OBSERVE_DIR={state}\0".encode() in (path / "environ").read_bytes()
+            )
             between = (path / "stat").read_text().rpartition(")")[2].split()[3] == path.name  # leads its session; the companion does not
         except OSError:
             continue

@@ -61,7 +61,9 @@ def test_phases():
     assert write.span_id == events.phase_span_id(SPAN, 1)
     assert (write.attributes, write.status) == ({names.PHASE: "write", names.OUTCOME: "ok"}, "ok")
     assert (commit.status, commit.attributes) == ("error", {names.PHASE: "commit", names.OUTCOME: "error"})
-    assert [(event.name, event.time_unix_nano, event.attributes["exception.type"]) for event in commit.events] == [("exception", NOW + 4, "OSError")]
+    assert [(event.name, event.time_unix_nano, event.attributes["exception.type"]) for event in commit.events] == [
+        ("exception", NOW + 4, "OSError")
+    ]
     assert operation.status == "ok"
 
 
@@ -70,7 +72,9 @@ def test_phase_ids_differ():
     assert len({events.phase_span_id(SPAN, number) for number in range(10_000)}) == 10_000
 
 
-@pytest.mark.parametrize(("outcome", "status"), [("ok", "ok"), ("error", "error"), ("interrupted", "error"), ("cancelled", "ok"), ("skipped", "ok")])
+@pytest.mark.parametrize(
+    ("outcome", "status"), [("ok", "ok"), ("error", "error"), ("interrupted", "error"), ("cancelled", "ok"), ("skipped", "ok")]
+)
 def test_status(outcome, status):
     """A pause or a stop on purpose is no error."""
     [span] = made(end={names.OUTCOME: outcome})
@@ -79,7 +83,11 @@ def test_status(outcome, status):
 
 def test_events_and_links():
     """Events in the order in which they happened, and links."""
-    lines = [[events.EVENT, SPAN, NOW + 9, "second", None], [events.EVENT, SPAN, NOW + 1, "first", {"a": None, "b": 1}], [events.LINK, SPAN, NOW, "t", "s", {}]]
+    lines = [
+        [events.EVENT, SPAN, NOW + 9, "second", None],
+        [events.EVENT, SPAN, NOW + 1, "first", {"a": None, "b": 1}],
+        [events.LINK, SPAN, NOW, "t", "s", {}],
+    ]
     [span] = made(*lines)
     assert [(event.name, event.attributes) for event in span.events] == [("first", {"b": 1}), ("second", {})]
     assert [(link.trace_id, link.span_id) for link in span.links] == [("t", "s")]

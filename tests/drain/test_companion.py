@@ -86,7 +86,9 @@ def test_forked_child(start, state):
 def test_short_program(state):
     """A program that is over before its companion has started is not held up by it, and its pipes are closed when it ends."""
     code = "import ckpt_observe.auto\nwith ckpt_observe.checkpoint('save', id='a'): pass"
-    done = subprocess.run([sys.executable, "-c", code], env=environ(state, "companion"), capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ(state, "companion"), capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     until(lambda: outcomes(state) == {"a": "ok"}, PATIENCE)
     until(lambda: companions(state) == [] and nothing_left(state), PATIENCE)
@@ -97,8 +99,18 @@ def test_inherits_nothing(start, state):
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)  # a host's own sloppiness
     process = subprocess.Popen(
-        [sys.executable, "-c", "import ckpt_observe, sys\nckpt_observe.observe()\nwith ckpt_observe.checkpoint('save', id='a'): pass\nprint(flush=True)\nsys.stdin.read()"],
-        env=environ(state, "companion", CKPT_OBSERVE_EXPORTERS="otlp,local", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9", OTEL_EXPORTER_OTLP_HEADERS="key=sk-secret"),
+        [
+            sys.executable,
+            "-c",
+            "import ckpt_observe, sys\nckpt_observe.observe()\nwith ckpt_observe.checkpoint('save', id='a'): pass\nprint(flush=True)\nsys.stdin.read()",
+        ],
+        env=environ(
+            state,
+            "companion",
+            CKPT_OBSERVE_EXPORTERS="otlp,local",
+            OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9",
+            OTEL_EXPORTER_OTLP_HEADERS="key=sk-secret",
+        ),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=[writer],

@@ -41,7 +41,9 @@ def ended(state, tmp_path):
             operation(journal, f"{name} {number}", size=500)
             journal.pool.collect()
         if killed:
-            journal.take().append(line((events.BEGIN, "b" * 16, NOW, events.OPERATION, "save", "0" * 31 + "1", "", {names.ID: f"{name} open"}, None)))
+            journal.take().append(
+                line((events.BEGIN, "b" * 16, NOW, events.OPERATION, "save", "0" * 31 + "1", "", {names.ID: f"{name} open"}, None))
+            )
             journal.spool.close()
             journal._owner.release()  # as the kernel does
         else:

@@ -18,13 +18,20 @@ def on(monkeypatch):
 
 
 def told(**attributes):
-    given = {names.OUTCOME: "ok", names.TASK_ID: "run-1", names.ID: "c-1", **{getattr(names, key): value for key, value in attributes.items()}}
+    given = {
+        names.OUTCOME: "ok",
+        names.TASK_ID: "run-1",
+        names.ID: "c-1",
+        **{getattr(names, key): value for key, value in attributes.items()},
+    }
     return [(event.name, event.time_unix_nano, event.attributes) for event in lifecycle.events(given, ENDED)]
 
 
 def test_save(on):
     """A save says what was saved, of which execution."""
-    assert told(OPERATION="save") == [("gen_ai.agent.checkpointed", ENDED, {"gen_ai.agent.execution.id": "run-1", "gen_ai.agent.checkpoint.id": "c-1"})]
+    assert told(OPERATION="save") == [
+        ("gen_ai.agent.checkpointed", ENDED, {"gen_ai.agent.execution.id": "run-1", "gen_ai.agent.checkpoint.id": "c-1"})
+    ]
 
 
 def test_pause(on):
@@ -39,7 +46,9 @@ def test_restore(on):
     assert told(OPERATION="restore") == [("gen_ai.agent.resumed", ENDED, about)]
 
 
-@pytest.mark.parametrize("attributes", [{"OPERATION": "load"}, {"OPERATION": "save", "OUTCOME": "error"}, {"OPERATION": "restore", "OUTCOME": "interrupted"}, {}])
+@pytest.mark.parametrize(
+    "attributes", [{"OPERATION": "load"}, {"OPERATION": "save", "OUTCOME": "error"}, {"OPERATION": "restore", "OUTCOME": "interrupted"}, {}]
+)
 def test_nothing_else(on, attributes):
     """Neither what failed nor what is no step of a life: a load is not a resume."""
     assert told(**attributes) == []

@@ -25,7 +25,18 @@ COUNTED = (
     metrics.FAULTS, metrics.CONSECUTIVE_FAILURES, metrics.IN_FLIGHT, metrics.TASKS_IN_FLIGHT, metrics.PROCESSES,
 )  # fmt: skip
 MEASURED = (metrics.OPERATION_DURATION, metrics.PHASE_DURATION, metrics.SIZE, metrics.RATIO, metrics.THROUGHPUT, metrics.RESTORE_AGE)
-SAME = (names.OUTCOME, names.STEP, names.TASK_NAME, names.ERROR_CLASS, names.ERROR_CODE, names.ERROR_PHASE, names.STEPS_SINCE, names.SIZE_STATE, names.SIZE_SERIALIZED, names.PHASE)
+SAME = (
+    names.OUTCOME,
+    names.STEP,
+    names.TASK_NAME,
+    names.ERROR_CLASS,
+    names.ERROR_CODE,
+    names.ERROR_PHASE,
+    names.STEPS_SINCE,
+    names.SIZE_STATE,
+    names.SIZE_SERIALIZED,
+    names.PHASE,
+)
 
 
 def scenario(state, tmp_path, drain):
@@ -34,7 +45,12 @@ def scenario(state, tmp_path, drain):
     agent = Agent(given).ready() if drain == "agent" else None
     try:
         for act in ("work", "resume"):
-            subprocess.run([sys.executable, str(SCENARIO), act, str(tmp_path / f"checkpoints-{drain}"), "60"], env=given, check=True, timeout=PATIENCE * 2)
+            subprocess.run(
+                [sys.executable, str(SCENARIO), act, str(tmp_path / f"checkpoints-{drain}"), "60"],
+                env=given,
+                check=True,
+                timeout=PATIENCE * 2,
+            )
         until(lambda: nothing_left(state), PATIENCE)
         until(lambda: not companion_there(state), PATIENCE)  # its last counters are in
         if agent:
@@ -49,14 +65,20 @@ def told(state):
     """The trees, ids and times aside (and with them the stored sizes, for a checkpoint has both in it)."""
     with TraceReader(state / FILENAME) as reader:
         traces = [reader.spans(trace.trace_id) for trace in reader.newest(100)]
-    facts = sorted((span.name, span.status, str({name: span.attributes.get(name) for name in SAME}), len(span.links)) for spans in traces for span in spans)
+    facts = sorted(
+        (span.name, span.status, str({name: span.attributes.get(name) for name in SAME}), len(span.links))
+        for spans in traces
+        for span in spans
+    )
     return sorted(map(outline, traces)), facts
 
 
 def counted(state):
     """The numbers that do not depend on how fast it was."""
     found = {spec.name: series for spec, series in gather(state, "")[1]}
-    numbers = {(spec.name, labels): getattr(point, "value", point) for spec in COUNTED for labels, point in found.get(spec.name, {}).items()}
+    numbers = {
+        (spec.name, labels): getattr(point, "value", point) for spec in COUNTED for labels, point in found.get(spec.name, {}).items()
+    }
     return numbers | {(spec.name, labels): sum(point.counts) for spec in MEASURED for labels, point in found.get(spec.name, {}).items()}
 
 

@@ -58,7 +58,9 @@ def test_unknown(steps, told):
     assert since(steps, *told) is None
 
 
-@pytest.mark.parametrize("damaged", [b'{"checkpoint.step"', b'["checkpoint.step"]', b'[["begin"], ["end", "checkpoint.step"]]', b'"checkpoint.step"'])
+@pytest.mark.parametrize(
+    "damaged", [b'{"checkpoint.step"', b'["checkpoint.step"]', b'[["begin"], ["end", "checkpoint.step"]]', b'"checkpoint.step"']
+)
 def test_hostile_record(steps, damaged):
     """What is not an operation's record passes as it is."""
     assert steps.noted(damaged) == damaged

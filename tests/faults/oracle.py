@@ -85,7 +85,9 @@ def delivered(directory: Path) -> dict[str, list]:
 def compare(messages: bytes, directory: Path) -> Tally:
     """The losses and lies of one run."""
     seen, found = read_oracle(messages), delivered(directory)
-    tally = Tally({"begun": 0, "ended": 0, "in flight": 0, "begun lost": 0, "ended lost": 0, "wrong phase": 0, "reported twice": 0, "wrong end": 0})
+    tally = Tally(
+        {"begun": 0, "ended": 0, "in flight": 0, "begun lost": 0, "ended lost": 0, "wrong phase": 0, "reported twice": 0, "wrong end": 0}
+    )
     for key, one in seen.items():
         spans = found.pop(key, [])
         outcomes = {span.attributes[names.OUTCOME] for span in spans}

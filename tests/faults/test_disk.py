@@ -136,7 +136,11 @@ def host(tmp_path):
             }  # fmt: skip
             after = "code=$?; cp -r state/. kept/ 2>/dev/null; exit $code"
             command = f"cd {tmp_path} && rm -rf kept && mkdir kept && {mounts} && {sys.executable} host.py; {after}"
-            results.append(subprocess.run(["unshare", "-Urm", "sh", "-c", command], capture_output=True, text=True, env=environment, check=False, timeout=120))
+            results.append(
+                subprocess.run(
+                    ["unshare", "-Urm", "sh", "-c", command], capture_output=True, text=True, env=environment, check=False, timeout=120
+                )
+            )
         return results
 
     return run

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.faults
 
 CALLS = ("open", "write", "pwrite", "fsync", "unlink", "rename", "replace", "rmdir", "close", "mkdir")
 
+
 def die_after(number: int, oracle: int) -> None:
     """Just after that one of the system calls that this process makes from now on; those to the oracle are not counted."""
     left = itertools.count(number, -1)

@@ -131,7 +131,10 @@ def test_other_endings(tmp_path, ending, code):
         directory = tmp_path / str(number)
         reader, writer = os.pipe()
         process = subprocess.Popen(
-            [sys.executable, str(WORKER), str(directory), str(writer), ending], stdin=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[writer]
+            [sys.executable, str(WORKER), str(directory), str(writer), ending],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=[writer],
         )
         os.close(writer)
         select.select([reader], [], [], 30)  # it works

@@ -83,7 +83,12 @@ def test_a_part_is_imported_while_its_package_is(tmp_path):
     """A package may wait, in the midst of its own import, for a thread that imports a part of it: observed or not."""
     package = tmp_path / "package"
     package.mkdir()
-    lines = "import importlib, threading", "load = threading.Thread(target=importlib.import_module, args=('package.part',))", "load.start()", "load.join()"
+    lines = (
+        "import importlib, threading",
+        "load = threading.Thread(target=importlib.import_module, args=('package.part',))",
+        "load.start()",
+        "load.join()",
+    )
     (package / "__init__.py").write_text("\n".join(lines))
     (package / "part.py").write_text("value = 7")
     assert ran(IN_THE_MIDST, tmp_path, PACKAGE=str(tmp_path), OBSERVED=False) == (["7"], "")

@@ -84,7 +84,11 @@ def test_runs_are_tasks(spans, tmp_path):
     with ckpt_observe.task("mine"):
         run_graph(shape, {}, checkpointer, run_id="run-8", settings=Settings(trigger=EverySteps(1)))
     tasks = [span for span in spans() if span.name.startswith("task ")]
-    assert [(span.name, span.attributes.get(names.TASK_ID)) for span in tasks] == [("task writer", "writer"), ("task graph", "run-7"), ("task mine", None)]
+    assert [(span.name, span.attributes.get(names.TASK_ID)) for span in tasks] == [
+        ("task writer", "writer"),
+        ("task graph", "run-7"),
+        ("task mine", None),
+    ]
     beneath = {task.name: [span.name for span in spans() if span.parent_span_id == task.span_id] for task in tasks}
     assert beneath["task writer"] == ["checkpoint.save"]
     assert beneath["task mine"][0] == "checkpoint.save"
@@ -119,7 +123,12 @@ def test_keys_queries_and_workspaces(spans, tmp_path):
     workspace.save(tmp_path / "work", "one")
     workspace.restore(tmp_path / "work", id="one")
     _, load, found, save, restore = [span for span in spans() if span.attributes.get(names.OPERATION)]
-    assert [span.name for span in (load, found, save, restore)] == ["checkpoint.load", "checkpoint.list", "checkpoint.save", "checkpoint.restore"]
+    assert [span.name for span in (load, found, save, restore)] == [
+        "checkpoint.load",
+        "checkpoint.list",
+        "checkpoint.save",
+        "checkpoint.restore",
+    ]
     assert {span.attributes[names.TASK_ID] for span in (load, found, save, restore)} == {"run-1"}
     assert {span.attributes[names.ID] for span in (load, save, restore)} == {"one"}
     assert (found.attributes[names.COUNT], save.attributes[names.STORE]) == (1, "git")

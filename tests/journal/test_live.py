@@ -49,7 +49,9 @@ def test_no_state_is_nothing(tmp_path):
     assert (live.running, live.live, live.dead, live.waiting) == ([], 0, 0, 0)
 
 
-@pytest.mark.parametrize("junk", [b"", b"\xff" * PAGE_SIZE * 3, os.urandom(PAGE_SIZE * 4), b'["begin",1]\n' * 2000], ids=["empty", "ones", "random", "lines"])
+@pytest.mark.parametrize(
+    "junk", [b"", b"\xff" * PAGE_SIZE * 3, os.urandom(PAGE_SIZE * 4), b'["begin",1]\n' * 2000], ids=["empty", "ones", "random", "lines"]
+)
 def test_pages_are_read_as_hostile_input(watch, tmp_path, junk):
     """Whatever a page file holds, what others run is still told."""
     with ckpt_observe.checkpoint("save"):

@@ -38,7 +38,9 @@ def running(kind, name, task, start=START_UNIX_NANO):
 def test_nothing_happened_yet(store):
     """An empty store serves its version, and our own counters at zero: silence is not absence."""
     assert series(store, metrics.BUILD) == {("1",): 1.0}
-    assert {labels: point.value for labels, point in series(store, metrics.DROPPED).items()} == {(reason,): 0 for reason in metrics.DROP_REASONS}
+    assert {labels: point.value for labels, point in series(store, metrics.DROPPED).items()} == {
+        (reason,): 0 for reason in metrics.DROP_REASONS
+    }
     assert series(store, metrics.LAST_SUCCESS) == {}
 
 
@@ -70,7 +72,14 @@ def test_never_succeeded_has_no_last_success(store):
         ([operation(2, "verify", **{names.ALTERED: ["lr"]})], False),
         ([make_span(1, "checkpoint.validate", attributes={names.PHASE: "validate"}), operation(2, "save")], False),
     ],
-    ids=["verify", "verify with findings", "restore that validated", "restore on trust", "verify with an altered key", "save that validated"],
+    ids=[
+        "verify",
+        "verify with findings",
+        "restore that validated",
+        "restore on trust",
+        "verify with an altered key",
+        "save that validated",
+    ],
 )
 def test_last_verified_restore(store, spans, verified):
     """Only what was read back and checked shows that we could go on from it."""
@@ -81,15 +90,34 @@ def test_last_verified_restore(store, spans, verified):
 def test_corruption_and_deletions(store):
     """A failed check and what a verify found are corruption; a prune deletes as many as it says."""
     bad = {names.OUTCOME: "error", names.ERROR_CLASS: "integrity"}
-    store.fold([operation(1, "load", **bad), operation(2, "verify", **{names.DAMAGED: 3}), operation(3, "prune", **{names.COUNT: 4}), operation(4, "delete")])
-    assert {labels: point.value for labels, point in series(store, metrics.CORRUPTION).items()} == {("load", "demo"): 1, ("verify", "demo"): 3}
-    assert {labels: point.value for labels, point in series(store, metrics.DELETED).items()} == {("prune", "demo"): 4, ("delete", "demo"): 1}
+    store.fold(
+        [
+            operation(1, "load", **bad),
+            operation(2, "verify", **{names.DAMAGED: 3}),
+            operation(3, "prune", **{names.COUNT: 4}),
+            operation(4, "delete"),
+        ]
+    )
+    assert {labels: point.value for labels, point in series(store, metrics.CORRUPTION).items()} == {
+        ("load", "demo"): 1,
+        ("verify", "demo"): 3,
+    }
+    assert {labels: point.value for labels, point in series(store, metrics.DELETED).items()} == {
+        ("prune", "demo"): 4,
+        ("delete", "demo"): 1,
+    }
 
 
 def test_altered_keys(store):
     """Each key that came back other than it was saved counts, whoever says so and however he writes it; when, is told."""
-    store.fold([operation(1, "restore", **{names.ALTERED: ["lr", "step"]}), operation(2, "load"), operation(3, "verify", **{names.ALTERED: 7})])
-    assert {labels: point.value for labels, point in series(store, metrics.ALTERED).items()} == {("restore", "demo"): 2, ("load", "demo"): 0, ("verify", "demo"): 1}
+    store.fold(
+        [operation(1, "restore", **{names.ALTERED: ["lr", "step"]}), operation(2, "load"), operation(3, "verify", **{names.ALTERED: 7})]
+    )
+    assert {labels: point.value for labels, point in series(store, metrics.ALTERED).items()} == {
+        ("restore", "demo"): 2,
+        ("load", "demo"): 0,
+        ("verify", "demo"): 1,
+    }
     assert sorted(series(store, metrics.LAST_ALTERED)) == [("restore", "demo"), ("verify", "demo")]
 
 
@@ -99,9 +127,16 @@ def test_last_failure_by_class(store, monkeypatch):
     assert series(store, metrics.LAST_FAILURE) == {}
     monkeypatch.setattr("ckpt_observe.metricstore.store.time.time", lambda: 4e9)
     died = operation(3, "save", **{names.OUTCOME: "interrupted", names.ERROR_CLASS: "interrupted"})
-    found, failed = operation(4, "verify", **{names.DAMAGED: 3}), operation(5, "load", **{names.OUTCOME: "error", names.ERROR_CLASS: "storage"})
+    found, failed = (
+        operation(4, "verify", **{names.DAMAGED: 3}),
+        operation(5, "load", **{names.OUTCOME: "error", names.ERROR_CLASS: "storage"}),
+    )
     store.fold([died, found, failed])
-    wanted = {("save", "demo", "interrupted"): 4e9, ("verify", "demo", "integrity"): found.end_unix_nano / 1e9, ("load", "demo", "storage"): failed.end_unix_nano / 1e9}
+    wanted = {
+        ("save", "demo", "interrupted"): 4e9,
+        ("verify", "demo", "integrity"): found.end_unix_nano / 1e9,
+        ("load", "demo", "storage"): failed.end_unix_nano / 1e9,
+    }
     assert series(store, metrics.LAST_FAILURE) == wanted
 
 
@@ -116,7 +151,11 @@ def test_damage_is_before_what_was_read_back_after_it(store):
 def test_in_flight_and_its_age(store):
     """What runs is counted and the oldest start told; what is known and does not run is zero."""
     store.fold(make_tree(1))
-    now = [running("operation", "restore", "demo", START_UNIX_NANO + 5 * 10**9), running("operation", "restore", "demo"), running("task", "demo", "demo")]
+    now = [
+        running("operation", "restore", "demo", START_UNIX_NANO + 5 * 10**9),
+        running("operation", "restore", "demo"),
+        running("task", "demo", "demo"),
+    ]
     assert series(store, metrics.IN_FLIGHT, now) == {("save", "demo"): 0.0, ("restore", "demo"): 2.0}
     assert series(store, metrics.OLDEST_START, now) == {("restore", "demo"): START_UNIX_NANO / 1e9}
     assert series(store, metrics.TASKS_IN_FLIGHT, now) == {("demo",): 1.0}
@@ -170,7 +209,9 @@ def test_keys_are_those_of_the_last_good_save(store):
     assert series(store, metrics.KEY_SIZE) == {("a", "demo"): 70.0, ("b", "demo"): 20.0, (OTHER, "demo"): 10.0}
 
 
-@pytest.mark.parametrize(("given", "sizes"), [(7, [1]), (["a"], None), (["a", "b"], [3]), (["a"], ["big"]), ([["a"]], [3]), ([None], [-1])], ids=str)
+@pytest.mark.parametrize(
+    ("given", "sizes"), [(7, [1]), (["a"], None), (["a", "b"], [3]), (["a"], ["big"]), ([["a"]], [3]), ([None], [-1])], ids=str
+)
 def test_keys_of_the_wrong_kind_spoil_nothing(store, given, sizes):
     """Attributes come from other people's programs."""
     store.fold([operation(1, "save", **{names.KEY_NAMES: given, names.KEY_SIZES: sizes})])
@@ -179,7 +220,15 @@ def test_keys_of_the_wrong_kind_spoil_nothing(store, given, sizes):
 
 def test_keys_are_bounded(store):
     """However many keys a program names, and however long, few series come of it."""
-    store.fold([operation(1, "save", **{names.KEY_NAMES: ["k" * 9999 + str(n) for n in range(99)] + [str(n) for n in range(99)], names.KEY_SIZES: [1] * 198})])
+    store.fold(
+        [
+            operation(
+                1,
+                "save",
+                **{names.KEY_NAMES: ["k" * 9999 + str(n) for n in range(99)] + [str(n) for n in range(99)], names.KEY_SIZES: [1] * 198},
+            )
+        ]
+    )
     found = series(store, metrics.KEY_SIZE)
     assert len(found) <= LARGEST_KEYS + 1
     assert max(len(key) for key, _ in found) <= 128
@@ -187,6 +236,7 @@ def test_keys_are_bounded(store):
 
 def test_keys_that_are_ids_are_bounded_over_time(store):
     """A state with other keys at each save: after a hundred names, what is new is `_other_`, and what was known stays."""
+
     def saved(number, key):
         return operation(number, "save", **{names.KEY_NAMES: [key], names.KEY_SIZES: [1], names.SIZE_SERIALIZED: 3})
 
@@ -199,5 +249,7 @@ def test_keys_that_are_ids_are_bounded_over_time(store):
 
 def test_free_space_is_told_where_it_is_known(store):
     """Of the place that the last save went to; a place that gave no answer has no series."""
-    store.fold([operation(1, "save", **{names.LOCATION: "file:///a"}), operation(2, "save", **{names.LOCATION: "s3://b", names.TASK_NAME: "far"})])
+    store.fold(
+        [operation(1, "save", **{names.LOCATION: "file:///a"}), operation(2, "save", **{names.LOCATION: "s3://b", names.TASK_NAME: "far"})]
+    )
     assert series(store, metrics.FREE, space={"file:///a": 5.0, "file:///other": 7.0}) == {("demo",): 5.0}

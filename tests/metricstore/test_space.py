@@ -23,7 +23,17 @@ def test_free_space_of_a_path(tmp_path):
 
 def test_other_places_are_left_out(tmp_path):
     """Servers, other hosts, relative and missing paths and nonsense have no free space here."""
-    elsewhere = ["", "memory://", "s3://bucket/x", "postgresql://host/db", "file://otherhost/tmp", "relative", f"file://{tmp_path}/gone", "http://[", "file:///nul\0"]
+    elsewhere = [
+        "",
+        "memory://",
+        "s3://bucket/x",
+        "postgresql://host/db",
+        "file://otherhost/tmp",
+        "relative",
+        f"file://{tmp_path}/gone",
+        "http://[",
+        "file:///nul\0",
+    ]
     assert space.free(elsewhere) == {}
 
 

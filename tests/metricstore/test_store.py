@@ -114,7 +114,12 @@ def test_exemplars_are_the_spans_themselves(store):
     store.fold(spans)
     points = store.read().points
     real = {(span.trace_id, span.span_id) for span in spans}
-    found = [each for name in (metrics.OPERATION_DURATION.name, metrics.PHASE_DURATION.name) for point in points[name].values() for each in point.exemplars.values()]
+    found = [
+        each
+        for name in (metrics.OPERATION_DURATION.name, metrics.PHASE_DURATION.name)
+        for point in points[name].values()
+        for each in point.exemplars.values()
+    ]
     found += [point.exemplar for point in points[metrics.OPERATIONS.name].values()]
     assert len(found) >= 4
     assert {(each.trace_id, each.span_id) for each in found} <= real
@@ -123,7 +128,12 @@ def test_exemplars_are_the_spans_themselves(store):
 def test_20_000_tasks_are_bounded(store, path):
     """Any number of task names and ids: a hundred names have series of their own, the rest share one, and it is counted."""
     for batch in range(20):
-        store.fold([save(number, **{names.TASK_NAME: f"task-{number}", names.TASK_ID: f"run-{number}"}) for number in range(1 + batch * 1000, 1001 + batch * 1000)])
+        store.fold(
+            [
+                save(number, **{names.TASK_NAME: f"task-{number}", names.TASK_ID: f"run-{number}"})
+                for number in range(1 + batch * 1000, 1001 + batch * 1000)
+            ]
+        )
     points = store.read().points
     tasks = {labels[-1] for labels in points[metrics.OPERATIONS.name]}
     assert len(tasks) == LABEL_VALUES + 1

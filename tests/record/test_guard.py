@@ -90,7 +90,11 @@ class Handler:
     method = __call__
 
 
-@pytest.mark.parametrize("handler", [function, Handler(), Handler().method, functools.partial(Handler.method, None)], ids=["function", "object", "method", "partial"])
+@pytest.mark.parametrize(
+    "handler",
+    [function, Handler(), Handler().method, functools.partial(Handler.method, None)],
+    ids=["function", "object", "method", "partial"],
+)
 @pytest.mark.parametrize("interrupted", ["append", "mark", "finish"])
 def test_signal_handler_of_the_host(recorded, monkeypatch, interrupted, handler):
     """A time-out that a signal handler raises while our code runs reaches the host, whichever step it hits, and the operation has ended."""

@@ -104,13 +104,13 @@ def test_nesting(recorded):
         with ckpt_observe.checkpoint("load") as inner, inner.phase("read"), ckpt_observe.phase("validate"):
             pass
     assert outline(recorded.spans()).splitlines() == [
-            "task train",
-            "  checkpoint.restore",
-            "    checkpoint.read",
-            "      checkpoint.decompress",
-            "      checkpoint.load",
-            "        checkpoint.read",
-            "          checkpoint.validate",
+        "task train",
+        "  checkpoint.restore",
+        "    checkpoint.read",
+        "      checkpoint.decompress",
+        "      checkpoint.load",
+        "        checkpoint.read",
+        "          checkpoint.validate",
     ]
 
 
@@ -215,7 +215,11 @@ def test_an_event_has_a_name_and_a_time(recorded, name, moment):
     assert "0123456789abcdef" not in recorded.text()
 
 
-@pytest.mark.parametrize(("name", "told"), [(7, "7"), (None, "None"), (2.5, "2.5"), ((1, 2), "[1, 2]"), ([], "[]"), (object(), "<object>")], ids=["int", "none", "float", "tuple", "list", "object"])
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [(7, "7"), (None, "None"), (2.5, "2.5"), ((1, 2), "[1, 2]"), ([], "[]"), (object(), "<object>")],
+    ids=["int", "none", "float", "tuple", "list", "object"],
+)
 def test_a_phase_whose_name_is_no_word(recorded, name, told):
     """The number of a shard, say: it is a phase as any other, and the operation is there."""
 
@@ -232,7 +236,12 @@ def test_a_phase_whose_name_is_no_word(recorded, name, told):
 
 def test_off_is_nothing():
     """Without `observe` nothing is recorded, and the block runs."""
-    with ckpt_observe.task("t"), ckpt_observe.checkpoint("save") as operation, operation.phase("write") as phase, ckpt_observe.phase("commit"):
+    with (
+        ckpt_observe.task("t"),
+        ckpt_observe.checkpoint("save") as operation,
+        operation.phase("write") as phase,
+        ckpt_observe.phase("commit"),
+    ):
         phase.set({"a": 1})
         operation.set({"b": 2})
         assert operation.traceparent() == ""

@@ -81,7 +81,9 @@ def test_span_goes_before_traceparent(recorded, tracer):
     assert the_save(recorded).trace_id == f"{host.get_span_context().trace_id:032x}"
 
 
-@pytest.mark.parametrize("wrong", ["", "00", TRACEPARENT[:-1], TRACEPARENT + "0", f"00-{0:032x}-{9:016x}-01", f"00-{7:032x}-{0:016x}-01", "00-" + "g" * 32])
+@pytest.mark.parametrize(
+    "wrong", ["", "00", TRACEPARENT[:-1], TRACEPARENT + "0", f"00-{0:032x}-{9:016x}-01", f"00-{7:032x}-{0:016x}-01", "00-" + "g" * 32]
+)
 def test_wrong_traceparent(wrong):
     """A traceparent that is none is no parent."""
     assert parents.parse(wrong) is None

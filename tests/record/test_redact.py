@@ -58,7 +58,9 @@ def test_secrets_in_text(recorded, planted):
     assert CANARY not in recorded.text()
 
 
-@pytest.mark.parametrize("key", ["password", "db.passwd", "API_KEY", "api-key", "client_secret", "auth_token", "Cookie", "aws.credentials", "private_key"])
+@pytest.mark.parametrize(
+    "key", ["password", "db.passwd", "API_KEY", "api-key", "client_secret", "auth_token", "Cookie", "aws.credentials", "private_key"]
+)
 def test_secrets_by_name(recorded, key):
     """A value under a name that says secret is gone, whatever it looks like."""
     for _ in range(2):
@@ -70,7 +72,18 @@ def test_secrets_by_name(recorded, key):
 
 @pytest.mark.parametrize(
     "innocent",
-    ["asia-northeast1-a-bucket", "skip-connection-v2-final", "task-0123456789abcdef0", "tokenizer=bpe", "max_tokens=4096", "config=small", "design=2", "ckpt/step-100", "s3://bucket/a", "mail me"],
+    [
+        "asia-northeast1-a-bucket",
+        "skip-connection-v2-final",
+        "task-0123456789abcdef0",
+        "tokenizer=bpe",
+        "max_tokens=4096",
+        "config=small",
+        "design=2",
+        "ckpt/step-100",
+        "s3://bucket/a",
+        "mail me",
+    ],
 )
 def test_innocent_text_stays(innocent):
     """What only looks a little like a secret stays as it is."""

@@ -80,7 +80,15 @@ def test_others_see_the_decision(recorded, sample):
     assert recorded.pages == []
 
 
-@pytest.mark.parametrize(("name", "recorded_beneath"), [("always_on", {"sampled", "unsampled"}), ("always_off", set()), ("parentbased_always_off", {"sampled"}), ("parentbased_always_on", {"sampled"})])
+@pytest.mark.parametrize(
+    ("name", "recorded_beneath"),
+    [
+        ("always_on", {"sampled", "unsampled"}),
+        ("always_off", set()),
+        ("parentbased_always_off", {"sampled"}),
+        ("parentbased_always_on", {"sampled"}),
+    ],
+)
 @pytest.mark.parametrize("once", [save, ckpt_observe.checkpoint("save")(lambda: None)], ids=["scope", "patched"])
 def test_foreign_parents(recorded, sample, name, recorded_beneath, once):
     """A parent-based sampler keeps the parent's decision; one that is not decides by itself. A patched call, which looks first, too."""

@@ -26,7 +26,9 @@ def work(checkpoints: str) -> None:
             checkpointer.save(RUN, {"socket": object()}, step=4)
         except SerializationError:
             pass
-        subprocess.run([sys.executable, __file__, "die", checkpoints, "0"], env={**os.environ, "TRACEPARENT": task.traceparent()}, check=False)
+        subprocess.run(
+            [sys.executable, __file__, "die", checkpoints, "0"], env={**os.environ, "TRACEPARENT": task.traceparent()}, check=False
+        )
 
 
 class Fatal(FileStore):

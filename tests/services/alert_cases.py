@@ -65,7 +65,10 @@ def counter(first, *ticks):
 
 def saves(ok, failed):
     """Counters of saves that ended well and badly at these ticks; others before them are long forgotten."""
-    return (save(metrics.OPERATIONS, counter(1000, *ok), outcome="ok", error_class=""), save(metrics.OPERATIONS, counter(1000, *failed), outcome="error", error_class="storage"))
+    return (
+        save(metrics.OPERATIONS, counter(1000, *ok), outcome="ok", error_class=""),
+        save(metrics.OPERATIONS, counter(1000, *failed), outcome="error", error_class="storage"),
+    )
 
 
 def every(ticks, end, without=()):
@@ -101,9 +104,25 @@ CASES = (
         {31: None, 32: Fires(f"Saves of {WHO} have been tried for 31m 0s without one success.", SAVE)},
     ),
     Case("given up two days ago", "CheckpointNeverSucceeded", (save(metrics.FIRST_ATTEMPT, 60), TRIED), {2940: None}, tick=60),
-    Case("one success, long ago", "CheckpointNeverSucceeded", (save(metrics.FIRST_ATTEMPT, 60), TRIED, save(metrics.LAST_SUCCESS, 70)), {60: None}),
-    Case("three failures in a row", "CheckpointFailing", (save(metrics.CONSECUTIVE_FAILURES, 3), TRIED), {5: Fires(f"The last 3 saves of {WHO} failed.", SAVE)}),
-    Case("three failures in a row, given up two days ago", "CheckpointFailing", (save(metrics.CONSECUTIVE_FAILURES, 3), TRIED), {2940: None}, tick=60),
+    Case(
+        "one success, long ago",
+        "CheckpointNeverSucceeded",
+        (save(metrics.FIRST_ATTEMPT, 60), TRIED, save(metrics.LAST_SUCCESS, 70)),
+        {60: None},
+    ),
+    Case(
+        "three failures in a row",
+        "CheckpointFailing",
+        (save(metrics.CONSECUTIVE_FAILURES, 3), TRIED),
+        {5: Fires(f"The last 3 saves of {WHO} failed.", SAVE)},
+    ),
+    Case(
+        "three failures in a row, given up two days ago",
+        "CheckpointFailing",
+        (save(metrics.CONSECUTIVE_FAILURES, 3), TRIED),
+        {2940: None},
+        tick=60,
+    ),
     Case("two failures in a row", "CheckpointFailing", (save(metrics.CONSECUTIVE_FAILURES, 2), TRIED), {5: None}),
     Case("three failed loads", "CheckpointFailing", (of(metrics.CONSECUTIVE_FAILURES, 3, operation="load"), TRIED), {5: None}),
     Case(
@@ -112,10 +131,26 @@ CASES = (
         (RUNNING, LATE, save(metrics.LAST_SUCCESS, 600)),
         {85: None, 90: None, 91: Fires(f"If {WHO} died now, 1h 21m 0s of work would be lost.")},
     ),
-    Case("a run that has not saved at all, though it said it would", "CheckpointStale", (RUNNING, LATE), {80: None, 81: Fires(f"If {WHO} died now, 1h 21m 0s of work would be lost.")}),
+    Case(
+        "a run that has not saved at all, though it said it would",
+        "CheckpointStale",
+        (RUNNING, LATE),
+        {80: None, 81: Fires(f"If {WHO} died now, 1h 21m 0s of work would be lost.")},
+    ),
     Case("no task is running", "CheckpointStale", (LATE, save(metrics.LAST_SUCCESS, 600)), {120: None}),
-    Case("today's run is young; yesterday's is over", "CheckpointStale", (of(metrics.TASKS_OLDEST_START, 86400), LATE, save(metrics.LAST_SUCCESS, 600)), {1450: None, 1500: None}, tick=10),
-    Case("a burst taught it an interval of seconds, then it waits for a person", "CheckpointStale", (RUNNING, of(metrics.EXPECTED_INTERVAL, 2), save(metrics.LAST_SUCCESS, 60)), {30: None}),
+    Case(
+        "today's run is young; yesterday's is over",
+        "CheckpointStale",
+        (of(metrics.TASKS_OLDEST_START, 86400), LATE, save(metrics.LAST_SUCCESS, 600)),
+        {1450: None, 1500: None},
+        tick=10,
+    ),
+    Case(
+        "a burst taught it an interval of seconds, then it waits for a person",
+        "CheckpointStale",
+        (RUNNING, of(metrics.EXPECTED_INTERVAL, 2), save(metrics.LAST_SUCCESS, 60)),
+        {30: None},
+    ),
     Case("an interval that nobody knows", "CheckpointStale", (RUNNING, save(metrics.LAST_SUCCESS, 60)), {120: None}),
     Case(
         "three of a dozen saves failed, not in a row",
@@ -140,7 +175,13 @@ CASES = (
         tick=10,
     ),
     Case("two failures in a day", "CheckpointErrorBudgetBurn", saves(every(3, 144, (90, 141)), (90, 141)), {1430: None}, tick=10),
-    Case("three failures in a day, all long ago", "CheckpointErrorBudgetBurn", saves(every(3, 144, (30, 33, 36)), (30, 33, 36)), {1430: None}, tick=10),
+    Case(
+        "three failures in a day, all long ago",
+        "CheckpointErrorBudgetBurn",
+        saves(every(3, 144, (30, 33, 36)), (30, 33, 36)),
+        {1430: None},
+        tick=10,
+    ),
     Case(
         "a save a minute, a fifth of them failing: the fast window, too",
         "CheckpointErrorBudgetBurn",
@@ -167,8 +208,18 @@ CASES = (
         {6: None, 7: Fires(f"A save of {WHO} has been running for 6m 0s.", SAVE, "warning")},
     ),
     Case("it always takes a minute", "CheckpointStuck", (save(metrics.OLDEST_START, 60), save(metrics.LAST_DURATION, 60)), {11: None}),
-    Case("the last one failed at once, the one before took long", "CheckpointStuck", (save(metrics.OLDEST_START, 660), save(metrics.LAST_DURATION, "60x10 0.1")), {20: None}),
-    Case("its first save ever", "CheckpointStuck", (save(metrics.OLDEST_START, 60),), {31: None, 32: Fires(f"A save of {WHO} has been running for 31m 0s.", SAVE, "warning")}),
+    Case(
+        "the last one failed at once, the one before took long",
+        "CheckpointStuck",
+        (save(metrics.OLDEST_START, 660), save(metrics.LAST_DURATION, "60x10 0.1")),
+        {20: None},
+    ),
+    Case(
+        "its first save ever",
+        "CheckpointStuck",
+        (save(metrics.OLDEST_START, 60),),
+        {31: None, 32: Fires(f"A save of {WHO} has been running for 31m 0s.", SAVE, "warning")},
+    ),
     Case(
         "a death that was found a minute ago, for six hours",
         "CheckpointInterrupted",
@@ -177,25 +228,70 @@ CASES = (
         tick=30,
     ),
     Case("another failure", "CheckpointInterrupted", (save(metrics.LAST_FAILURE, 60, error_class="storage"),), {2: None}),
-    Case("damage, and nothing read back since, for a week", "CheckpointCorrupted", (DAMAGE, of(metrics.LAST_VERIFIED, 300)), {60: FOUND, 10080: FOUND, 10140: None}, tick=60),
+    Case(
+        "damage, and nothing read back since, for a week",
+        "CheckpointCorrupted",
+        (DAMAGE, of(metrics.LAST_VERIFIED, 300)),
+        {60: FOUND, 10080: FOUND, 10140: None},
+        tick=60,
+    ),
     Case("damage, and nothing ever read back", "CheckpointCorrupted", (DAMAGE,), {11: FOUND}),
-    Case("damage, and a whole one read back after it", "CheckpointCorrupted", (DAMAGE, of(metrics.LAST_VERIFIED, "300x19 660")), {19: FOUND, 21: None}),
-    Case("a failure that is no damage", "CheckpointCorrupted", (of(metrics.LAST_FAILURE, 600, operation="load", error_class="storage"),), {11: None}),
-    Case("an altered state, and none right since, for a week", "CheckpointAltered", (ALTERED, of(metrics.LAST_VERIFIED, 300)), {60: CHANGED, 10080: CHANGED, 10140: None}, tick=60),
+    Case(
+        "damage, and a whole one read back after it",
+        "CheckpointCorrupted",
+        (DAMAGE, of(metrics.LAST_VERIFIED, "300x19 660")),
+        {19: FOUND, 21: None},
+    ),
+    Case(
+        "a failure that is no damage",
+        "CheckpointCorrupted",
+        (of(metrics.LAST_FAILURE, 600, operation="load", error_class="storage"),),
+        {11: None},
+    ),
+    Case(
+        "an altered state, and none right since, for a week",
+        "CheckpointAltered",
+        (ALTERED, of(metrics.LAST_VERIFIED, 300)),
+        {60: CHANGED, 10080: CHANGED, 10140: None},
+        tick=60,
+    ),
     Case("an altered state, and a right one after it", "CheckpointAltered", (ALTERED, of(metrics.LAST_VERIFIED, 660)), {12: None}),
     Case(
         "a restore failed, for two days",
         "CheckpointRestoreFailing",
-        (of(metrics.CONSECUTIVE_FAILURES, 1, operation="restore"), of(metrics.LAST_FAILURE, 60, operation="restore", error_class="storage")),
+        (
+            of(metrics.CONSECUTIVE_FAILURES, 1, operation="restore"),
+            of(metrics.LAST_FAILURE, 60, operation="restore", error_class="storage"),
+        ),
         {60: Fires(f"The last 1 attempts to restore {WHO} failed.", RESTORE), 2940: None},
         tick=60,
     ),
-    Case("a first run finds no checkpoint", "CheckpointRestoreFailing", (of(metrics.CONSECUTIVE_FAILURES, 1, operation="restore"), of(metrics.LAST_FAILURE, 60, operation="restore", error_class="not_found")), {2: None}),
-    Case("it failed once, then worked", "CheckpointRestoreFailing", (of(metrics.CONSECUTIVE_FAILURES, 0, operation="restore"), of(metrics.LAST_FAILURE, 60, operation="restore", error_class="storage")), {2: None}),
+    Case(
+        "a first run finds no checkpoint",
+        "CheckpointRestoreFailing",
+        (
+            of(metrics.CONSECUTIVE_FAILURES, 1, operation="restore"),
+            of(metrics.LAST_FAILURE, 60, operation="restore", error_class="not_found"),
+        ),
+        {2: None},
+    ),
+    Case(
+        "it failed once, then worked",
+        "CheckpointRestoreFailing",
+        (
+            of(metrics.CONSECUTIVE_FAILURES, 0, operation="restore"),
+            of(metrics.LAST_FAILURE, 60, operation="restore", error_class="storage"),
+        ),
+        {2: None},
+    ),
     Case(
         "a restore worked once, and fails now",
         "CheckpointRestoreFailing",
-        (of(metrics.CONSECUTIVE_FAILURES, 1, operation="restore"), of(metrics.LAST_SUCCESS, 30, operation="restore"), of(metrics.LAST_FAILURE, 60, operation="restore", error_class="storage")),
+        (
+            of(metrics.CONSECUTIVE_FAILURES, 1, operation="restore"),
+            of(metrics.LAST_SUCCESS, 30, operation="restore"),
+            of(metrics.LAST_FAILURE, 60, operation="restore", error_class="storage"),
+        ),
         {2: Fires(f"The last 1 attempts to restore {WHO} failed.", RESTORE)},
     ),
     Case(
@@ -204,7 +300,10 @@ CASES = (
         (
             of(metrics.CONSECUTIVE_FAILURES, 1, operation="restore"),
             of(metrics.LAST_SUCCESS, 120, operation="restore"),
-            *(of(metrics.LAST_FAILURE, when, operation="restore", error_class=failure) for when, failure in ((60, "storage"), (180, "not_found"))),
+            *(
+                of(metrics.LAST_FAILURE, when, operation="restore", error_class=failure)
+                for when, failure in ((60, "storage"), (180, "not_found"))
+            ),
         ),
         {4: None},
     ),
@@ -212,26 +311,60 @@ CASES = (
         "more than twice as large as a day ago",
         "CheckpointGrowing",
         (of(metrics.LAST_SIZE, "2000000x143 5000000", kind="stored"),),
-        {1440: None, 1860: Fires(f"Checkpoints of {WHO} have 4.768MiB, more than twice as much as 1d ago.", {"kind": "stored"}, "warning"), 3300: None},
+        {
+            1440: None,
+            1860: Fires(f"Checkpoints of {WHO} have 4.768MiB, more than twice as much as 1d ago.", {"kind": "stored"}, "warning"),
+            3300: None,
+        },
         tick=10,
     ),
-    Case("not quite twice as large", "CheckpointGrowing", (of(metrics.LAST_SIZE, "2000000x143 3900000", kind="stored"),), {1860: None}, tick=10),
-    Case("ten times as large, and still small", "CheckpointGrowing", (of(metrics.LAST_SIZE, "20000x143 200000", kind="stored"),), {1860: None}, tick=10),
+    Case(
+        "not quite twice as large",
+        "CheckpointGrowing",
+        (of(metrics.LAST_SIZE, "2000000x143 3900000", kind="stored"),),
+        {1860: None},
+        tick=10,
+    ),
+    Case(
+        "ten times as large, and still small",
+        "CheckpointGrowing",
+        (of(metrics.LAST_SIZE, "20000x143 200000", kind="stored"),),
+        {1860: None},
+        tick=10,
+    ),
     Case(
         "room for fewer than three more saves",
         "CheckpointStorageFilling",
         (of(metrics.FREE, "5e9x9 2e9"), of(metrics.LAST_SIZE, "1e9", kind="stored")),
-        {9: None, 14: None, 15: Fires(f"1.863GiB are free for {WHO}: too little for three more saves, or gone in 2d if this goes on.", severity="warning")},
+        {
+            9: None,
+            14: None,
+            15: Fires(f"1.863GiB are free for {WHO}: too little for three more saves, or gone in 2d if this goes on.", severity="warning"),
+        },
     ),
     Case(
         "less and less room: none left in two days",
         "CheckpointStorageFilling",
         (of(metrics.FREE, "5e10-2e8x40"), of(metrics.LAST_SIZE, "1e9", kind="stored")),
-        {0: None, 400: Fires(f"39.12GiB are free for {WHO}: too little for three more saves, or gone in 2d if this goes on.", severity="warning")},
+        {
+            0: None,
+            400: Fires(f"39.12GiB are free for {WHO}: too little for three more saves, or gone in 2d if this goes on.", severity="warning"),
+        },
         tick=10,
     ),
-    Case("slowly less room", "CheckpointStorageFilling", (of(metrics.FREE, "5e10-1e8x40"), of(metrics.LAST_SIZE, "1e9", kind="stored")), {400: None}, tick=10),
-    Case("one large save, soon after the first that is known", "CheckpointStorageFilling", (of(metrics.FREE, "1e12x29 9.5e11"), of(metrics.LAST_SIZE, "5e10", kind="stored")), {30: None, 40: None}),
+    Case(
+        "slowly less room",
+        "CheckpointStorageFilling",
+        (of(metrics.FREE, "5e10-1e8x40"), of(metrics.LAST_SIZE, "1e9", kind="stored")),
+        {400: None},
+        tick=10,
+    ),
+    Case(
+        "one large save, soon after the first that is known",
+        "CheckpointStorageFilling",
+        (of(metrics.FREE, "1e12x29 9.5e11"), of(metrics.LAST_SIZE, "5e10", kind="stored")),
+        {30: None, 40: None},
+    ),
     Case(
         "the first saves of a run take room, then retention gives back as much",
         "CheckpointStorageFilling",
@@ -239,7 +372,13 @@ CASES = (
         {200: None, 360: None, 400: None},
         tick=10,
     ),
-    Case("five times as slow as before", "CheckpointSlow", took(2, 10), {2880: None, 3270: Fires(f"A save of {WHO} takes 10s on average.", SAVE, "warning")}, tick=10),
+    Case(
+        "five times as slow as before",
+        "CheckpointSlow",
+        took(2, 10),
+        {2880: None, 3270: Fires(f"A save of {WHO} takes 10s on average.", SAVE, "warning")},
+        tick=10,
+    ),
     Case("not quite three times as slow", "CheckpointSlow", took(2, 5.9), {3270: None}, tick=10),
     Case("ten times as slow, and still quick", "CheckpointSlow", took(0.05, 0.5), {3270: None}, tick=10),
     Case("slow, but there is no past to compare with", "CheckpointSlow", took(10, 10, until=30), {290: None}, tick=10),
@@ -247,25 +386,63 @@ CASES = (
         "a sink that is tried again and again",
         "CkptObserveNotDelivering",
         (of(metrics.RETRIES, "0+1x60", sink="otlp"), of(metrics.DELIVERED, 5, sink="otlp")),
-        {14: None, 20: Fires("Nothing has been delivered from host:9464 to otlp; it waits on disk, up to its limit.", {"sink": "otlp"}, "warning")},
+        {
+            14: None,
+            20: Fires("Nothing has been delivered from host:9464 to otlp; it waits on disk, up to its limit.", {"sink": "otlp"}, "warning"),
+        },
     ),
-    Case("a sink that fails at times", "CkptObserveNotDelivering", (of(metrics.RETRIES, "0+1x60", sink="otlp"), of(metrics.DELIVERED, "0+1x60", sink="otlp")), {60: None}),
+    Case(
+        "a sink that fails at times",
+        "CkptObserveNotDelivering",
+        (of(metrics.RETRIES, "0+1x60", sink="otlp"), of(metrics.DELIVERED, "0+1x60", sink="otlp")),
+        {60: None},
+    ),
     Case("a sink that failed and has nothing more to do", "CkptObserveNotDelivering", (of(metrics.RETRIES, 5, sink="otlp"),), {60: None}),
-    Case("records were lost", "CkptObserveDropped", (of(metrics.DROPPED, counter(2, 50), reason="overflow"),), {49: None, 61: Fires("About 1.017 records on host:9464 were lost (overflow).", {"reason": "overflow"}, "warning"), 111: None}),
-    Case("a sink refused a span", "CkptObserveDropped", (of(metrics.REFUSED, counter(2, 50), sink="otlp"),), {49: None, 61: Fires("About 1.017 records on host:9464 were lost (otlp).", {"sink": "otlp"}, "warning")}),
+    Case(
+        "records were lost",
+        "CkptObserveDropped",
+        (of(metrics.DROPPED, counter(2, 50), reason="overflow"),),
+        {49: None, 61: Fires("About 1.017 records on host:9464 were lost (overflow).", {"reason": "overflow"}, "warning"), 111: None},
+    ),
+    Case(
+        "a sink refused a span",
+        "CkptObserveDropped",
+        (of(metrics.REFUSED, counter(2, 50), sink="otlp"),),
+        {49: None, 61: Fires("About 1.017 records on host:9464 were lost (otlp).", {"sink": "otlp"}, "warning")},
+    ),
     Case(
         "a host fell silent with a task running",
         "CheckpointMetricsVanished",
         (of(metrics.TASKS_IN_FLIGHT, "2x10 stale"),),
         {15: None, 16: Fires("The last that was heard of host:9464 is that 2 runs of task train were going on.")},
     ),
-    Case("a host fell silent six hours ago", "CheckpointMetricsVanished", (of(metrics.TASKS_IN_FLIGHT, "2x1 stale"),), {380: None}, tick=10),
+    Case(
+        "a host fell silent six hours ago", "CheckpointMetricsVanished", (of(metrics.TASKS_IN_FLIGHT, "2x1 stale"),), {380: None}, tick=10
+    ),
     Case("the task had ended before", "CheckpointMetricsVanished", (of(metrics.TASKS_IN_FLIGHT, "2x10 0 stale"),), {30: None}),
-    Case("another program of the host pushes for it now", "CheckpointMetricsVanished", (of(metrics.TASKS_IN_FLIGHT, "2x10 stale"), of(metrics.TASKS_IN_FLIGHT, "_x10 2", job="evaluate")), {30: None}),
+    Case(
+        "another program of the host pushes for it now",
+        "CheckpointMetricsVanished",
+        (of(metrics.TASKS_IN_FLIGHT, "2x10 stale"), of(metrics.TASKS_IN_FLIGHT, "_x10 2", job="evaluate")),
+        {30: None},
+    ),
     Case("it came back", "CheckpointMetricsVanished", (of(metrics.TASKS_IN_FLIGHT, "2x10 stale _x2 2"),), {30: None}),
-    Case("nothing at all", "CheckpointMetricsAbsent", (), {14: None, 15: Fires("Prometheus has no series of ckpt_observe at all: no alert on checkpoints can fire.", severity="warning")}),
+    Case(
+        "nothing at all",
+        "CheckpointMetricsAbsent",
+        (),
+        {14: None, 15: Fires("Prometheus has no series of ckpt_observe at all: no alert on checkpoints can fire.", severity="warning")},
+    ),
     Case("somebody is there", "CheckpointMetricsAbsent", (of(metrics.BUILD, 1, version="1"),), {15: None}),
-    Case("always", "CheckpointWatchdog", (), {0: Fires("This alert always fires. When its receiver stops getting it, Prometheus or Alertmanager is down.", severity="none"), 60: Fires("This alert always fires. When its receiver stops getting it, Prometheus or Alertmanager is down.", severity="none")}),
+    Case(
+        "always",
+        "CheckpointWatchdog",
+        (),
+        {
+            0: Fires("This alert always fires. When its receiver stops getting it, Prometheus or Alertmanager is down.", severity="none"),
+            60: Fires("This alert always fires. When its receiver stops getting it, Prometheus or Alertmanager is down.", severity="none"),
+        },
+    ),
 )
 SOURCELESS = ("CheckpointMetricsAbsent", "CheckpointWatchdog")
 """Fire without any series, and so have no labels of one."""
@@ -288,7 +465,10 @@ def _known(plan):
 
 
 def _test(case):
-    checks = [{"eval_time": f"{minute}m", "alertname": case.alert, "exp_alerts": [_alert(case, each) for each in _several(fires)]} for minute, fires in case.expected.items()]
+    checks = [
+        {"eval_time": f"{minute}m", "alertname": case.alert, "exp_alerts": [_alert(case, each) for each in _several(fires)]}
+        for minute, fires in case.expected.items()
+    ]
     given = [{**each, "values": _lasting(each["values"], max(case.expected) // case.tick)} for each in case.given]
     return {"name": f"{case.alert}: {case.title}", "interval": f"{case.tick}m", "input_series": given, "alert_rule_test": checks}
 
@@ -311,7 +491,10 @@ def _alert(case, fires):
 def committed():
     """What is in dashboards/alerts, by file name."""
     files = {f"tests-every-{tick}m.yml": suite(interval, tick, RULES) for interval, tick in KINDS if interval == DEFAULT.interval}
-    return {name: f"# Made by `python tests/services/alert_cases.py`, run by `promtool test rules {name}`.\n{yaml.dump(content)}" for name, content in files.items()}
+    return {
+        name: f"# Made by `python tests/services/alert_cases.py`, run by `promtool test rules {name}`.\n{yaml.dump(content)}"
+        for name, content in files.items()
+    }
 
 
 if __name__ == "__main__":

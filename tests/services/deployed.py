@@ -13,7 +13,11 @@ import processes
 import telemetry
 
 PROJECT = Path(__file__).parents[2]
-STACK, SCALE, LAMINAR = ("docker-compose.yml",), ("docker-compose.yml", "deploy/scale/docker-compose.yml"), ("deploy/laminar/docker-compose.yml",)
+STACK, SCALE, LAMINAR = (
+    ("docker-compose.yml",),
+    ("docker-compose.yml", "deploy/scale/docker-compose.yml"),
+    ("deploy/laminar/docker-compose.yml",),
+)
 
 
 def read(files, *options):

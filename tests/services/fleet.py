@@ -32,7 +32,9 @@ def cancel(checkpointer, checkpoints, task):
 
 
 def die(checkpointer, checkpoints, task):
-    subprocess.run([sys.executable, agent.__file__, "die", checkpoints, "0"], env={**os.environ, "TRACEPARENT": task.traceparent()}, check=False)
+    subprocess.run(
+        [sys.executable, agent.__file__, "die", checkpoints, "0"], env={**os.environ, "TRACEPARENT": task.traceparent()}, check=False
+    )
 
 
 FATES = {3: fail, 5: cancel, 7: die}

@@ -34,7 +34,9 @@ class Answer:
 
 def panels(board):
     """All that show something, in reading order."""
-    return sorted((panel for panel in board["panels"] if panel["type"] != "row"), key=lambda panel: (panel["gridPos"]["y"], panel["gridPos"]["x"]))
+    return sorted(
+        (panel for panel in board["panels"] if panel["type"] != "row"), key=lambda panel: (panel["gridPos"]["y"], panel["gridPos"]["x"])
+    )
 
 
 def interpolated(board, panel, expression):
@@ -65,7 +67,9 @@ def _answer(server, board, panel, target):
         samples = [series["value"]] if target["instant"] else series["values"]
         if values := [float(value) for _, value in samples if value != "NaN"]:
             answer.labels.append(series["metric"])
-            answer.legends.append(re.sub(r"\{\{(\w+)\}\}", lambda match, has=series["metric"]: has.get(match[1], ""), target.get("legendFormat", "")))
+            answer.legends.append(
+                re.sub(r"\{\{(\w+)\}\}", lambda match, has=series["metric"]: has.get(match[1], ""), target.get("legendFormat", ""))
+            )
             answer.values.append(values)
     return answer
 

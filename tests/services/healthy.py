@@ -14,7 +14,17 @@ from ckpt_observe.metricstore.progress import Attempt, Progress
 from ckpt_observe.semconv import metrics
 
 DAY = 86400
-ABSENT_AT_ZERO = (metrics.TASKS_OLDEST_START, metrics.EXPECTED_INTERVAL, metrics.LAST_SIZE, metrics.LAST_VERIFIED, metrics.LAST_FAILURE, metrics.FIRST_ATTEMPT, metrics.LAST_ATTEMPT, metrics.LAST_SUCCESS, metrics.LAST_DURATION)
+ABSENT_AT_ZERO = (
+    metrics.TASKS_OLDEST_START,
+    metrics.EXPECTED_INTERVAL,
+    metrics.LAST_SIZE,
+    metrics.LAST_VERIFIED,
+    metrics.LAST_FAILURE,
+    metrics.FIRST_ATTEMPT,
+    metrics.LAST_ATTEMPT,
+    metrics.LAST_SUCCESS,
+    metrics.LAST_DURATION,
+)
 
 
 class Task:
@@ -25,7 +35,9 @@ class Task:
         self.name, self.cadence, self.hang = name, cadence, hang
         self.chance = random.Random(cadence)
         self.progress = {"save": Progress(), "restore": Progress()}
-        self.counts = dict.fromkeys((("ok", ""), ("error", "storage"), ("interrupted", "interrupted"), ("skipped", ""), ("cancelled", "cancelled")), 0)
+        self.counts = dict.fromkeys(
+            (("ok", ""), ("error", "storage"), ("interrupted", "interrupted"), ("skipped", ""), ("cancelled", "cancelled")), 0
+        )
         """Saves, by how they ended."""
         self.time_spent = self.failed_on = 0.0
         self.began, self.events = 0.0, self.life()
@@ -36,7 +48,17 @@ class Task:
         length, pause = max(20 * 3600, 8 * self.cadence), 2 * 3600
         for number, begin in enumerate(itertools.count(600.0, length + pause)):
             yield begin, "begin"
-            yield begin + 1, Attempt(begin, begin + 1, "ok" if number else "error", told=begin + 1, verified=bool(number), failures=() if number else ("not_found",))
+            yield (
+                begin + 1,
+                Attempt(
+                    begin,
+                    begin + 1,
+                    "ok" if number else "error",
+                    told=begin + 1,
+                    verified=bool(number),
+                    failures=() if number else ("not_found",),
+                ),
+            )
             at = begin
             for step in itertools.count():
                 at += self.cadence * self.chance.uniform(0.85, 1.15)
@@ -51,7 +73,9 @@ class Task:
             self.failed_on, outcome, failures = at, "error", ("storage",)
         elif mark.endswith("-3"):
             outcome = self.chance.choice(("skipped", "cancelled"))
-        return at + took, Attempt(at, at + took, outcome, told=at + took, failures=failures, run=run, mark=mark, sizes={"stored": 5e6 * (1 + at / DAY / 100)})
+        return at + took, Attempt(
+            at, at + took, outcome, told=at + took, failures=failures, run=run, mark=mark, sizes={"stored": 5e6 * (1 + at / DAY / 100)}
+        )
 
     def advance(self, now):
         while self.next[0] <= now:
@@ -84,7 +108,12 @@ class Task:
         for operation, progress in self.progress.items():
             of = {"operation": operation}
             yield metrics.CONSECUTIVE_FAILURES, of, progress.failures
-            for spec, value in ((metrics.FIRST_ATTEMPT, progress.first_attempt), (metrics.LAST_ATTEMPT, progress.last_attempt), (metrics.LAST_SUCCESS, progress.last_success), (metrics.LAST_DURATION, progress.duration)):
+            for spec, value in (
+                (metrics.FIRST_ATTEMPT, progress.first_attempt),
+                (metrics.LAST_ATTEMPT, progress.last_attempt),
+                (metrics.LAST_SUCCESS, progress.last_success),
+                (metrics.LAST_DURATION, progress.duration),
+            ):
                 yield spec, of, value
             for failure in ("storage", "not_found"):
                 yield metrics.LAST_FAILURE, {**of, "error_class": failure}, progress.told.get(failure, 0.0)

@@ -83,7 +83,15 @@ def _jaeger_span(span, processes):
     )
 
 
-_JAEGERS_OWN = ("span.kind", "error", "otel.status_description", "otel.scope.name", "otel.scope.version", "w3c.tracestate", "internal.span.format")
+_JAEGERS_OWN = (
+    "span.kind",
+    "error",
+    "otel.status_description",
+    "otel.scope.name",
+    "otel.scope.version",
+    "w3c.tracestate",
+    "internal.span.format",
+)
 
 
 def _jaeger_tags(tags):
@@ -94,7 +102,9 @@ def as_jaeger_keeps(span):
     """The same span with what Jaeger leaves out left out."""
     return Span(
         **{name: getattr(span, name) for name in ("trace_id", "span_id", "parent_span_id", "name", "status", "resource")},
-        attributes={key: json.dumps(value, separators=(",", ":")) if isinstance(value, list) else value for key, value in span.attributes.items()},
+        attributes={
+            key: json.dumps(value, separators=(",", ":")) if isinstance(value, list) else value for key, value in span.attributes.items()
+        },
         start_unix_nano=0,
         end_unix_nano=0,
         events=tuple(Event(each.name, 0) for each in span.events),

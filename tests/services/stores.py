@@ -55,7 +55,9 @@ def _postgres(directory):
     subprocess.run([initdb, "-D", data, "-U", "tester", "-A", "trust", "-N"], check=True, stdout=subprocess.DEVNULL, cwd="/", **options)
     arguments = [os.path.join(os.path.dirname(initdb), "postgres"), "-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", ""]
     url = f"postgresql://tester@127.0.0.1:{port}/postgres"
-    with processes.running(arguments, lambda: _connects(url), signal.SIGINT, cwd="/", **options) as process:  # SIGTERM would wait for every client
+    with processes.running(
+        arguments, lambda: _connects(url), signal.SIGINT, cwd="/", **options
+    ) as process:  # SIGTERM would wait for every client
         yield url, process
 
 
@@ -72,7 +74,13 @@ def environment(scheme, port):
     """What leads a program to the object store that listens there."""
     server = f"http://127.0.0.1:{port}"
     return {
-        "s3": {"AWS_ENDPOINT": server, "AWS_ALLOW_HTTP": "true", "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"},
+        "s3": {
+            "AWS_ENDPOINT": server,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_REGION": "us-east-1",
+        },
         "az": {"AZURE_STORAGE_USE_EMULATOR": "true", "AZURITE_BLOB_STORAGE_URL": server},
     }[scheme]
 
@@ -81,7 +89,17 @@ def environment(scheme, port):
 def s3(directory, port):
     """An S3 server with one bucket."""
     (directory / "checkpoints").mkdir()  # a directory is a bucket
-    arguments = [processes.program("versitygw"), "--access", "testing", "--secret", "testing", "--port", f"127.0.0.1:{port}", "posix", str(directory)]
+    arguments = [
+        processes.program("versitygw"),
+        "--access",
+        "testing",
+        "--secret",
+        "testing",
+        "--port",
+        f"127.0.0.1:{port}",
+        "posix",
+        str(directory),
+    ]
     with processes.running(arguments, lambda: processes.listens(port)):
         yield "s3://checkpoints/prefix"
 
@@ -89,7 +107,15 @@ def s3(directory, port):
 @contextmanager
 def az(directory, port):
     """Azure Blob Storage with one container. An emulator, Microsoft's own: the real service cannot run here."""
-    arguments = [processes.program("azurite-blob"), "--blobPort", str(port), "--inMemoryPersistence", "--disableTelemetry", "--blobKeepAliveTimeout", "120"]
+    arguments = [
+        processes.program("azurite-blob"),
+        "--blobPort",
+        str(port),
+        "--inMemoryPersistence",
+        "--disableTelemetry",
+        "--blobKeepAliveTimeout",
+        "120",
+    ]
     with processes.running(arguments, lambda: processes.listens(port), cwd=directory):
         urllib.request.urlopen(urllib.request.Request(_container(port, "checkpoints"), method="PUT")).close()
         yield "az://checkpoints/prefix"

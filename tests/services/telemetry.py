@@ -43,7 +43,10 @@ class Collector(OtlpServer):
         exporters = {"file": {"path": str(self.file), "append": True, "flush_interval": "100ms"}}
         if forward is not None:
             exporters["otlp_grpc"] = {"endpoint": f"127.0.0.1:{forward}", "tls": {"insecure": True}}
-        pipelines = {"traces": {"receivers": ["otlp"], "exporters": list(exporters)}, "metrics": {"receivers": ["otlp"], "exporters": ["file/metrics"]}}
+        pipelines = {
+            "traces": {"receivers": ["otlp"], "exporters": list(exporters)},
+            "metrics": {"receivers": ["otlp"], "exporters": ["file/metrics"]},
+        }
         super().__init__(
             "otelcol",
             directory,
@@ -110,7 +113,10 @@ class Prometheus(Server):
         self.port, self.scraped = processes.free_port(), processes.free_port()
         self.otlp = f"http://127.0.0.1:{self.port}/api/v1/otlp/v1/metrics"
         job = {"job_name": SCRAPED, "static_configs": [{"targets": [f"127.0.0.1:{self.scraped}"]}]}
-        configuration = {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"}, "scrape_configs": [job]}
+        configuration = {
+            "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
+            "scrape_configs": [job],
+        }
         if rules is not None:
             (directory / "rules.yml").write_text(rules)
             configuration["rule_files"] = ["rules.yml"]
@@ -150,7 +156,13 @@ class Alertmanager(Server):
 
     def command(self):
         listen = f"--web.listen-address=127.0.0.1:{self.port}"
-        return [self.program, f"--config.file={self.configuration}", f"--storage.path={self.directory / 'data'}", listen, "--cluster.listen-address="]
+        return [
+            self.program,
+            f"--config.file={self.configuration}",
+            f"--storage.path={self.directory / 'data'}",
+            listen,
+            "--cluster.listen-address=",
+        ]
 
     def ready(self):
         return processes.answers(f"http://127.0.0.1:{self.port}/-/ready")

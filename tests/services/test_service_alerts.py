@@ -57,7 +57,12 @@ def _made(directory):
 @pytest.fixture
 def scene(site, state, tmp_path):
     """Starts a scene; gives its process once it is done with the first part, or dead."""
-    variables = {"CKPT_OBSERVE_DIR": state, "CKPT_OBSERVE_RING_DIR": tmp_path / "ring", "CKPT_OBSERVE_EXPORTERS": "prometheus,local", "OTEL_EXPORTER_PROMETHEUS_PORT": site[0]}
+    variables = {
+        "CKPT_OBSERVE_DIR": state,
+        "CKPT_OBSERVE_RING_DIR": tmp_path / "ring",
+        "CKPT_OBSERVE_EXPORTERS": "prometheus,local",
+        "OTEL_EXPORTER_PROMETHEUS_PORT": site[0],
+    }
     environ = {**os.environ, **{name: str(value) for name, value in variables.items()}}
     with ExitStack() as running:
 
@@ -95,5 +100,7 @@ def test_right_alert_arrives_and_resolves(scene, site):
         if status == "firing" and alert not in OF_THE_MACHINE:
             found.setdefault(task, set()).add(alert)
     assert found.pop("") == {"CheckpointWatchdog"}
-    assert {task: alerts - ALSO.get(task, set()) for task, alerts in found.items()} == {name: {alert} for name, (_, alert) in EXPECTED.items()}
+    assert {task: alerts - ALSO.get(task, set()) for task, alerts in found.items()} == {
+        name: {alert} for name, (_, alert) in EXPECTED.items()
+    }
     assert {receiver for receiver, _, alert, _ in told if alert == "CheckpointWatchdog"} == {"deadman"}

@@ -78,7 +78,9 @@ class Run:
 
 
 def looked_at(prometheus):
-    return {(name, panel["title"]): grafana.asked(prometheus, board, panel) for name, board in BOARDS.items() for panel in grafana.panels(board)}
+    return {
+        (name, panel["title"]): grafana.asked(prometheus, board, panel) for name, board in BOARDS.items() for panel in grafana.panels(board)
+    }
 
 
 def while_scraped(prometheus):
@@ -110,7 +112,9 @@ def run(tmp_path_factory):
     environ = {**os.environ, **{name: str(value) for name, value in variables.items()}}
 
     def counts(wanted, *expressions):
-        return eventually(lambda: [prometheus.query(each) for each in expressions] == [{(): count} for count in wanted], f"{expressions}: {wanted}", 60)
+        return eventually(
+            lambda: [prometheus.query(each) for each in expressions] == [{(): count} for count in wanted], f"{expressions}: {wanted}", 60
+        )
 
     def tell(word):
         process.stdin.write(word.encode() + b"\n")
@@ -128,7 +132,11 @@ def run(tmp_path_factory):
         tell("faults")
         tell("hang")
         assert process.stdout.readline() == b"hanging\n"
-        counts([1, 3], 'sum(checkpoint_operations_total{outcome="interrupted"})', 'sum(checkpoint_operations_total{operation="save", outcome="error"})')
+        counts(
+            [1, 3],
+            'sum(checkpoint_operations_total{outcome="interrupted"})',
+            'sum(checkpoint_operations_total{operation="save", outcome="error"})',
+        )
         late = 'time() - checkpoint_last_success_timestamp_seconds{task="late"} > 1 and on (task) checkpoint_in_flight{operation="save", task="late"} == 1'
         eventually(lambda: prometheus.query(late), "a save hangs", 60)
         eventually(lambda: prometheus.query("sum(ckpt_observe_retries_total) > 0"), "a delivery is tried again", 60)
@@ -142,7 +150,12 @@ def run(tmp_path_factory):
 
 def test_every_query_is_understood(run):
     """Prometheus refuses none of them, neither before nor after the faults."""
-    answers = [(title, answer.query, answer.refusal) for stage in (run.well, run.faulty, run.gone) for (_, title), found in stage.items() for answer in found]
+    answers = [
+        (title, answer.query, answer.refusal)
+        for stage in (run.well, run.faulty, run.gone)
+        for (_, title), found in stage.items()
+        for answer in found
+    ]
     assert [each for each in answers if each[2]] == []
 
 
@@ -174,7 +187,9 @@ def test_thresholds_are_crossed_by_the_faults(run):
     tiles = {(name, panel["title"]): panel for name, board in BOARDS.items() for panel in grafana.panels(board) if panel["type"] == "stat"}
     tiles = {key: panel for key, panel in tiles.items() if len(panel["fieldConfig"]["defaults"]["thresholds"]["steps"]) > 1}
     colours = {
-        key[1]: [grafana.colour(panel, answers[key][0].last[0]) if answers[key][0].values else "empty" for answers in (run.well, run.faulty)]
+        key[1]: [
+            grafana.colour(panel, answers[key][0].last[0]) if answers[key][0].values else "empty" for answers in (run.well, run.faulty)
+        ]
         for key, panel in tiles.items()
     }
     assert set(colours) == set(CROSSED) | set(UNCROSSED)
@@ -214,7 +229,11 @@ def test_legends_tell_series_apart(run, name):
 @pytest.mark.parametrize("name", BOARDS)
 def test_variables_have_values(run, name):
     """What a reader may choose is there."""
-    offered = {each["name"]: grafana.choices(run.prometheus, each, BOARDS[name]) for each in BOARDS[name]["templating"]["list"] if each["type"] == "query"}
+    offered = {
+        each["name"]: grafana.choices(run.prometheus, each, BOARDS[name])
+        for each in BOARDS[name]["templating"]["list"]
+        if each["type"] == "query"
+    }
     assert offered["job"] == [telemetry.SCRAPED]
     assert offered["instance"] == [f"127.0.0.1:{run.prometheus.scraped}"]
     assert set(offered.get("task", ("train", "evaluate", "late"))) == {"train", "evaluate", "late"}
@@ -242,7 +261,9 @@ def test_what_a_person_sees(run, capsys):
             if panel["type"] == "table":
                 some = [(f"{len(answers)} columns", max(len(answer.values) for answer in answers))]
             text = f"{some[-1][0]} = {grafana.shown(unit, some[-1][1])}" if some else panel["fieldConfig"]["defaults"]["noValue"]
-            rows.append((board["title"], panel["title"], panel["type"], str(len(some)), text, grafana.colour(panel, some[-1][1]) if some else ""))
+            rows.append(
+                (board["title"], panel["title"], panel["type"], str(len(some)), text, grafana.colour(panel, some[-1][1]) if some else "")
+            )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     with capsys.disabled():
         print()

@@ -50,7 +50,14 @@ def test_images_are_what_the_tests_start(services):
     script = (PROJECT / ".ci" / "services").read_text()
     [collector] = re.findall(r"(?m)^  version: (.*)$", (PROJECT / ".ci" / "collector.yaml").read_text())
     built = {"collector": collector, **dict(re.findall(r"(?m)^server (\S+) ([\d.]+) ", script))}
-    for name, service in (("jaeger", "jaeger"), ("prometheus", "prometheus"), ("alertmanager", "alertmanager"), ("pushgateway", "pushgateway"), ("collector", "collector"), ("versitygw", "s3")):
+    for name, service in (
+        ("jaeger", "jaeger"),
+        ("prometheus", "prometheus"),
+        ("alertmanager", "alertmanager"),
+        ("pushgateway", "pushgateway"),
+        ("collector", "collector"),
+        ("versitygw", "s3"),
+    ):
         version = AS_IMAGE.get(name, str)(built[name])
         assert services["docker-compose.yml", service]["image"].rpartition(":")[2].removeprefix("v") == version
 

@@ -20,7 +20,14 @@ def doctor(state, tmp_path):
     def run(**variables):
         own = {"CKPT_OBSERVE_DIR": state, "CKPT_OBSERVE_RING_DIR": tmp_path / "ring", **variables}
         environ = {**os.environ, **{name: str(value) for name, value in own.items()}}
-        done = subprocess.run([sys.executable, "-m", "ckpt_observe", "doctor", "--json"], env=environ, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(
+            [sys.executable, "-m", "ckpt_observe", "doctor", "--json"],
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
         return done.returncode, {each["subject"]: each for each in map(json.loads, done.stdout.splitlines())}
 
     return run
@@ -58,7 +65,11 @@ def test_jaeger(doctor, jaeger):
 
 def test_pushgateway_and_prometheus(doctor, pushgateway, prometheus):
     """A Pushgateway is known as one; a Prometheus, which also says that it is ready, takes metrics by OTLP, and its port is a stranger's."""
-    code, found = doctor(CKPT_OBSERVE_EXPORTERS="prometheus", CKPT_OBSERVE_METRICS_PUSHGATEWAY=pushgateway.url, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=prometheus.otlp)
+    code, found = doctor(
+        CKPT_OBSERVE_EXPORTERS="prometheus",
+        CKPT_OBSERVE_METRICS_PUSHGATEWAY=pushgateway.url,
+        OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=prometheus.otlp,
+    )
     assert (code, found["metrics pushgateway"]["state"], found["server otlp metrics"]["state"]) == (0, "ok", "ok"), found
     code, found = doctor(CKPT_OBSERVE_EXPORTERS="prometheus", OTEL_EXPORTER_PROMETHEUS_PORT=prometheus.port)
     assert (code, found[f"metrics port {prometheus.port}"]["state"]) == (3, "problem")

@@ -45,7 +45,9 @@ def test_the_same_tree_everywhere(provider_of_the_user, collector, jaeger, run_a
         for part in ("work", "resume"):
             run_agent(part, "provider,otlp,laminar,local", **jaeger.variables("grpc"), **keys, **provider_of_the_user)
         kept = received.of_local_store(state)
-        in_jaeger = processes.eventually(lambda: len(found := received.of_jaeger(jaeger.traces(SERVICE))) >= len(kept) and found, "all spans are in Jaeger")
+        in_jaeger = processes.eventually(
+            lambda: len(found := received.of_jaeger(jaeger.traces(SERVICE))) >= len(kept) and found, "all spans are in Jaeger"
+        )
     in_provider, at_laminar = received.of_collector(collector.file), laminar.rows
     assert "interrupted" in {span.attributes.get(names.OUTCOME) for span in kept}, agent.__doc__
     tree = outline(by_start(kept))

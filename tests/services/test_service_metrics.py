@@ -42,7 +42,11 @@ def operations(state):
 def numbers_of(spans):
     """Operations by outcome, their seconds, and the bytes that were stored."""
     saves = [span for span in spans if span.attributes[names.OPERATION] == "save"]
-    return counted(spans), pytest.approx(sum(span.seconds for span in spans)), sum(span.attributes.get(names.SIZE_STORED, 0) for span in saves)
+    return (
+        counted(spans),
+        pytest.approx(sum(span.seconds for span in spans)),
+        sum(span.attributes.get(names.SIZE_STORED, 0) for span in saves),
+    )
 
 
 def numbers_in(prometheus, job):
@@ -100,7 +104,9 @@ def test_query_of_the_docs_is_understood(prometheus, query):
 def test_promtool_finds_nothing_wrong(prometheus, scraped):
     """L7: the page follows Prometheus' own rules for names, help and types."""
     page = urllib.request.urlopen(f"http://127.0.0.1:{prometheus.scraped}/metrics", timeout=30).read()
-    told = subprocess.run([program("promtool"), "check", "metrics"], input=page, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    told = subprocess.run(
+        [program("promtool"), "check", "metrics"], input=page, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
     assert (told.returncode, told.stdout.decode()) == (0, "")
 
 
@@ -118,7 +124,11 @@ def test_collector_has_the_numbers_of_the_local_store(collector, run_agent, stat
         endpoint = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"http://127.0.0.1:{collector.http}/v1/metrics"}
         live(run_agent, OTEL_EXPORTER_PROMETHEUS_PORT=free_port(), **endpoint)
     last = json.loads(collector.metrics.read_text().splitlines()[-1])
-    [points] = [each["sum"]["dataPoints"] for each in last["resourceMetrics"][0]["scopeMetrics"][0]["metrics"] if each["name"] == "checkpoint.operations"]
+    [points] = [
+        each["sum"]["dataPoints"]
+        for each in last["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
+        if each["name"] == "checkpoint.operations"
+    ]
     found = Counter()
     for point in points:
         labels = {pair["key"]: pair["value"]["stringValue"] for pair in point["attributes"]}

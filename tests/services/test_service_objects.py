@@ -59,13 +59,21 @@ class TestObjectStore(StoreContract):
 
 
 @pytest.mark.parametrize(
-    ("bucket_url", "variable"), [("s3", "AWS_SECRET_ACCESS_KEY"), ("az", "AZURE_STORAGE_ACCOUNT_KEY")], indirect=["bucket_url"], scope="session"
+    ("bucket_url", "variable"),
+    [("s3", "AWS_SECRET_ACCESS_KEY"), ("az", "AZURE_STORAGE_ACCOUNT_KEY")],
+    indirect=["bucket_url"],
+    scope="session",
 )
 def test_wrong_key(bucket_url, variable, monkeypatch):
     """L9: with a key that is not the right one everything is a permission error, and no other try helps."""
     monkeypatch.setenv(variable, WRONG_KEY)
     checkpointer = Checkpointer(bucket_url)
-    for call in (lambda: checkpointer.save("t", {}), lambda: checkpointer.load("t", "x"), lambda: checkpointer.list("t"), checkpointer.store.tasks):
+    for call in (
+        lambda: checkpointer.save("t", {}),
+        lambda: checkpointer.load("t", "x"),
+        lambda: checkpointer.list("t"),
+        checkpointer.store.tasks,
+    ):
         with pytest.raises(AccessError) as caught:
             call()
         assert not caught.value.retryable
@@ -75,7 +83,12 @@ def test_wrong_key(bucket_url, variable, monkeypatch):
 def test_no_bucket(bucket_url):
     """L9: a bucket that nobody made is told as that, and not as a checkpoint that is missing."""
     checkpointer = Checkpointer(bucket_url.replace("checkpoints", "nobodys"))
-    for call in (lambda: checkpointer.save("t", {}), lambda: checkpointer.load("t", "x"), lambda: checkpointer.list("t"), checkpointer.store.tasks):
+    for call in (
+        lambda: checkpointer.save("t", {}),
+        lambda: checkpointer.load("t", "x"),
+        lambda: checkpointer.list("t"),
+        checkpointer.store.tasks,
+    ):
         with pytest.raises(StorageError, match="no such bucket") as caught:
             call()
         assert (caught.value.code, caught.value.retryable) == ("storage.no_bucket", False)

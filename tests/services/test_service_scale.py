@@ -41,7 +41,16 @@ class Gateway(deployed.OtlpService):
         (directory / f"behind-{name}").mkdir()
         self.behind = telemetry.Collector(directory / f"behind-{name}")
         queue = directory / f"queue-{name}"
-        super().__init__(name, "otelcol", directory, SCALE, arguments, TRACES_ENDPOINT=f"127.0.0.1:{self.behind.grpc}", QUEUE_DIRECTORY=queue, **variables)
+        super().__init__(
+            name,
+            "otelcol",
+            directory,
+            SCALE,
+            arguments,
+            TRACES_ENDPOINT=f"127.0.0.1:{self.behind.grpc}",
+            QUEUE_DIRECTORY=queue,
+            **variables,
+        )
 
     def kept(self):
         return received.of_collector(self.behind.file)
@@ -50,7 +59,11 @@ class Gateway(deployed.OtlpService):
         """How many traces it has decided not to keep."""
         page = urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/metrics", timeout=30).read().decode()
         samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
-        return sum(sample.value for sample in samples if "global_count_traces_sampled" in sample.name and sample.labels.get("decision") == "not_sampled")
+        return sum(
+            sample.value
+            for sample in samples
+            if "global_count_traces_sampled" in sample.name and sample.labels.get("decision") == "not_sampled"
+        )
 
 
 def tiers(directory, **variables):
@@ -75,9 +88,16 @@ def live(state, tmp_path):
     """Runs the fleet to its end and gives its spans by trace, as the local store has them."""
 
     def run(front, runs=RUNS, patience=60):
-        own = {"CKPT_OBSERVE_DIR": state, "CKPT_OBSERVE_RING_DIR": tmp_path / "ring", "CKPT_OBSERVE_EXPORTERS": "otlp,local", **front.variables("grpc")}
+        own = {
+            "CKPT_OBSERVE_DIR": state,
+            "CKPT_OBSERVE_RING_DIR": tmp_path / "ring",
+            "CKPT_OBSERVE_EXPORTERS": "otlp,local",
+            **front.variables("grpc"),
+        }
         environ = {**os.environ, **{name: str(value) for name, value in own.items()}}
-        subprocess.run([sys.executable, fleet.__file__, str(tmp_path / "checkpoints"), str(runs), str(patience)], env=environ, check=True, timeout=240)
+        subprocess.run(
+            [sys.executable, fleet.__file__, str(tmp_path / "checkpoints"), str(runs), str(patience)], env=environ, check=True, timeout=240
+        )
         return by_trace(received.of_local_store(state))
 
     return run
@@ -100,7 +120,16 @@ def save(trace, span_id, seconds=1, outcome="ok", start=1_800_000_000):
     status = "ok" if outcome == "ok" else "error"
     times = {"start_unix_nano": start * 10**9, "end_unix_nano": (start + seconds) * 10**9}
     attributes = {names.OPERATION: "save", names.OUTCOME: outcome}
-    return Span(trace_id=trace, span_id=span_id, parent_span_id="", name="checkpoint.save", status=status, attributes=attributes, resource={"service.name": "fleet"}, **times)
+    return Span(
+        trace_id=trace,
+        span_id=span_id,
+        parent_span_id="",
+        name="checkpoint.save",
+        status=status,
+        attributes=attributes,
+        resource={"service.name": "fleet"},
+        **times,
+    )
 
 
 def send(server, *spans):
@@ -244,7 +273,13 @@ def test_remote_write_brings_numbers_and_exemplars(tmp_path, monkeypatch, run_ag
     monkeypatch.setenv("CLUSTER", "north")
     with far.running(), near.running(), front.running():
         endpoint = f"http://127.0.0.1:{front.http}/v1/metrics"
-        run_agent("work", "prometheus,local", OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=endpoint, OTEL_EXPORTER_PROMETHEUS_PORT=processes.free_port(), OTEL_SERVICE_NAME="handed-on")
+        run_agent(
+            "work",
+            "prometheus,local",
+            OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=endpoint,
+            OTEL_EXPORTER_PROMETHEUS_PORT=processes.free_port(),
+            OTEL_SERVICE_NAME="handed-on",
+        )
         counted = 'sum by (cluster, outcome) (checkpoint_operations_total{job="handed-on"}) > 0'
         wanted = {("north", "ok"): 3, ("north", "error"): 1, ("north", "interrupted"): 1}
         eventually(lambda: far.query(counted) == wanted, f"the far one has {wanted}", seconds=60)

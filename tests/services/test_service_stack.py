@@ -22,6 +22,7 @@ pytestmark = pytest.mark.services
 
 DATASOURCES = PROJECT / "dashboards" / "provisioning" / "datasources" / "ckpt_observe.yml"
 
+
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory):
     """Everything that `docker compose up` starts and that can be had here: all but Grafana."""
@@ -47,13 +48,18 @@ def demo(stack, tmp_path_factory):
     variables |= {"CKPT_OBSERVE_DIR": str(state), "OTEL_EXPORTER_PROMETHEUS_PORT": str(deployed.processes.free_port())}
     assert set(deployed.read(STACK)["services"]["demo"]["environment"]) <= set(variables)
     for _ in range(2):
-        subprocess.run([sys.executable, "-m", "ckpt_observe", *command.split()], env={**os.environ, **variables}, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, "-m", "ckpt_observe", *command.split()], env={**os.environ, **variables}, check=True, stdout=subprocess.DEVNULL
+        )
     return state
 
 
 def test_rules_and_routes_are_good(stack):
     """The rules and the routes that are mounted pass the checks of their own tools, with the paths of the container."""
-    for tool, arguments, service in (("promtool", ("check", "config"), stack.prometheus), ("amtool", ("check-config",), stack.alertmanager)):
+    for tool, arguments, service in (
+        ("promtool", ("check", "config"), stack.prometheus),
+        ("amtool", ("check-config",), stack.alertmanager),
+    ):
         [file] = [each.partition("=")[2] for each in service.command() if each.startswith("--config.file=")]
         done = subprocess.run([program(tool), *arguments, file], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -71,7 +77,9 @@ def test_stack_knows_itself(stack):
 def test_traces_of_the_demo_are_in_jaeger(stack, demo):
     """What Jaeger has of the demo, through the Collector, is what the local store has, the killed save included."""
     kept = received.of_local_store(demo)
-    found = eventually(lambda: len(spans := received.of_jaeger(stack.jaeger.traces("ckpt-observe-demo"))) >= len(kept) and spans, "all spans are in Jaeger")
+    found = eventually(
+        lambda: len(spans := received.of_jaeger(stack.jaeger.traces("ckpt-observe-demo"))) >= len(kept) and spans, "all spans are in Jaeger"
+    )
     assert found == [received.as_jaeger_keeps(span) for span in kept]
     outcomes = Counter(span.attributes[names.OUTCOME] for span in found if names.OPERATION in span.attributes)
     assert outcomes["interrupted"] == outcomes["error"] == 2

@@ -91,9 +91,14 @@ def test_collector_hands_on_to_jaeger(tmp_path, jaeger, run_agent, state):
 def test_story_of_the_agent_in_jaeger(jaeger, run_agent):
     """L6: who looks at Jaeger sees the failure, the kill and its phase, three processes, and from the restore a link to the save."""
     live(run_agent, "story", jaeger, "grpc")
-    spans = eventually(lambda: len(spans := received.of_jaeger(jaeger.traces("story"))) >= len(LIFE.splitlines()) and spans, "all spans are in Jaeger")
+    spans = eventually(
+        lambda: len(spans := received.of_jaeger(jaeger.traces("story"))) >= len(LIFE.splitlines()) and spans, "all spans are in Jaeger"
+    )
     operations = [span for span in spans if names.OPERATION in span.attributes]
-    assert sorted((span.attributes[names.OUTCOME], span.status) for span in operations) == [("error", "error"), ("interrupted", "error")] + [("ok", "ok")] * 5
+    assert (
+        sorted((span.attributes[names.OUTCOME], span.status) for span in operations)
+        == [("error", "error"), ("interrupted", "error")] + [("ok", "ok")] * 5
+    )
     [killed] = [span for span in operations if span.attributes[names.OUTCOME] == "interrupted"]
     assert killed.attributes[names.ERROR_PHASE] == "write"
     [failed] = [span for span in operations if span.attributes[names.OUTCOME] == "error"]

@@ -17,7 +17,10 @@ class Webhook:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                keep.extend((self.path.strip("/"), each["status"], each["labels"]["alertname"], each["labels"].get("task", "")) for each in body["alerts"])
+                keep.extend(
+                    (self.path.strip("/"), each["status"], each["labels"]["alertname"], each["labels"].get("task", ""))
+                    for each in body["alerts"]
+                )
                 self.send_response(200)
                 self.end_headers()
 

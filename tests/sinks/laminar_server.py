@@ -95,5 +95,3 @@ def span_uuid(span):
 
 def trace_uuid(span):
     return str(uuid.UUID(span.trace_id))
-
-

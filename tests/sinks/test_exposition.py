@@ -53,7 +53,11 @@ def test_odd_names_round_trip(tmp_path, content_type, parse):
 
 def test_histogram_is_cumulative_with_canonical_bounds(tmp_path):
     """Buckets never fall, the last is the count, and bounds are written as floats."""
-    [family] = [each for each in parse_text(exposed(tmp_path, TEXT, make_tree(1), make_tree(2))) if each.name == metrics.PHASE_DURATION.prometheus_family]
+    [family] = [
+        each
+        for each in parse_text(exposed(tmp_path, TEXT, make_tree(1), make_tree(2)))
+        if each.name == metrics.PHASE_DURATION.prometheus_family
+    ]
     write = [sample for sample in family.samples if sample.labels["phase"] == "write"]
     buckets = [sample.value for sample in write if sample.name.endswith("_bucket")]
     bounds = [sample.labels["le"] for sample in write if sample.name.endswith("_bucket")]
@@ -66,7 +70,12 @@ def test_exemplars_are_real_and_only_in_openmetrics(tmp_path):
     """A bucket leads to a trace that was counted."""
     tree = make_tree(7)
     families = list(parse_openmetrics(exposed(tmp_path, OPENMETRICS, tree)))
-    found = {(sample.exemplar.labels["trace_id"], sample.exemplar.labels["span_id"]) for family in families for sample in family.samples if sample.exemplar}
+    found = {
+        (sample.exemplar.labels["trace_id"], sample.exemplar.labels["span_id"])
+        for family in families
+        for sample in family.samples
+        if sample.exemplar
+    }
     assert found
     assert found <= {(span.trace_id, span.span_id) for span in tree}
     assert "trace_id" not in exposed(tmp_path, TEXT, tree)

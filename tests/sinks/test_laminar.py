@@ -51,7 +51,11 @@ def sink(laminar, clock):
 
 
 def made(laminar, **fields):
-    sink = LaminarSink(Endpoint(f"{laminar.url}/v1/traces", **{"headers": {"authorization": f"Bearer {laminar.key}"}, "timeout": 0.5, "gzip": True, **fields}))
+    sink = LaminarSink(
+        Endpoint(
+            f"{laminar.url}/v1/traces", **{"headers": {"authorization": f"Bearer {laminar.key}"}, "timeout": 0.5, "gzip": True, **fields}
+        )
+    )
     sink._is_own = lambda span: span.resource.get("process.pid") != DEAD
     return sink
 
@@ -124,14 +128,22 @@ def test_unknown_chain_is_no_path():
 def test_type_is_on_operations_only():
     """TOOL on an operation beneath something; not on a phase, a task or a root."""
     phase, _, save, task = make_tree()
-    kinds = [shape(span).attributes.get("lmnr.span.type") for span in (phase, save, task, make_span(1, "checkpoint.save", attributes={"checkpoint.operation": "save"}))]
+    kinds = [
+        shape(span).attributes.get("lmnr.span.type")
+        for span in (phase, save, task, make_span(1, "checkpoint.save", attributes={"checkpoint.operation": "save"}))
+    ]
     assert kinds == [None, "TOOL", None, None]
 
 
 @pytest.mark.parametrize("outcome", ["ok", "cancelled", "skipped"])
 def test_no_exception_where_nothing_failed(outcome):
     """A recovered attempt, a pause or an early stop is not red; what happened is told under another name."""
-    span = make_span(1, "checkpoint.save", attributes={"checkpoint.outcome": outcome}, events=(Event("exception", START_UNIX_NANO, {"exception.message": "once"}),))
+    span = make_span(
+        1,
+        "checkpoint.save",
+        attributes={"checkpoint.outcome": outcome},
+        events=(Event("exception", START_UNIX_NANO, {"exception.message": "once"}),),
+    )
     assert [event.name for event in shape(span).events] == [RECOVERED]
 
 
@@ -140,12 +152,22 @@ def test_interrupted_operation_is_red():
     facts = {"checkpoint.outcome": "interrupted", "checkpoint.error.phase": "write"}
     span = shape(make_span(1, "checkpoint.save", status="error", attributes=facts))
     [event] = span.events
-    assert (event.name, event.attributes["exception.message"], event.time_unix_nano) == ("exception", "interrupted in write", span.end_unix_nano)
+    assert (event.name, event.attributes["exception.message"], event.time_unix_nano) == (
+        "exception",
+        "interrupted in write",
+        span.end_unix_nano,
+    )
 
 
 def test_association_properties_are_strings():
     """Session, user, task and service fill Laminar's columns, each as it reads them; OpenTelemetry's names stay too."""
-    facts = {"checkpoint.operation": "save", "session.id": "s1", "user.id": 7, "checkpoint.task.name": "train", "checkpoint.task.id": "run-42"}
+    facts = {
+        "checkpoint.operation": "save",
+        "session.id": "s1",
+        "user.id": 7,
+        "checkpoint.task.name": "train",
+        "checkpoint.task.id": "run-42",
+    }
     told = shape(make_span(2, "checkpoint.save", parent=1, attributes=facts, resource={"service.name": "trainer"})).attributes
     assert {name: value for name, value in told.items() if name.startswith(ASSOCIATION)} == {
         ASSOCIATION + "session_id": "s1",
@@ -160,7 +182,13 @@ def test_association_properties_are_strings():
 
 def test_input_and_output_are_small_json():
     """What was asked and what came of it, as strings that the page parses."""
-    facts = {"checkpoint.operation": "save", "checkpoint.id": "step-1", "checkpoint.step": 1, "checkpoint.outcome": "ok", "checkpoint.size.stored": 800}
+    facts = {
+        "checkpoint.operation": "save",
+        "checkpoint.id": "step-1",
+        "checkpoint.step": 1,
+        "checkpoint.outcome": "ok",
+        "checkpoint.size.stored": 800,
+    }
     told = shape(make_span(1, "checkpoint.save", attributes=facts)).attributes
     assert json.loads(told["lmnr.span.input"]) == {"id": "step-1", "step": 1}
     assert json.loads(told["lmnr.span.output"]) == {"outcome": "ok", "size.stored": 800}

@@ -13,7 +13,10 @@ from laminar_server import LaminarServer
 
 from ckpt_observe.testing.spans import outline
 
-pytestmark = [pytest.mark.libraries, pytest.mark.skipif(importlib.util.find_spec("lmnr") is None, reason="the extra `laminar` is not installed")]
+pytestmark = [
+    pytest.mark.libraries,
+    pytest.mark.skipif(importlib.util.find_spec("lmnr") is None, reason="the extra `laminar` is not installed"),
+]
 
 START = """
 import ckpt_observe.auto, os, threading
@@ -31,9 +34,16 @@ def laminar():
 
 
 def run(laminar, tmp_path, code, **environ):
-    own = {"PORT": str(laminar.port), "LMNR_PROJECT_API_KEY": laminar.key, "CKPT_OBSERVE_DIR": str(tmp_path), "LMNR_DISABLE_TRACING": "false"}
+    own = {
+        "PORT": str(laminar.port),
+        "LMNR_PROJECT_API_KEY": laminar.key,
+        "CKPT_OBSERVE_DIR": str(tmp_path),
+        "LMNR_DISABLE_TRACING": "false",
+    }
     program = START + textwrap.dedent(code)
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, **own, **environ}, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **own, **environ}, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "ckpt_observe" not in done.stderr, done.stderr
 
@@ -57,7 +67,9 @@ def test_spans_nest_in_its_traces_once(laminar, tmp_path):
     assert laminar.complaints() == []
     saves = [row for row in laminar.rows if row.name == "checkpoint.save"]
     assert [row.attributes["lmnr.span.path"] for row in saves] == [["step", "checkpoint.save"]] * 2
-    assert {(row.attributes["lmnr.association.properties.session_id"], row.attributes["lmnr.association.properties.user_id"]) for row in saves} == {("s1", "u1")}
+    assert {
+        (row.attributes["lmnr.association.properties.session_id"], row.attributes["lmnr.association.properties.user_id"]) for row in saves
+    } == {("s1", "u1")}
     assert laminar.transcript() == ["checkpoint.save", "checkpoint.save"]
 
 

@@ -108,7 +108,11 @@ def test_exemplars_are_real(gather):
 
 def test_request_reaches_the_collector(gather, collector):
     """Base endpoint plus /v1/metrics, headers decoded, gzip on request."""
-    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url + "/", "OTEL_EXPORTER_OTLP_HEADERS": "X-Key=a%20b,x-other=c", "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip"}
+    environ = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url + "/",
+        "OTEL_EXPORTER_OTLP_HEADERS": "X-Key=a%20b,x-other=c",
+        "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+    }
     OtlpMetrics(environ, {"service.name": "s"}).publish(gather)
     [(path, headers, body)] = collector.requests
     assert path == "/v1/metrics"
@@ -118,7 +122,11 @@ def test_request_reaches_the_collector(gather, collector):
 
 def test_own_variables_go_first(gather, collector):
     """The metrics' endpoint is taken as it is."""
-    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://192.0.2.1", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": collector.url + "/own", "OTEL_METRIC_EXPORT_INTERVAL": "5000"}
+    environ = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://192.0.2.1",
+        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": collector.url + "/own",
+        "OTEL_METRIC_EXPORT_INTERVAL": "5000",
+    }
     outlet = OtlpMetrics(environ, {})
     outlet.publish(gather)
     assert (collector.requests[0][0], outlet.every) == ("/own", 5.0)

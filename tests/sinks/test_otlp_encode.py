@@ -72,9 +72,13 @@ def message(span, status):
         start_time_unix_nano=span.start_unix_nano,
         end_time_unix_nano=span.end_unix_nano,
         attributes=key_values(span.attributes),
-        events=[Message.Event(name=each.name, time_unix_nano=each.time_unix_nano, attributes=key_values(each.attributes)) for each in span.events],
+        events=[
+            Message.Event(name=each.name, time_unix_nano=each.time_unix_nano, attributes=key_values(each.attributes))
+            for each in span.events
+        ],
         links=[
-            Message.Link(trace_id=bytes.fromhex(each.trace_id), span_id=bytes.fromhex(each.span_id), attributes=key_values(each.attributes)) for each in span.links
+            Message.Link(trace_id=bytes.fromhex(each.trace_id), span_id=bytes.fromhex(each.span_id), attributes=key_values(each.attributes))
+            for each in span.links
         ],
         status=status,
     )
@@ -84,7 +88,8 @@ def expected(*groups):
     scope = InstrumentationScope(name="ckpt_observe", version="1.2.3")
     return ExportTraceServiceRequest(
         resource_spans=[
-            ResourceSpans(resource=Resource(attributes=key_values(resource)), scope_spans=[ScopeSpans(scope=scope, spans=messages)]) for resource, messages in groups
+            ResourceSpans(resource=Resource(attributes=key_values(resource)), scope_spans=[ScopeSpans(scope=scope, spans=messages)])
+            for resource, messages in groups
         ]
     )
 
@@ -108,7 +113,9 @@ def test_every_field_is_what_protobuf_reads():
     assert decoded([span]) == expected((span.resource, [message(span, Status(code=Status.STATUS_CODE_ERROR, message="ö broke"))]))
 
 
-@pytest.mark.parametrize(("word", "code"), [("ok", Status.STATUS_CODE_OK), ("error", Status.STATUS_CODE_ERROR), ("unset", Status.STATUS_CODE_UNSET)])
+@pytest.mark.parametrize(
+    ("word", "code"), [("ok", Status.STATUS_CODE_OK), ("error", Status.STATUS_CODE_ERROR), ("unset", Status.STATUS_CODE_UNSET)]
+)
 def test_status(word, code):
     """Each of our statuses is OpenTelemetry's; an error without an exception has no message."""
     [span] = decoded([make_span(1, "checkpoint.save", status=word)]).resource_spans[0].scope_spans[0].spans
@@ -157,7 +164,16 @@ def test_large_span_goes_alone():
     assert [len(group) for _, group in requests([make_span(1, "x"), large, make_span(3, "x")], "1", 4096)] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("fields", [{"attributes": {"own": object()}}, {"attributes": {"own": "\ud800"}}, {"trace_id": "ab"}, {"span_id": "xy" * 8}, {"start_unix_nano": -1}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"attributes": {"own": object()}},
+        {"attributes": {"own": "\ud800"}},
+        {"trace_id": "ab"},
+        {"span_id": "xy" * 8},
+        {"start_unix_nano": -1},
+    ],
+)
 def test_value_that_otlp_cannot_carry_is_said(fields):
     """An object, half a character, no id or a time before 1970 raises, and is not sent as something else."""
     span = make_span(1, "x")

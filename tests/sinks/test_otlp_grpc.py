@@ -62,7 +62,9 @@ def test_headers_are_metadata(grpc_collector, gzip):
     assert len(grpc_collector.spans) == len(make_tree())
 
 
-@pytest.mark.parametrize("code", [CODE.CANCELLED, CODE.DEADLINE_EXCEEDED, CODE.ABORTED, CODE.OUT_OF_RANGE, CODE.UNAVAILABLE, CODE.DATA_LOSS])
+@pytest.mark.parametrize(
+    "code", [CODE.CANCELLED, CODE.DEADLINE_EXCEEDED, CODE.ABORTED, CODE.OUT_OF_RANGE, CODE.UNAVAILABLE, CODE.DATA_LOSS]
+)
 def test_retryable_code_is_retried(grpc_collector, sink, code):
     """The codes that the specification calls retryable; the channel goes on working."""
     grpc_collector.answers.append(code)

@@ -203,7 +203,9 @@ def test_trusted_certificate(tls_collector):
 
 def test_client_certificate_is_shown(tls_collector):
     """A client certificate with its key is used; that it was asked for is the server's affair."""
-    sink = OtlpSink(endpoint(tls_collector, certificate=str(collectors.PEM), client_certificate=str(collectors.PEM), client_key=str(collectors.PEM)))
+    sink = OtlpSink(
+        endpoint(tls_collector, certificate=str(collectors.PEM), client_certificate=str(collectors.PEM), client_key=str(collectors.PEM))
+    )
     sink.send(make_tree())
     assert len(tls_collector.spans) == len(make_tree())
 
@@ -247,7 +249,14 @@ def test_secrets_are_in_no_message(collector, caplog):
         told.append(delivery.trouble)
     assert len(told) == 4
     assert all(told)
-    everything = "\n".join([*map(str, told), repr(sink), repr(sink.endpoint), *(record.getMessage() for record in caplog.records if record.name == "ckpt_observe")])
+    everything = "\n".join(
+        [
+            *map(str, told),
+            repr(sink),
+            repr(sink.endpoint),
+            *(record.getMessage() for record in caplog.records if record.name == "ckpt_observe"),
+        ]
+    )
     assert [secret for secret in ("sk-very", "hunter2", "tok-secret") if secret in everything] == []
 
 

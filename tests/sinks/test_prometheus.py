@@ -60,7 +60,10 @@ def test_other_paths_are_not_found(serve):
     assert get(address, "/metrics?name=x")[0] == 200
 
 
-@pytest.mark.parametrize(("host", "status"), [("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:9464", 200), ("evil.example", 421), ("127.0.0.1.evil.example:9464", 421), ("", 421)])
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:9464", 200), ("evil.example", 421), ("127.0.0.1.evil.example:9464", 421), ("", 421)],
+)
 def test_host_must_be_ours(serve, host, status):
     """A page in a browser cannot read us through a name that points here."""
     assert get(serve(), Host=host)[0] == status
@@ -163,7 +166,9 @@ def test_defaults_and_choice_of_outlet():
     settings = config.read(ON).prometheus
     assert (settings.host, settings.port) == ("127.0.0.1", 9464)
     assert [outlet.name for outlet in outlets(settings, "s")] == ["endpoint-9464"]
-    batch = config.read({**ON, "CKPT_OBSERVE_METRICS_TEXTFILE": "/x/a.prom", "CKPT_OBSERVE_METRICS_PUSHGATEWAY": "http://gateway"}).prometheus
+    batch = config.read(
+        {**ON, "CKPT_OBSERVE_METRICS_TEXTFILE": "/x/a.prom", "CKPT_OBSERVE_METRICS_PUSHGATEWAY": "http://gateway"}
+    ).prometheus
     assert [outlet.name for outlet in outlets(batch, "s")] == ["textfile", "pushgateway"]
 
 

@@ -21,7 +21,13 @@ class Worker:
     """A process with the endpoint, spoken to in lines."""
 
     def __init__(self, directory, port, exporters):
-        command = [sys.executable, str(Path(__file__).with_name("metrics_worker.py")), str(directory / "state"), str(directory / "pages"), exporters]
+        command = [
+            sys.executable,
+            str(Path(__file__).with_name("metrics_worker.py")),
+            str(directory / "state"),
+            str(directory / "pages"),
+            exporters,
+        ]
         environ = {**os.environ, "OTEL_EXPORTER_PROMETHEUS_PORT": str(port)}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
 
@@ -82,7 +88,11 @@ def scrape(port):
 
 
 def total(page, outcome="ok"):
-    return sum(value for (name, labels), value in page.items() if name == "checkpoint_operations_total" and ("outcome", outcome) in labels and ("operation", "save") in labels)
+    return sum(
+        value
+        for (name, labels), value in page.items()
+        if name == "checkpoint_operations_total" and ("outcome", outcome) in labels and ("operation", "save") in labels
+    )
 
 
 def gauge(page, name, **labels):

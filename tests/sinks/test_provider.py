@@ -119,7 +119,12 @@ def test_dead_process_keeps_its_identity(world):
     """Spans that another process left have that process's id and host, not ours."""
     dead = {"service.name": "x", "service.instance.id": "theirs", "process.pid": os.getpid() + 1, "host.name": "h"}
     world.sink.send([make_span(1, "checkpoint.save", resource=dead)])
-    assert dict(world.spans[0].resource.attributes) == {"service.name": "theirs", "service.instance.id": "theirs", "process.pid": os.getpid() + 1, "host.name": "h"}
+    assert dict(world.spans[0].resource.attributes) == {
+        "service.name": "theirs",
+        "service.instance.id": "theirs",
+        "process.pid": os.getpid() + 1,
+        "host.name": "h",
+    }
 
 
 @pytest.mark.parametrize("sampler", [TraceIdRatioBased(0.5), ParentBased(TraceIdRatioBased(0.5))])

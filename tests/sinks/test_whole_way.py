@@ -65,17 +65,31 @@ def test_same_tree_everywhere(watch, collector, laminar):
     assert outline(laminar.rows) == TREE
     assert laminar.complaints() == []
     assert laminar.red() == ["checkpoint.write", "checkpoint.save"]
-    assert {row.attributes["lmnr.association.properties.session_id"] for row in laminar.rows if "checkpoint.phase" not in row.attributes} == {"s1"}
+    assert {
+        row.attributes["lmnr.association.properties.session_id"] for row in laminar.rows if "checkpoint.phase" not in row.attributes
+    } == {"s1"}
 
 
 def test_every_span_knows_its_chain_while_the_task_runs(watch, laminar):
     """Also of an operation in an operation, and of phases: the page shows them beneath a task that has not ended."""
     with ckpt_observe.task("outer"), ckpt_observe.task("agent"):
-        with ckpt_observe.checkpoint("restore") as restore, restore.phase("apply"), ckpt_observe.checkpoint("load") as load, load.phase("read"):
+        with (
+            ckpt_observe.checkpoint("restore") as restore,
+            restore.phase("apply"),
+            ckpt_observe.checkpoint("load") as load,
+            load.phase("read"),
+        ):
             pass
         assert watch.flush()
         paths = {row.name: row.attributes["lmnr.span.path"] for row in laminar.rows}
-        assert paths["checkpoint.read"] == ["task outer", "task agent", "checkpoint.restore", "checkpoint.apply", "checkpoint.load", "checkpoint.read"]
+        assert paths["checkpoint.read"] == [
+            "task outer",
+            "task agent",
+            "checkpoint.restore",
+            "checkpoint.apply",
+            "checkpoint.load",
+            "checkpoint.read",
+        ]
         assert paths["checkpoint.restore"] == ["task outer", "task agent", "checkpoint.restore"]
         assert laminar.complaints() == []
 
@@ -106,7 +120,12 @@ def test_outage_loses_and_doubles_nothing(watch, collector, laminar):
 
 def python(code, **environ):
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, **environ}, capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
 
 

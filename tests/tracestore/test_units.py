@@ -36,7 +36,9 @@ def test_size_has_its_unit(count, text):
     assert units.size(count) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(12.56, "12.6"), (1.0, "1.0"), (0.96, "1.0"), (0.793, "0.8"), (0.046, "0.05"), (0.0012, "0.001"), (0, "0")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(12.56, "12.6"), (1.0, "1.0"), (0.96, "1.0"), (0.793, "0.8"), (0.046, "0.05"), (0.0012, "0.001"), (0, "0")]
+)
 def test_ratio_is_never_rounded_to_nothing(value, text):
     """A ratio has one digit that matters, also of a state that is much smaller than its header."""
     assert units.ratio(value) == text

@@ -104,4 +104,3 @@ class GitStore(Store):
         if commit is None:
             raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._root}")
         return commit
-

@@ -199,4 +199,3 @@ def _of(error: Exception, doing: str) -> CheckpointError:
     primary = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     kind, code, retryable = _TABLE.get(primary, (StorageError, "storage.io", True))
     return kind(f"{doing}: {error}", code=code, retryable=retryable)
-

@@ -14,7 +14,12 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.stores import durable
 from ckpt_observe.errors import CheckpointError
 
-OURS = {"file": "file://{}/store", "named_file": "file://{}/store", "sqlite": "sqlite://{}/store.db", "naive_no_directory_sync": "file://{}/store"}
+OURS = {
+    "file": "file://{}/store",
+    "named_file": "file://{}/store",
+    "sqlite": "sqlite://{}/store.db",
+    "naive_no_directory_sync": "file://{}/store",
+}
 
 
 def ours(subject, place):

@@ -15,7 +15,10 @@ import pytest
 
 from ckpt_observe.core import Checkpointer
 
-pytestmark = [pytest.mark.faults, pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed: apt-get install strace")]
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed: apt-get install strace"),
+]
 
 SUBJECTS = str(Path(__file__).with_name("subjects.py"))
 CALLS = "write,pwrite64,fsync,fdatasync,link,linkat,unlink,unlinkat,mkdir,mkdirat,rename,renameat,ftruncate"
@@ -25,7 +28,9 @@ URLS = {"file": "file://{}/store", "named_file": "file://{}/store", "sqlite": "s
 def run(subject, place, first, *strace):
     """What the program said; with what it complained of, where it said nothing."""
     tracing = ["strace", "-f", *strace] if strace else []
-    done = subprocess.run([*tracing, sys.executable, SUBJECTS, subject, str(place), str(first), "1"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*tracing, sys.executable, SUBJECTS, subject, str(place), str(first), "1"], capture_output=True, text=True, check=False
+    )
     return done.stdout.strip() or f"nothing, exit {done.returncode}: {done.stderr[-2000:]}"
 
 

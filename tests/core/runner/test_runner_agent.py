@@ -92,7 +92,10 @@ def test_several_agents_at_once(tmp_path):
     """K8: agents in threads of one program do not disturb one another."""
     checkpointer = Checkpointer(tmp_path, keep_last=3)
     settings = Settings(trigger=EverySteps(1))
-    threads = [threading.Thread(target=run_agent, args=(f"a{n}", count_to(5 + n), START, checkpointer), kwargs={"settings": settings}) for n in range(6)]
+    threads = [
+        threading.Thread(target=run_agent, args=(f"a{n}", count_to(5 + n), START, checkpointer), kwargs={"settings": settings})
+        for n in range(6)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -113,7 +113,13 @@ def test_a_configuration_that_cannot_be_kept_is_refused_before_the_first_step(ch
     """D3: not by the last save, with every step done and none of them kept."""
     visited = []
     with pytest.raises(SerializationError, match="cannot be noted"):
-        run_agent("a", lambda state, session: visited.append(state), START, checkpointer, settings=Settings(configuration={"lock": threading.Lock()}))
+        run_agent(
+            "a",
+            lambda state, session: visited.append(state),
+            START,
+            checkpointer,
+            settings=Settings(configuration={"lock": threading.Lock()}),
+        )
     assert visited == []
 
 

@@ -175,7 +175,9 @@ def test_failed_clean_up_does_not_fail_the_run(checkpointer, monkeypatch):
 
     monkeypatch.setattr(checkpointer.store, "delete", refuse)
     events = []
-    final = run_graph(chain(), {}, checkpointer, run_id="r", settings=Settings(trigger=EverySteps(2), preserve=False, observers=[events.append]))
+    final = run_graph(
+        chain(), {}, checkpointer, run_id="r", settings=Settings(trigger=EverySteps(2), preserve=False, observers=[events.append])
+    )
     assert final["path"] == ["a", "b", "c", "d"]
     assert [event.moment for event in events] == ["saved", "saved", "failed", "finished"]
 
@@ -187,7 +189,13 @@ def test_checkpoint_tells_about_its_run(checkpointer):
         state.notes.choice("model", "small", "cheap enough")
         state.notes.rendering("greeting", "Hello {name}", "Hello Ann")
 
-    run_graph(chain(b=choose), {}, checkpointer, run_id="r", settings=Settings(trigger=EverySteps(1), preserve=True, configuration={"temperature": 0}))
+    run_graph(
+        chain(b=choose),
+        {},
+        checkpointer,
+        run_id="r",
+        settings=Settings(trigger=EverySteps(1), preserve=True, configuration={"temperature": 0}),
+    )
     first, metadata = checkpointer.list("r")[-1].metadata, checkpointer.list("r")[0].metadata
     assert "choices" not in first
     assert metadata["choices"] == [{"what": "model", "chosen": "small", "reason": "cheap enough"}]

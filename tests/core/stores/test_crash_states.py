@@ -144,6 +144,7 @@ def test_every_crash_leaves_the_old_or_the_new(tmp_path, monkeypatch, nameless, 
 @pytest.mark.parametrize("forgotten", ["directory", "file"])
 def test_model_catches_a_missing_sync(tmp_path, monkeypatch, nameless, forgotten):
     """Control for F9: without either sync, an acknowledged save is lost or damaged in some crash."""
+
     class Forgetful(Recorder):
         def fsync(self, real_fsync):
             note = super().fsync(real_fsync)

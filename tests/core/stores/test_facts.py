@@ -113,7 +113,9 @@ def rows(store):
     """Of seven checkpoints, one of them large and one damaged."""
     checkpointer = Checkpointer(store)
     for n in range(7):
-        checkpointer.save("t", {"n": n, "x": "x" * 100_000 if n == 2 else ""}, id=str(n), metadata={"lr": n % 2}, tags=["best"] if n == 5 else [])
+        checkpointer.save(
+            "t", {"n": n, "x": "x" * 100_000 if n == 2 else ""}, id=str(n), metadata={"lr": n % 2}, tags=["best"] if n == 5 else []
+        )
     rows = store._opened().execute(f"SELECT {OLD_COLUMNS} FROM checkpoints").fetchall()
     return [(*row[:7], b"x", row[8]) if row[1] == "6" else row for row in rows]
 

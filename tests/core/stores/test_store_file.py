@@ -70,7 +70,17 @@ class TestFileStore(StoreContract):
         watched("mkdir", lambda path, *_: "mkdir " + os.path.basename(path))
         checkpointer.save("t", {"n": 1})
         parent = os.path.basename(os.path.dirname(os.path.dirname(store._root)))
-        assert calls == ["mkdir deep", f"fsync {parent}", "mkdir down", "fsync deep", "mkdir t", "fsync down", "fsync file", "link", "fsync t"]
+        assert calls == [
+            "mkdir deep",
+            f"fsync {parent}",
+            "mkdir down",
+            "fsync deep",
+            "mkdir t",
+            "fsync down",
+            "fsync file",
+            "link",
+            "fsync t",
+        ]
         another = Checkpointer(self.another(store))
         for before in ["fsync down"], []:
             calls.clear()
@@ -200,7 +210,6 @@ class TestFileStore(StoreContract):
         assert read == [f"c{n}.ckpt" for n in range(5)]
         self.raw_write(store, "t", "c2", b"damaged")
         assert len(store.list("t")) == 4
-
 
     def test_full_memory_of_headers_keeps_what_it_has(self, store, checkpointer, monkeypatch):
         """K5: of a task with more checkpoints than are remembered the rest is read again, not all; tasks known longer make room."""

@@ -86,7 +86,9 @@ class TestGitStore(StoreContract):
         Checkpointer(GitStore(str(tmp_path / "100%25"))).save("t", {"n": 1})
         assert (tmp_path / "100%25" / "t.git").is_dir()
 
-    @pytest.mark.parametrize("said", ["unable to access '{path}'", "could not open {path}/objects/12/34", 'open("corrupt/x")', "bad ref 'is empty'"])
+    @pytest.mark.parametrize(
+        "said", ["unable to access '{path}'", "could not open {path}/objects/12/34", 'open("corrupt/x")', "bad ref 'is empty'"]
+    )
     def test_names_are_no_words_of_gits(self, tmp_path, monkeypatch, said):
         """L9: a path that is called corrupt does not make a disk that fails a damaged checkpoint, which would be passed over."""
         checkpointer = Checkpointer(f"git://{tmp_path}/corrupt: Permission denied")

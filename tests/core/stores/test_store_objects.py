@@ -113,12 +113,20 @@ def test_taken_and_missing(server, checkpointer):
     with pytest.raises(ConflictError):
         checkpointer.save("t", {"n": 2}, id="x")
     assert checkpointer.load("t", "x") == {"n": 1}
-    for call in (checkpointer.store.get, checkpointer.store.info, checkpointer.store.size, checkpointer.store.delete, checkpointer.store.quarantine):
+    for call in (
+        checkpointer.store.get,
+        checkpointer.store.info,
+        checkpointer.store.size,
+        checkpointer.store.delete,
+        checkpointer.store.quarantine,
+    ):
         with pytest.raises(CheckpointNotFoundError):
             call("t", "y")
 
 
-@pytest.mark.parametrize(("status", "kind", "retryable"), [(503, UnavailableError, True), (403, AccessError, False), (401, AccessError, False)])
+@pytest.mark.parametrize(
+    ("status", "kind", "retryable"), [(503, UnavailableError, True), (403, AccessError, False), (401, AccessError, False)]
+)
 def test_refusals_are_typed(server, checkpointer, status, kind, retryable):
     """L9: what the service answers becomes one of our errors, without what was sent or the key."""
     server.refusing = status

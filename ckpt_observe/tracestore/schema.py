@@ -43,7 +43,7 @@ ON CONFLICT (trace_id) DO UPDATE SET
     errors = errors + excluded.errors,
     interrupted = interrupted + excluded.interrupted;
 """
-COUNT_IN: Final = _COUNTED_IN.format(values="?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8", is_root="?9")
+COUNT_IN: Final = _COUNTED_IN.format(values="?, ?, ?, ?, ?, ?, ?, ?", is_root="?")
 """For the spans of a batch at once: in a trigger it is half of what writing a span takes. The last value: is the earliest a root."""
 _COUNT_IN: Final = _COUNTED_IN.format(
     values="NEW.trace_id, NEW.name, NEW.start_unix_nano, NEW.end_unix_nano, 1, NEW.operation IS NOT NULL, "

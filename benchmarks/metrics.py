@@ -15,7 +15,7 @@ from ckpt_observe.journal.live import look
 from ckpt_observe.metricstore.snapshot import snapshot
 from ckpt_observe.metricstore.store import MetricStore
 from ckpt_observe.semconv import attributes as names
-from ckpt_observe.sinks.exposition import OPENMETRICS, TEXT, render
+from ckpt_observe.exporters.exposition import OPENMETRICS, TEXT, render
 from ckpt_observe.span import Span
 from ckpt_observe.testing.spans import make_tree
 

@@ -16,9 +16,9 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.errors import SerializationError
 from ckpt_observe.metricstore.snapshot import gather
 from ckpt_observe.semconv import attributes as names
-from ckpt_observe.sinks.exposition import TEXT, render
-from ckpt_observe.sinks.otel_metrics import encoded
-from ckpt_observe.sinks.otlp_encode import encode
+from ckpt_observe.exporters.exposition import TEXT, render
+from ckpt_observe.exporters.otel_metrics import encoded
+from ckpt_observe.exporters.otlp_encode import encode
 from ckpt_observe.span import Span
 from ckpt_observe.tracestore import FILENAME, TraceReader
 

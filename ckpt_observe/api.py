@@ -155,8 +155,8 @@ def observe(
 def adopt(settings: Settings, timeout: float = 10.0) -> int:
     """Deliver what dead processes left in the state directory; how many of their operations had been interrupted."""
     from ckpt_observe import destinations  # noqa: PLC0415
-    from ckpt_observe.drain.drain import Drain  # noqa: PLC0415
-    from ckpt_observe.drain.lifecycle import lifecycle  # noqa: PLC0415
+    from ckpt_observe.delivery.delivery import Drain  # noqa: PLC0415
+    from ckpt_observe.delivery.genai_events import lifecycle  # noqa: PLC0415
 
     lifecycle.on = settings.genai_events
     drain = Drain(settings.dir, destinations.sinks(settings), limit=settings.disk_limit)

@@ -23,8 +23,8 @@ from typing import Any, Final
 
 from ckpt_observe import environment
 from ckpt_observe.config import Settings
-from ckpt_observe.drain.delivery import Sink
-from ckpt_observe.drain.steps import Begun, History
+from ckpt_observe.delivery.exporter_worker import Sink
+from ckpt_observe.delivery.lost_steps import Begun, History
 from ckpt_observe.record import redact
 
 logger = logging.getLogger("ckpt_observe")
@@ -94,19 +94,19 @@ def is_laminar(provider: Any) -> bool:
 
 
 def _otlp(settings: Settings) -> Sink:
-    from ckpt_observe.sinks.otlp import OtlpSink  # noqa: PLC0415 - a sink is imported when it is used
+    from ckpt_observe.exporters.otlp import OtlpSink  # noqa: PLC0415 - a sink is imported when it is used
 
     return OtlpSink(settings.endpoints["otlp"])
 
 
 def _laminar(settings: Settings) -> Sink:
-    from ckpt_observe.sinks.laminar import LaminarSink  # noqa: PLC0415
+    from ckpt_observe.exporters.laminar import LaminarSink  # noqa: PLC0415
 
     return LaminarSink(settings.endpoints["laminar"])
 
 
 def _provider(_settings: Settings) -> Sink:
-    from ckpt_observe.sinks.provider import ProviderSink  # noqa: PLC0415
+    from ckpt_observe.exporters.provider import ProviderSink  # noqa: PLC0415
 
     return ProviderSink(sdk_provider, is_laminar)
 
@@ -114,9 +114,9 @@ def _provider(_settings: Settings) -> Sink:
 def _prometheus(settings: Settings) -> Sink:
     from ckpt_observe import __version__  # noqa: PLC0415
     from ckpt_observe.metricstore.snapshot import gather  # noqa: PLC0415
-    from ckpt_observe.sinks.metrics import MetricsSink  # noqa: PLC0415
-    from ckpt_observe.sinks.otel_metrics import OtlpMetrics  # noqa: PLC0415
-    from ckpt_observe.sinks.prometheus import outlets  # noqa: PLC0415
+    from ckpt_observe.exporters.metrics import MetricsSink  # noqa: PLC0415
+    from ckpt_observe.exporters.otel_metrics import OtlpMetrics  # noqa: PLC0415
+    from ckpt_observe.exporters.prometheus import outlets  # noqa: PLC0415
 
     ways = [*outlets(settings.prometheus, settings.service)]
     if os.environ.get(environment.OTLP_METRICS_ENDPOINT):
@@ -125,13 +125,13 @@ def _prometheus(settings: Settings) -> Sink:
 
 
 def _local(settings: Settings) -> Sink:
-    from ckpt_observe.sinks.local import LocalSink  # noqa: PLC0415
+    from ckpt_observe.exporters.local import LocalSink  # noqa: PLC0415
 
     return LocalSink(settings.dir)
 
 
 def _console(_settings: Settings) -> Sink:
-    from ckpt_observe.sinks.console import ConsoleSink  # noqa: PLC0415
+    from ckpt_observe.exporters.console import ConsoleSink  # noqa: PLC0415
 
     return ConsoleSink()
 

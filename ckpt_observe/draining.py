@@ -11,14 +11,14 @@ from typing import Any, Protocol, TypeAlias
 
 from ckpt_observe import __version__, destinations, environment
 from ckpt_observe.config import Settings
-from ckpt_observe.drain.agent import Agent
-from ckpt_observe.drain.companion import Companion
-from ckpt_observe.drain.custody import Attends
-from ckpt_observe.drain.delivery import Sink, identity
-from ckpt_observe.drain.drain import Drain
-from ckpt_observe.drain.handover import Handover
-from ckpt_observe.drain.leftovers import Leftovers
-from ckpt_observe.drain.lifecycle import lifecycle
+from ckpt_observe.delivery.daemon import Agent
+from ckpt_observe.delivery.companion import Companion
+from ckpt_observe.delivery.adoption import Attends
+from ckpt_observe.delivery.exporter_worker import Sink, identity
+from ckpt_observe.delivery.delivery import Drain
+from ckpt_observe.delivery.handover import Handover
+from ckpt_observe.delivery.disk_limit import Leftovers
+from ckpt_observe.delivery.genai_events import lifecycle
 from ckpt_observe.journal.counts import Counts
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record import redact

@@ -55,7 +55,7 @@ VARIABLES: Final = (
         DRAIN,
         "drain",
         "thread",
-        "Who brings the records to the sinks: `thread`, threads of this process; `companion`, a process that the first one starts for all of the state directory; `agent`, `ckpt-observe agent`, with exporters of its own. See docs/agent.md.",
+        "Who brings the records to the sinks: `thread`, threads of this process; `companion`, a process that the first one starts for all of the state directory; `agent`, `ckpt-observe daemon`, with exporters of its own. See docs/delivery.md.",
     ),
     Variable(
         DISK_LIMIT,

@@ -4,7 +4,7 @@ CkptObserveError
 ├── ConfigError                   a setting is wrong: says which, why, and what would do
 │   └── MissingExtraError         an optional package is not installed: names the extra
 ├── JournalError                  a journal cannot be made or read
-├── AgentRunningError             the state directory has an agent already: says which
+├── DaemonRunningError             the state directory has an agent already: says which
 ├── TraceStoreError               the local trace store cannot be opened or read
 ├── SinkError
 │   ├── SinkRetryError            not delivered, try again
@@ -48,7 +48,7 @@ class JournalError(CkptObserveError):
     """A journal cannot be made or read; the message says which, and what to do."""
 
 
-class AgentRunningError(CkptObserveError):
+class DaemonRunningError(CkptObserveError):
     """The state directory has an agent already; the message says who it is."""
 
 

@@ -9,7 +9,7 @@ import pytest
 import ckpt_observe
 from ckpt_observe import api
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.drain.assemble import assemble
+from ckpt_observe.delivery.assemble import assemble
 from ckpt_observe.instrument.patching import PatchedCallable
 from ckpt_observe.journal.spool import record
 from ckpt_observe.record.recorder import recorder

@@ -18,10 +18,10 @@ from typing import Final, TextIO
 
 from ckpt_observe import config, destinations, draining
 from ckpt_observe.cli.stopping import Stop
-from ckpt_observe.drain import agent
-from ckpt_observe.drain.companion import lock_path
-from ckpt_observe.drain.custody import Attends
-from ckpt_observe.drain.drain import Drain
+from ckpt_observe.delivery import agent
+from ckpt_observe.delivery.companion import lock_path
+from ckpt_observe.delivery.adoption import Attends
+from ckpt_observe.delivery.delivery import Drain
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal.journal import JOURNALS, UNFINISHED, About
 from ckpt_observe.journal.place import private_directory

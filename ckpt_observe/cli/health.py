@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from ckpt_observe.drain.readiness import Readiness
+from ckpt_observe.delivery.readiness import Readiness
 from ckpt_observe.errors import ConfigError
 
 

@@ -9,7 +9,7 @@ import pytest
 from ckpt_observe.cli import doctor as command
 from ckpt_observe.cli.doctor import disk
 from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM
-from ckpt_observe.drain import outbox
+from ckpt_observe.delivery import outbox
 from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.base import Instrumentor
 from ckpt_observe.instrument.targets import Target

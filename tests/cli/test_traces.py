@@ -11,7 +11,7 @@ import time
 import pytest
 
 from ckpt_observe.cli import traces
-from ckpt_observe.sinks.local import LocalSink
+from ckpt_observe.exporters.local import LocalSink
 from ckpt_observe.span import from_json_line
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ckpt_observe.drain.drain import Drain
+from ckpt_observe.delivery.delivery import Drain
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import from_json_line
 from tests.faults.worker import FileSink

@@ -12,8 +12,8 @@ import pytest
 from ckpt_observe.journal import spool
 from ckpt_observe.metricstore.snapshot import gather
 from ckpt_observe.semconv import metrics
-from tests.drain.conftest import until
-from tests.drain.rig import PATIENCE, Agent, Host, companions, end_companions, environ, gone, nothing_left, outcomes
+from tests.delivery.conftest import until
+from tests.delivery.rig import PATIENCE, Agent, Host, companions, end_companions, environ, gone, nothing_left, outcomes
 
 pytestmark = pytest.mark.faults
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_observe.drain.drain import Drain
+from ckpt_observe.delivery.delivery import Drain
 from ckpt_observe.journal import pool, recovery, spool
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record.recorder import recorder

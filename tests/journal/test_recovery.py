@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ckpt_observe.drain.assemble import assemble
+from ckpt_observe.delivery.assemble import assemble
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import pool, recovery, spool
 from ckpt_observe.journal.journal import About

@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.errors import SinkRetryError
 from ckpt_observe.semconv import attributes as names
-from ckpt_observe.sinks.otlp import OtlpSink
+from ckpt_observe.exporters.otlp import OtlpSink
 from ckpt_observe.span import Span
 
 pytestmark = pytest.mark.services

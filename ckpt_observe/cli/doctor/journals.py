@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
 from ckpt_observe.config import Settings
-from ckpt_observe.drain import agent, outbox
+from ckpt_observe.delivery import agent, outbox
 from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.journal import recovery, spool
 from ckpt_observe.journal.journal import JOURNALS, UNFINISHED
@@ -63,7 +63,7 @@ def _journal(directory: Path, alive: bool) -> tuple[Finding | None, int]:
 def _agent(state: Path, journals: int) -> Finding:
     if agent.present(state):
         return Finding(OK, "agent", f"one is running for {state}; journals of its programs: {journals}")
-    return Finding(PROBLEM, "agent", f"none is running, journals that wait for one: {journals}; start it: ckpt-observe agent --dir {state}")
+    return Finding(PROBLEM, "agent", f"none is running, journals that wait for one: {journals}; start it: ckpt-observe daemon --dir {state}")
 
 
 def _is_for_agent(directory: Path) -> bool:

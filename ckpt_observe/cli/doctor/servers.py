@@ -20,8 +20,8 @@ from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
 from ckpt_observe.config import Settings
 from ckpt_observe.endpoints import GRPC, HTTP, Endpoint
 from ckpt_observe.errors import ConfigError, SinkError
-from ckpt_observe.sinks.otel_metrics import OtlpMetrics
-from ckpt_observe.sinks.otlp import Transport, quiet, transport
+from ckpt_observe.exporters.otel_metrics import OtlpMetrics
+from ckpt_observe.exporters.otlp import Transport, quiet, transport
 
 PATIENCE: Final = 5.0
 """Seconds for one server at most."""

@@ -1,0 +1,123 @@
+"""Spans to any server that speaks OTLP: a Collector, Jaeger, Tempo. HTTP/protobuf or gRPC, as `OTEL_EXPORTER_OTLP_*` says.
+
+Sent are our spans and the resource of their process, nothing else. One request at a time, each with a deadline, each under 4 MiB (gRPC
+servers take no more by default). A repeat is harmless: a span keeps its ids.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+from opentelemetry.context import _SUPPRESS_HTTP_INSTRUMENTATION_KEY, _SUPPRESS_INSTRUMENTATION_KEY, attach, detach, set_value
+
+from ckpt_observe import __version__
+from ckpt_observe.endpoints import GRPC, Endpoint
+from ckpt_observe.errors import SinkRefusedError, SinkRetryError
+from ckpt_observe.exporters.otlp_encode import requests
+from ckpt_observe.span import Span
+
+logger = logging.getLogger("ckpt_observe")
+
+MOST_BYTES: Final = 4_000_000
+USER_AGENT: Final = f"ckpt_observe/{__version__}"
+
+
+class Transport(Protocol):
+    """Brings one request; the answer's body, or SinkRetryError, SinkUnclearError or SinkRefusedError."""
+
+    status: int | str
+    headers: Mapping[str, str]
+
+    def send(self, body: bytes, /) -> bytes: ...
+    def close(self) -> None: ...
+
+
+class OtlpSink:
+    """For one thread at a time. Connects at the first batch."""
+
+    lasting = True
+
+    def __init__(self, endpoint: Endpoint, name: str = "otlp") -> None:
+        self.name = name
+        self.identity = f"{name}@{endpoint.fingerprint}"
+        self.endpoint = endpoint
+        self.rejected = 0
+        """Spans that a server took the request of, but not them (OTLP's partial success)."""
+        self._transport: Transport | None = None
+
+    def __repr__(self) -> str:
+        return f"OtlpSink({self.endpoint!r})"
+
+    def send(self, spans: Sequence[Span]) -> None:
+        """Has all of them, or raises SinkRetryError (later) or SinkRefusedError (never, as they are)."""
+        try:
+            encoded = list(requests(spans, __version__, MOST_BYTES))
+        except (TypeError, ValueError, struct.error) as error:  # no OTLP has such a value
+            raise SinkRefusedError(f"a span cannot be written as OTLP: {error}") from error
+        with quiet():
+            try:
+                for body, group in encoded:
+                    self._export(body, group)
+            except SinkRefusedError as error:
+                if len(spans) == 1:
+                    self._ask_whose_fault(error)
+                raise
+
+    def close(self) -> None:
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
+
+    def _export(self, body: bytes, _spans: Sequence[Span]) -> None:
+        self._note(self._ready().send(body))
+
+    def _ready(self) -> Transport:
+        if self._transport is None:
+            self._transport = transport(self.endpoint)
+        return self._transport
+
+    def _ask_whose_fault(self, refusal: SinkRefusedError) -> None:
+        """A server that refuses an empty request too refuses everybody: then nothing is wrong with the span, and it is kept."""
+        try:
+            self._ready().send(b"")
+        except SinkRefusedError:
+            raise SinkRetryError(f"{refusal}; also for an empty request") from refusal
+
+    def _note(self, answer: bytes) -> None:
+        if not answer:
+            return
+        from google.protobuf.message import DecodeError  # noqa: PLC0415 - most answers are empty
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse  # noqa: PLC0415
+
+        try:
+            told = ExportTraceServiceResponse.FromString(answer).partial_success
+        except DecodeError:  # something else answers 200 there; that it is no collector cannot be known
+            return
+        if told.rejected_spans and not self.rejected:  # the first time; the count says the rest
+            logger.warning("ckpt_observe: %s rejected %d spans: %.200s", self.endpoint.shown, told.rejected_spans, told.error_message)
+        self.rejected += told.rejected_spans
+
+
+def transport(endpoint: Endpoint) -> Transport:
+    """The transport that the endpoint's protocol asks for; its libraries are imported only now."""
+    if endpoint.protocol == GRPC:
+        from ckpt_observe.exporters.otlp_grpc import GrpcTransport  # noqa: PLC0415
+
+        return GrpcTransport(endpoint, USER_AGENT)
+    from ckpt_observe.exporters.otlp_http import HttpTransport  # noqa: PLC0415
+
+    return HttpTransport(endpoint, USER_AGENT)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Within it no instrumentation of HTTP or gRPC makes spans: those of our own traffic would make more of it."""
+    token = attach(set_value(_SUPPRESS_HTTP_INSTRUMENTATION_KEY, True, set_value(_SUPPRESS_INSTRUMENTATION_KEY, True)))
+    try:
+        yield
+    finally:
+        detach(token)

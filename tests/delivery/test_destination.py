@@ -1,0 +1,15 @@
+"""Whom a dead process's spans belong to."""
+
+from __future__ import annotations
+
+from ckpt_observe.delivery.exporter_worker import identity
+from ckpt_observe.endpoints import Endpoint
+from ckpt_observe.exporters.otlp import OtlpSink
+
+
+def test_destinations_are_told_apart():
+    """Another address or another key is another destination; neither can be read from its name."""
+    sinks = [OtlpSink(Endpoint(url, headers={"k": key})) for url in ("http://a:1", "http://b:1") for key in ("secret-1", "secret-2")]
+    assert len({identity(sink) for sink in sinks}) == 4
+    assert identity(sinks[0]) == identity(OtlpSink(Endpoint("http://a:1", headers={"k": "secret-1"})))
+    assert not any("secret" in identity(sink) or "a:1" in identity(sink) for sink in sinks)

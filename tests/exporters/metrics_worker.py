@@ -1,0 +1,43 @@
+"""A process that saves on command, for tests of several processes on one port. Says what happens, a word a line."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import ckpt_observe
+from ckpt_observe.exporters import metrics, prometheus
+
+metrics.TICK = 0.02
+publish = prometheus.Endpoint.publish
+
+
+def say(word):
+    os.write(1, f"{word}\n".encode())  # one step: two threads may speak at once
+
+
+def telling(endpoint, gather):
+    before = endpoint.address
+    publish(endpoint, gather)
+    if before is None:
+        say("serving")
+
+
+prometheus.Endpoint.publish = telling
+watch = ckpt_observe.observe(exporters=sys.argv[3], dir=sys.argv[1], ring_dir=sys.argv[2], service="worker")
+say("ready")
+for line in sys.stdin:
+    word, _, count = line.strip().partition(" ")
+    if word == "fork" and os.fork() == 0:
+        os.read(0, 1)  # until the test is over
+        os._exit(0)
+    with ckpt_observe.task("train"):
+        for _ in range(int(count or 0)):
+            with ckpt_observe.checkpoint("save"):
+                pass
+        if word == "hang":
+            with ckpt_observe.checkpoint("save") as operation, operation.phase("write"):
+                say("hanging")
+                sys.stdin.read()
+    say("done" if watch.flush(10) else "failed")
+watch.close()

@@ -1,0 +1,87 @@
+"""Metrics of batch jobs: file and gateway."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ckpt_observe.metricstore.snapshot import gather as gather_all
+from ckpt_observe.exporters.metrics_push import Pushgateway, TextFile, address
+
+
+@pytest.fixture
+def gather(tmp_path):
+    return lambda: gather_all(tmp_path / "state", "1")
+
+
+@pytest.fixture
+def server():
+    """Answers with `status` and notes requests."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self):
+            server.requests.append((self.command, self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(server.status)
+            self.send_header("Location", f"{server.url}/elsewhere")
+            self.end_headers()
+
+        do_GET = do_PUT  # noqa: N815
+
+        def log_message(self, *args): ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.requests, server.status, server.url = [], 200, f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def names(page):
+    return {family.name for family in text_string_to_metric_families(page.decode())}
+
+
+def test_file_is_whole_and_readable(tmp_path, gather):
+    """node_exporter, another user, reads a complete file; nothing else is left in its directory."""
+    path = tmp_path / "out" / "job.prom"
+    path.parent.mkdir()
+    outlet = TextFile(str(path))
+    outlet.publish(gather)
+    outlet.publish(gather)
+    assert "ckpt_observe_build_info" in names(path.read_bytes())
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_missing_directory_is_not_now(tmp_path, gather):
+    """Somebody may make it."""
+    with pytest.raises(OSError):
+        TextFile(str(tmp_path / "none" / "job.prom")).publish(gather)
+
+
+def test_gateway_has_the_page_under_its_job(server, gather):
+    """PUT replaces what the job had; the job's name may be anything."""
+    Pushgateway(server.url + "/", "nightly/eu").publish(gather)
+    [(method, path, body)] = server.requests
+    assert (method, path) == ("PUT", "/metrics/job/nightly%2Feu")
+    assert "ckpt_observe_build_info" in names(body)
+
+
+def test_user_and_password_of_a_gateway_go_by_a_header():
+    """In the URL urllib takes them for a part of the host's name; signs that a URL cannot hold are decoded."""
+    assert address("http://me:p%40ss@gateway:9091/x") == ("http://gateway:9091/x", {"Authorization": "Basic bWU6cEBzcw=="})
+    assert address("http://gateway:9091/x") == ("http://gateway:9091/x", {})
+
+
+@pytest.mark.parametrize("status", [302, 400, 500])
+def test_gateway_that_does_not_take_it_is_not_now(server, gather, status):
+    """An error or a redirection is no delivery, and the latter is not followed."""
+    server.status = status
+    with pytest.raises(OSError):
+        Pushgateway(server.url, "job").publish(gather)
+    assert len(server.requests) == 1

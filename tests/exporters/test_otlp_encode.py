@@ -1,0 +1,182 @@
+"""The bytes laid by hand, read with protobuf."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Status
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
+
+from ckpt_observe.exporters.otlp_encode import encode, requests
+from ckpt_observe.span import Event, Link
+from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
+
+VALUES = {
+    "text": "Zustand ✓ 状態 🧭\u0000\n\"'\\",
+    "empty": "",
+    "long": "x" * 100_000,
+    "zero": 0,
+    "one": 1,
+    "int": 4096,
+    "largest": 2**63 - 1,
+    "smallest": -(2**63),
+    "minus": -1,
+    "double": 0.1,
+    "zero double": 0.0,
+    "minus zero": -0.0,
+    "infinite": math.inf,
+    "true": True,
+    "false": False,
+    "texts": ["a", "", "ä"],
+    "ints": [1, -1, 2**63 - 1],
+    "doubles": [0.5, 1.5],
+    "booleans": [True, False],
+    "nothing": [],
+    "nested": [["a", "b"], ["c"]],
+    "tuple": ("a", "b"),
+}
+
+
+def any_value(value):
+    match value:
+        case bool():
+            return AnyValue(bool_value=value)
+        case str():
+            return AnyValue(string_value=value)
+        case int():
+            return AnyValue(int_value=value)
+        case float():
+            return AnyValue(double_value=value)
+        case _:
+            return AnyValue(array_value=ArrayValue(values=[any_value(item) for item in value]))
+
+
+def key_values(attributes):
+    return [KeyValue(key=key, value=any_value(value)) for key, value in attributes.items()]
+
+
+def message(span, status):
+    """The same span by protobuf's own hand."""
+    return Message(
+        trace_id=bytes.fromhex(span.trace_id),
+        span_id=bytes.fromhex(span.span_id),
+        parent_span_id=bytes.fromhex(span.parent_span_id),
+        name=span.name,
+        kind=Message.SPAN_KIND_INTERNAL,
+        flags=1,
+        start_time_unix_nano=span.start_unix_nano,
+        end_time_unix_nano=span.end_unix_nano,
+        attributes=key_values(span.attributes),
+        events=[
+            Message.Event(name=each.name, time_unix_nano=each.time_unix_nano, attributes=key_values(each.attributes))
+            for each in span.events
+        ],
+        links=[
+            Message.Link(trace_id=bytes.fromhex(each.trace_id), span_id=bytes.fromhex(each.span_id), attributes=key_values(each.attributes))
+            for each in span.links
+        ],
+        status=status,
+    )
+
+
+def expected(*groups):
+    scope = InstrumentationScope(name="ckpt_observe", version="1.2.3")
+    return ExportTraceServiceRequest(
+        resource_spans=[
+            ResourceSpans(resource=Resource(attributes=key_values(resource)), scope_spans=[ScopeSpans(scope=scope, spans=messages)])
+            for resource, messages in groups
+        ]
+    )
+
+
+def decoded(spans):
+    return ExportTraceServiceRequest.FromString(encode(spans, "1.2.3"))
+
+
+def test_every_field_is_what_protobuf_reads():
+    """Ids, times, name, kind, attributes of every type, events, links, status and resource: equal to the message protobuf would make."""
+    span = make_span(
+        1,
+        "checkpoint.restore ä",
+        parent=7,
+        status="error",
+        attributes=VALUES,
+        events=(Event("retry", START_UNIX_NANO, {"n": 1}), Event("exception", START_UNIX_NANO + 1, {"exception.message": "ö broke"})),
+        links=(Link(f"{9:032x}", f"{8:016x}", {"own": 1}), Link(f"{3:032x}", f"{4:016x}")),
+        resource={"service.name": "dienst", "process.pid": 12},
+    )
+    assert decoded([span]) == expected((span.resource, [message(span, Status(code=Status.STATUS_CODE_ERROR, message="ö broke"))]))
+
+
+@pytest.mark.parametrize(
+    ("word", "code"), [("ok", Status.STATUS_CODE_OK), ("error", Status.STATUS_CODE_ERROR), ("unset", Status.STATUS_CODE_UNSET)]
+)
+def test_status(word, code):
+    """Each of our statuses is OpenTelemetry's; an error without an exception has no message."""
+    [span] = decoded([make_span(1, "checkpoint.save", status=word)]).resource_spans[0].scope_spans[0].spans
+    assert (span.status.code, span.status.message) == (code, "")
+
+
+def test_spans_stand_beneath_their_resource():
+    """Spans of two processes in one batch are two groups, each with its own resource and our scope."""
+    first, second = make_tree(1, resource={"service.name": "a"}), make_tree(2, resource={"service.name": "b"})
+    ok = Status(code=Status.STATUS_CODE_OK)
+    groups = [(spans[0].resource, [message(span, ok) for span in spans]) for spans in (first, second)]
+    assert decoded([*first, *second]) == expected(*groups)
+
+
+def test_nothing_is_an_empty_request():
+    """No spans, no bytes; which is a valid request."""
+    assert encode([], "1.2.3") == b""
+
+
+def test_one_and_true_are_not_mixed_up():
+    """What is remembered of a value is remembered with its type."""
+    for value in (1, True, 1.0, "1"):
+        [span] = decoded([make_span(1, "x", attributes={"own": value})]).resource_spans[0].scope_spans[0].spans
+        assert span.attributes[0].value == any_value(value)
+
+
+def test_integer_beyond_64_bits_is_text():
+    """OTLP has no such integer; its digits are better than nothing."""
+    [span] = decoded([make_span(1, "x", attributes={"own": 2**63})]).resource_spans[0].scope_spans[0].spans
+    assert span.attributes[0].value.string_value == str(2**63)
+
+
+def test_requests_keep_the_limit_and_the_order():
+    """A batch becomes as many requests as the limit takes, each with its own spans, none lost, none twice."""
+    spans = [span for trace in range(1, 101) for span in make_tree(trace)]
+    made = list(requests(spans, "1.2.3", 4096))
+    assert [span for _, group in made for span in group] == spans
+    assert all(ExportTraceServiceRequest.FromString(body) == decoded(group) for body, group in made)
+    assert all(len(body) < 4096 + 200 for body, _ in made)  # 200: scope and resource
+    assert len(made) > 10
+
+
+def test_large_span_goes_alone():
+    """A span that is larger than the limit is a request of its own: the server says what it thinks of it."""
+    large = make_span(2, "x", attributes={"own": "x" * 5000})
+    assert [len(group) for _, group in requests([make_span(1, "x"), large, make_span(3, "x")], "1", 4096)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"attributes": {"own": object()}},
+        {"attributes": {"own": "\ud800"}},
+        {"trace_id": "ab"},
+        {"span_id": "xy" * 8},
+        {"start_unix_nano": -1},
+    ],
+)
+def test_value_that_otlp_cannot_carry_is_said(fields):
+    """An object, half a character, no id or a time before 1970 raises, and is not sent as something else."""
+    span = make_span(1, "x")
+    bad = type(span)(**{name: getattr(span, name) for name in span.__struct_fields__} | fields)
+    with pytest.raises((TypeError, ValueError, struct.error)):
+        encode([bad], "1")

@@ -1,0 +1,176 @@
+"""The OTLP sink over gRPC, and what each status leads to."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+
+import collectors
+import grpc
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from ckpt_observe.delivery.exporter_worker import Delivery
+from ckpt_observe.endpoints import GRPC, Endpoint
+from ckpt_observe.errors import SinkRefusedError, SinkRetryError
+from ckpt_observe.exporters.otlp import OtlpSink
+from ckpt_observe.testing.sinks import SinkContract
+from ckpt_observe.testing.spans import make_span, make_tree
+
+CODE = grpc.StatusCode
+KEY = "Bearer sk-very-secret-0123456789"
+
+
+def made(collector, **fields):
+    return OtlpSink(Endpoint(collector.url, protocol=GRPC, **{"timeout": 5.0, "headers": {"authorization": KEY}, **fields}))
+
+
+class TestOtlpSinkOverGrpc(SinkContract):
+    secrets = (KEY, "sk-very-secret-0123456789")
+
+    @pytest.fixture
+    def sink(self, grpc_collector):
+        grpc_collector.authorization = KEY
+        sink = made(grpc_collector)
+        sink.collector = grpc_collector
+        yield sink
+        sink.close()
+
+    def received(self, sink):
+        return list(sink.collector.spans.values())
+
+    def break_medium(self, sink):
+        sink.collector.otherwise = CODE.UNAVAILABLE
+
+
+@pytest.fixture
+def sink(grpc_collector):
+    sink = made(grpc_collector)
+    yield sink
+    sink.close()
+
+
+@pytest.mark.parametrize("gzip", [True, False])
+def test_headers_are_metadata(grpc_collector, gzip):
+    """Headers and user agent arrive; a compressed request is the same request."""
+    sink = made(grpc_collector, gzip=gzip)
+    sink.send(make_tree())
+    sink.close()
+    [(_, metadata, _)] = grpc_collector.requests
+    assert metadata["authorization"] == KEY
+    assert metadata["user-agent"].startswith("ckpt_observe/")
+    assert len(grpc_collector.spans) == len(make_tree())
+
+
+@pytest.mark.parametrize(
+    "code", [CODE.CANCELLED, CODE.DEADLINE_EXCEEDED, CODE.ABORTED, CODE.OUT_OF_RANGE, CODE.UNAVAILABLE, CODE.DATA_LOSS]
+)
+def test_retryable_code_is_retried(grpc_collector, sink, code):
+    """The codes that the specification calls retryable; the channel goes on working."""
+    grpc_collector.answers.append(code)
+    with pytest.raises(SinkRetryError, match=code.name):
+        sink.send(make_tree())
+    sink.send(make_tree())
+    assert len(grpc_collector.spans) == len(make_tree())
+
+
+@pytest.mark.parametrize("code", [CODE.UNAUTHENTICATED, CODE.PERMISSION_DENIED, CODE.UNIMPLEMENTED])
+def test_wrong_destination_keeps_the_spans(grpc_collector, sink, code):
+    """A wrong key or a server without the service loses nothing."""
+    grpc_collector.answers.append(code)
+    with pytest.raises(SinkRetryError, match=code.name):
+        sink.send(make_tree())
+
+
+@pytest.mark.parametrize("code", [CODE.INVALID_ARGUMENT, CODE.INTERNAL, CODE.RESOURCE_EXHAUSTED])
+def test_other_codes_are_refused(grpc_collector, sink, code):
+    """What may not be retried is refused; so is RESOURCE_EXHAUSTED without a pause: the request may be too large."""
+    grpc_collector.answers.append(code)
+    with pytest.raises(SinkRefusedError, match=code.name):
+        sink.send(make_tree())
+
+
+@pytest.mark.parametrize("code", [CODE.RESOURCE_EXHAUSTED, CODE.UNAVAILABLE])
+def test_retry_info_is_kept(grpc_collector, sink, code):
+    """The pause that the server asks for reaches the drain."""
+    grpc_collector.answers.append((code, 2.5))
+    with pytest.raises(SinkRetryError) as caught:
+        sink.send(make_tree())
+    assert caught.value.after == 2.5
+
+
+def test_poisoned_span_is_set_aside(grpc_collector, sink):
+    """One span that the server never takes costs that span, and no other."""
+    poisoned = make_span(999, "checkpoint.save", trace=99)
+    grpc_collector.poison = poisoned.span_id
+    delivery = Delivery(sink)
+    assert delivery.deliver([*make_tree(1), poisoned, *make_tree(2)])
+    assert (delivery.delivered, delivery.refused) == (2 * len(make_tree()), 1)
+
+
+def test_server_that_refuses_everybody_loses_nothing(grpc_collector, sink):
+    """Where an empty request is refused too, the span is kept."""
+    grpc_collector.otherwise = CODE.INTERNAL
+    delivery = Delivery(sink)
+    assert not delivery.deliver(make_tree())
+    assert delivery.refused == 0
+
+
+def test_black_hole_ends_at_the_deadline(grpc_collector):
+    """A server that never answers is left."""
+    grpc_collector.answers.append("stall")
+    with closing(made(grpc_collector, timeout=0.5)) as sink, pytest.raises(SinkRetryError, match="DEADLINE_EXCEEDED"):
+        sink.send(make_tree())
+
+
+def test_nobody_there_is_retry():
+    """A refused connection is retried."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        sink = OtlpSink(Endpoint(f"http://127.0.0.1:{bound.getsockname()[1]}", protocol=GRPC, timeout=1.0))
+        with pytest.raises(SinkRetryError, match="UNAVAILABLE"):
+            sink.send(make_tree())
+        sink.close()
+
+
+def test_http_server_is_retry(collector):
+    """gRPC to a port where HTTP/1 is spoken keeps the spans."""
+    with pytest.raises(SinkRetryError):
+        made(collector, timeout=1.0).send(make_tree())
+
+
+def test_partial_success_is_counted(grpc_collector, sink):
+    """Spans that the server took out of an accepted request are counted."""
+    answer = ExportTraceServiceResponse()
+    answer.partial_success.rejected_spans = 2
+    grpc_collector.answers.append(answer)
+    sink.send(make_tree())
+    assert sink.rejected == 2
+
+
+def test_tls():
+    """With the authority's file spans go over TLS; without it they are kept."""
+    with collectors.GrpcCollector(tls=True) as collector:
+        trusting = made(collector, certificate=str(collectors.PEM))
+        trusting.send(make_tree())
+        trusting.close()
+        wary = made(collector, timeout=1.0)
+        with pytest.raises(SinkRetryError):
+            wary.send(make_tree())
+        wary.close()
+        assert len(collector.spans) == len(make_tree())
+
+
+def test_certificate_that_is_not_there_is_retry(grpc_collector, tmp_path):
+    """A file that is missing now may be mounted later."""
+    grpc_collector.url = grpc_collector.url.replace("http:", "https:")
+    with pytest.raises(SinkRetryError, match="certificate cannot be read"):
+        made(grpc_collector, certificate=str(tmp_path / "missing.pem")).send(make_tree())
+
+
+def test_secrets_are_in_no_message(grpc_collector, sink):
+    """The server's words are quoted without our key, though it sends it back."""
+    grpc_collector.answers.append(CODE.INVALID_ARGUMENT)
+    with pytest.raises(SinkRefusedError) as caught:
+        sink.send(make_tree())
+    assert "said the server to [redacted]" in str(caught.value)

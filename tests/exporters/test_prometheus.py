@@ -1,0 +1,180 @@
+"""The endpoint: who may read it, and what it answers."""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import socket
+import ssl
+import subprocess
+
+import pytest
+
+from ckpt_observe import config
+from ckpt_observe.config import Prometheus
+from ckpt_observe.errors import ConfigError
+from ckpt_observe.metricstore.snapshot import gather as gather_all
+from ckpt_observe.exporters.exposition import OPENMETRICS, TEXT
+from ckpt_observe.exporters.prometheus import Endpoint, outlets
+
+TOKEN = "correct horse"
+
+
+@pytest.fixture
+def serve(tmp_path):
+    served = []
+
+    def serve(gather=lambda: gather_all(tmp_path, "1"), **settings):
+        endpoint = Endpoint(Prometheus(port=0, **settings))
+        served.append(endpoint)
+        endpoint.publish(gather)
+        return endpoint.address
+
+    yield serve
+    for endpoint in served:
+        endpoint.close()
+
+
+def get(address, path="/metrics", *, tls=None, **headers):
+    kind = http.client.HTTPSConnection(*address, context=tls, timeout=10) if tls else http.client.HTTPConnection(*address, timeout=10)
+    kind.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    answer = kind.getresponse()
+    body = answer.read()
+    kind.close()
+    return answer.status, answer.getheader("Content-Type"), body
+
+
+def test_metrics_in_both_formats(serve):
+    """Text for who asks for nothing, OpenMetrics for who asks for it."""
+    address = serve()
+    status, content_type, body = get(address)
+    assert (status, content_type) == (200, TEXT)
+    assert b'ckpt_observe_build_info{version="1"} 1.0' in body
+    assert get(address, Accept=OPENMETRICS)[:2] == (200, OPENMETRICS)
+
+
+def test_other_paths_are_not_found(serve):
+    """Only /metrics is served."""
+    address = serve()
+    assert get(address, "/")[0] == get(address, "/metrics/x")[0] == 404
+    assert get(address, "/metrics?name=x")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:9464", 200), ("evil.example", 421), ("127.0.0.1.evil.example:9464", 421), ("", 421)],
+)
+def test_host_must_be_ours(serve, host, status):
+    """A page in a browser cannot read us through a name that points here."""
+    assert get(serve(), Host=host)[0] == status
+
+
+def test_token_is_asked_for(serve):
+    """Without it, or with another one, there are no metrics; with it, any host name will do."""
+    address = serve(token=TOKEN)
+    assert get(address)[0] == get(address, Authorization="Bearer wrong")[0] == get(address, Authorization=TOKEN)[0] == 401
+    assert get(address, Authorization="Bearer ü")[0] == 401
+    assert get(address, Authorization=f"Bearer {TOKEN}", Host="prod.example")[0] == 200
+
+
+def test_token_is_shown_nowhere():
+    """Settings can be logged."""
+    environ = {"CKPT_OBSERVE_EXPORTERS": "prometheus", "CKPT_OBSERVE_METRICS_TOKEN": TOKEN}
+    settings = config.read(environ)
+    assert settings.prometheus.token == TOKEN
+    assert TOKEN not in repr(settings)
+
+
+def test_tls(serve, tmp_path):
+    """With a certificate it speaks HTTPS; a client that does not is turned away and disturbs nobody."""
+    if not shutil.which("openssl"):
+        pytest.skip("needs openssl to make a certificate")
+    pem = str(tmp_path / "both.pem")
+    command = f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 -keyout {pem} -out {pem}.crt"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    with open(pem, "a") as file, open(f"{pem}.crt") as certificate:
+        file.write(certificate.read())
+    address = serve(tls=pem)
+    silent = socket.create_connection(address)
+    with pytest.raises((http.client.HTTPException, OSError)):
+        get(address)
+    assert get(address, tls=ssl.create_default_context(cafile=f"{pem}.crt"))[0] == 200
+    silent.close()
+
+
+def test_unreadable_metrics_are_a_failed_scrape(serve):
+    """The scrape fails, so that `up` is 0; what went wrong stays here."""
+
+    def broken():
+        raise OSError("/secret/path")
+
+    status, _, body = get(serve(broken))
+    assert status == 503
+    assert b"secret" not in body
+
+
+def test_second_bind_is_an_error_and_a_closed_port_is_free_at_once(tmp_path):
+    """Two cannot listen on one port, and the next one need not wait for the last one's connections."""
+    first = Endpoint(Prometheus(port=0))
+    first.publish(lambda: gather_all(tmp_path, "1"))
+    address = first.address
+    second = Endpoint(Prometheus(port=address[1]))
+    with pytest.raises(OSError):
+        second.publish(lambda: gather_all(tmp_path, "1"))
+    assert get(address)[0] == 200
+    first.close()
+    second.publish(lambda: gather_all(tmp_path, "1"))
+    assert get(address)[0] == 200
+    second.close()
+
+
+ON = {"CKPT_OBSERVE_EXPORTERS": "prometheus"}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "prod.example"])
+def test_open_bind_needs_token_or_tls(host, tmp_path):
+    """Metrics leave the machine only to who has a token, or over TLS; without the exporter nobody asks."""
+    environ = {**ON, "OTEL_EXPORTER_PROMETHEUS_HOST": host}
+    with pytest.raises(ConfigError, match="CKPT_OBSERVE_METRICS_TOKEN"):
+        config.read(environ)
+    assert config.read({**environ, "CKPT_OBSERVE_METRICS_TOKEN": "x"}).prometheus.host == host
+    (tmp_path / "pem").touch()
+    assert config.read({**environ, "CKPT_OBSERVE_METRICS_TLS": str(tmp_path / "pem")}).prometheus.host == host
+    assert config.read({**environ, "CKPT_OBSERVE_EXPORTERS": "local"}).exporters == ("local",)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OTEL_EXPORTER_PROMETHEUS_PORT", "http"),
+        ("OTEL_EXPORTER_PROMETHEUS_PORT", "70000"),
+        ("CKPT_OBSERVE_METRICS_TLS", "/there/is/none"),
+        ("CKPT_OBSERVE_METRICS_TEXTFILE", "/tmp/metrics.txt"),
+        ("CKPT_OBSERVE_METRICS_PUSHGATEWAY", "gateway:9091"),
+        ("CKPT_OBSERVE_METRICS_PUSHGATEWAY", "user:s3cret@gateway:9091"),
+    ],
+)
+def test_wrong_setting_is_said(variable, value):
+    """The message names the variable, and tells no password."""
+    with pytest.raises(ConfigError, match=variable) as caught:
+        config.read({**ON, variable: value})
+    assert "s3cret" not in str(caught.value)
+
+
+def test_defaults_and_choice_of_outlet():
+    """Loopback and 9464; a batch job's outlet takes the place of the endpoint."""
+    settings = config.read(ON).prometheus
+    assert (settings.host, settings.port) == ("127.0.0.1", 9464)
+    assert [outlet.name for outlet in outlets(settings, "s")] == ["endpoint-9464"]
+    batch = config.read(
+        {**ON, "CKPT_OBSERVE_METRICS_TEXTFILE": "/x/a.prom", "CKPT_OBSERVE_METRICS_PUSHGATEWAY": "http://gateway"}
+    ).prometheus
+    assert [outlet.name for outlet in outlets(batch, "s")] == ["textfile", "pushgateway"]
+
+
+def test_a_port_that_is_taken():
+    """Said with what to do, for siblings take turns: it can only be a stranger's."""
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        port = stranger.getsockname()[1]
+        with pytest.raises(OSError, match=f"another program has port {port}; set OTEL_EXPORTER_PROMETHEUS_PORT"):
+            Endpoint(Prometheus(port=port)).publish(lambda: None)

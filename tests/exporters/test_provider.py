@@ -1,0 +1,171 @@
+"""The provider sink: our spans through the user's own TracerProvider."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from msgspec import structs
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
+from opentelemetry.trace import SpanKind
+
+from ckpt_observe import __version__
+from ckpt_observe.errors import SinkRetryError
+from ckpt_observe.exporters import provider as module
+from ckpt_observe.exporters.provider import ProviderSink
+from ckpt_observe.span import Event, Link, Span
+from ckpt_observe.testing.sinks import SinkContract
+from ckpt_observe.testing.spans import make_span, make_tree
+
+
+class World:
+    """A user's provider with an exporter in memory, and our sink on it."""
+
+    def __init__(self, **settings):
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(resource=Resource({"service.name": "theirs"}), shutdown_on_exit=False, **settings)
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.sink = ProviderSink(lambda: self.provider, lambda _: False)
+
+    @property
+    def spans(self):
+        return self.exporter.get_finished_spans()
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def plain(value):
+    return list(value) if isinstance(value, tuple) else value
+
+
+def as_ours(span, resource):
+    """The SDK's span as our value again, with the resource it was sent with: the provider's takes its place, see below."""
+    return Span(
+        trace_id=f"{span.context.trace_id:032x}",
+        span_id=f"{span.context.span_id:016x}",
+        parent_span_id=f"{span.parent.span_id:016x}" if span.parent else "",
+        name=span.name,
+        start_unix_nano=span.start_time,
+        end_unix_nano=span.end_time,
+        status=span.status.status_code.name.lower(),
+        attributes={name: plain(value) for name, value in span.attributes.items()},
+        events=tuple(Event(event.name, event.timestamp, dict(event.attributes)) for event in span.events),
+        links=tuple(Link(f"{link.context.trace_id:032x}", f"{link.context.span_id:016x}", dict(link.attributes)) for link in span.links),
+        resource=resource,
+    )
+
+
+class TestProviderSink(SinkContract):
+    test_repeat_leaves_one_copy = None  # the program's own provider keeps every copy
+
+    @pytest.fixture
+    def sink(self, world):
+        world.sink.world, world.sink.resources = world, {}
+        send = world.sink.send
+
+        def noting(spans):
+            world.sink.resources.update({int(span.span_id, 16): span.resource for span in spans})
+            send(spans)
+
+        world.sink.send = noting
+        return world.sink
+
+    def received(self, sink):
+        return [as_ours(span, sink.resources[span.context.span_id]) for span in sink.world.spans]
+
+    def break_medium(self, sink):
+        sink._find = lambda: None
+
+
+def test_span_is_the_providers(world):
+    """It has the provider's resource, our scope and version, and the sampled flag; an error has the exception's message."""
+    failed = Event("exception", 5, {"exception.message": "no space"})
+    world.sink.send([make_span(2, "checkpoint.save", parent=1, status="error", events=(failed,))])
+    [span] = world.spans
+    assert span.resource == world.provider.resource
+    assert (span.instrumentation_scope.name, span.instrumentation_scope.version) == ("ckpt_observe", __version__)
+    assert (span.context.trace_flags.sampled, span.kind, span.status.description) == (True, SpanKind.INTERNAL, "no space")
+
+
+def test_every_processor_gets_only_our_spans(world):
+    """All processors see each span once; the user's own spans go their own way, not through us."""
+    second = InMemorySpanExporter()
+    world.provider.add_span_processor(SimpleSpanProcessor(second))
+    with world.provider.get_tracer("theirs").start_as_current_span("their own"):
+        world.sink.send(make_tree())
+    assert sorted(span.name for span in second.get_finished_spans()) == sorted([*(span.name for span in make_tree()), "their own"])
+
+
+def test_without_a_provider_spans_wait():
+    """A provider may be set after the first checkpoint; until then the journal keeps the spans."""
+    found = []
+    sink = ProviderSink(lambda: found[0] if found else None, lambda _: False)
+    with pytest.raises(SinkRetryError, match="no TracerProvider"):
+        sink.send(make_tree())
+    world = World()
+    found.append(world.provider)
+    sink.send(make_tree())
+    assert len(world.spans) == len(make_tree())
+
+
+def test_dead_process_keeps_its_identity(world):
+    """Spans that another process left have that process's id and host, not ours."""
+    dead = {"service.name": "x", "service.instance.id": "theirs", "process.pid": os.getpid() + 1, "host.name": "h"}
+    world.sink.send([make_span(1, "checkpoint.save", resource=dead)])
+    assert dict(world.spans[0].resource.attributes) == {
+        "service.name": "theirs",
+        "service.instance.id": "theirs",
+        "process.pid": os.getpid() + 1,
+        "host.name": "h",
+    }
+
+
+@pytest.mark.parametrize("sampler", [TraceIdRatioBased(0.5), ParentBased(TraceIdRatioBased(0.5))])
+def test_sampler_decides_traces_that_we_began(sampler):
+    """A trace of ours is kept or dropped whole, as the user's sampler says of its id."""
+    world = World(sampler=sampler)
+    trees = [[structs.replace(span, trace_id=f"{trace << 62:032x}", ancestors=()) for span in make_tree()] for trace in range(1, 9)]
+    for tree in trees:
+        world.sink.send(tree)
+    kept = {tree[0].trace_id for tree in trees if sampler.should_sample(None, int(tree[0].trace_id, 16), "x").decision.is_sampled()}
+    assert 0 < len(kept) < len(trees)
+    assert {f"{span.context.trace_id:032x}" for span in world.spans} == kept
+    assert len(world.spans) == len(kept) * len(make_tree())
+
+
+def test_trace_that_began_elsewhere_is_not_decided_again():
+    """Its root was sampled, or it had not been recorded."""
+    world = World(sampler=ALWAYS_OFF)
+    world.sink.send([make_span(2, "checkpoint.save", parent=1)])
+    assert len(world.spans) == 1
+
+
+def test_backlog_does_not_overflow_the_queue(world, monkeypatch):
+    """A batch processor drops the oldest of what is too much; so a backlog is flushed on its way."""
+    monkeypatch.setattr(module, "HANDED_AT_ONCE", 8)
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=8, max_export_batch_size=8, schedule_delay_millis=60_000))
+    ProviderSink(lambda: provider, lambda _: False).send([make_span(number, "checkpoint.save") for number in range(1, 101)])
+    provider.shutdown()
+    assert len(exporter.get_finished_spans()) == 100
+
+
+def test_failing_processor_stops_nobody(world, caplog):
+    """A processor that raises is the user's; it is said once, and all spans are handed on."""
+
+    class Broken(SpanProcessor):
+        def on_end(self, span):
+            raise ValueError("theirs")
+
+    world.provider.add_span_processor(Broken())
+    world.sink.send(make_tree())
+    assert len(world.spans) == len(make_tree())
+    assert sum("processor of your TracerProvider failed" in record.getMessage() for record in caplog.records) == 1

@@ -1,0 +1,189 @@
+"""From an operation to the servers: recorded, journalled, drained, sent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from laminar_server import LaminarServer
+
+import ckpt_observe
+from ckpt_observe import api, config
+from ckpt_observe.exporters import laminar as laminar_sink
+from ckpt_observe.testing.spans import outline
+
+
+@pytest.fixture
+def laminar(monkeypatch):
+    monkeypatch.setattr(laminar_sink, "SETTLED", 0.0)  # this one has no queue
+    with LaminarServer() as running:
+        monkeypatch.setenv("LMNR_PROJECT_API_KEY", running.key)
+        monkeypatch.setenv("LMNR_BASE_URL", running.url)
+        yield running
+
+
+@pytest.fixture
+def watch(tmp_path, collector, laminar, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    watch = ckpt_observe.observe(exporters="otlp,laminar", dir=tmp_path, service="test")
+    yield watch
+    watch.close()
+
+
+TREE = """\
+task agent
+  checkpoint.restore
+    checkpoint.read
+    checkpoint.load
+      checkpoint.deserialize
+  checkpoint.save
+    checkpoint.write"""
+
+
+def run():
+    """A task with an operation in an operation, phases, and a save that fails."""
+    with ckpt_observe.task("agent", id="a-1", session="s1", user="u1"):
+        with ckpt_observe.checkpoint("restore") as restore:
+            with restore.phase("read"):
+                pass
+            with ckpt_observe.checkpoint("load") as load, load.phase("deserialize"):
+                pass
+        with pytest.raises(OSError), ckpt_observe.checkpoint("save") as save, save.phase("write"):
+            raise OSError(28, "No space left on device")
+
+
+def test_same_tree_everywhere(watch, collector, laminar):
+    """OTLP and Laminar get the same tree, and Laminar's page has nothing to complain of."""
+    run()
+    assert watch.flush()
+    assert outline(collector.spans.values()) == TREE
+    assert outline(laminar.rows) == TREE
+    assert laminar.complaints() == []
+    assert laminar.red() == ["checkpoint.write", "checkpoint.save"]
+    assert {
+        row.attributes["lmnr.association.properties.session_id"] for row in laminar.rows if "checkpoint.phase" not in row.attributes
+    } == {"s1"}
+
+
+def test_every_span_knows_its_chain_while_the_task_runs(watch, laminar):
+    """Also of an operation in an operation, and of phases: the page shows them beneath a task that has not ended."""
+    with ckpt_observe.task("outer"), ckpt_observe.task("agent"):
+        with (
+            ckpt_observe.checkpoint("restore") as restore,
+            restore.phase("apply"),
+            ckpt_observe.checkpoint("load") as load,
+            load.phase("read"),
+        ):
+            pass
+        assert watch.flush()
+        paths = {row.name: row.attributes["lmnr.span.path"] for row in laminar.rows}
+        assert paths["checkpoint.read"] == [
+            "task outer",
+            "task agent",
+            "checkpoint.restore",
+            "checkpoint.apply",
+            "checkpoint.load",
+            "checkpoint.read",
+        ]
+        assert paths["checkpoint.restore"] == ["task outer", "task agent", "checkpoint.restore"]
+        assert laminar.complaints() == []
+
+
+def test_internal_chain_is_no_attribute(watch, collector):
+    """What travels for Laminar's sake is seen by nobody else."""
+    run()
+    assert watch.flush()
+    assert not [name for span in collector.spans.values() for name in span.attributes if "ancestors" in name or name.startswith("lmnr")]
+
+
+def test_outage_loses_and_doubles_nothing(watch, collector, laminar):
+    """Servers that are away, then cut connections, then come back have every span once."""
+    collector.otherwise = laminar.otherwise = 503
+    for _ in range(20):
+        run()
+    assert not watch.flush(timeout=0.5)
+    assert collector.spans == {}
+    laminar.otherwise = collector.otherwise = 200
+    laminar.answers.append("cut")
+    collector.answers.append("cut")
+    deadline = 20
+    while not watch.flush(timeout=1.0) and deadline:
+        deadline -= 1
+    assert len(collector.spans) == len(laminar.rows) == 20 * len(TREE.splitlines())
+    assert laminar.complaints() == []
+
+
+def python(code, **environ):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_killed_process_is_told_by_the_next(tmp_path, collector, laminar, monkeypatch):
+    """An operation that kill -9 ended arrives at both servers once, interrupted, in its own trace."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    killed = python(
+        """
+        import ckpt_observe, os, signal
+        watch = ckpt_observe.observe()
+        with ckpt_observe.task("agent"):
+            with ckpt_observe.checkpoint("save"): pass
+            watch.flush()
+            with ckpt_observe.checkpoint("save") as save, save.phase("write"):
+                os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        CKPT_OBSERVE_DIR=str(tmp_path),
+        CKPT_OBSERVE_EXPORTERS="otlp,laminar",
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert len(laminar.rows) == 1
+    api.adopt(config.read(exporters="otlp,laminar", dir=tmp_path))
+    for spans in (list(collector.spans.values()), laminar.rows):
+        assert outline(spans) == "task agent\n  checkpoint.save\n  checkpoint.save\n    checkpoint.write"
+        assert sorted(span.attributes["checkpoint.outcome"] for span in spans) == ["interrupted", "interrupted", "interrupted", "ok"]
+    assert laminar.complaints() == []
+    assert sorted(laminar.red()) == ["checkpoint.save", "checkpoint.write", "task agent"]
+
+
+def test_key_is_in_no_file(tmp_path, watch, laminar, collector):
+    """Neither journal nor spool nor anything else in the state directory has a key."""
+    collector.otherwise = laminar.otherwise = 503
+    run()
+    assert not watch.flush(timeout=0.3)
+    files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert not [data for data in files if laminar.key.encode() in data]
+    collector.otherwise = laminar.otherwise = 200
+
+
+def test_provider_gets_the_last_span_of_a_program(tmp_path):
+    """A program that sets a provider and ends right after its save: the span is handed over before the provider shuts down."""
+    done = python(
+        """
+        import ckpt_observe.auto, sys
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+        provider = TracerProvider()
+        provider.add_span_processor(BatchSpanProcessor(ConsoleSpanExporter(formatter=lambda span: span.to_json(indent=None) + "\\n")))
+        trace.set_tracer_provider(provider)
+        with trace.get_tracer("theirs").start_as_current_span("step"):
+            with ckpt_observe.checkpoint("save"): pass
+        """,
+        CKPT_OBSERVE_DIR=str(tmp_path),
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1",
+    )
+    spans = {span["name"]: span for span in map(json.loads, done.stdout.splitlines())}
+    assert done.stderr == ""
+    assert spans["checkpoint.save"]["parent_id"] == spans["step"]["context"]["span_id"]
+    assert spans["checkpoint.save"]["context"]["trace_id"] == spans["step"]["context"]["trace_id"]

@@ -1,4 +1,4 @@
-"""What a drain takes from its host: CPU of our threads in the process that saves, idle and at a steady rate, wherever the drain is.
+"""What a delivery takes from its host: CPU of our threads in the process that saves, idle and at a steady rate, wherever the delivery is.
 
 `python -m benchmarks.delivery [SECONDS]`, on Linux. Each in a process of its own; the exporters are `local,prometheus`.
 """
@@ -53,18 +53,18 @@ def save() -> None:
 
 
 def main(seconds: str) -> None:
-    print(f"{'drain':<10} {'idle, % of a core':>18} {f'{RATE} saves/s, % of a core':>26} {'us a save':>10}")
-    for drain in ("thread", "companion", "agent"):
+    print(f"{'delivery':<10} {'idle, % of a core':>18} {f'{RATE} saves/s, % of a core':>26} {'us a save':>10}")
+    for delivery in ("in-process", "companion", "daemon"):
         with tempfile.TemporaryDirectory() as directory:
-            environ = {**os.environ, **GIVEN, "CKPT_OBSERVE_DIR": directory, "CKPT_OBSERVE_DRAIN": drain}
-            command = [sys.executable, "-m", "ckpt_observe", "agent", "--health", "127.0.0.1:0"]
-            agent = subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL) if drain == "agent" else None
+            environ = {**os.environ, **GIVEN, "CKPT_OBSERVE_DIR": directory, "CKPT_OBSERVE_DELIVERY": delivery}
+            command = [sys.executable, "-m", "ckpt_observe", "daemon", "--health", "127.0.0.1:0"]
+            daemon = subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL) if delivery == "daemon" else None
             measured = [sys.executable, "-m", "benchmarks.delivery", "host", seconds]
             idle, busy, each = subprocess.run(measured, env=environ, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-            print(f"{drain:<10} {idle:>18} {busy:>26} {each:>10}")
-            if agent:
-                agent.terminate()
-                agent.wait()
+            print(f"{delivery:<10} {idle:>18} {busy:>26} {each:>10}")
+            if daemon:
+                daemon.terminate()
+                daemon.wait()
             while list(Path(directory).glob("journals/*")):  # a companion is still at it
                 time.sleep(0.1)
 

@@ -23,10 +23,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from benchmarks.nothing import ByHand, Library, NothingInstrumentor
 from ckpt_observe import __version__
 from ckpt_observe.delivery.assemble import assemble
+from ckpt_observe.exporters.otlp_encode import encode
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record.recorder import recorder
-from ckpt_observe.exporters.otlp_encode import encode
 
 TURNS, SAVES, SPANS, BATCH = 8, 500, 5, 512
 RESOURCE = {"service.name": "benchmark", "process.pid": 1}
@@ -69,7 +69,7 @@ def collected(journal: Journal, library: Library) -> Callable[[], None]:
 
 
 def our_bytes(directory: str, cursor: spool.Cursor) -> Iterator[bytes]:
-    """Read from the spool, assembled, encoded: what the drain does for a sink."""
+    """Read from the spool, assembled, encoded: what the delivery does for an exporter."""
     while (records := spool.read(directory, cursor)).payloads:
         cursor = records.after
         for first in range(0, len(records.payloads), BATCH // SPANS):
@@ -92,7 +92,7 @@ def main() -> None:
     memory, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(memory))
     bare, by_hand, instrumentor = Library(), ByHand(provider.get_tracer("by hand")), NothingInstrumentor()
-    times: dict[str, list[float]] = {name: [] for name in ("bare", "sdk spans", "sdk encoder", "our records", "our drain")}
+    times: dict[str, list[float]] = {name: [] for name in ("bare", "sdk spans", "sdk encoder", "our records", "our delivery")}
     with tempfile.TemporaryDirectory() as directory:
         journal = Journal(Path(directory), None, ["otlp"], RESOURCE)
         recorder.take, recorder.on = journal.take, True
@@ -105,7 +105,7 @@ def main() -> None:
             instrumentor.instrument()
             times["our records"].append(cpu(collected(journal, bare)))
             instrumentor.uninstrument()
-            times["our drain"].append(cpu(lambda cursor=cursor: list(our_bytes(journal.directory, cursor))))
+            times["our delivery"].append(cpu(lambda cursor=cursor: list(our_bytes(journal.directory, cursor))))
             assert spans_in(list(our_bytes(journal.directory, cursor))) == spans_in(sdk_bytes(finished)) == SAVES * SPANS
             cursor = end_of(journal.directory, cursor)
         recorder.on = False
@@ -117,9 +117,9 @@ def report(best: dict[str, float]) -> None:
     for name, seconds in best.items():
         print(f"{name:12} {seconds / SAVES * 1e6:8.1f} µs of CPU a save   {SAVES * SPANS / seconds:10,.0f} spans a CPU second")
     sdk = best["sdk spans"] - best["bare"] + best["sdk encoder"]
-    ours = best["our records"] - best["bare"] + best["our drain"]
+    ours = best["our records"] - best["bare"] + best["our delivery"]
     print(f"call to OTLP bytes  ours : sdk   1 : {sdk / ours:.1f}   (budget: 1 : 4)")
-    print(f"drain : sdk encoder alone, spans a CPU second   {best['sdk encoder'] / best['our drain']:.1f} : 1   (budget: 3 : 1)")
+    print(f"delivery : sdk encoder alone, spans a CPU second   {best['sdk encoder'] / best['our delivery']:.1f} : 1   (budget: 3 : 1)")
 
 
 if __name__ == "__main__":

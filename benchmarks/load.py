@@ -1,7 +1,7 @@
-"""What a thousand saves a second take with every sink on: `python -m benchmarks.load`.
+"""What a thousand saves a second take with every exporter on: `python -m benchmarks.load`.
 
 Each row is a process of its own: the saves of `benchmarks.nothing` at a steady pace for ten seconds, to the local store, to an OTLP server
-and to a `/metrics` that is scraped every second. `drain` is the CPU of all threads but the one that saves, in per cent of a core, and by
+and to a `/metrics` that is scraped every second. `delivery` is the CPU of all threads but the one that saves, in per cent of a core, and by
 thread; `save` is what a save took of the caller's time. The server is there, or nobody listens, or somebody does and never answers.
 Last, the same saves by hand on the OpenTelemetry SDK, to the OTLP server alone.
 """
@@ -39,7 +39,7 @@ def steady(library: Library) -> tuple[list[float], float]:
 
 def told(took: list[float], others: float, rest: str) -> None:
     p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
-    print(f"drain {100 * others / SECONDS:5.1f} % of a core   save p50 {p50:6.1f}  p99 {p99:7.1f} µs   {rest}")
+    print(f"delivery {100 * others / SECONDS:5.1f} % of a core   save p50 {p50:6.1f}  p99 {p99:7.1f} µs   {rest}")
 
 
 def ours() -> None:
@@ -57,7 +57,7 @@ def ours() -> None:
     shares = by_thread()
     scraper.kill()
     scraper.wait()
-    health = watch._drain.health() if watch._drain else {}
+    health = watch._delivery.health() if watch._delivery else {}
     delivered = {labels[0]: int(count) for (name, labels), count in health.items() if name == "ckpt_observe.delivered" and labels}
     watch.close(timeout=1)
     told(took, others, f"delivered by then {delivered}\n{'':20}{shares}")

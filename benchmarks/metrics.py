@@ -1,6 +1,6 @@
 """What metrics cost off the hot path: `python -m benchmarks.metrics`.
 
-Saves with four phases and sizes are folded in batches of 100, as the drain of 1,000 saves a second would send them; then 20,000 task
+Saves with four phases and sizes are folded in batches of 100, as the delivery of 1,000 saves a second would send them; then 20,000 task
 names, and a scrape of what they left. CPU time of this process, and wall time of the best of ten scrapes.
 """
 
@@ -11,11 +11,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from ckpt_observe.exporters.exposition import OPENMETRICS, TEXT, render
 from ckpt_observe.journal.live import look
 from ckpt_observe.metricstore.snapshot import snapshot
 from ckpt_observe.metricstore.store import MetricStore
 from ckpt_observe.semconv import attributes as names
-from ckpt_observe.exporters.exposition import OPENMETRICS, TEXT, render
 from ckpt_observe.span import Span
 from ckpt_observe.testing.spans import make_tree
 

@@ -2,7 +2,7 @@
 
 One process, one run, turn and turn about: a save with four phases, in a library that does nothing, (a) bare, (b) patched and observed by
 ckpt_observe, (c) with the same tree and attributes written into it by hand on the OpenTelemetry SDK with a batch processor. Both have a
-sink that takes spans and does nothing. The figures are what b and c add to a, alone and beside three busy threads.
+exporter that takes spans and does nothing. The figures are what b and c add to a, alone and beside three busy threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 import ckpt_observe
 from benchmarks.nothing import ByHand, Library, NothingInstrumentor
-from ckpt_observe import destinations
+from ckpt_observe import wiring
 
 TURNS, CALLS = 80, 25
 
@@ -82,7 +82,7 @@ def figures(values: list[float]) -> dict[str, float]:
 
 
 def main() -> None:
-    destinations.SINKS["local"] = lambda _settings: Nowhere()
+    wiring.EXPORTERS["local"] = lambda _settings: Nowhere()
     with tempfile.TemporaryDirectory() as directory:
         watch = ckpt_observe.observe(exporters="local", dir=directory, service="benchmark", enabled=True)
         with ckpt_observe.checkpoint("save"):

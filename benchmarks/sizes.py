@@ -14,11 +14,11 @@ import ckpt_observe
 from ckpt_observe import __version__
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.errors import SerializationError
-from ckpt_observe.metricstore.snapshot import gather
-from ckpt_observe.semconv import attributes as names
 from ckpt_observe.exporters.exposition import TEXT, render
 from ckpt_observe.exporters.otel_metrics import encoded
 from ckpt_observe.exporters.otlp_encode import encode
+from ckpt_observe.metricstore.snapshot import gather
+from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
 from ckpt_observe.tracestore import FILENAME, TraceReader
 

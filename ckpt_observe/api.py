@@ -1,4 +1,4 @@
-"""Where all rooms meet: `observe()` reads the settings, patches the libraries, and starts journal and drain at the first operation."""
+"""Where all rooms meet: `observe()` reads the settings, patches the libraries, and starts journal and delivery at the first operation."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ckpt_observe.record.guard import fault
 from ckpt_observe.record.recorder import Page, recorder
 
 if TYPE_CHECKING:  # made at the first operation, and imported only then: an import is paid by every program, a checkpoint by few
-    from ckpt_observe.draining import Draining
     from ckpt_observe.journal.journal import Journal
+    from ckpt_observe.wiring import DeliveryHandle
 
 EXIT_PATIENCE: Final = 2.0
-"""Seconds that the end of a program may wait for sinks; what is not delivered by then is on disk for whoever comes next."""
+"""Seconds that the end of a program may wait for exporters; what is not delivered by then is on disk for whoever comes next."""
 FORK_PATIENCE: Final = 10.0
 """Seconds that a fork waits for a watch that another thread starts, which takes a tenth of one."""
 
@@ -35,8 +35,8 @@ class Watch:
         self.settings = settings
         self._starting = self._closed = False
         self._journal: Journal | None = None
-        self._drain: Draining | None = None
-        self._environ = dict(os.environ) if settings.drain == "companion" else {}
+        self._delivery: DeliveryHandle | None = None
+        self._environ = dict(os.environ) if settings.delivery == "companion" else {}
         """As it was when the settings were read: a companion gets what they came from, keys included."""
         self._instrumentors: list[Instrumentor] = []
 
@@ -48,7 +48,7 @@ class Watch:
         recorder.samples = self.settings.sampler.rule()
         recorder.take = self._first_page
         recorder.on = self.settings.sampler.name != samplers.NEVER  # of which nothing can come: as cheap as switched off
-        if "prometheus" in self.settings.exporters and self.settings.drain != "agent":
+        if "prometheus" in self.settings.exporters and self.settings.delivery != "daemon":
             self._ready()  # a scraper must find what was before the restart, also while nothing is saved
 
     def _first_page(self) -> Page | None:
@@ -71,24 +71,24 @@ class Watch:
             return self._journal
 
     def _start(self) -> None:
-        from ckpt_observe import draining  # noqa: PLC0415
+        from ckpt_observe import wiring  # noqa: PLC0415
 
-        self._journal, self._drain = draining.begin(self.settings, self._environ, self._replace)
+        self._journal, self._delivery = wiring.begin(self.settings, self._environ, self._replace)
         recorder.take = self._journal.take
         atexit.unregister(_flush_at_exit)  # to be the last registered, so the first at exit: before the user's provider shuts down
         atexit.register(_flush_at_exit)
 
-    def _replace(self, drain: Draining, make: Callable[[], Draining]) -> bool:
-        """Another drain in the place of this one, unless we are being closed."""
+    def _replace(self, delivery: DeliveryHandle, make: Callable[[], DeliveryHandle]) -> bool:
+        """Another delivery in the place of this one, unless we are being closed."""
         with _lock:
-            mine = self._drain is drain
+            mine = self._delivery is delivery
             if mine:
-                self._drain = make()
+                self._delivery = make()
             return mine
 
     def flush(self, timeout: float = 5.0) -> bool:
         """Bring everything recorded so far to every exporter; whether that was done in time. Never in a signal handler."""
-        return self._drain is None or self._drain.flush(timeout)
+        return self._delivery is None or self._delivery.flush(timeout)
 
     def close(self, timeout: float = EXIT_PATIENCE) -> bool:
         """Stop observing and put the patched libraries back; whether everything was delivered. What was not is kept on disk."""
@@ -99,12 +99,12 @@ class Watch:
             instrumentor.uninstrument()
         with _lock:  # a first operation that is starting us has its page, and one that comes later none
             self._closed = True
-            drain, self._drain, self._journal = self._drain, None, None
+            delivery, self._delivery, self._journal = self._delivery, None, None
             if _watch is self:
                 recorder.take = lambda: None
                 recorder.samples = None
                 _watch = None
-        return drain is None or drain.close(timeout)
+        return delivery is None or delivery.close(timeout)
 
     def report(self) -> list[TargetReport]:
         """Which callables are patched, and which are not and why."""
@@ -113,15 +113,15 @@ class Watch:
     def _forked(self) -> None:
         """In a child: the journal is the parent's, and the threads are not here. The first operation makes our own."""
         self._starting = False
-        _inherited.append(self._drain)  # kept, not freed: its sinks hold connections that are the parent's, and would close them
-        journal, self._journal, self._drain = self._journal, None, None
+        _inherited.append(self._delivery)  # kept, not freed: its exporters hold connections that are the parent's, and would close them
+        journal, self._journal, self._delivery = self._journal, None, None
         if journal is not None:
             journal.forget()
             recorder.take = self._first_page
 
 
 _watch: Watch | None = None
-_inherited: list[Draining | None] = []
+_inherited: list[DeliveryHandle | None] = []
 _observing = threading.Lock()
 
 
@@ -130,8 +130,8 @@ def observe(
     exporters: str | Sequence[str] | None = None,
     service: str | None = None,
     dir: str | os.PathLike[str] | None = None,
-    ring_dir: str | os.PathLike[str] | None = None,
-    drain: str | None = None,
+    pages_dir: str | os.PathLike[str] | None = None,
+    delivery: str | None = None,
     enabled: bool | None = None,
 ) -> Watch:
     """Observe every checkpoint operation of this process. Arguments go before the environment; a wrong one is a ConfigError.
@@ -139,7 +139,7 @@ def observe(
     Called again, it observes with the new settings.
     """
     global _watch
-    settings = config.read(exporters=exporters, service=service, dir=dir, ring_dir=ring_dir, drain=drain, enabled=enabled)
+    settings = config.read(exporters=exporters, service=service, dir=dir, pages_dir=pages_dir, delivery=delivery, enabled=enabled)
     with _observing:
         if _watch is not None:
             if _watch.settings == settings:
@@ -154,21 +154,21 @@ def observe(
 
 def adopt(settings: Settings, timeout: float = 10.0) -> int:
     """Deliver what dead processes left in the state directory; how many of their operations had been interrupted."""
-    from ckpt_observe import destinations  # noqa: PLC0415
-    from ckpt_observe.delivery.delivery import Drain  # noqa: PLC0415
+    from ckpt_observe import wiring  # noqa: PLC0415
+    from ckpt_observe.delivery.delivery import Delivery  # noqa: PLC0415
     from ckpt_observe.delivery.genai_events import lifecycle  # noqa: PLC0415
 
     lifecycle.on = settings.genai_events
-    drain = Drain(settings.dir, destinations.sinks(settings), limit=settings.disk_limit)
-    drain.start()
-    drain.close(timeout)
-    return drain.interrupted
+    delivery = Delivery(settings.dir, wiring.build_exporters(settings), limit=settings.disk_limit)
+    delivery.start()
+    delivery.close(timeout)
+    return delivery.interrupted
 
 
 def _patience(watch: Watch) -> float:
     """Half of it, for there are two such moments; none where another process delivers and outlives us: not a container's first."""
-    drain = watch.settings.drain
-    return EXIT_PATIENCE / 2 if drain == "thread" or (drain == "companion" and os.getpid() == 1) else 0.0
+    delivery = watch.settings.delivery
+    return EXIT_PATIENCE / 2 if delivery == "in-process" or (delivery == "companion" and os.getpid() == 1) else 0.0
 
 
 def _flush_at_exit() -> None:

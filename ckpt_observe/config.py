@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,10 @@ from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.samplers import Sampler
 
+logger = logging.getLogger("ckpt_observe")
+
 EXPORTERS: Final = ("otlp", "laminar", "provider", "prometheus", "local", "console")
-DRAINS: Final = ("thread", "companion", "agent")
+DELIVERY_MODES: Final = ("in-process", "companion", "daemon")
 SERVICE_ATTRIBUTE: Final = "service.name"
 DISK_LIMIT: Final = 1 << 30
 
@@ -44,9 +47,9 @@ class Settings:
 
     exporters: tuple[str, ...]
     dir: Path
-    ring_dir: Path | None
+    pages_dir: Path | None
     """None: chosen when the journal is made."""
-    drain: str
+    delivery: str
     enabled: bool
     service: str
     resource: dict[str, str]
@@ -70,14 +73,14 @@ def read(environ: Mapping[str, str] | None = None, **arguments: Any) -> Settings
     if _flag(source, "", environment.SDK_DISABLED, default=False):
         enabled = False
         source.origin["enabled"] = environment.SDK_DISABLED
-    ring_dir = source.take("ring_dir", environment.RING_DIR, None)
+    pages_dir = source.take("pages_dir", environment.PAGES_DIR, None)
     resource = _resource(source.take("", environment.RESOURCE_ATTRIBUTES, ""))
     exporters = _exporters(source.take("exporters", environment.EXPORTERS, _offered(source.environ)))
     return Settings(
         exporters=exporters,
         dir=Path(source.take("dir", environment.DIR, None) or _state_directory(source.environ)).expanduser().absolute(),
-        ring_dir=Path(ring_dir).expanduser().absolute() if ring_dir else None,
-        drain=_one_of(environment.DRAIN, source.take("drain", environment.DRAIN, "thread"), DRAINS),
+        pages_dir=Path(pages_dir).expanduser().absolute() if pages_dir else None,
+        delivery=_delivery(source),
         enabled=enabled,
         service=_service(source, resource),
         resource=resource,
@@ -107,6 +110,10 @@ class _Source:
         if self.arguments.get(argument) is not None:
             self.origin[key] = "argument"
             return self.arguments[argument]
+        if not self.environ.get(variable) and self.environ.get(former := environment.FORMER_NAMES.get(variable, "")):
+            _warn_renamed(former, variable)
+            self.origin[key] = former
+            return self.environ[former]
         if self.environ.get(variable):  # OpenTelemetry's rule: an empty variable is an unset one
             self.origin[key] = variable
             return self.environ[variable]
@@ -135,6 +142,23 @@ def _offered(environ: Mapping[str, str]) -> tuple[str, ...]:
     otlp = any(environ.get(f"{environment.OTLP}{name}") for name in ("ENDPOINT", "TRACES_ENDPOINT"))
     found = {"otlp": otlp, "laminar": bool(environ.get(environment.LMNR_KEY)), "local": True}
     return tuple(name for name, there in found.items() if there)
+
+
+def _delivery(source: _Source) -> str:
+    mode = source.take("delivery", environment.DELIVERY, "in-process")
+    if mode in environment.FORMER_VALUES and source.origin["delivery"] != "argument":
+        _warn_renamed(f"{environment.DELIVERY}={mode}", f"{environment.DELIVERY}={environment.FORMER_VALUES[mode]}")
+        mode = environment.FORMER_VALUES[mode]
+    return _one_of(environment.DELIVERY, mode, DELIVERY_MODES)
+
+
+def _warn_renamed(former: str, current: str) -> None:
+    if former not in _warned_names:
+        _warned_names.add(former)
+        logger.warning("%s was renamed; set %s instead", former, current)
+
+
+_warned_names: set[str] = set()
 
 
 def _one_of(variable: str, value: str, allowed: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Where the OTLP and Laminar sinks send, from OpenTelemetry's and Laminar's own variables.
+"""Where the OTLP and Laminar exporters send, from OpenTelemetry's and Laminar's own variables.
 
 https://opentelemetry.io/docs/specs/otel/protocol/exporter/ is the authority: a `_TRACES_` variable goes before the general one, and only
 the general endpoint gets `/v1/traces` appended.

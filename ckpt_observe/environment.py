@@ -16,8 +16,8 @@ class Variable(NamedTuple):
 
 EXPORTERS: Final = "CKPT_OBSERVE_EXPORTERS"
 DIR: Final = "CKPT_OBSERVE_DIR"
-RING_DIR: Final = "CKPT_OBSERVE_RING_DIR"
-DRAIN: Final = "CKPT_OBSERVE_DRAIN"
+PAGES_DIR: Final = "CKPT_OBSERVE_PAGES_DIR"
+DELIVERY: Final = "CKPT_OBSERVE_DELIVERY"
 DISK_LIMIT: Final = "CKPT_OBSERVE_DISK_LIMIT"
 ENABLED: Final = "CKPT_OBSERVE_ENABLED"
 SDK_DISABLED: Final = "OTEL_SDK_DISABLED"
@@ -42,6 +42,11 @@ METRICS_TLS: Final = "CKPT_OBSERVE_METRICS_TLS"
 TEXTFILE: Final = "CKPT_OBSERVE_METRICS_TEXTFILE"
 PUSHGATEWAY: Final = "CKPT_OBSERVE_METRICS_PUSHGATEWAY"
 
+FORMER_NAMES: Final = {PAGES_DIR: "CKPT_OBSERVE_RING_DIR", DELIVERY: "CKPT_OBSERVE_DRAIN"}
+"""Variables that were renamed. The former name still works, with a warning."""
+FORMER_VALUES: Final = {"thread": "in-process", "agent": "daemon"}
+"""Values of DELIVERY that were renamed. The former value still works, with a warning."""
+
 VARIABLES: Final = (
     Variable(
         EXPORTERS,
@@ -50,12 +55,12 @@ VARIABLES: Final = (
         "Comma list of where spans go: `otlp`, `laminar`, `provider` (your own TracerProvider), `local` (the embedded trace store), `console`, `prometheus` (metrics); or `none`. See docs/backends.md.",
     ),
     Variable(DIR, "dir", "$XDG_STATE_HOME/ckpt_observe", "Journals and local store; made with mode 0700."),
-    Variable(RING_DIR, "ring_dir", "/dev/shm where it is a tmpfs with room, else DIR", "Pages of operations in flight; shared memory."),
+    Variable(PAGES_DIR, "pages_dir", "/dev/shm where it is a tmpfs with room, else DIR", "Pages of operations in flight; shared memory."),
     Variable(
-        DRAIN,
-        "drain",
-        "thread",
-        "Who brings the records to the sinks: `thread`, threads of this process; `companion`, a process that the first one starts for all of the state directory; `agent`, `ckpt-observe daemon`, with exporters of its own. See docs/delivery.md.",
+        DELIVERY,
+        "delivery",
+        "in-process",
+        "Who brings the records to the exporters: `in-process`, threads of this process; `companion`, a process that the first one starts for all of the state directory; `daemon`, `ckpt-observe daemon`, with exporters of its own. See docs/delivery.md.",
     ),
     Variable(
         DISK_LIMIT,

@@ -4,13 +4,13 @@ CkptObserveError
 ├── ConfigError                   a setting is wrong: says which, why, and what would do
 │   └── MissingExtraError         an optional package is not installed: names the extra
 ├── JournalError                  a journal cannot be made or read
-├── DaemonRunningError             the state directory has an agent already: says which
+├── DaemonRunningError             the state directory has a daemon already: says which
 ├── TraceStoreError               the local trace store cannot be opened or read
-├── SinkError
-│   ├── SinkRetryError            not delivered, try again
-│   │   ├── SinkUnclearError      perhaps delivered: the answer was lost
-│   │   └── SinkSetupError        the destination is set up wrongly: key, path, address
-│   └── SinkRefusedError          never will be: malformed, too large
+├── ExporterError
+│   ├── ExporterRetryError            not delivered, try again
+│   │   ├── ExporterUnclearError      perhaps delivered: the answer was lost
+│   │   └── ExporterSetupError        the destination is set up wrongly: key, path, address
+│   └── ExporterRefusedError          never will be: malformed, too large
 └── CheckpointError               raised by the core; carries class, code, retryable, recovery and impact
     ├── StorageError · CapacityError · AccessError · UnavailableError · DeadlineError
     ├── SerializationError · CompressionError
@@ -49,7 +49,7 @@ class JournalError(CkptObserveError):
 
 
 class DaemonRunningError(CkptObserveError):
-    """The state directory has an agent already; the message says who it is."""
+    """The state directory has a daemon already; the message says who it is."""
 
 
 class TraceStoreError(CkptObserveError):
@@ -61,11 +61,11 @@ class TraceStoreError(CkptObserveError):
         """Whether the same call can succeed later, unchanged. False: the span itself does not go in."""
 
 
-class SinkError(CkptObserveError):
+class ExporterError(CkptObserveError):
     """A batch was not delivered."""
 
 
-class SinkRetryError(SinkError):
+class ExporterRetryError(ExporterError):
     """Not delivered, but may be later: server away, busy, or the answer was lost."""
 
     def __init__(self, message: str, after: float | None = None) -> None:
@@ -74,15 +74,15 @@ class SinkRetryError(SinkError):
         """Seconds the server asked us to wait, if it did."""
 
 
-class SinkUnclearError(SinkRetryError):
+class ExporterUnclearError(ExporterRetryError):
     """The request went out and no whole answer came back: the server may have the batch or not."""
 
 
-class SinkSetupError(SinkRetryError):
+class ExporterSetupError(ExporterRetryError):
     """The destination is set up wrongly: a wrong key, path or address. Nothing is lost; somebody may put it right."""
 
 
-class SinkRefusedError(SinkError):
+class ExporterRefusedError(ExporterError):
     """Never will be delivered as it is: malformed, too large."""
 
 

@@ -1,4 +1,4 @@
-"""A finished span as a plain value: what the drain makes, and what every sink, store, command and page takes.
+"""A finished span as a plain value: what the delivery makes, and what every exporter, store, command and page takes.
 
 The JSON form (one object a line) is the same wherever spans are printed. Imports nothing of ours.
 """

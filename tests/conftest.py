@@ -52,7 +52,7 @@ def state(tmp_path):
 @pytest.fixture
 def watch(state, tmp_path):
     """This process observed, into the local store of `state`."""
-    watch = ckpt_observe.observe(exporters="local", dir=state, ring_dir=tmp_path / "ring", service="test")
+    watch = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages", service="test")
     yield watch
     watch.close(10)
 

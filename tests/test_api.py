@@ -12,7 +12,7 @@ import threading
 import pytest
 
 import ckpt_observe
-from ckpt_observe import api, config, draining
+from ckpt_observe import api, config, wiring
 from ckpt_observe.api import adopt
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.record import guard
@@ -49,15 +49,15 @@ def test_threads_start_with_the_first_operation(watch):
     """Observing alone starts no thread."""
     assert ours() == []
     save()
-    assert ours() == ["ckpt-observe-collect", "ckpt-observe-sink-local"]
+    assert ours() == ["ckpt-observe-collect", "ckpt-observe-exporter-local"]
 
 
 def test_observe_twice(watch, state, tmp_path):
     """The same settings give the same watch; others replace it, and nothing recorded is lost."""
-    again = ckpt_observe.observe(exporters="local", dir=state, ring_dir=tmp_path / "ring", service="test")
+    again = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages", service="test")
     assert again is watch
     save("first")
-    other = ckpt_observe.observe(exporters="local", dir=state, ring_dir=tmp_path / "ring", service="other")
+    other = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages", service="other")
     assert other is not watch
     save("second")
     assert other.close(20)
@@ -79,7 +79,7 @@ def test_close_restores(watch, kept):
 def test_close_while_the_first_operation_begins(watch, kept, monkeypatch, when):
     """An operation that has begun is kept; one that has not is not recorded, and starts nothing after the close."""
     reached, go_on = threading.Event(), threading.Event()
-    targets = {"it starts us": (draining, "begin"), "it is about to": (watch, "_ready"), "it has its page": (watch, "_ready")}
+    targets = {"it starts us": (wiring, "begin"), "it is about to": (watch, "_ready"), "it has its page": (watch, "_ready")}
     target, name = targets[when]
     real = getattr(target, name)
 
@@ -123,7 +123,7 @@ def test_core_is_observed(watch, kept, tmp_path):
     [
         ({"exporters": "carrier-pigeon"}, ("CKPT_OBSERVE_EXPORTERS", "carrier-pigeon", "local", "console", "none")),
         ({"exporters": ["local", "none"]}, ("CKPT_OBSERVE_EXPORTERS", "none", "local")),
-        ({"drain": "sink"}, ("CKPT_OBSERVE_DRAIN", "sink", "thread")),
+        ({"delivery": "exporter"}, ("CKPT_OBSERVE_DELIVERY", "exporter", "in-process")),
         ({"enabled": "perhaps"}, ("CKPT_OBSERVE_ENABLED", "perhaps", "true", "false")),
     ],
 )
@@ -142,7 +142,7 @@ def test_wrong_argument(arguments, words):
         ("CKPT_OBSERVE_ENABLED", "maybe"),
         ("OTEL_SDK_DISABLED", "x"),
         ("OTEL_RESOURCE_ATTRIBUTES", "novalue"),
-        ("CKPT_OBSERVE_DRAIN", "x"),
+        ("CKPT_OBSERVE_DELIVERY", "x"),
         ("OTEL_TRACES_SAMPLER", "dice"),
     ],
 )
@@ -183,12 +183,12 @@ def test_instrumentation_switched_off(monkeypatch, state):
 
 
 @pytest.mark.parametrize(
-    ("drain", "pid", "waits"), [("thread", 7, True), ("companion", 7, False), ("companion", 1, True), ("agent", 1, False)]
+    ("delivery", "pid", "waits"), [("in-process", 7, True), ("companion", 7, False), ("companion", 1, True), ("daemon", 1, False)]
 )
-def test_who_waits_at_the_end(monkeypatch, state, drain, pid, waits):
+def test_who_waits_at_the_end(monkeypatch, state, delivery, pid, waits):
     """Who delivers itself, and the first process of a container, with which its companion ends."""
     monkeypatch.setattr(os, "getpid", lambda: pid)
-    assert (api._patience(api.Watch(config.read(dir=state, drain=drain))) > 0) == waits
+    assert (api._patience(api.Watch(config.read(dir=state, delivery=delivery))) > 0) == waits
 
 
 @pytest.mark.parametrize("trouble", ["file", "open to others", "foreign"])
@@ -204,7 +204,7 @@ def test_directory_that_cannot_be_used(monkeypatch, tmp_path, caplog, trouble):
         state.chmod(0o777)
     if trouble == "foreign":
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    watch = ckpt_observe.observe(exporters="local", dir=state, ring_dir=tmp_path / "ring")
+    watch = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages")
     for _ in range(5):
         assert save().span_id == ""
     assert watch.flush()
@@ -224,7 +224,12 @@ sys.exit(5)
 
 
 def host(tmp_path, **variables):
-    environment = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring"), **variables}
+    environment = {
+        **os.environ,
+        "CKPT_OBSERVE_DIR": str(tmp_path / "state"),
+        "CKPT_OBSERVE_PAGES_DIR": str(tmp_path / "pages"),
+        **variables,
+    }
     return subprocess.run(
         [sys.executable, "-c", HOST, str(tmp_path / "ckpt")], capture_output=True, text=True, env=environment, check=False
     )
@@ -274,7 +279,7 @@ def save(key):
 
 class Slow:
     def find_spec(self, name, *_):
-        if name == "ckpt_observe.draining":
+        if name == "ckpt_observe.wiring":
             importing.set()
             forking.wait(30)
 
@@ -300,7 +305,7 @@ def test_forked_while_the_first_operation_begins(tmp_path, state, kept):
     environ = {
         **os.environ,
         "CKPT_OBSERVE_DIR": str(state),
-        "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring"),
+        "CKPT_OBSERVE_PAGES_DIR": str(tmp_path / "pages"),
         "CKPT_OBSERVE_EXPORTERS": "local",
     }
     done = subprocess.run(
@@ -349,6 +354,6 @@ def test_child_that_dies(watch, kept):
 
 def test_secrets_of_the_resource():
     """What is put into OTEL_RESOURCE_ATTRIBUTES by mistake goes nowhere."""
-    found = draining.resource(config.read({"OTEL_RESOURCE_ATTRIBUTES": "team=ml,api_key=hunter2,note=password%3Dhunter2"}))
+    found = wiring.resource(config.read({"OTEL_RESOURCE_ATTRIBUTES": "team=ml,api_key=hunter2,note=password%3Dhunter2"}))
     assert found["team"] == "ml"
     assert "hunter2" not in str(found)

@@ -21,7 +21,7 @@ def commands(path):
     return started + [json.loads(line) for line in re.findall(r"command: (\[.+\])$", text, re.MULTILINE)]
 
 
-@pytest.mark.parametrize(("path", "wanted"), [(SERVICE, ["agent"]), (SIDECAR, ["agent", "run"])], ids=["systemd", "kubernetes"])
+@pytest.mark.parametrize(("path", "wanted"), [(SERVICE, ["daemon"]), (SIDECAR, ["daemon", "run"])], ids=["systemd", "kubernetes"])
 def test_commands(path, wanted):
     """Each command is one of ours, with arguments that it takes."""
     found = commands(path)

@@ -34,7 +34,7 @@ def test_all_are_here():
 
 def traces_of(program, tmp_path, **settings):
     """The outline of each trace that a program leaves, the first one first."""
-    environ = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring"), **settings}
+    environ = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_PAGES_DIR": str(tmp_path / "pages"), **settings}
     done = subprocess.run([sys.executable, program], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     if not (tmp_path / "state" / FILENAME).exists():

@@ -26,18 +26,18 @@ ARROWS = {
     "core": {"errors"},
     "record": {"semconv", "errors", "config"},
     "journal": {"errors", "semconv"},
-    "drain": {"journal", "semconv", "config", "errors", "span"},
+    "delivery": {"journal", "semconv", "config", "errors", "span"},
     "tracestore": {"span", "errors", "semconv"},
     "metricstore": {"journal", "span", "errors", "semconv"},
     "alerts": {"semconv", "errors"},
-    "sinks": {"semconv", "config", "endpoints", "errors", "span", "tracestore", "metricstore", "__version__"},
+    "exporters": {"semconv", "config", "endpoints", "errors", "span", "tracestore", "metricstore", "__version__"},
     "instrument": {"record", "semconv", "errors"},
     "dashboards": {"semconv"},
     "viewer": {"tracestore", "semconv", "errors", "span"},
 }
-"""Each room and whom it may import. The others (api, auto, destinations, draining, otel_instrumentor, scopes, cli, testing) may import all but testing."""
+"""Each room and whom it may import. The others (api, auto, wiring, otel_instrumentor, scopes, cli, testing) may import all but testing."""
 
-ANYBODY = {"api", "auto", "destinations", "draining", "otel_instrumentor", "scopes", "cli", "testing", "__init__", "__main__"}
+ANYBODY = {"api", "auto", "wiring", "otel_instrumentor", "scopes", "cli", "testing", "__init__", "__main__"}
 
 
 def modules():

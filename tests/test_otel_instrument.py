@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "sinks"))
+sys.path.insert(0, str(Path(__file__).parent / "exporters"))
 
 import collectors
 
@@ -45,7 +45,7 @@ def run(tmp_path):
         with collectors.HttpCollector() as collector:
             own = {
                 "CKPT_OBSERVE_DIR": str(tmp_path / "state"),
-                "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring"),
+                "CKPT_OBSERVE_PAGES_DIR": str(tmp_path / "pages"),
                 "COLLECTOR": collector.url,
                 "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
                 "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",

@@ -91,7 +91,7 @@ def test_service_name_order():
 def test_never_is_as_good_as_off(name, on, monkeypatch, state, tmp_path, kept):
     """With `always_off` patched calls go through at once, and your own operations record nothing either."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", name)
-    watch = ckpt_observe.observe(exporters="local", dir=state, ring_dir=tmp_path / "ring")
+    watch = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages")
     assert recorder.on == on
     with ckpt_observe.checkpoint("save"):
         pass

@@ -10,7 +10,7 @@ from ckpt_observe.alerts.promql import series
 from ckpt_observe.semconv import metrics
 
 _PATIENCE: Final = 15 * MINUTE
-"""A sink that fails is tried again within a minute: a quarter of an hour is many tries."""
+"""An exporter that fails is tried again within a minute: a quarter of an hour is many tries."""
 
 WATCHDOG: Final = "CheckpointWatchdog"
 
@@ -26,7 +26,7 @@ def not_delivering() -> Alert:
         WARNING,
         f"increase({tried}) > 0\nunless increase({delivered}) > 0",
         "A destination of traces takes nothing.",
-        "Nothing has been delivered from {{ $labels.instance }} to {{ $labels.sink }}; it waits on disk, up to its limit.",
+        "Nothing has been delivered from {{ $labels.instance }} to {{ $labels.exporter }}; it waits on disk, up to its limit.",
         hold=_PATIENCE,
     )
 
@@ -38,7 +38,7 @@ def dropped() -> Alert:
         WARNING,
         f"increase({lost}) > 0\nor increase({refused}) > 0",
         "Records of checkpoint operations were lost.",
-        f"About {VALUE} records on {{{{ $labels.instance }}}} were lost ({{{{ $labels.reason }}}}{{{{ $labels.sink }}}}).",
+        f"About {VALUE} records on {{{{ $labels.instance }}}} were lost ({{{{ $labels.reason }}}}{{{{ $labels.exporter }}}}).",
     )
 
 

@@ -1,6 +1,6 @@
-"""The companion: `python -m ckpt_observe.cli.companion`, started by a host that finds none (drain/companion.py), never by people.
+"""The companion: `python -m ckpt_observe.cli.companion`, started by a host that finds none (delivery/companion.py), never by people.
 
-It drains for every process of its state directory that wants what it has, and is gone a moment after the last of them, when all is
+It delivers for every process of its state directory that wants what it has, and is gone a moment after the last of them, when all is
 delivered. Whoever started it sees only a process between, which ends when the companion works (0) or cannot (1).
 """
 
@@ -16,12 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TextIO
 
-from ckpt_observe import config, destinations, draining
+from ckpt_observe import config, wiring
 from ckpt_observe.cli.stopping import Stop
-from ckpt_observe.delivery import agent
-from ckpt_observe.delivery.companion import lock_path
+from ckpt_observe.delivery import daemon
 from ckpt_observe.delivery.adoption import Attends
-from ckpt_observe.delivery.delivery import Drain
+from ckpt_observe.delivery.companion import lock_path
+from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal.journal import JOURNALS, UNFINISHED, About
 from ckpt_observe.journal.place import private_directory
@@ -61,28 +61,28 @@ def _run(writer: int) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     settings = config.read()
     _log_to(private_directory(settings.dir) / LOG)
-    names = destinations.chosen(settings)
-    owed = destinations.owed(settings, names)
+    names = wiring.exporter_names(settings)
+    owed = wiring.exporter_identities(settings, names)
 
     def attends(about: About) -> tuple[str, ...] | None:
-        return about.sinks if about.drain == "companion" and set(about.sinks) == set(owed) else None
+        return about.exporters if about.delivery == "companion" and set(about.exporters) == set(owed) else None
 
     seen: set[str] = set()
-    while lock := agent.take(lock_path(settings.dir, draining.companion_name(owed))):  # else another was first
-        sinks = destinations.sinks(settings, names)
-        drain = draining.for_others(settings, sinks, attends)
-        drain.custody.look()
-        drain.start()
-        draining.publish(sinks, drain.health)
+    while lock := daemon.take(lock_path(settings.dir, wiring.companion_name(owed))):  # else another was first
+        exporters = wiring.build_exporters(settings, names)
+        delivery = wiring.for_others(settings, exporters, attends)
+        delivery.adoption.look()
+        delivery.start()
+        wiring.publish(exporters, delivery.health)
         _works(writer)
-        _until_alone(drain, stop)
-        seen |= {outbox.directory for outbox in drain.custody.outboxes()}
-        drain.close(STOP_WITHIN)
+        _until_alone(delivery, stop)
+        seen |= {outbox.directory for outbox in delivery.adoption.outboxes()}
+        delivery.close(STOP_WITHIN)
         lock.release()
         late = _left_to_us(settings.dir, attends) - seen
         if stop.asked or not late:
             return
-        seen |= late  # each makes us stay once: somebody else may drain it, or nobody be able to
+        seen |= late  # each makes us stay once: somebody else may delivery it, or nobody be able to
     _works(writer)
 
 
@@ -101,14 +101,14 @@ def _left_to_us(state: Path, attends: Attends) -> set[str]:
     return found
 
 
-def _until_alone(drain: Drain, stop: Stop) -> None:
-    """Until no process lives that we drain for, and all is delivered."""
+def _until_alone(delivery: Delivery, stop: Stop) -> None:
+    """Until no process lives that we delivery for, and all is delivered."""
     alone = time.monotonic()
     while not stop.wait(LOOK_EVERY):
         now = time.monotonic()
-        if drain.custody.live():
+        if delivery.adoption.live():
             alone = now
-        if now - alone > (ALONE if drain.custody.outboxes() else LINGER):
+        if now - alone > (ALONE if delivery.adoption.outboxes() else LINGER):
             return
 
 

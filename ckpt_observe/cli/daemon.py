@@ -1,7 +1,7 @@
 """`ckpt-observe daemon`: delivers the records of every process of a state directory, in the foreground, until SIGTERM or SIGINT.
 
-Processes with `CKPT_OBSERVE_DRAIN=agent` deliver nothing themselves: they have no sink and no socket. The agent's own exporters say where
-their spans and metrics go. It also takes what dead processes of any kind left.
+Processes with `CKPT_OBSERVE_DELIVERY=daemon` deliver nothing themselves: they have no exporter and no socket. The daemon's own exporters
+say where their spans and metrics go. It also takes what dead processes of any kind left.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import logging
 from argparse import ArgumentTypeError, Namespace, _SubParsersAction
 from typing import Any, Final
 
-from ckpt_observe import config, destinations, draining
+from ckpt_observe import config, wiring
 from ckpt_observe.cli.health import HealthServer
 from ckpt_observe.cli.output import OK, about
 from ckpt_observe.cli.stopping import Stop
-from ckpt_observe.delivery import agent
+from ckpt_observe.delivery import daemon
 from ckpt_observe.delivery.exporter_worker import identity
 from ckpt_observe.delivery.readiness import Readiness
 from ckpt_observe.errors import ConfigError
@@ -28,10 +28,10 @@ STOP_WITHIN: Final = 10.0
 
 def register(subparsers: _SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
-        "agent",
+        "daemon",
         help="deliver the records of all processes of this host",
         description=about(__doc__),
-        epilog="Exit codes: 0 stopped by a signal, 1 the directory has an agent already, 2 wrong settings.",
+        epilog="Exit codes: 0 stopped by a signal, 1 the directory has a daemon already, 2 wrong settings.",
     )
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")
     parser.add_argument("--exporters", metavar="LIST", help="where spans go (default $CKPT_OBSERVE_EXPORTERS)")
@@ -44,20 +44,25 @@ def run(args: Namespace) -> int:
     stop = Stop()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logger.setLevel(logging.INFO)
-    settings = config.read(dir=args.dir, exporters=args.exporters, drain="agent")
+    settings = config.read(dir=args.dir, exporters=args.exporters, delivery="daemon")
     if not settings.exporters:
-        raise ConfigError("CKPT_OBSERVE_EXPORTERS: an agent without exporters would deliver nothing; name one, such as local")
-    lock = agent.hold(settings.dir)
-    sinks = destinations.sinks(settings)
-    names = tuple(identity(sink) for sink in sinks)
-    drain = draining.for_others(settings, sinks, lambda about: names if about.drain == "agent" else None)
-    with HealthServer(args.health, Readiness(settings.dir, drain)):
-        drain.start()
-        draining.publish(sinks, drain.health)
-        logger.info("ckpt_observe: draining %s to %s; health on %s:%d", settings.dir, ", ".join(sink.name for sink in sinks), *args.health)
+        raise ConfigError("CKPT_OBSERVE_EXPORTERS: a daemon without exporters would deliver nothing; name one, such as local")
+    lock = daemon.hold(settings.dir)
+    exporters = wiring.build_exporters(settings)
+    names = tuple(identity(exporter) for exporter in exporters)
+    delivery = wiring.for_others(settings, exporters, lambda about: names if about.delivery == "daemon" else None)
+    with HealthServer(args.health, Readiness(settings.dir, delivery)):
+        delivery.start()
+        wiring.publish(exporters, delivery.health)
+        logger.info(
+            "ckpt_observe: delivery %s to %s; health on %s:%d",
+            settings.dir,
+            ", ".join(exporter.name for exporter in exporters),
+            *args.health,
+        )
         while not stop.wait(LOOK_EVERY):
             pass
-        done = drain.close(STOP_WITHIN)
+        done = delivery.close(STOP_WITHIN)
     lock.release()
     logger.info("ckpt_observe: stopped; %s", "all is delivered" if done else "what is not delivered waits on disk")
     return OK

@@ -1,4 +1,4 @@
-"""`ckpt-observe dashboards`: the Grafana boards as JSON files, ready to be provisioned or imported."""
+"""`ckpt-observe dashboards`: the Grafana dashboards as JSON files, ready to be provisioned or imported."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from ckpt_observe.cli import generated
 from ckpt_observe.cli.output import about, until_pipe_closes
-from ckpt_observe.dashboards import boards
+from ckpt_observe.dashboards import dashboards
 
 
 def register(subparsers: _SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "dashboards",
-        help="write the Grafana boards",
+        help="write the Grafana dashboards",
         description=about(__doc__),
         epilog=generated.EXIT_CODES,
     )
@@ -25,5 +25,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
 
 @until_pipe_closes
 def run(args: Namespace) -> int:
-    made = {name: json.dumps(board, indent=2, ensure_ascii=False).encode() + b"\n" for name, board in boards(args.traces).items()}
+    made = {
+        name: json.dumps(dashboard, indent=2, ensure_ascii=False).encode() + b"\n" for name, dashboard in dashboards(args.traces).items()
+    }
     return generated.write_or_check(args, "dashboards", made)

@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz` of an agent: 200 and `ok`, or 503 and what is wrong, a line each. For systemd, Kubernetes and people."""
+"""`/healthz` and `/readyz` of a daemon: 200 and `ok`, or 503 and what is wrong, a line each. For systemd, Kubernetes and people."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from ckpt_observe import __version__
 from ckpt_observe.cli.output import ERROR, USAGE, complain
 from ckpt_observe.errors import CkptObserveError, ConfigError
 
-COMMANDS: Final = ("demo", "run", "agent", "traces", "doctor", "dashboards", "rules", "semconv")
+COMMANDS: Final = ("demo", "run", "daemon", "traces", "doctor", "dashboards", "rules", "semconv")
 
 
 def parser(arguments: Sequence[str]) -> ArgumentParser:

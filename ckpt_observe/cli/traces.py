@@ -66,7 +66,7 @@ def run(args: Namespace) -> int:
         with TraceReader(path) as reader:
             code = _show(reader, args) if args.trace else _list(reader, args)
         if left := live.look(settings.dir).dead:
-            complain(f"what ended processes left ({left}) waits for an agent or a server: `ckpt-observe doctor` says which")
+            complain(f"what ended processes left ({left}) waits for a daemon or a server: `ckpt-observe doctor` says which")
         return code
     except CkptObserveError as error:
         complain(error)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from ckpt_observe.dashboards import queries as ask
 from ckpt_observe.dashboards.kinds import Column, bars, lines, stat, table
-from ckpt_observe.dashboards.layouts import Board, Row
+from ckpt_observe.dashboards.layouts import Dashboard, Row
 from ckpt_observe.dashboards.panels import COUNT, Panel, above
 
 MIB = 1 << 20
 
 
-def board() -> Board:
-    return Board(
+def dashboard() -> Dashboard:
+    return Dashboard(
         title="Bridge",
-        description="Whether what the other boards show is all there was: recorded, waiting, delivered, lost. `ckpt-observe doctor` on the host says more.",
+        description="Whether what the other dashboards show is all there was: recorded, waiting, delivered, lost. `ckpt-observe doctor` on the host says more.",
         span="6h",
         variables=[],
-        rows=[Row("Is anything lost?", _verdict()), Row("Journal and drain", _journal()), Row("Sinks", _sinks())],
+        rows=[Row("Is anything lost?", _verdict()), Row("Journal and delivery", _journal()), Row("Exporters", _exporters())],
     )
 
 
@@ -26,7 +26,7 @@ def _verdict() -> list[Panel]:
             "Operations lost",
             ask.lost,
             COUNT,
-            "Not recorded or not delivered, in the time shown. The reason is below; `overflow`: a sink was away until the spool was full.",
+            "Not recorded or not delivered, in the time shown. The reason is below; `overflow`: an exporter was away until the spool was full.",
             empty="not served",
             steps=above(1, 10),
             width=4,
@@ -35,7 +35,7 @@ def _verdict() -> list[Panel]:
             "Waiting on disk",
             ask.waiting,
             "bytes",
-            "Records that some sink has not had yet. It rises: a sink is away (tried again, below). Bounded by the spool's limit; then the oldest are lost.",
+            "Records that some exporter has not had yet. It rises: an exporter is away (tried again, below). Bounded by the spool's limit; then the oldest are lost.",
             empty="not served",
             steps=above(16 * MIB, 64 * MIB),
             width=4,
@@ -77,7 +77,7 @@ def _journal() -> list[Panel]:
             "Waiting on disk by instance",
             [ask.waiting_by_instance],
             "bytes",
-            "A saw near zero is usual. A line that rises: a sink of that instance is away.",
+            "A saw near zero is usual. A line that rises: an exporter of that instance is away.",
             empty="not served",
         ),
         lines(
@@ -91,7 +91,7 @@ def _journal() -> list[Panel]:
             "Lost by reason",
             [ask.dropped],
             COUNT,
-            "lost: no page and no room on disk. cut: larger than its pages. overflow: a sink was away too long. corrupt: the record on disk was damaged. unknown: written by a newer version.",
+            "lost: no page and no room on disk. cut: larger than its pages. overflow: an exporter was away too long. corrupt: the record on disk was damaged. unknown: written by a newer version.",
             empty="nothing lost in this time",
         ),
         bars(
@@ -104,20 +104,20 @@ def _journal() -> list[Panel]:
     ]
 
 
-def _sinks() -> list[Panel]:
+def _exporters() -> list[Panel]:
     return [
         lines(
             "Delivered",
             [ask.delivered],
             "cps",
-            "Spans per second that each sink has. Sinks that differ for long: one is behind.",
+            "Spans per second that each exporter has. Exporters that differ for long: one is behind.",
             empty="nothing delivered in this time",
         ),
         bars(
             "Tried again and refused",
             [ask.retries, ask.refused],
             COUNT,
-            "Tried again: the sink did not answer; its address or network. Refused: it will never take these spans; its log says why.",
+            "Tried again: the exporter did not answer; its address or network. Refused: it will never take these spans; its log says why.",
             empty="every delivery went through at once",
         ),
         bars(

@@ -1,4 +1,4 @@
-"""The kinds of panels that the boards are made of, each with how Grafana shall draw it."""
+"""The kinds of panels that the dashboards are made of, each with how Grafana shall draw it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where panels stand, and what every board has: variables, links to the others and to traces."""
+"""Where panels stand, and what every dashboard has: variables, links to the others and to traces."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Row(NamedTuple):
     panels: Sequence[Panel]
 
 
-class Board(NamedTuple):
-    """One board, in reading order. `span` is how far back it looks at first."""
+class Dashboard(NamedTuple):
+    """One dashboard, in reading order. `span` is how far back it looks at first."""
 
     title: str
     description: str
@@ -33,25 +33,25 @@ class Board(NamedTuple):
     rows: Sequence[Row]
 
 
-def as_json(board: Board, name: str, traces: str) -> dict[str, Any]:
-    """The board as Grafana reads it. Its uid comes from its name, so that links to it stay."""
-    chosen = [variables.datasource("prometheus"), variables.datasource(traces), variables.job(), variables.instance(), *board.variables]
+def as_json(dashboard: Dashboard, name: str, traces: str) -> dict[str, Any]:
+    """The dashboard as Grafana reads it. Its uid comes from its name, so that links to it stay."""
+    chosen = [variables.datasource("prometheus"), variables.datasource(traces), variables.job(), variables.instance(), *dashboard.variables]
     return {
         "uid": f"checkpoint-{name}",
-        "title": f"Checkpoints / {board.title}",
-        "description": board.description,
+        "title": f"Checkpoints / {dashboard.title}",
+        "description": dashboard.description,
         "tags": [TAG],
         "schemaVersion": SCHEMA,
         "version": 1,
         "editable": False,
         "graphTooltip": 1,
         "refresh": "30s",
-        "time": {"from": f"now-{board.span}", "to": "now"},
+        "time": {"from": f"now-{dashboard.span}", "to": "now"},
         "timezone": "browser",
         "annotations": {"list": []},
         "links": [_others()],
         "templating": {"list": chosen},
-        "panels": _placed(board.rows, traces),
+        "panels": _placed(dashboard.rows, traces),
     }
 
 

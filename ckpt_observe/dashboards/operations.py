@@ -5,15 +5,15 @@ from __future__ import annotations
 from ckpt_observe.dashboards import queries as ask
 from ckpt_observe.dashboards import variables
 from ckpt_observe.dashboards.kinds import FAILURES, OUTCOMES, bars, heatmap, lines, stacked
-from ckpt_observe.dashboards.layouts import Board, Row
+from ckpt_observe.dashboards.layouts import Dashboard, Row
 from ckpt_observe.dashboards.panels import COUNT, Panel
 from ckpt_observe.semconv import attributes as names
 
 NOTHING = "no operation in this time"
 
 
-def board() -> Board:
-    return Board(
+def dashboard() -> Dashboard:
+    return Dashboard(
         title="Operations",
         description="Rate, errors and durations of checkpoint operations. Percentiles and means are over the window chosen above: choose one that holds several operations.",
         span="6h",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ckpt_observe.dashboards import queries as ask
 from ckpt_observe.dashboards import variables
 from ckpt_observe.dashboards.kinds import OUTCOMES, Column, bars, lines, stat, states, table
-from ckpt_observe.dashboards.layouts import Board, Row
+from ckpt_observe.dashboards.layouts import Dashboard, Row
 from ckpt_observe.dashboards.panels import COUNT, Panel, Texts, above, below
 from ckpt_observe.semconv import attributes as names
 
@@ -19,8 +19,8 @@ STANDING: Texts = {
 }
 
 
-def board() -> Board:
-    return Board(
+def dashboard() -> Dashboard:
+    return Dashboard(
         title="Overview",
         description="Can I recover, and to when? Red or orange: the table says which task, its description what to do.",
         span="24h",

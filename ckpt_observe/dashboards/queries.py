@@ -1,4 +1,4 @@
-"""Every question that a board asks, by name. Names come from the registry, and a label that a metric has not is refused.
+"""Every question that a dashboard asks, by name. Names come from the registry, and a label that a metric has not is refused.
 
 Counts over what is shown end with `[$__range]`. Bars over time end with `[$__rate_interval]`: their panels have a shortest step that makes
 it one scrape longer than the step, so that no event is lost between two bars and none counted twice. Percentiles, ratios and means end with
@@ -190,9 +190,9 @@ living = Query(f"sum({series(metrics.PROCESSES, state='live')})", "live")
 left_behind = Query(f"sum({series(metrics.PROCESSES, state='dead')})", "dead")
 lost = Query(in_range(metrics.DROPPED), "lost")
 dropped = Query(counted(metrics.DROPPED, "reason"), "{{reason}}")
-delivered = Query(f"sum by (sink) (rate({series(metrics.DELIVERED)}[$__rate_interval]))", "{{sink}}")
-refused = Query(counted(metrics.REFUSED, "sink"), "{{sink}} refused")
-retries = Query(counted(metrics.RETRIES, "sink"), "{{sink}} tried again")
+delivered = Query(f"sum by (exporter) (rate({series(metrics.DELIVERED)}[$__rate_interval]))", "{{exporter}}")
+refused = Query(counted(metrics.REFUSED, "exporter"), "{{exporter}} refused")
+retries = Query(counted(metrics.RETRIES, "exporter"), "{{exporter}} tried again")
 retried = Query(f"{in_range(metrics.RETRIES)} or vector(0)", "retries")
 records = Query(counted(metrics.RECORDS, "event"), "{{event}}")
 faults = Query(in_range(metrics.FAULTS), "faults")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from ckpt_observe.dashboards import queries as ask
 from ckpt_observe.dashboards import variables
 from ckpt_observe.dashboards.kinds import bars, lines, ranking, stacked, stat
-from ckpt_observe.dashboards.layouts import Board, Row
+from ckpt_observe.dashboards.layouts import Dashboard, Row
 from ckpt_observe.dashboards.panels import COUNT, Panel, above, below
 
 DAY = 86400.0
 REMOTE = "not a file system of this host"
 
 
-def board() -> Board:
-    return Board(
+def dashboard() -> Dashboard:
+    return Dashboard(
         title="Storage",
         description="How much is kept, whether it grows, when it is full, and what in the state is large. The forecast is over the window chosen above.",
         span="7d",

@@ -1,4 +1,4 @@
-"""What a reader chooses at the top of a board. Nothing of a site is written into it: no uid, no job, no cluster."""
+"""What a reader chooses at the top of a dashboard. Nothing of a site is written into it: no uid, no job, no cluster."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From the journal to the sinks, off the hot path: may be slow, down, or started again; in this process or in another.
+"""Moves records from the journal to the exporters, off the hot path, in this process or in another one.
 
-`collector` moves records from pages to the spool; `assemble` makes spans of them; `delivery` brings them to one sink, with a cursor of its
-own in an `outbox`; `custody` holds the journals of other processes; `leftovers` bounds what ended ones left; `drain` runs it all. Where
-another process does that, `handover` stands in its place, and `companion` or `agent` is what it sees of the other; `readiness` is how that
-one is.
+`page_collector` moves records from pages to the spool; `assemble` turns them into spans; `exporter_worker` brings them to one exporter,
+with its own cursor in an `outbox`; `adoption` holds the journals of other processes; `disk_limit` bounds what ended processes left;
+`delivery` runs all of this. If another process delivers, `handover` takes its place, `companion` or `daemon` represents the other process,
+and `readiness` reports its health.
 """

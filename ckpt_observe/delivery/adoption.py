@@ -1,4 +1,4 @@
-"""The journals of other processes that this one drains: dead ones, and in a companion or agent also live ones that leave it to them.
+"""The journals of other processes that this one delivers: dead ones, and in a companion or daemon also live ones that leave it to them.
 
 Each is held by its `drain.lock`, so exactly one process delivers it. A live one is read from its spool only; when its owner dies, its
 pages are recovered, and it is a dead one like any other.
@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from ckpt_observe.delivery.disk_limit import Leftovers
+from ckpt_observe.delivery.disk_limit import DiskLimit
+from ckpt_observe.delivery.lost_steps import LostSteps
 from ckpt_observe.delivery.once import Once
 from ckpt_observe.delivery.outbox import Outbox
-from ckpt_observe.delivery.lost_steps import Steps
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import counts, recovery
 from ckpt_observe.journal.counts import Counts
@@ -25,22 +25,29 @@ from ckpt_observe.journal.journal import JOURNALS, UNFINISHED, About, erase
 from ckpt_observe.journal.recovery import Claim
 
 PATIENCE: Final = 60.0
-"""Seconds for which a companion or agent that comes only delivers, however much there is: then what is too much is dropped."""
+"""Seconds for which a companion or daemon that comes only delivers, however much there is: then what is too much is dropped."""
 Attends: TypeAlias = Callable[[About], Collection[str] | None]
-"""The sinks to which a journal is to be delivered though its owner lives; None: its owner does it, or another process."""
+"""The exporters to which a journal is to be delivered though its owner lives; None: its owner does it, or another process."""
 
 
 def nobody(_about: About) -> None:
-    """Only dead ones, as a process does that drains itself."""
+    """Only dead ones, as a process does that delivers itself."""
 
 
-class Custody:
+class Adoption:
     """Used by one thread, and by whoever flushes; `outboxes` by any."""
 
     def __init__(
-        self, state: Path, names: Collection[str], passing: Collection[str], own: str, attends: Attends, steps: Steps, leftovers: Leftovers
+        self,
+        state: Path,
+        names: Collection[str],
+        passing: Collection[str],
+        own: str,
+        attends: Attends,
+        steps: LostSteps,
+        disk_limit: DiskLimit,
     ) -> None:
-        self._root, self._own, self._leftovers = state / JOURNALS, own, leftovers
+        self._root, self._own, self._disk_limit = state / JOURNALS, own, disk_limit
         self._names, self._passing, self._attends, self._steps = names, passing, attends, steps
         self._held: dict[str, tuple[Outbox, Claim]] = {}
         self._looking = threading.RLock()  # re-entrant: a signal handler that finds no page collects, and looks for the dead
@@ -66,13 +73,13 @@ class Custody:
         """Counters, by metric and labels; none ever falls."""
         with self._counting:
             found = self._past.copy()
-            found.update(self._leftovers.health())
+            found.update(self._disk_limit.health())
             for outbox in self.outboxes():
                 found.update(outbox.health())
         return dict(found)
 
     def live(self) -> int:
-        """How many owners live of those that we drain for."""
+        """How many owners live of those that we delivery for."""
         return len(self._live)
 
     def crowd(self) -> int:
@@ -83,7 +90,7 @@ class Custody:
             return 0
 
     def look(self) -> bool:
-        """Take what there is to take, finish what dead processes began; whether a sink may have something new."""
+        """Take what there is to take, finish what dead processes began; whether an exporter may have something new."""
         try:
             found = sorted(entry.path for entry in os.scandir(self._root))
         except OSError:
@@ -113,7 +120,7 @@ class Custody:
         if claim is None:
             return False
         try:
-            if claim.about.drain == "agent" and wanted is None:  # it is for the agent's sinks, which we do not know
+            if claim.about.delivery == "daemon" and wanted is None:  # it is for the daemon's exporters, which we do not know
                 self._left_alone.add(directory)
                 claim.release()
                 return False
@@ -126,10 +133,10 @@ class Custody:
             claim.release()
             raise
         self._abouts.pop(directory, None)
-        sinks = {*(claim.about.sinks if wanted is None else wanted), *self._passing}
-        outbox = Outbox(directory, claim.about.resource, sinks, self._steps.noted if claim.about.drain != "thread" else None)
+        exporters = {*(claim.about.exporters if wanted is None else wanted), *self._passing}
+        outbox = Outbox(directory, claim.about.resource, exporters, self._steps.noted if claim.about.delivery != "in-process" else None)
         if directory in self._live:
-            outbox.save()  # so that its owner knows for which sinks to wait
+            outbox.save()  # so that its owner knows for which exporters to wait
         self._held[directory] = outbox, claim
         return True
 
@@ -153,7 +160,7 @@ class Custody:
         if self._more_left and time.monotonic() >= self._patient_until:
             self._more_left = False
             dead = self._held.keys() - self._live
-            self._leftovers.keep_within_limit({directory: self._held[directory][0] for directory in dead})
+            self._disk_limit.keep_within_limit({directory: self._held[directory][0] for directory in dead})
         for directory, (outbox, _) in list(self._held.items()):
             if not os.path.exists(directory):  # removed by hand
                 self._let_go(directory, delivered=True)
@@ -176,7 +183,7 @@ class Custody:
             self._let_go(directory, delivered=directory not in self._live and not outbox.pending())
 
     def _let_go(self, directory: str, *, delivered: bool) -> None:
-        """`delivered`: to all its sinks, of which we may not have all."""
+        """`delivered`: to all its exporters, of which we may not have all."""
         with self._looking:
             if directory not in self._held:  # somebody else was first
                 return

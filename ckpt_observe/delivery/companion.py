@@ -1,8 +1,8 @@
 """The companion of a state directory, seen from a host: there, or started by whoever finds that it is not.
 
 It is started by a process between, which waits until the companion works, says so by its exit code and is gone: so it is no child of the
-host, leaves no zombie and outlives it. It inherits the environment, where its sinks have their addresses and keys, but no descriptor and
-no terminal. A lock makes it the only one of its settings: never two, whoever starts how many.
+host, leaves no zombie and outlives it. It inherits the environment, where its exporters find their addresses and keys, but no
+descriptor and no terminal. A lock makes it the only one of its settings: never two, whoever starts how many.
 """
 
 from __future__ import annotations

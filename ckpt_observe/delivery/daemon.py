@@ -1,4 +1,4 @@
-"""The agent of a state directory: one at a time, by a lock that says who has it; and a host's look at whether its records are drained."""
+"""The daemon of a state directory: one at a time, by a lock that says who has it; and how a host sees whether it is delivered."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ckpt_observe.journal.journal import Journal
 from ckpt_observe.journal.locks import Lock
 from ckpt_observe.journal.place import private_directory
 
-LOCK: Final = "agent.lock"
+LOCK: Final = "daemon.lock"
 LOOK_EVERY: Final = 2.0
 MISSED_AFTER: Final = 10.0
-"""Seconds without an agent after which it is said: one that is restarted is away for less."""
+"""Seconds without a daemon after which it is said: one that is restarted is away for less."""
 _TRIES: Final = 20
-"""Somebody who only looks whether there is an agent holds the lock for a moment."""
+"""Somebody who only looks whether there is a daemon holds the lock for a moment."""
 
 
 def hold(state: Path) -> Lock:
-    """Be the agent of a state directory, until the lock is given back. DaemonRunningError: somebody else is."""
+    """Be the daemon of a state directory, until the lock is given back. DaemonRunningError: somebody else is."""
     path = private_directory(state) / LOCK
     lock = take(str(path))
     if lock is None:
         who = path.read_text(encoding="utf-8", errors="replace").strip()
-        raise DaemonRunningError(f"{state}: has an agent already ({who or 'it does not say who'}); stop it, or give this one another --dir")
+        raise DaemonRunningError(f"{state}: has a daemon already ({who or 'it does not say who'}); stop it, or give this one another --dir")
     lock.note(f"pid {os.getpid()} on {socket.gethostname()} since {datetime.now().astimezone():%Y-%m-%d %H:%M:%S%z}")
     return lock
 
@@ -45,7 +45,7 @@ def take(path: str) -> Lock | None:
 
 
 def present(state: Path) -> bool:
-    """Whether there is an agent."""
+    """Whether there is a daemon."""
     try:
         lock = Lock.take(str(state / LOCK), create=False)
     except OSError:
@@ -55,8 +55,8 @@ def present(state: Path) -> bool:
     return lock is None
 
 
-class Agent:
-    """The agent, seen from a host: somebody else starts it, so all there is to do is to say that it is missing. Used by one thread."""
+class Daemon:
+    """The daemon, seen from a host: somebody else starts it, so all there is to do is to say that it is missing. Used by one thread."""
 
     def __init__(self, state: Path, journal: Journal) -> None:
         self._state, self._journal = state, journal
@@ -65,16 +65,16 @@ class Agent:
         self._once = Once()
 
     def look(self) -> bool:
-        """Say once that nobody drains. Always True: the records wait on disk."""
+        """Say once that nobody delivers. Always True: the records wait on disk."""
         now = time.monotonic()
         if now - self._looked >= LOOK_EVERY:
             self._looked = now
-            if self._journal.drained():
+            if self._journal.has_deliverer():
                 self._missing_since = None
             elif self._missing_since is None:
                 self._missing_since = now
             elif now - self._missing_since >= MISSED_AFTER:
-                self._once.say("agent", f"no agent drains {self._state}; records wait there until `ckpt-observe daemon` runs")
+                self._once.say("daemon", f"no daemon delivers {self._state}; records wait there until `ckpt-observe daemon` runs")
         return True
 
     def close(self, _timeout: float) -> None:

@@ -1,7 +1,7 @@
-"""The drain: one thread collects what was recorded into the spool and adopts what dead processes left; one thread for each sink delivers.
+"""Runs delivery: one thread collects pages and adopts dead journals; one thread per exporter delivers.
 
-So a sink that is down delays no other, and none of them delays the collecting. It runs in the process itself, or in a companion or an
-agent, which has no journal of its own and drains those of live processes too.
+So an exporter that is down delays no other, and none of them delays the collecting. It runs in the process itself, or in a companion or an
+daemon, which has no journal of its own and delivers those of live processes too.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final
 
 from ckpt_observe.config import DISK_LIMIT
-from ckpt_observe.delivery.page_collector import SYNC_EVERY, TICK, Collector
-from ckpt_observe.delivery.adoption import Attends, Custody, nobody
-from ckpt_observe.delivery.exporter_worker import Delivery, Sink, identity
-from ckpt_observe.delivery.disk_limit import Leftovers
+from ckpt_observe.delivery.adoption import Adoption, Attends, nobody
+from ckpt_observe.delivery.disk_limit import DiskLimit
+from ckpt_observe.delivery.exporter_worker import Exporter, ExporterWorker, identity
+from ckpt_observe.delivery.lost_steps import History, LostSteps
 from ckpt_observe.delivery.once import Once
 from ckpt_observe.delivery.outbox import Outbox
-from ckpt_observe.delivery.lost_steps import History, Steps
+from ckpt_observe.delivery.page_collector import SYNC_EVERY, TICK, Collector
 from ckpt_observe.journal.counts import Counts
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.semconv import metrics
@@ -30,38 +30,38 @@ LOOK_EVERY: Final = 2.0
 LOOKS: Final = 10
 """How many of them are looked at in a second, where there are more: for everybody does it."""
 ATTEND_EVERY: Final = 0.5
-"""The same for who drains for live processes: one does it for all, and nobody else sees them die."""
+"""The same for who delivers for live processes: one does it for all, and nobody else sees them die."""
 ATTENDED: Final = 500
 
 
-class Drain:
-    """Drains a journal of this process, if it has one, every dead one in the state directory, and the live ones that it attends."""
+class Delivery:
+    """Delivers the journal of this process, if it has one, every dead one in the state directory, and the live ones that it attends."""
 
     def __init__(
         self,
         state: Path,
-        sinks: Sequence[Sink],
+        exporters: Sequence[Exporter],
         journal: Journal | None = None,
         history: History = lambda _task: None,
         attends: Attends = nobody,
         limit: int = DISK_LIMIT,
     ) -> None:
         self._journal = journal
-        self.deliveries = [Delivery(sink) for sink in sinks]
-        self._names = tuple(delivery.key for delivery in self.deliveries)
-        passing = tuple(identity(sink) for sink in sinks if not sink.lasting)
-        steps = Steps(history, self._find_dead)
+        self.workers = [ExporterWorker(exporter) for exporter in exporters]
+        self._names = tuple(worker.key for worker in self.workers)
+        passing = tuple(identity(exporter) for exporter in exporters if not exporter.lasting)
+        steps = LostSteps(history, self._find_dead)
         if journal is not None:
             journal.pool.noted = steps.noted
-        written = steps.noted if journal and journal.about.drain != "thread" else None  # before it fell to us
+        written = steps.noted if journal and journal.about.delivery != "in-process" else None  # before it fell to us
         self._own = Outbox(journal.directory, journal.about.resource, self._names, written) if journal else None
         self._collector = Collector(journal, self._own.keep_within_limit) if journal and self._own else None
-        self.custody = Custody(state, self._names, passing, journal.directory if journal else "", attends, steps, Leftovers(state, limit))
+        self.adoption = Adoption(state, self._names, passing, journal.directory if journal else "", attends, steps, DiskLimit(state, limit))
         self._look_every, self._looks = (LOOK_EVERY, LOOKS) if attends is nobody else (ATTEND_EVERY, ATTENDED)
         self._news = threading.Condition()
-        """For the sinks: something is in the spool."""
+        """For the exporters: something is in the spool."""
         self._progress = threading.Condition()
-        """For who flushes: a sink has had something."""
+        """For who flushes: an exporter has had something."""
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._once = Once()
@@ -69,20 +69,20 @@ class Drain:
         """When the collecting thread last began a round: it is alive."""
 
     def start(self) -> None:
-        work: list[tuple[str, Callable[..., None], tuple[Delivery, ...]]] = [("collect", self._collect_forever, ())]
-        work += [(f"sink-{each.name}", self._deliver_forever, (each,)) for each in self.deliveries]
+        work: list[tuple[str, Callable[..., None], tuple[ExporterWorker, ...]]] = [("collect", self._collect_forever, ())]
+        work += [(f"exporter-{each.name}", self._deliver_forever, (each,)) for each in self.workers]
         self._threads = [threading.Thread(target=run, args=args, name=f"ckpt-observe-{name}", daemon=True) for name, run, args in work]
         for thread in self._threads:
             thread.start()
 
     def flush(self, timeout: float = 5.0) -> bool:
-        """Bring everything recorded so far to every sink; whether that was done in time."""
+        """Bring everything recorded so far to every exporter; whether that was done in time."""
         deadline = time.monotonic() + timeout
         while self._collect():
             pass
-        self.custody.look()
-        for delivery in self.deliveries:
-            delivery.hurry()
+        self.adoption.look()
+        for worker in self.workers:
+            worker.hurry()
         self._tell(self._news)
         with self._progress:
             while self.pending():
@@ -106,7 +106,7 @@ class Drain:
         if stopped:
             self._collect()  # what ended while we flushed: it stays in the spool, and is not forgotten
         done = not self.pending()
-        self.custody.release()
+        self.adoption.release()
         if self._journal is not None:
             if done and stopped and self._journal.pool.retire() and not self._journal.pool.waiting():
                 self._journal.remove()
@@ -114,23 +114,23 @@ class Drain:
                 if self._collector is not None:
                     self._collector.sync()  # nobody else will: it waits for the next process, which may come after a reboot
                 self._journal.release()
-        if stopped:  # a sink that hangs is left to the end of the process
-            for delivery in self.deliveries:
-                delivery.sink.close()
+        if stopped:  # an exporter that hangs is left to the end of the process
+            for worker in self.workers:
+                worker.exporter.close()
         return done
 
     @property
     def interrupted(self) -> int:
         """Operations of dead processes that were reported."""
-        return self.custody.interrupted
+        return self.adoption.interrupted
 
     def health(self) -> Counts:
-        """Counters of this drain and its journals, by metric and labels."""
-        found = Counter(self.custody.health())
+        """Counters of this delivery and its journals, by metric and labels."""
+        found = Counter(self.adoption.health())
         for part in (self._collector, self._own):
             if part is not None:
                 found.update(part.health())
-        for each in self.deliveries:
+        for each in self.workers:
             for spec, count in ((metrics.DELIVERED, each.delivered), (metrics.REFUSED, each.refused), (metrics.RETRIES, each.retries)):
                 found[spec.name, (each.name,)] += count
         return dict(found)
@@ -146,7 +146,7 @@ class Drain:
                 if self._collector and now - synced >= SYNC_EVERY:
                     synced = now
                     self._collector.sync()
-                if now - looked >= max(self._look_every, self.custody.crowd() / self._looks):
+                if now - looked >= max(self._look_every, self.adoption.crowd() / self._looks):
                     looked = now
                     self._look()
             except Exception as error:  # whatever it is, the next round may go better; a thread that ended would lose everything
@@ -162,19 +162,19 @@ class Drain:
 
     def _look(self) -> None:
         self._find_dead()
-        self.custody.care()
+        self.adoption.care()
 
     def _find_dead(self) -> None:
-        if self.custody.look():
+        if self.adoption.look():
             self._tell(self._news)
 
     # delivering
 
     def _outboxes(self) -> list[Outbox]:
-        return ([self._own] if self._own else []) + self.custody.outboxes()
+        return ([self._own] if self._own else []) + self.adoption.outboxes()
 
     def pending(self) -> bool:
-        """Whether something was recorded that a sink of ours has not had."""
+        """Whether something was recorded that an exporter of ours has not had."""
         if self._journal is not None and self._journal.pool.waiting():
             return True
         try:
@@ -182,12 +182,12 @@ class Drain:
         except OSError:  # it is there, and cannot be read now
             return True
 
-    def _deliver_forever(self, delivery: Delivery) -> None:
+    def _deliver_forever(self, worker: ExporterWorker) -> None:
         while not self._stopping.is_set():
             try:
-                moved = delivery.ready() and self._deliver(delivery)
+                moved = worker.ready() and self._deliver(worker)
             except Exception as error:
-                self._once.say(f"{delivery.name} {type(error).__name__}", f"sink {delivery.name}: {error!r}")
+                self._once.say(f"{worker.name} {type(error).__name__}", f"exporter {worker.name}: {error!r}")
                 moved = False
             if moved:
                 self._tell(self._progress)
@@ -200,14 +200,14 @@ class Drain:
         with condition:
             condition.notify_all()
 
-    def _deliver(self, delivery: Delivery) -> bool:
+    def _deliver(self, worker: ExporterWorker) -> bool:
         moved = False
         for outbox in self._outboxes():
-            if not outbox.wants(delivery.key):
+            if not outbox.wants(worker.key):
                 continue
-            spans, after = outbox.batch(delivery.key)
-            if spans and not delivery.deliver(spans):
+            spans, after = outbox.batch(worker.key)
+            if spans and not worker.deliver(spans):
                 return moved
-            outbox.passed(delivery.key, after)
+            outbox.passed(worker.key, after)
             moved = moved or bool(spans)
         return moved

@@ -1,4 +1,4 @@
-"""What ended processes left, all together: a state directory that nobody drains does not fill the disk.
+"""What ended processes left, all together: a state directory that nobody delivers does not fill the disk.
 
 A live process keeps its own journal within a limit. Those of ended ones are kept within another, together: beyond it the oldest go first,
 and are counted. Reports of interrupted operations go last. Only journals are touched that we hold, or that nobody does.
@@ -25,7 +25,7 @@ EACH: Final = 32 << 10
 """Bytes that a journal takes beside its records: its directory and small files."""
 
 
-class Leftovers:
+class DiskLimit:
     """Of one state directory. Used by one thread."""
 
     def __init__(self, state: Path, limit: int) -> None:
@@ -38,7 +38,7 @@ class Leftovers:
         return dict(self._lost)
 
     def recover(self, pages: str) -> None:
-        """Bring to disk what they hold in shared memory, half a mebibyte each or more: nobody else does before an agent comes."""
+        """Bring to disk what they hold in shared memory, half a mebibyte each or more: nobody else does before a daemon comes."""
         for name in {each.rpartition("-")[0] for each in os.listdir(pages)}:
             try:
                 with self._taken(str(self._root / name), {}):
@@ -101,7 +101,7 @@ class Leftovers:
             return
         try:
             recovery.recover(claim)
-            found = Outbox(directory, {}, claim.about.sinks or outbox.known(directory) or ("agent",))
+            found = Outbox(directory, {}, claim.about.exporters or outbox.known(directory) or ("daemon",))
             yield found
             self._lost.update(found.health())
             if not spool.segments(directory):

@@ -1,4 +1,4 @@
-"""One sink, its place in each spool, and its patience: retry with back-off, set aside what is refused, count what is lost."""
+"""One exporter, its place in each spool, and its patience: retry with back-off, set aside what is refused, count what is lost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from ckpt_observe.errors import SinkRefusedError, SinkRetryError
+from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.span import Span
 
 logger = logging.getLogger("ckpt_observe")
@@ -18,7 +18,7 @@ LONGEST_PAUSE: Final = 60.0
 _jitter = random.SystemRandom().uniform  # never the host's `random`: its sequence is not ours to move
 
 
-class Sink(Protocol):
+class Exporter(Protocol):
     """Where spans go."""
 
     name: str
@@ -26,23 +26,23 @@ class Sink(Protocol):
     """Whether what a dead process owed it is still owed. Not so for a console: who looked at it then does not look now."""
 
     def send(self, spans: Sequence[Span], /) -> None:
-        """Returns: it has them, durably. SinkRetryError: not now. SinkRefusedError: never, as they are."""
+        """Returns: it has them, durably. ExporterRetryError: not now. ExporterRefusedError: never, as they are."""
 
     def close(self) -> None: ...
 
 
-def identity(sink: Sink) -> str:
-    """By which a journal knows what it owes to whom: with the destination in it, where a sink of that name may have several."""
-    return getattr(sink, "identity", sink.name)
+def identity(exporter: Exporter) -> str:
+    """By which a journal knows what it owes to whom: with the destination in it, where an exporter of that name may have several."""
+    return getattr(exporter, "identity", exporter.name)
 
 
-class Delivery:
-    """Brings spans to one sink. Used by one thread."""
+class ExporterWorker:
+    """Brings spans to one exporter. Used by one thread."""
 
-    def __init__(self, sink: Sink) -> None:
-        self.sink = sink
-        self.name = sink.name
-        self.key = identity(sink)
+    def __init__(self, exporter: Exporter) -> None:
+        self.exporter = exporter
+        self.name = exporter.name
+        self.key = identity(exporter)
         self.delivered = 0
         self.refused = 0
         self.retries = 0
@@ -62,10 +62,10 @@ class Delivery:
         self._not_before = 0.0
 
     def deliver(self, spans: Sequence[Span]) -> bool:
-        """Whether the sink is done with these: has them, or will never take them."""
+        """Whether the exporter is done with these: has them, or will never take them."""
         try:
             refused = self._send(spans)
-        except SinkRetryError as error:
+        except ExporterRetryError as error:
             self.retries += 1
             self.failing_since = self.failing_since or time.monotonic()
             self._wait(error)
@@ -80,21 +80,21 @@ class Delivery:
         if not spans:
             return 0
         try:
-            self.sink.send(spans)
-        except SinkRefusedError as error:
+            self.exporter.send(spans)
+        except ExporterRefusedError as error:
             if len(spans) > 1:
                 middle = len(spans) // 2
                 return self._send(spans[:middle]) + self._send(spans[middle:])
             self._report(f"{error}; span {spans[0].span_id} is left out")
             return 1
-        except SinkRetryError:
+        except ExporterRetryError:
             raise
-        except Exception as error:  # a fault of the sink: treated as passing, for nothing may be lost by it
-            raise SinkRetryError(f"{type(error).__name__}: {error}") from error
+        except Exception as error:  # a fault of the exporter: treated as passing, for nothing may be lost by it
+            raise ExporterRetryError(f"{type(error).__name__}: {error}") from error
         self.trouble = None
         return 0
 
-    def _wait(self, error: SinkRetryError) -> None:
+    def _wait(self, error: ExporterRetryError) -> None:
         self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, self._pause * 2))
         pause = self._pause if error.after is None else max(error.after, FIRST_PAUSE)
         self._not_before = time.monotonic() + pause * _jitter(0.8, 1.2)
@@ -102,5 +102,5 @@ class Delivery:
 
     def _report(self, trouble: str) -> None:
         if self.trouble is None:  # once for each outage, not for each attempt
-            logger.warning("ckpt_observe: sink %s: %s", self.name, trouble)
+            logger.warning("ckpt_observe: exporter %s: %s", self.name, trouble)
         self.trouble = trouble

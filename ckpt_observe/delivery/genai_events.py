@@ -20,7 +20,7 @@ from ckpt_observe.span import Event
 
 
 class Lifecycle:
-    """`on` is set by `observe()`, from the settings of the process that drains."""
+    """`on` is set by `observe()`, from the settings of the process that delivers."""
 
     def __init__(self) -> None:
         self.on = False

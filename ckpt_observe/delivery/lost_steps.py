@@ -1,8 +1,8 @@
 """How many steps a restore throws away: those between the checkpoint it came back to and the last save that was begun for its task.
 
-That save may have been cut short, in a process that is dead by now, so nobody but the drain knows of it. It sees every operation pass on
-its way to the spool, those of dead processes too, and asks the trace store about earlier ones. Where another process drains, it sees them
-pass on their way out of the spool, once for each sink, so it remembers what it said.
+That save may have been cut short, in a process that is dead by now, so nobody but the delivery knows of it. It sees every operation pass on
+its way to the spool, those of dead processes too, and asks the trace store about earlier ones. Where another process delivers, it sees them
+pass on their way out of the spool, once for each exporter, so it remembers what it said.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ History = Callable[[str], Begun | None]
 """What was delivered earlier: the last save of a task."""
 
 
-class Steps:
+class LostSteps:
     """Remembers the last save of each task. `find_dead` brings in what dead processes began, for whoever restores comes after one.
 
     Used by any thread; `find_dead` is called without the lock, for it takes others.

@@ -1,4 +1,4 @@
-"""The spool of one journal on its way out: a cursor for each sink that its owner asked for, kept on disk beside it."""
+"""The spool of one journal on its way out: a cursor for each exporter that its owner asked for, kept on disk beside it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ckpt_observe.semconv import metrics
 from ckpt_observe.span import Span
 
 SPOOL_LIMIT: Final = 256 << 20
-"""Disk that one process may take while a sink is away: about 200,000 operations. Beyond it the oldest go, and are counted."""
+"""Disk that one process may take while an exporter is away: about 200,000 operations. Beyond it the oldest go, and are counted."""
 
 _CURSORS: Final = "cursors.json"
 
@@ -28,38 +28,38 @@ Noted: TypeAlias = Callable[[bytes], bytes]
 
 
 class Outbox:
-    """Read by one thread for each sink."""
+    """Read by one thread for each exporter."""
 
     def __init__(self, directory: str, resource: dict[str, Any], wanted: Iterable[str], noted: Noted | None = None) -> None:
         self.directory, self._resource, self._noted = directory, resource, noted
-        """`noted` adds what the drain knows, where whoever wrote the records did not."""
+        """`noted` adds what the delivery knows, where whoever wrote the records did not."""
         self._lock = threading.Lock()
         saved = _load(directory)
-        self._cursors = {sink: saved.get(sink, Cursor()) for sink in wanted}
+        self._cursors = {exporter: saved.get(exporter, Cursor()) for exporter in wanted}
         self._last: tuple[Cursor, list[Span], Cursor, int] | None = None
-        """The batch assembled last, and of how many records: sinks that keep pace with each other share it."""
+        """The batch assembled last, and of how many records: exporters that keep pace with each other share it."""
         self._still: dict[str, tuple[Cursor, tuple[int, int] | None]] = {}
-        """Where each sink last found nothing new, and how the spool looked then."""
+        """Where each exporter last found nothing new, and how the spool looked then."""
         self._handed = dict.fromkeys(self._cursors, 0)
-        """Records in the batch that each sink was given last."""
+        """Records in the batch that each exporter was given last."""
         self.counts: Counter[str] = Counter()
-        """Records that were corrupt, not understood, or dropped beyond the limit (for each sink that had not had them)."""
+        """Records that were corrupt, not understood, or dropped beyond the limit (for each exporter that had not had them)."""
 
-    def wants(self, sink: str) -> bool:
-        return sink in self._cursors
+    def wants(self, exporter: str) -> bool:
+        return exporter in self._cursors
 
-    def batch(self, sink: str) -> tuple[list[Span], Cursor]:
-        """The next spans for a sink, and the cursor to pass to `passed` when it has them. No spans and its own cursor: nothing new."""
+    def batch(self, exporter: str) -> tuple[list[Span], Cursor]:
+        """The next spans for an exporter, and the cursor to pass to `passed` when it has them. No spans and its own cursor: nothing new."""
         with self._lock:
-            cursor = self._cursors[sink]
+            cursor = self._cursors[exporter]
             stamp = spool.stamp(self.directory, cursor)
-            if stamp is not None and self._still.get(sink) == (cursor, stamp):
+            if stamp is not None and self._still.get(exporter) == (cursor, stamp):
                 return [], cursor
             if self._last is None or self._last[0] != cursor or self._last[2] == cursor:  # there may be something new by now
                 self._last = (cursor, *self._read(cursor))
-            _, spans, after, self._handed[sink] = self._last
+            _, spans, after, self._handed[exporter] = self._last
             if not spans and after == cursor:
-                self._still[sink] = cursor, stamp
+                self._still[exporter] = cursor, stamp
             return spans, after
 
     def _read(self, cursor: Cursor) -> tuple[list[Span], Cursor, int]:
@@ -75,20 +75,20 @@ class Outbox:
         self.counts["corrupt"] += records.corrupt
         return spans, records.after, len(records.payloads)
 
-    def passed(self, sink: str, cursor: Cursor) -> None:
-        """The sink is done with everything before the cursor. Segments that all sinks are done with are removed."""
+    def passed(self, exporter: str, cursor: Cursor) -> None:
+        """The exporter is done with everything before the cursor. Segments that all exporters are done with are removed."""
         with self._lock:
-            if cursor <= self._cursors[sink]:
-                if cursor != self._cursors[sink]:  # dropped and counted while the sink was at it, and yet it has them
-                    self.counts[f"dropped {sink}"] -= self._handed[sink]
+            if cursor <= self._cursors[exporter]:
+                if cursor != self._cursors[exporter]:  # dropped and counted while the exporter was at it, and yet it has them
+                    self.counts[f"dropped {exporter}"] -= self._handed[exporter]
                 return
-            self._cursors[sink] = cursor
+            self._cursors[exporter] = cursor
             self._last = None if self._last and self._last[0] < min(self._cursors.values()) else self._last
             self.save()
             self._remove_before(min(self._cursors.values()))
 
     def pending(self) -> bool:
-        """Whether some sink has not had everything that is in the spool."""
+        """Whether some exporter has not had everything that is in the spool."""
         with self._lock:
             for cursor in self._cursors.values():
                 try:
@@ -105,16 +105,16 @@ class Outbox:
         self.shrink(SPOOL_LIMIT, keep=1)
 
     def shrink(self, limit: int, *, keep: int) -> bool:
-        """Drop the oldest segment while there is too much, but the last ones; count what each sink loses by it. Whether any was."""
+        """Drop the oldest segment while there is too much, but the last ones; count what each exporter loses by it. Whether any was."""
         with self._lock:
             before = self._cursors.copy()
             while spool.size(self.directory) > limit and len(oldest := spool.segments(self.directory)) > keep:
                 after = Cursor(oldest[0] + 1, 0)
-                for sink, cursor in self._cursors.items():
+                for exporter, cursor in self._cursors.items():
                     while cursor < after and cursor < (records := spool.read(self.directory, cursor)).after < after:
-                        self.counts[f"dropped {sink}"] += len(records.payloads)
+                        self.counts[f"dropped {exporter}"] += len(records.payloads)
                         cursor = records.after  # noqa: PLW2901
-                    self._cursors[sink] = max(self._cursors[sink], after)
+                    self._cursors[exporter] = max(self._cursors[exporter], after)
                 self._last = None
                 self.save()
                 self._remove_before(after)
@@ -145,14 +145,14 @@ class Outbox:
                     os.unlink(spool.path(self.directory, number))
 
 
-def backlog(directory: str, sinks: Iterable[str]) -> dict[str, int]:
-    """Bytes of a journal's spool that each sink has not had, by the cursors on disk."""
+def backlog(directory: str, exporters: Iterable[str]) -> dict[str, int]:
+    """Bytes of a journal's spool that each exporter has not had, by the cursors on disk."""
     saved = _load(directory)
-    return {sink: spool.size(directory, saved.get(sink, Cursor())) for sink in sinks}
+    return {exporter: spool.size(directory, saved.get(exporter, Cursor())) for exporter in exporters}
 
 
 def known(directory: str) -> set[str]:
-    """The sinks that have a cursor there: whoever drains it wrote them down."""
+    """The exporters that have a cursor there: whoever delivers it wrote them down."""
     return set(_load(directory))
 
 

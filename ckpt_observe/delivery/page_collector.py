@@ -1,6 +1,6 @@
-"""What this process records, from its pages to its spool: the one part of draining that is always done in the process itself.
+"""What this process records, from its pages to its spool: the one part of delivery that is always done in the process itself.
 
-It knows no sink and opens nothing but files of the journal: ten looks a second at an empty queue cost next to nothing.
+It knows no exporter and opens nothing but files of the journal: ten looks a second at an empty queue cost next to nothing.
 """
 
 from __future__ import annotations

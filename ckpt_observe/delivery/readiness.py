@@ -1,4 +1,4 @@
-"""Whether an agent works, and whether anything flows through it. The words name no address and no secret: anybody may read them."""
+"""Whether a daemon works, and whether anything flows through it. The words name no address and no secret: anybody may read them."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ckpt_observe.delivery.delivery import Drain
+from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.delivery.outbox import SPOOL_LIMIT
 from ckpt_observe.journal import spool
 
 STUCK_AFTER: Final = 30.0
-"""Seconds without a round of the drain after which it is not alive."""
+"""Seconds without a round of the delivery after which it is not alive."""
 FAILING_FOR: Final = 60.0
-"""Seconds that a sink may fail before that is more than a restart of its server."""
+"""Seconds that an exporter may fail before that is more than a restart of its server."""
 BACKLOG: Final = SPOOL_LIMIT // 2
 """Bytes of one process that may wait: beyond twice that, records are dropped."""
 
 
 class Readiness:
-    """Of one drain."""
+    """Of one delivery."""
 
-    def __init__(self, state: Path, drain: Drain) -> None:
-        self._state, self._drain = state, drain
+    def __init__(self, state: Path, delivery: Delivery) -> None:
+        self._state, self._delivery = state, delivery
 
     def alive(self) -> list[str]:
-        """What is wrong with the agent itself: restart it. Empty: nothing."""
-        silent = time.monotonic() - self._drain.seen
-        return [f"the drain did nothing for {silent:.0f} s"] if silent > STUCK_AFTER else []
+        """What is wrong with the daemon itself: restart it. Empty: nothing."""
+        silent = time.monotonic() - self._delivery.seen
+        return [f"the delivery did nothing for {silent:.0f} s"] if silent > STUCK_AFTER else []
 
     def ready(self) -> list[str]:
         """Why nothing flows, or soon will not. Empty: it does."""
-        return [*self.alive(), *self._sinks(), *self._backlogs(), *self._disk()]
+        return [*self.alive(), *self._exporters(), *self._backlogs(), *self._disk()]
 
-    def _sinks(self) -> Iterator[str]:
-        for delivery in self._drain.deliveries:
-            if delivery.failing_since is not None and (seconds := time.monotonic() - delivery.failing_since) > FAILING_FOR:
-                yield f"sink {delivery.name}: failing for {seconds:.0f} s"
+    def _exporters(self) -> Iterator[str]:
+        for worker in self._delivery.workers:
+            if worker.failing_since is not None and (seconds := time.monotonic() - worker.failing_since) > FAILING_FOR:
+                yield f"exporter {worker.name}: failing for {seconds:.0f} s"
 
     def _backlogs(self) -> Iterator[str]:
-        for outbox in self._drain.custody.outboxes():
+        for outbox in self._delivery.adoption.outboxes():
             try:
                 size = spool.size(outbox.directory)
             except OSError:  # delivered and removed since

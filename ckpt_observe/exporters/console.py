@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, TextIO
 
-from ckpt_observe.errors import SinkRefusedError, SinkRetryError
+from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
 from ckpt_observe.tracestore.order import walk
@@ -20,7 +20,7 @@ _MOST_HELD: Final = 1000
 """Phases that wait for their operation; more than a batch has, so those of an operation that never comes do not pile up."""
 
 
-class ConsoleSink:
+class ConsoleExporter:
     """Prints to `file`, or to what standard error is at that moment."""
 
     name = "console"
@@ -32,10 +32,10 @@ class ConsoleSink:
         self._unread = False
 
     def __repr__(self) -> str:
-        return "ConsoleSink()"
+        return "ConsoleExporter()"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Prints what is complete; raises SinkRefusedError once when nobody reads, SinkRetryError when it cannot be written now."""
+        """Prints what is complete; raises ExporterRefusedError once when nobody reads, ExporterRetryError when it cannot be written now."""
         if self._unread:
             return
         complete, held = _sort(_trees((*self._held, *spans)))
@@ -60,9 +60,9 @@ class ConsoleSink:
             file.flush()
         except (OSError, ValueError) as error:  # ValueError: the file was closed
             if isinstance(error, OSError) and error.errno not in (errno.EPIPE, errno.EBADF):
-                raise SinkRetryError(f"the console cannot be written: {error}") from error
+                raise ExporterRetryError(f"the console cannot be written: {error}") from error
             self._unread = True
-            raise SinkRefusedError(f"nobody reads the console: {error}") from error
+            raise ExporterRefusedError(f"nobody reads the console: {error}") from error
 
 
 def _trees(spans: Iterable[Span]) -> list[list[Span]]:

@@ -17,11 +17,11 @@ from typing import Final, TypeAlias
 import msgspec
 
 from ckpt_observe.endpoints import TRACES_PATH, Endpoint
-from ckpt_observe.errors import SinkRefusedError, SinkRetryError, SinkSetupError, SinkUnclearError
-from ckpt_observe.semconv import laminar
+from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, ExporterSetupError, ExporterUnclearError
 from ckpt_observe.exporters.laminar_shape import shape
-from ckpt_observe.exporters.otlp import OtlpSink, quiet
+from ckpt_observe.exporters.otlp import OtlpExporter, quiet
 from ckpt_observe.exporters.otlp_http import HttpTransport
+from ckpt_observe.semconv import laminar
 from ckpt_observe.span import Span
 
 logger = logging.getLogger("ckpt_observe")
@@ -38,7 +38,7 @@ _Key: TypeAlias = tuple[str, str]
 _HEX: Final = re.compile(r"[0-9a-f]+")
 
 
-class LaminarSink(OtlpSink):
+class LaminarExporter(OtlpExporter):
     """For one thread at a time."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -53,10 +53,10 @@ class LaminarSink(OtlpSink):
         self._host, self._born = socket.gethostname(), time.time_ns()
 
     def __repr__(self) -> str:
-        return f"LaminarSink({self.endpoint!r})"
+        return f"LaminarExporter({self.endpoint!r})"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Has all of them once, or raises SinkRetryError (later) or SinkRefusedError (never, as they are)."""
+        """Has all of them once, or raises ExporterRetryError (later) or ExporterRefusedError (never, as they are)."""
         self._meet(spans)
         doubted = [span for span in spans if _key(span) in self._doubts]
         if doubted:
@@ -67,9 +67,9 @@ class LaminarSink(OtlpSink):
     def _export(self, body: bytes, spans: Sequence[Span]) -> None:
         try:
             super()._export(body, spans)
-        except SinkUnclearError as error:
+        except ExporterUnclearError as error:
             self._doubt(spans)
-            raise SinkUnclearError(str(error), SETTLED) from error
+            raise ExporterUnclearError(str(error), SETTLED) from error
         self._remember(spans)
 
     def _meet(self, spans: Sequence[Span]) -> None:
@@ -103,7 +103,7 @@ class LaminarSink(OtlpSink):
         missing = [_key(span) for span in spans if span.span_id not in ids]
         left = max((self._doubts[key] for key in missing), default=0.0) - time.monotonic()
         if left > 0:
-            raise SinkRetryError(f"{self.endpoint.shown}: an answer was lost; asking again which spans arrived", left)
+            raise ExporterRetryError(f"{self.endpoint.shown}: an answer was lost; asking again which spans arrived", left)
         for key in missing:
             del self._doubts[key]
 
@@ -115,15 +115,15 @@ class LaminarSink(OtlpSink):
             try:
                 answer = transport.post(self.endpoint.url.removesuffix(TRACES_PATH) + "/v1/sql/query", query, "application/json")
                 found |= {laminar.span_id(row["span_id"]) for row in msgspec.json.decode(answer, type=_Answer).data}
-            except (SinkRefusedError, SinkSetupError) as error:  # a key that may only write, or a server without that page
+            except (ExporterRefusedError, ExporterSetupError) as error:  # a key that may only write, or a server without that page
                 if not self._told:
-                    logger.warning("ckpt_observe: sink laminar: cannot ask which spans arrived (%s); some may be there twice", error)
+                    logger.warning("ckpt_observe: exporter laminar: cannot ask which spans arrived (%s); some may be there twice", error)
                 self._told = True
                 for span in spans:
                     self._doubts[_key(span)] = 0.0
                 return found
             except (msgspec.MsgspecError, KeyError) as error:
-                raise SinkRetryError(f"{self.endpoint.shown}: the answer to a query was not understood") from error
+                raise ExporterRetryError(f"{self.endpoint.shown}: the answer to a query was not understood") from error
         return found
 
 

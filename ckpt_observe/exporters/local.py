@@ -9,12 +9,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ckpt_observe.errors import SinkRefusedError, SinkRetryError, TraceStoreError
+from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, TraceStoreError
 from ckpt_observe.span import Span
 from ckpt_observe.tracestore import FILENAME, MAX_BYTES, TraceWriter
 
 
-class LocalSink:
+class LocalExporter:
     """Durable when `send` returns; a repeated span replaces itself. For one thread at a time."""
 
     name = "local"
@@ -28,10 +28,10 @@ class LocalSink:
         self._pid = 0
 
     def __repr__(self) -> str:
-        return f"LocalSink({str(self.path)!r})"
+        return f"LocalExporter({str(self.path)!r})"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Has all of them, or raises SinkRetryError (locked, full, I/O, not our file, damaged) or SinkRefusedError (no such value)."""
+        """Store all spans, or raise ExporterRetryError (locked, full, I/O, not our file, damaged) or ExporterRefusedError (bad value)."""
         if not spans:
             return
         try:
@@ -39,8 +39,8 @@ class LocalSink:
         except TraceStoreError as error:
             self.close()
             if error.retryable:
-                raise SinkRetryError(str(error)) from error
-            raise SinkRefusedError(str(error)) from error
+                raise ExporterRetryError(str(error)) from error
+            raise ExporterRefusedError(str(error)) from error
 
     def close(self) -> None:
         writer, self._writer = self._writer, None

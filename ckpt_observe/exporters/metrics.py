@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, set_value
 
-from ckpt_observe.errors import SinkRefusedError, SinkRetryError
+from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.metricstore.snapshot import Snapshot
 from ckpt_observe.metricstore.store import FILENAME, MetricStore, Sum
 from ckpt_observe.metricstore.tally import Key
@@ -56,7 +56,7 @@ class Outlet(Protocol):
         """In a forked child: it is the parent's."""
 
 
-class MetricsSink:
+class MetricsExporter:
     """Adds spans to the metrics. After `start` it publishes them, too."""
 
     name = "prometheus"
@@ -71,18 +71,18 @@ class MetricsSink:
         self._reported: dict[Key, float] = {}
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        _sinks.add(self)
+        _exporters.add(self)
 
     def __repr__(self) -> str:
-        return f"MetricsSink({str(self.path)!r}, {[outlet.name for outlet in self._outlets]})"
+        return f"MetricsExporter({str(self.path)!r}, {[outlet.name for outlet in self._outlets]})"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Counts all that were not counted before, or raises SinkRetryError (locked, full, damaged) or SinkRefusedError (not a span)."""
+        """Count all new spans, or raise ExporterRetryError (locked, full, damaged) or ExporterRefusedError (not a span)."""
         if spans:
             try:
                 self._change(lambda store: store.fold(spans))
             except (ValueError, TypeError) as error:
-                raise SinkRefusedError(f"a span cannot be counted: {error}") from error
+                raise ExporterRefusedError(f"a span cannot be counted: {error}") from error
 
     def start(self, health: Health) -> None:
         """Publish from now on, and report the health of this process."""
@@ -111,7 +111,9 @@ class MetricsSink:
                 change(self._store)
             except (sqlite3.Error, OSError) as error:
                 self._drop()
-                raise SinkRetryError(f"{self.path}: {error}; if it is damaged or not ours, move it away and a new one is made") from error
+                raise ExporterRetryError(
+                    f"{self.path}: {error}; if it is damaged or not ours, move it away and a new one is made"
+                ) from error
             except BaseException:
                 self._drop()
                 raise
@@ -131,7 +133,7 @@ class MetricsSink:
                 if news:
                     self._change(lambda store: store.add(news))  # noqa: B023 - called at once
                 self._reported = dict(now)
-            except SinkRetryError:
+            except ExporterRetryError:
                 pass  # `send` says so; the next report brings it
 
     def _publish_forever(self, outlet: Outlet, turn: Turn) -> None:
@@ -162,13 +164,13 @@ class MetricsSink:
             turn.give_back()
 
 
-_sinks: weakref.WeakSet[MetricsSink] = weakref.WeakSet()
+_exporters: weakref.WeakSet[MetricsExporter] = weakref.WeakSet()
 _inherited: list[MetricStore] = []
 
 
 def _forked() -> None:
-    for sink in list(_sinks):
-        sink._forked()
+    for exporter in list(_exporters):
+        exporter._forked()
 
 
 os.register_at_fork(after_in_child=_forked)

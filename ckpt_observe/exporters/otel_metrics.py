@@ -20,12 +20,12 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as otlp
 
 from ckpt_observe import endpoints
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.exporters.metrics import Gather
+from ckpt_observe.exporters.metrics_push import NoRedirect
 from ckpt_observe.metricstore.points import Counter, Exemplar, Histogram
 from ckpt_observe.metricstore.snapshot import Series, Snapshot
 from ckpt_observe.metricstore.store import Sum
 from ckpt_observe.semconv.metrics import MetricSpec
-from ckpt_observe.exporters.metrics import Gather
-from ckpt_observe.exporters.metrics_push import NoRedirect
 
 logger = logging.getLogger("ckpt_observe")
 

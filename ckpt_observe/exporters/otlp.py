@@ -16,7 +16,7 @@ from opentelemetry.context import _SUPPRESS_HTTP_INSTRUMENTATION_KEY, _SUPPRESS_
 
 from ckpt_observe import __version__
 from ckpt_observe.endpoints import GRPC, Endpoint
-from ckpt_observe.errors import SinkRefusedError, SinkRetryError
+from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.exporters.otlp_encode import requests
 from ckpt_observe.span import Span
 
@@ -27,7 +27,7 @@ USER_AGENT: Final = f"ckpt_observe/{__version__}"
 
 
 class Transport(Protocol):
-    """Brings one request; the answer's body, or SinkRetryError, SinkUnclearError or SinkRefusedError."""
+    """Brings one request; the answer's body, or ExporterRetryError, ExporterUnclearError or ExporterRefusedError."""
 
     status: int | str
     headers: Mapping[str, str]
@@ -36,7 +36,7 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
-class OtlpSink:
+class OtlpExporter:
     """For one thread at a time. Connects at the first batch."""
 
     lasting = True
@@ -50,19 +50,19 @@ class OtlpSink:
         self._transport: Transport | None = None
 
     def __repr__(self) -> str:
-        return f"OtlpSink({self.endpoint!r})"
+        return f"OtlpExporter({self.endpoint!r})"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Has all of them, or raises SinkRetryError (later) or SinkRefusedError (never, as they are)."""
+        """Has all of them, or raises ExporterRetryError (later) or ExporterRefusedError (never, as they are)."""
         try:
             encoded = list(requests(spans, __version__, MOST_BYTES))
         except (TypeError, ValueError, struct.error) as error:  # no OTLP has such a value
-            raise SinkRefusedError(f"a span cannot be written as OTLP: {error}") from error
+            raise ExporterRefusedError(f"a span cannot be written as OTLP: {error}") from error
         with quiet():
             try:
                 for body, group in encoded:
                     self._export(body, group)
-            except SinkRefusedError as error:
+            except ExporterRefusedError as error:
                 if len(spans) == 1:
                     self._ask_whose_fault(error)
                 raise
@@ -80,12 +80,12 @@ class OtlpSink:
             self._transport = transport(self.endpoint)
         return self._transport
 
-    def _ask_whose_fault(self, refusal: SinkRefusedError) -> None:
+    def _ask_whose_fault(self, refusal: ExporterRefusedError) -> None:
         """A server that refuses an empty request too refuses everybody: then nothing is wrong with the span, and it is kept."""
         try:
             self._ready().send(b"")
-        except SinkRefusedError:
-            raise SinkRetryError(f"{refusal}; also for an empty request") from refusal
+        except ExporterRefusedError:
+            raise ExporterRetryError(f"{refusal}; also for an empty request") from refusal
 
     def _note(self, answer: bytes) -> None:
         if not answer:

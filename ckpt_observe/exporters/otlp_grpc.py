@@ -1,4 +1,4 @@
-"""One OTLP request over gRPC, and what its status means. No retries here: the drain has the patience.
+"""One OTLP request over gRPC, and what its status means. No retries here: the delivery has the patience.
 
 The table is the specification's, https://opentelemetry.io/docs/specs/otlp/#failures; a destination set up wrongly is waited for, too.
 """
@@ -16,7 +16,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from ckpt_observe.endpoints import Endpoint
-from ckpt_observe.errors import SinkRefusedError, SinkRetryError, SinkSetupError
+from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, ExporterSetupError
 
 _EXPORT: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _CODE: Final = grpc.StatusCode
@@ -51,14 +51,14 @@ class GrpcTransport:
     def close(self) -> None:
         self._channel.close()
 
-    def _refusal(self, error: Any) -> SinkRetryError | SinkRefusedError:
+    def _refusal(self, error: Any) -> ExporterRetryError | ExporterRefusedError:
         code, after = error.code(), _retry_info(error)
         message = f"{self._endpoint.shown} answered {code.name}" + self._endpoint.quote(error.details() or "")
         if code in _LATER or (code is _CODE.RESOURCE_EXHAUSTED and after is not None):
-            return SinkRetryError(message, after)
+            return ExporterRetryError(message, after)
         if code in _WRONG_DESTINATION:
-            return SinkSetupError(message)
-        return SinkRefusedError(message)
+            return ExporterSetupError(message)
+        return ExporterRefusedError(message)
 
 
 def _channel(endpoint: Endpoint, user_agent: str) -> Any:
@@ -71,7 +71,7 @@ def _channel(endpoint: Endpoint, user_agent: str) -> Any:
         names = (endpoint.certificate, endpoint.client_key, endpoint.client_certificate)
         files = [Path(name).read_bytes() if name else None for name in names]
     except OSError as error:
-        raise SinkRetryError(f"{endpoint.shown}: a certificate cannot be read: {error.strerror}") from None
+        raise ExporterRetryError(f"{endpoint.shown}: a certificate cannot be read: {error.strerror}") from None
     return grpc.secure_channel(target, grpc.ssl_channel_credentials(*files), options)
 
 

@@ -1,4 +1,4 @@
-"""One OTLP request over HTTP, and what its answer means. No retries here: the drain has the patience.
+"""One OTLP request over HTTP, and what its answer means. No retries here: the delivery has the patience.
 
 | answer | means |
 | --- | --- |
@@ -22,7 +22,7 @@ from urllib3.exceptions import HTTPError as Urllib3Error
 from urllib3.exceptions import MaxRetryError, NewConnectionError
 
 from ckpt_observe.endpoints import Endpoint
-from ckpt_observe.errors import SinkRefusedError, SinkRetryError, SinkSetupError, SinkUnclearError
+from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, ExporterSetupError, ExporterUnclearError
 
 PROTOBUF: Final = "application/x-protobuf"
 _LATER: Final = frozenset({408, 429, 503})
@@ -81,28 +81,28 @@ class HttpTransport:
     def close(self) -> None:
         self._session.close()
 
-    def _unanswered(self, error: Exception) -> SinkRetryError:
+    def _unanswered(self, error: Exception) -> ExporterRetryError:
         where, cause = self._endpoint.shown, _innermost(error)
         if isinstance(error, requests.exceptions.SSLError):
-            return SinkRetryError(f"{where}: TLS failed: {cause}")
+            return ExporterRetryError(f"{where}: TLS failed: {cause}")
         if isinstance(error, (requests.ConnectTimeout, requests.exceptions.ProxyError)) or _never_connected(error):
-            return SinkRetryError(f"{where} cannot be reached: {cause}")
+            return ExporterRetryError(f"{where} cannot be reached: {cause}")
         if isinstance(error, requests.exceptions.InvalidURL) or not isinstance(error, (requests.RequestException, Urllib3Error)):
-            return SinkRetryError(f"{where}: nothing could be sent: {cause}")  # such as a certificate file that is not there
-        return SinkUnclearError(f"{where} gave no whole answer: {cause}")
+            return ExporterRetryError(f"{where}: nothing could be sent: {cause}")  # such as a certificate file that is not there
+        return ExporterUnclearError(f"{where} gave no whole answer: {cause}")
 
-    def _refusal(self, response: requests.Response, answer: bytes) -> SinkRetryError | SinkRefusedError:
+    def _refusal(self, response: requests.Response, answer: bytes) -> ExporterRetryError | ExporterRefusedError:
         code = response.status_code
         message = f"{self._endpoint.shown} answered {code} {responses.get(code, '')}".rstrip()
         if response.headers.get("content-type", "").partition(";")[0] in ("text/plain", "application/json"):
             message += self._endpoint.quote(answer.decode("utf-8", "replace"))
         if code in _LATER:
-            return SinkRetryError(message, _retry_after(response))
+            return ExporterRetryError(message, _retry_after(response))
         if code in _LATER_AND_UNCLEAR:
-            return SinkUnclearError(message, _retry_after(response))
+            return ExporterUnclearError(message, _retry_after(response))
         if code in _WRONG_DESTINATION:
-            return SinkSetupError(message)
-        return SinkRefusedError(message)
+            return ExporterSetupError(message)
+        return ExporterRefusedError(message)
 
 
 def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:

@@ -18,7 +18,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from ckpt_observe import __version__
-from ckpt_observe.errors import SinkRetryError
+from ckpt_observe.errors import ExporterRetryError
 from ckpt_observe.exporters.laminar_shape import shape
 from ckpt_observe.exporters.otlp_encode import SCOPE, status_message
 from ckpt_observe.span import Span
@@ -34,7 +34,7 @@ _SCOPE: Final = InstrumentationScope(SCOPE, __version__)
 _MOST_DECISIONS: Final = 1000
 
 
-class ProviderSink:
+class ProviderExporter:
     """`find` gives the provider, or None while there is none; `is_laminar` says whether it is Laminar's."""
 
     name = "provider"
@@ -46,15 +46,15 @@ class ProviderSink:
         self._told = False
 
     def __repr__(self) -> str:
-        return "ProviderSink()"
+        return "ProviderExporter()"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Handed to every processor of the provider; SinkRetryError while there is no provider."""
+        """Handed to every processor of the provider; ExporterRetryError while there is no provider."""
         if not spans:
             return
         provider = self._find()
         if provider is None:
-            raise SinkRetryError("this process has no TracerProvider of the OpenTelemetry SDK")
+            raise ExporterRetryError("this process has no TracerProvider of the OpenTelemetry SDK")
         laminar = self._is_laminar(provider)
         for number, span in enumerate(spans, 1):
             flags = self._flags(provider, span)

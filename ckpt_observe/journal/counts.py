@@ -1,4 +1,4 @@
-"""Counters of a process whose records another one delivers: the owner writes how they stand, whoever drains takes what is new.
+"""Counters of a process whose records another one delivers: the owner writes how they stand, whoever delivers takes what is new.
 
 What is taken is noted before it is used: who dies in between loses an increase, and no counter ever counts one twice.
 """
@@ -27,7 +27,7 @@ def save(directory: str, counts: Mapping[tuple[str, tuple[str, ...]], float]) ->
 
 
 def take(directory: str) -> Counts:
-    """By whoever drains: what was added since it was last taken."""
+    """By whoever delivers: what was added since it was last taken."""
     with suppress(OSError):
         stand, taken = _read(os.path.join(directory, _STAND)), _read(os.path.join(directory, _TAKEN))
         news = {key: value - taken.get(key, 0.0) for key, value in stand.items() if value > taken.get(key, 0.0)}

@@ -1,9 +1,9 @@
 """A journal: everything one process records. Made by its owner at the first operation, removed when all is delivered.
 
-In `<state>/journals/<name>/`: `owner.lock`, held by the owner until it dies; `drain.lock`, held by whoever drains it, one at a time: the
-owner itself, its companion or an agent, and after its death whoever comes first; `about.json`, who the owner is, who drains for it and
-which sinks it wants; the spool and the cursors of the sinks; `open.pages`, a copy of what is in flight; `counts.json`, the owner's
-counters where another process drains; `interrupted` if its death cut something short. The pages themselves lie in shared memory.
+In `<state>/journals/<name>/`: `owner.lock`, held by the owner until it dies; `drain.lock`, held by whoever delivers it, one at a time: the
+owner itself, its companion or a daemon, and after its death whoever comes first; `about.json`, who the owner is, who delivers for it and
+which exporters it wants; the spool and the cursors of the exporters; `open.pages`, a copy of what is in flight; `counts.json`, the owner's
+counters where another process delivers; `interrupted` if its death cut something short. The pages themselves lie in shared memory.
 """
 
 from __future__ import annotations
@@ -31,15 +31,19 @@ JOURNALS: Final = "journals"
 ABOUT: Final = "about.json"
 OPEN: Final = "open.pages"
 OWNER_LOCK: Final = "owner.lock"
-DRAIN_LOCK: Final = "drain.lock"
+DELIVERY_LOCK: Final = "drain.lock"
 INTERRUPTED: Final = "interrupted"
 """Empty, and there when the last segment of the spool tells of operations that the owner's death cut short."""
 UNFINISHED: Final = ".new"
 """Ending of a journal that is being made, or removed."""
 
 
-class About(msgspec.Struct, frozen=True):
-    """What a journal says of its owner."""
+FORMER_MODES: Final = {"thread": "in-process", "agent": "daemon"}
+"""Delivery modes as earlier versions wrote them."""
+
+
+class About(msgspec.Struct, frozen=True, rename={"exporters": "sinks", "delivery": "drain"}):
+    """Describes the owner of a journal. `about.json` keeps the first field names, so that journals of earlier versions stay readable."""
 
     version: int
     pid: int
@@ -47,45 +51,50 @@ class About(msgspec.Struct, frozen=True):
     started: int
     pages: str
     """Path of the page files, without number and ending."""
-    sinks: tuple[str, ...]
+    exporters: tuple[str, ...]
     resource: dict[str, Any]
-    drain: str = "thread"
-    """Who drains it while its owner lives: the owner's own `thread`, a `companion` or an `agent`, which has sinks of its own."""
+    delivery: str = "in-process"
+    """Who delivers it while its owner lives: the owner itself (`in-process`), a `companion` or a `daemon` (with its own exporters)."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "delivery", FORMER_MODES.get(self.delivery, self.delivery))
 
 
 class Journal:
     """The owner's side."""
 
-    def __init__(self, state: Path, pages: Path | None, sinks: Sequence[str], resource: dict[str, Any], drain: str = "thread") -> None:
+    def __init__(
+        self, state: Path, pages: Path | None, exporters: Sequence[str], resource: dict[str, Any], delivery: str = "in-process"
+    ) -> None:
         root = private_directory(private_directory(state) / JOURNALS)
         now = time.time_ns()
         name = f"{os.getpid()}-{now:x}"
         page_root, mapped = page_directory(state, pages)
-        self.about = About(VERSION, os.getpid(), boot_id(), now, str(page_root / name), tuple(sinks), resource, drain)
+        self.about = About(VERSION, os.getpid(), boot_id(), now, str(page_root / name), tuple(exporters), resource, delivery)
         self.directory = str(root / name)
-        self._owner, self._drain = _made(self.directory, self.about)
-        if drain != "thread":
-            self._drain.release()
+        self._owner, self._delivery = _made(self.directory, self.about)
+        if delivery != "in-process":
+            self._delivery.release()
         self.spool = Spool(self.directory)
         self._open_saved: list[bytes] = []
         try:
             self.pool = Pool(self.about.pages, self.spool.append, mapped=mapped)
         except OSError as error:
             self.remove()
-            raise JournalError(f"{self.about.pages}: no room for pages ({error.strerror}); set CKPT_OBSERVE_RING_DIR") from error
+            raise JournalError(f"{self.about.pages}: no room for pages ({error.strerror}); set CKPT_OBSERVE_PAGES_DIR") from error
 
     def take(self) -> AnyPage | None:
         return self.pool.take()
 
-    def drain_here(self) -> bool:
-        """Whether the owner drains it from now on; not if somebody else does."""
-        lock = Lock.take(os.path.join(self.directory, DRAIN_LOCK), create=False)
-        self._drain = lock or self._drain
+    def deliver_here(self) -> bool:
+        """Whether the owner delivers it from now on; not if somebody else does."""
+        lock = Lock.take(os.path.join(self.directory, DELIVERY_LOCK), create=False)
+        self._delivery = lock or self._delivery
         return lock is not None
 
-    def drained(self) -> bool:
-        """Whether somebody drains it, we ourselves included. OSError: the directory is gone."""
-        lock = Lock.take(os.path.join(self.directory, DRAIN_LOCK), create=False)
+    def has_deliverer(self) -> bool:
+        """Whether somebody delivers it, we ourselves included. OSError: the directory is gone."""
+        lock = Lock.take(os.path.join(self.directory, DELIVERY_LOCK), create=False)
         if lock is not None:
             lock.release()
         return lock is None
@@ -138,7 +147,7 @@ class Journal:
         self.pool.remove()
 
     def _release_locks(self) -> None:
-        self._drain.release()
+        self._delivery.release()
         self._owner.release()
 
 
@@ -155,7 +164,7 @@ def _made(directory: str, about: About) -> tuple[Lock, Lock]:
     os.mkdir(temporary, 0o700)
     locks: list[Lock] = []
     try:
-        for name in (OWNER_LOCK, DRAIN_LOCK):
+        for name in (OWNER_LOCK, DELIVERY_LOCK):
             lock = Lock.take(os.path.join(temporary, name))
             if lock is None:
                 raise JournalError(f"{directory}: cannot be locked; set CKPT_OBSERVE_DIR to a file system with locks")

@@ -68,7 +68,7 @@ class MappedPage:
         self._words[0] = self._used - self._start
 
     def finish(self, line: bytes) -> None:
-        """Keep the last line; the drain may have the page."""
+        """Keep the last line; the delivery may have the page."""
         self.append(line)
         home = self.home
         if not home.abandoned:

@@ -35,7 +35,7 @@ def private_directory(path: Path, setting: str = "CKPT_OBSERVE_DIR") -> Path:
 def page_directory(state: Path, asked: Path | None) -> tuple[Path, bool]:
     """Where the pages go, and whether that place may be mapped."""
     if asked is not None:
-        directory = private_directory(asked, "CKPT_OBSERVE_RING_DIR")
+        directory = private_directory(asked, "CKPT_OBSERVE_PAGES_DIR")
     else:
         directory = _shared(SHARED_MEMORY / f"ckpt_observe-{os.geteuid()}") or private_directory(state / "pages")
     return directory, file_system(directory) in MAPPABLE and _atomic_writes()

@@ -25,7 +25,7 @@ FURTHER_PAGES: Final = 16
 """For one operation: some 400 events, where OpenTelemetry keeps 128 of a span. What a task adds in weeks beyond is cut, but for its end."""
 _END: Final = f'["{events.END}"'.encode()
 BACKLOG: Final = 768
-"""Ended operations that wait for the drain. Beyond it the caller writes its own to the spool: one disk write instead of a loss."""
+"""Ended operations that wait for the delivery. Beyond it the caller writes its own to the spool: one disk write instead of a loss."""
 
 
 class Pool:
@@ -41,7 +41,7 @@ class Pool:
         self.counts = {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0}
         """Operations the caller wrote to disk itself; that had no page; that were lost; lines that found no room."""
         self.noted: Callable[[bytes], bytes] = lambda record: record
-        """What the drain adds to a record that it collects."""
+        """What the delivery adds to a record that it collects."""
         self._free.append(self._grow())  # type: ignore[arg-type]  # OSError where there is no room
 
     def take(self) -> AnyPage | None:
@@ -90,7 +90,7 @@ class Pool:
         return first
 
     def make_room(self) -> None:
-        """By the drain, ahead of need: so that no caller has to make pages itself."""
+        """By the delivery, ahead of need: so that no caller has to make pages itself."""
         if len(self._free) < PAGES_PER_FILE // 4 and (page := self._grown()):
             self._free.append(page)
 
@@ -127,7 +127,7 @@ class Pool:
             self._release(page)
 
     def collect(self, limit: int = 1024) -> int:
-        """By the drain: move ended operations to the spool; how many. OSError: they stay where they are."""
+        """By the delivery: move ended operations to the spool; how many. OSError: they stay where they are."""
         pages: list[AnyPage] = []
         with suppress(IndexError):  # no more; also where others collect at the same time
             while len(pages) < limit:

@@ -17,7 +17,7 @@ import msgspec
 
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import spool
-from ckpt_observe.journal.journal import ABOUT, DRAIN_LOCK, INTERRUPTED, OPEN, OWNER_LOCK, VERSION, About, boot_id
+from ckpt_observe.journal.journal import ABOUT, DELIVERY_LOCK, INTERRUPTED, OPEN, OWNER_LOCK, VERSION, About, boot_id
 from ckpt_observe.journal.locks import Lock
 from ckpt_observe.journal.page_file import page_files, read_pages
 from ckpt_observe.journal.remains import Remains, parse_lines
@@ -32,11 +32,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Claim:
-    """A journal that we alone drain. Its owner is dead, or it is one whose owner leaves the draining to us."""
+    """A journal that we alone delivery. Its owner is dead, or it is one whose owner leaves the delivery to us."""
 
-    def __init__(self, directory: str, about: About, drain: Lock, owner: Lock | None) -> None:
+    def __init__(self, directory: str, about: About, delivery: Lock, owner: Lock | None) -> None:
         self.directory, self.about = directory, about
-        self._drain, self._owner = drain, owner
+        self._delivery, self._owner = delivery, owner
 
     def dead(self) -> bool:
         """Whether its owner is gone: then what it left is ours to recover, and the journal ours to remove."""
@@ -45,20 +45,20 @@ class Claim:
         return self._owner is not None
 
     def release(self) -> None:
-        for lock in (self._drain, self._owner):
+        for lock in (self._delivery, self._owner):
             if lock:
                 lock.release()
 
 
 def claim(directory: str) -> Claim | None:
-    """The journal if its owner is dead and nobody else drains it. JournalError: it is damaged, or of a newer version; leave it alone."""
+    """The journal if its owner is dead and nobody else delivers it. JournalError: it is damaged, or of a newer version; leave it alone."""
     owner = _take(directory, OWNER_LOCK)
-    return _claimed(directory, _take(directory, DRAIN_LOCK), owner) if owner else None
+    return _claimed(directory, _take(directory, DELIVERY_LOCK), owner) if owner else None
 
 
 def attend(directory: str) -> Claim | None:
-    """The journal if nobody else drains it, its owner alive or dead. Only for one whose owner leaves the draining to us."""
-    return _claimed(directory, _take(directory, DRAIN_LOCK), None)
+    """The journal if nobody else delivers it, its owner alive or dead. Only for one whose owner leaves the delivery to us."""
+    return _claimed(directory, _take(directory, DELIVERY_LOCK), None)
 
 
 def _take(directory: str, name: str) -> Lock | None:
@@ -68,15 +68,15 @@ def _take(directory: str, name: str) -> Lock | None:
         return None
 
 
-def _claimed(directory: str, drain: Lock | None, owner: Lock | None) -> Claim | None:
+def _claimed(directory: str, delivery: Lock | None, owner: Lock | None) -> Claim | None:
     try:
-        if drain and os.path.exists(os.path.join(directory, ABOUT)):
-            claimed = Claim(directory, read_about(directory), drain, owner)
-            drain = owner = None
+        if delivery and os.path.exists(os.path.join(directory, ABOUT)):
+            claimed = Claim(directory, read_about(directory), delivery, owner)
+            delivery = owner = None
             return claimed
         return None
     finally:
-        for lock in (drain, owner):
+        for lock in (delivery, owner):
             if lock:
                 lock.release()
 
@@ -103,7 +103,7 @@ def read_about(directory: str) -> About:
 
 
 def recover(claimed: Claim, noted: Callable[[bytes], bytes] = lambda record: record) -> int:
-    """Finish what the dead owner began; how many operations were interrupted. `noted` is what the drain adds to a record."""
+    """Finish what the dead owner began; how many operations were interrupted. `noted` is what the delivery adds to a record."""
     directory, about = claimed.directory, claimed.about
     files = page_files(about.pages)
     copy = os.path.join(directory, OPEN)

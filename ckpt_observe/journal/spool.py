@@ -1,4 +1,4 @@
-"""The spool: finished operations on disk, one a line, until every sink has them.
+"""The spool: finished operations on disk, one a line, until every exporter has them.
 
 A line is a crc32 in hex and the JSON. Segments of 4 MiB are appended to and, once every cursor has passed them, removed whole. A torn
 line (power cut, full disk) fails its checksum, is skipped and counted; the next one stands after the next newline.
@@ -72,7 +72,7 @@ class Spool:
 
     def _append(self, data: bytes) -> None:
         if os.write(self._open(), data) != len(data):  # a disk that filled up in the middle
-            self._close()  # nothing may follow half a line, and nothing be cut off that a sink has read: go on in a new segment
+            self._close()  # nothing may follow half a line, and nothing be cut off that an exporter has read: go on in a new segment
             raise OSError(errno.ENOSPC, "the disk is full")
         self._size += len(data)
         if self._size >= SEGMENT_SIZE:

@@ -4,9 +4,9 @@ Every process adds its own spans, one transaction for each batch; whoever has th
 that counted, nobody has to gather numbers from processes that may be dead, and a restart goes on where the last one stopped. It is
 simpler than a file for each process with somebody to fold the dead ones in, and it cannot fold one twice.
 
-**Counted once.** A drain repeats a batch, or a part of it, when it died between our commit and its cursor. The ids of the operations
+**Counted once.** A delivery repeats a batch, or a part of it, when it died between our commit and its cursor. The ids of the operations
 counted last are kept in the same transaction as the numbers: an operation that comes again within the next 100,000 is not counted again.
-A repeat that reaches further back takes a damaged cursor file while another sink had been away for longer than that.
+A repeat that reaches further back takes a damaged cursor file while another exporter had been away for longer than that.
 
 **Durable.** `synchronous = FULL`: after `fold` returns a power cut takes nothing back, so no counter goes backwards.
 """

@@ -11,7 +11,7 @@ LABEL_VALUES: Final = 100
 """How many values a label without a closed set may have; then `_other_`, counted by `ckpt_observe_label_overflow_total`."""
 
 LATE_AFTER: Final = 2.5
-"""Expected intervals after which a save is late, on boards and for alerts. One that is skipped or fails makes two, and none is on the minute."""
+"""Expected intervals after which a save is late, on dashboards and for alerts. One that is skipped or fails makes two, and none is on the minute."""
 
 _PROMETHEUS_UNITS: Final = {"s": "seconds", "By": "bytes", "By/s": "bytes_per_second"}
 
@@ -222,7 +222,7 @@ PROCESSES: Final = MetricSpec(
     ("state",),
     "Processes with a journal: live ones, and dead ones whose records are not all delivered.",
 )
-SPOOL_SIZE: Final = MetricSpec("ckpt_observe.spool.size", "gauge", "By", (), "Records on disk that wait for a sink, of all processes.")
+SPOOL_SIZE: Final = MetricSpec("ckpt_observe.spool.size", "gauge", "By", (), "Records on disk that wait for an exporter, of all processes.")
 RECORDS: Final = MetricSpec(
     "ckpt_observe.records",
     "counter",
@@ -233,9 +233,11 @@ RECORDS: Final = MetricSpec(
 DROPPED: Final = MetricSpec(
     "ckpt_observe.dropped", "counter", "{operation}", ("reason",), "Operations that were not recorded or not delivered, by reason."
 )
-DELIVERED: Final = MetricSpec("ckpt_observe.delivered", "counter", "{span}", ("sink",), "Spans that a sink has.")
-REFUSED: Final = MetricSpec("ckpt_observe.refused", "counter", "{span}", ("sink",), "Spans that a sink will never take.")
-RETRIES: Final = MetricSpec("ckpt_observe.retries", "counter", "{attempt}", ("sink",), "Attempts to deliver that failed and are repeated.")
+DELIVERED: Final = MetricSpec("ckpt_observe.delivered", "counter", "{span}", ("exporter",), "Spans that an exporter has.")
+REFUSED: Final = MetricSpec("ckpt_observe.refused", "counter", "{span}", ("exporter",), "Spans that an exporter will never take.")
+RETRIES: Final = MetricSpec(
+    "ckpt_observe.retries", "counter", "{attempt}", ("exporter",), "Attempts to deliver that failed and are repeated."
+)
 FAULTS: Final = MetricSpec(
     "ckpt_observe.faults", "counter", "{fault}", (), "Faults of ckpt_observe itself, caught before they reached the program."
 )
@@ -257,7 +259,7 @@ METRICS: Final = (
 DROP_REASONS: Final = {
     "lost": "There was no page for it and no room on disk.",
     "cut": "Something was left out of it: it was larger than its pages.",
-    "overflow": "A sink was away until the spool, or what ended processes left together, was full; counted for each sink that had not had it.",
+    "overflow": "An exporter was away until the spool, or what ended processes left together, was full; counted for each exporter that had not had it.",
     "corrupt": "Its record on disk was not what was written.",
     "unknown": "Its record was not understood.",
 }

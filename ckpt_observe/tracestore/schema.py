@@ -120,7 +120,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         # Fails while another process has the new file open; the store works without, and that process asks for it too.
         with suppress(sqlite3.OperationalError):
             connection.execute("PRAGMA journal_mode = WAL")
-    # A sink's cursor moves on as soon as `write` returns, so what was written must outlive a power cut.
+    # An exporter's cursor moves on as soon as `write` returns, so what was written must outlive a power cut.
     connection.execute("PRAGMA synchronous = FULL")
 
 

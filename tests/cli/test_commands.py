@@ -27,7 +27,7 @@ def command(tmp_path):
         environment = {
             **os.environ,
             "CKPT_OBSERVE_DIR": str(tmp_path / "state"),
-            "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring"),
+            "CKPT_OBSERVE_PAGES_DIR": str(tmp_path / "pages"),
             **variables,
         }
         return subprocess.run(
@@ -129,7 +129,7 @@ with ckpt_observe.checkpoint("save", id="x") as operation, operation.phase("comm
 """
 
 
-def test_traces_adopts_leftovers(command, tmp_path):
+def test_traces_adopts_disk_limit(command, tmp_path):
     """What a killed program left is in the list, though nothing ran since."""
     killed = command("run", "--", sys.executable, "-c", LEFTOVER)
     assert killed.returncode == -signal.SIGKILL
@@ -144,10 +144,10 @@ def test_traces_says_what_waits(command):
     program = ("run", "--", sys.executable, "-c", PROGRAM, "memory://")
     command(*program)
     assert command("traces").stderr == ""
-    command(*program, CKPT_OBSERVE_DRAIN="agent")
+    command(*program, CKPT_OBSERVE_DELIVERY="daemon")
     done = command("traces")
     assert done.returncode == 0
-    assert done.stderr == "ckpt-observe: what ended processes left (1) waits for an agent or a server: `ckpt-observe doctor` says which\n"
+    assert done.stderr == "ckpt-observe: what ended processes left (1) waits for a daemon or a server: `ckpt-observe doctor` says which\n"
 
 
 def test_doctor_is_content(command):
@@ -182,7 +182,7 @@ def test_doctor_finds_problems(command, tmp_path, trouble):
     assert "problem" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["demo", "run", "agent", "traces", "doctor", "dashboards", "rules", "semconv"])
+@pytest.mark.parametrize("name", ["demo", "run", "daemon", "traces", "doctor", "dashboards", "rules", "semconv"])
 def test_help_says_what_a_command_does(command, name):
     """After the usage comes a sentence about the command, not its name once more."""
     done = command(name, "--help")
@@ -205,7 +205,7 @@ def blocks(language):
 def test_readme_python(command, tmp_path, number):
     """Every Python block of the README runs as it stands."""
     code = blocks("python")[number]
-    environment = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_RING_DIR": str(tmp_path / "ring")}
+    environment = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_PAGES_DIR": str(tmp_path / "pages")}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

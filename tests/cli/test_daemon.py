@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.delivery.conftest import until
-from tests.delivery.rig import PATIENCE, Agent, Host, environ, gone, nothing_left, outcomes
+from tests.delivery.rig import PATIENCE, Daemon, Host, environ, gone, nothing_left, outcomes
 from tests.services.processes import free_port
 
 pytestmark = pytest.mark.faults  # whole lives of several processes: half a minute together
@@ -25,12 +25,12 @@ def port():
 
 @pytest.fixture
 def run(state, port):
-    """`run(Agent)` or `run(Host)` gives a running one; at the end all of them are gone."""
+    """`run(Daemon)` or `run(Host)` gives a running one; at the end all of them are gone."""
     made = []
 
     def start(what, **more):
         given = {"CKPT_OBSERVE_EXPORTERS": "local,prometheus", "OTEL_EXPORTER_PROMETHEUS_PORT": port, **more}
-        made.append(what(environ(state, "agent", **given)))
+        made.append(what(environ(state, "daemon", **given)))
         return made[-1]
 
     yield start
@@ -59,7 +59,7 @@ def sockets(process):
 
 def test_one_for_all(run, state, port):
     """Two processes without a socket; one `/metrics` with their sum, exemplars included, what runs now, and a death while they live."""
-    agent = run(Agent).ready()
+    daemon = run(Daemon).ready()
     first, second = run(Host), run(Host)
     first.do("save a 3")
     second.do("save b 4")
@@ -76,8 +76,8 @@ def test_one_for_all(run, state, port):
     assert [sample.value for sample in scrape(port) if sample.name == "checkpoint_in_flight"] == [0]
     assert second.end() == ""
     until(lambda: nothing_left(state), PATIENCE)
-    assert "all is delivered" in agent.stop()
-    assert agent.process.returncode == 0
+    assert "all is delivered" in daemon.stop()
+    assert daemon.process.returncode == 0
     assert outcomes(state) == {
         **{f"a {number}": "ok" for number in range(3)},
         **{f"b {number}": "ok" for number in range(4)},
@@ -88,45 +88,45 @@ def test_one_for_all(run, state, port):
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_with_something_to_deliver(run, state, how):
     """What is there is delivered before it goes; what comes later waits for the next one."""
-    host, agent = run(Host), run(Agent).ready()
+    host, daemon = run(Host), run(Daemon).ready()
     host.do("save a 50")
-    agent.stop(how)
-    assert agent.process.returncode == 0
+    daemon.stop(how)
+    assert daemon.process.returncode == 0
     host.do("save b 1")
     assert host.end() == ""
-    run(Agent)
+    run(Daemon)
     until(lambda: len(outcomes(state)) == 51, PATIENCE)
     until(lambda: nothing_left(state), PATIENCE)
 
 
 def test_killed_and_started_again(run, state):
     """By kill -9 in the middle of its work: nothing lost, nothing twice."""
-    host, agent = run(Host), run(Agent).ready()
+    host, daemon = run(Host), run(Daemon).ready()
     host.do("save a 100")
-    agent.process.kill()
-    agent.process.wait()
+    daemon.process.kill()
+    daemon.process.wait()
     host.do("save b 100")
-    run(Agent)
+    run(Daemon)
     host.do("flush")
     assert outcomes(state) == {f"{key} {number}": "ok" for key in "ab" for number in range(100)}
 
 
-def test_second_agent(run):
+def test_second_daemon(run):
     """It is told who has the directory, and ends; the first goes on."""
-    first = run(Agent).ready()
-    second = run(Agent)
+    first = run(Daemon).ready()
+    second = run(Daemon)
     _, said = second.process.communicate(timeout=PATIENCE)
     assert second.process.returncode == 1
-    assert f"has an agent already (pid {first.process.pid} on" in said
+    assert f"has a daemon already (pid {first.process.pid} on" in said
     assert "Traceback" not in said
     assert first.get("/healthz") == (200, "ok\n")
 
 
 def test_pages(run):
     """Alive, ready, and nothing else."""
-    agent = run(Agent).ready()
-    assert agent.get("/healthz") == (200, "ok\n")
-    assert agent.get("/metrics") == (404, "see /healthz and /readyz\n")
+    daemon = run(Daemon).ready()
+    assert daemon.get("/healthz") == (200, "ok\n")
+    assert daemon.get("/metrics") == (404, "see /healthz and /readyz\n")
 
 
 @pytest.mark.parametrize(
@@ -134,14 +134,14 @@ def test_pages(run):
     [
         (["--health", "9465"], 2, "'9465' is not HOST:PORT"),
         (["--health", "127.0.0.1:99999"], 2, "is not HOST:PORT"),
-        (["--exporters", "none"], 2, "an agent without exporters would deliver nothing"),
+        (["--exporters", "none"], 2, "a daemon without exporters would deliver nothing"),
         (["--exporters", "pigeon"], 2, "'pigeon' is not known"),
     ],
 )
 def test_wrong_usage(state, arguments, code, words):
     """Said in one line."""
-    command = [sys.executable, "-m", "ckpt_observe", "agent", *arguments]
-    done = subprocess.run(command, env=environ(state, "agent"), capture_output=True, text=True, timeout=PATIENCE, check=False)
+    command = [sys.executable, "-m", "ckpt_observe", "daemon", *arguments]
+    done = subprocess.run(command, env=environ(state, "daemon"), capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == code
     assert words in done.stderr
     assert "Traceback" not in done.stderr
@@ -152,36 +152,36 @@ def test_health_port_that_is_taken(state):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        command = [sys.executable, "-m", "ckpt_observe", "agent", "--health", f"127.0.0.1:{taken.getsockname()[1]}"]
-        done = subprocess.run(command, env=environ(state, "agent"), capture_output=True, text=True, timeout=PATIENCE, check=False)
+        command = [sys.executable, "-m", "ckpt_observe", "daemon", "--health", f"127.0.0.1:{taken.getsockname()[1]}"]
+        done = subprocess.run(command, env=environ(state, "daemon"), capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 2
     assert "--health" in done.stderr
     assert "name another one" in done.stderr
 
 
-def test_doctor_says_that_nobody_would_drain(run, state):
-    """A program that is set to leave its records to an agent is told that there is none, before it makes the first."""
+def test_doctor_says_that_nobody_would_delivery(run, state):
+    """A program that is set to leave its records to a daemon is told that there is none, before it makes the first."""
     command = [sys.executable, "-m", "ckpt_observe", "doctor", "--dir", str(state)]
-    environment = environ(state, "agent")
+    environment = environ(state, "daemon")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert "none is running, journals that wait for one: 0" in done.stdout
-    run(Agent).ready()
+    run(Daemon).ready()
     assert "one is running for" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
 
 
-def test_doctor_says_that_nobody_drains(run, state):
-    """Journals that wait for an agent are a problem while there is none."""
+def test_doctor_says_that_nobody_delivers(run, state):
+    """Journals that wait for a daemon are a problem while there is none."""
     host = run(Host)
     host.do("save a 1")
     command = [sys.executable, "-m", "ckpt_observe", "doctor", "--dir", str(state)]
-    environment = environ(state, "agent")
+    environment = environ(state, "daemon")
     until(
-        lambda: "KiB for an agent" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout, PATIENCE
+        lambda: "KiB for a daemon" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout, PATIENCE
     )
     assert (
         "none is running, journals that wait for one: 1"
         in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
     )
-    run(Agent).ready()
+    run(Daemon).ready()
     assert "none is running" not in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout

@@ -26,7 +26,7 @@ def test_settings_have_their_origin(doctor):
     assert found["setting CKPT_OBSERVE_EXPORTERS"].detail == "local (from CKPT_OBSERVE_EXPORTERS)"
     assert found["setting OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"].detail == "http://127.0.0.1:1/x (from OTEL_EXPORTER_OTLP_TRACES_ENDPOINT)"
     assert found["setting OTEL_TRACES_SAMPLER"].detail == "always_off (from OTEL_TRACES_SAMPLER)"
-    assert found["setting CKPT_OBSERVE_DRAIN"].detail == "thread (from default)"
+    assert found["setting CKPT_OBSERVE_DELIVERY"].detail == "in-process (from default)"
     assert found["setting OTEL_SERVICE_NAME"].detail == "name of the program (from default)"
 
 
@@ -76,7 +76,7 @@ def test_trace_context_that_is_none(doctor, given, told):
     ("name", "verdict", "hint"),
     [
         ("CKPT_OBSERVE_EXPORTER", PROBLEM, "did you mean CKPT_OBSERVE_EXPORTERS?"),
-        ("CKPT_OBSERVE_DRIAN", PROBLEM, "did you mean CKPT_OBSERVE_DRAIN?"),
+        ("CKPT_OBSERVE_DELIVREY", PROBLEM, "did you mean CKPT_OBSERVE_DELIVERY?"),
         ("CKPT_OBSERVE_XYZ", NOTE, "no such setting"),
     ],
 )
@@ -136,13 +136,13 @@ def test_little_room_is_noted(doctor, monkeypatch):
 def test_nothing_is_left(doctor, state, tmp_path):
     """Of the trying."""
     doctor(CKPT_OBSERVE_EXPORTERS="local,prometheus", CKPT_OBSERVE_METRICS_TEXTFILE=tmp_path / "x.prom")
-    assert os.listdir(state) == os.listdir(tmp_path / "ring") == []
+    assert os.listdir(state) == os.listdir(tmp_path / "pages") == []
     assert not (tmp_path / "x.prom").exists()
 
 
 @pytest.fixture
 def journal(state, tmp_path):
-    journal = Journal(state, tmp_path / "ring", ["otlp@0123456789ab", "local"], {"service.name": "trainer"})
+    journal = Journal(state, tmp_path / "pages", ["otlp@0123456789ab", "local"], {"service.name": "trainer"})
     yield journal
     journal.remove()
 

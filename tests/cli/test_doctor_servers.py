@@ -262,7 +262,7 @@ def test_metrics_port_of_our_own(doctor, state, tmp_path, monkeypatch, free_port
     variables = metrics(free_port, CKPT_OBSERVE_METRICS_TOKEN="token")
     for name, value in variables.items():
         monkeypatch.setenv(name, str(value))
-    watch = observe(dir=state, ring_dir=tmp_path / "ring")
+    watch = observe(dir=state, pages_dir=tmp_path / "pages")
     try:
         wait_for(lambda: listener.look("127.0.0.1", free_port, 1.0) == listener.HTTP)
         moved = {name: tmp_path / value if name == "CKPT_OBSERVE_DIR" else value for name, value in more.items()}

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from ckpt_observe.cli import traces
-from ckpt_observe.exporters.local import LocalSink
+from ckpt_observe.exporters.local import LocalExporter
 from ckpt_observe.span import from_json_line
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
 
@@ -27,12 +27,12 @@ sys.exit(args.run(args))
 
 @pytest.fixture
 def store(tmp_path):
-    sink = LocalSink(tmp_path)
-    sink.send(make_tree(0xAB << 120, start=1000))
-    sink.send(make_tree(0xAC << 120, start=2000, task="other", operations=("save", "restore"), outcome="interrupted"))
-    sink.send(make_tree(0xB0 << 120, start=3000, outcome="error"))
+    exporter = LocalExporter(tmp_path)
+    exporter.send(make_tree(0xAB << 120, start=1000))
+    exporter.send(make_tree(0xAC << 120, start=2000, task="other", operations=("save", "restore"), outcome="interrupted"))
+    exporter.send(make_tree(0xB0 << 120, start=3000, outcome="error"))
     yield tmp_path
-    sink.close()
+    exporter.close()
 
 
 @pytest.fixture
@@ -99,9 +99,9 @@ def test_options_narrow_the_list(command, capsys, words, expected):
 def test_since_counts_back_from_now(command, capsys, store):
     """`--since 1h` is the last hour."""
     begin = time.time_ns() - 60 * 1_000_000_000
-    sink = LocalSink(store)
-    sink.send([make_span(1, "checkpoint.save", trace=0xDD << 120, end_unix_nano=begin)])
-    sink.close()
+    exporter = LocalExporter(store)
+    exporter.send([make_span(1, "checkpoint.save", trace=0xDD << 120, end_unix_nano=begin)])
+    exporter.close()
     assert command("--since", "1h") == 0
     assert listed(capsys.readouterr().out) == ["dd"]
 
@@ -166,9 +166,9 @@ def test_wrong_usage_is_exit_two(command, capsys, words):
 
 def test_closed_pipe_ends_cleanly(store):
     """`ckpt-observe traces --json | head -1` says nothing on standard error and exits with 0."""
-    sink = LocalSink(store)
-    sink.send([make_span(number, "checkpoint.save", trace=0xEE, attributes={"own": "x" * 1000}) for number in range(1, 2000)])
-    sink.close()
+    exporter = LocalExporter(store)
+    exporter.send([make_span(number, "checkpoint.save", trace=0xEE, attributes={"own": "x" * 1000}) for number in range(1, 2000)])
+    exporter.close()
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "traces", "--json", "--dir", str(store)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""The schema of a board is a module beside the tests."""
+"""The schema of a dashboard is a module beside the tests."""
 
 from __future__ import annotations
 

@@ -7,16 +7,16 @@ import time
 
 import pytest
 
-from ckpt_observe.delivery.delivery import Drain
-from ckpt_observe.errors import SinkRefusedError, SinkRetryError
+from ckpt_observe.delivery.delivery import Delivery
+from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record.line import line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 
 
-class FakeSink:
-    """A sink that a test controls: `down` says retry, `bad` are ids that it refuses, `hang` an event that it waits for."""
+class FakeExporter:
+    """An exporter that a test controls: `down` says retry, `bad` are ids that it refuses, `hang` an event that it waits for."""
 
     lasting = True
 
@@ -36,9 +36,9 @@ class FakeSink:
         if self.broken:
             raise self.broken
         if self.down:
-            raise SinkRetryError("down")
+            raise ExporterRetryError("down")
         if any(span.attributes.get(names.ID) in self.bad for span in spans):
-            raise SinkRefusedError("bad span")
+            raise ExporterRefusedError("bad span")
         self.had += [span.attributes[names.ID] for span in spans]
 
     def close(self):
@@ -72,17 +72,21 @@ def operation(journal, key, size=0):
 
 @pytest.fixture
 def world(state, tmp_path):
-    """Journals and drains, all closed at the end: `world(sink, ...)` gives a journal and its running drain."""
+    """Journals and delivers, all closed at the end: `world(exporter, ...)` gives a journal and its running delivery."""
     made = []
 
-    def make(*sinks, own=True, start=True):
-        journal = Journal(state, tmp_path / "ring", [sink.name for sink in sinks if sink.lasting], {"service.name": "t"}) if own else None
-        drain = Drain(state, sinks, journal)
+    def make(*exporters, own=True, start=True):
+        journal = (
+            Journal(state, tmp_path / "pages", [exporter.name for exporter in exporters if exporter.lasting], {"service.name": "t"})
+            if own
+            else None
+        )
+        delivery = Delivery(state, exporters, journal)
         if start:
-            drain.start()
-        made.append(drain)
-        return journal, drain
+            delivery.start()
+        made.append(delivery)
+        return journal, delivery
 
     yield make
-    for drain in made:
-        drain.close(2)
+    for delivery in made:
+        delivery.close(2)

@@ -1,4 +1,4 @@
-"""Hosts, companions and agents as real processes, for the tests of who drains. A host is spoken to in lines, see `host.py`."""
+"""Hosts, companions and daemons as real processes, for the tests of who delivers. A host is spoken to in lines, see `host.py`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MOST = 10_000
 HERE = Path(__file__).parent
 
 
-def environ(state, drain, **more):
+def environ(state, delivery, **more):
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("CKPT_OBSERVE_", "OTEL_", "LMNR_"))}
     given = {
         "CKPT_OBSERVE_DIR": str(state),
-        "CKPT_OBSERVE_RING_DIR": str(state) + "-ring",
-        "CKPT_OBSERVE_DRAIN": drain,
+        "CKPT_OBSERVE_PAGES_DIR": str(state) + "-pages",
+        "CKPT_OBSERVE_DELIVERY": delivery,
         "CKPT_OBSERVE_EXPORTERS": "local",
     }
     return {**kept, **given, **more}
@@ -68,12 +68,12 @@ class Host:
         return [pid for pid, (parent, state) in processes().items() if parent == self.process.pid and state == "Z"]
 
 
-class Agent:
+class Daemon:
     """`ckpt-observe daemon`."""
 
     def __init__(self, environ):
         self.port = free_port()
-        command = [sys.executable, "-m", "ckpt_observe", "agent", "--health", f"127.0.0.1:{self.port}"]
+        command = [sys.executable, "-m", "ckpt_observe", "daemon", "--health", f"127.0.0.1:{self.port}"]
         self.process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
 
     def get(self, page):

@@ -7,7 +7,7 @@ from msgspec import UNSET
 from opentelemetry.sdk.trace import TracerProvider
 
 import ckpt_observe
-from ckpt_observe import destinations
+from ckpt_observe import wiring
 from ckpt_observe.record.operation import Operation
 
 
@@ -25,9 +25,9 @@ class Kept:
 
 @pytest.fixture
 def spans(tmp_path, monkeypatch):
-    """What a sink gets of the operations that a test runs, by name."""
+    """What an exporter gets of the operations that a test runs, by name."""
     kept = Kept()
-    monkeypatch.setitem(destinations.SINKS, "local", lambda _: kept)
+    monkeypatch.setitem(wiring.EXPORTERS, "local", lambda _: kept)
     watch = ckpt_observe.observe(exporters="local", dir=tmp_path)
 
     def read():
@@ -65,17 +65,17 @@ def test_root_without_a_task(spans):
 def test_somebody_elses_span_breaks_the_chain(spans):
     """Beneath a span of another library the chain is not known, though a task is above it."""
     tracer = TracerProvider(shutdown_on_exit=False).get_tracer("theirs")
-    with ckpt_observe.task("agent"), tracer.start_as_current_span("step"), ckpt_observe.checkpoint("save") as save, save.phase("write"):
+    with ckpt_observe.task("daemon"), tracer.start_as_current_span("step"), ckpt_observe.checkpoint("save") as save, save.phase("write"):
         pass
     found = spans()
-    assert path(found["task agent"]) == []
+    assert path(found["task daemon"]) == []
     assert (path(found["checkpoint.save"]), path(found["checkpoint.write"])) == (UNSET, UNSET)
 
 
 def test_span_of_laminar_brings_its_chain_session_and_user(spans):
     """Beneath a span that Laminar's processor has marked, the chain goes on from there, and its session and user are taken over, by tasks too."""
     marks = {
-        "lmnr.span.path": ["agent", "step"],
+        "lmnr.span.path": ["daemon", "step"],
         "lmnr.span.ids_path": ["00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000000b"],
         "lmnr.association.properties.session_id": "s1",
         "lmnr.association.properties.user_id": "u1",
@@ -86,7 +86,7 @@ def test_span_of_laminar_brings_its_chain_session_and_user(spans):
         with ckpt_observe.task("train", user="mine"), ckpt_observe.checkpoint("save"):
             pass
     save = spans()["checkpoint.save"]
-    assert path(save) == ["agent", "step", "task train", "checkpoint.save"][:-1]
+    assert path(save) == ["daemon", "step", "task train", "checkpoint.save"][:-1]
     assert (save.attributes["session.id"], save.attributes["user.id"]) == ("s1", "mine")
 
 

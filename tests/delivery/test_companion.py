@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import ckpt_observe
-from ckpt_observe import config, destinations
+from ckpt_observe import config, wiring
 from ckpt_observe.delivery import companion
 from ckpt_observe.delivery.companion import Companion
 from ckpt_observe.delivery.exporter_worker import identity
@@ -138,7 +138,7 @@ def test_inherits_nothing(start, state):
 def test_that_cannot_start(state, tmp_path, monkeypatch, kept, caplog):
     """Threads of the process deliver instead, what was recorded before included, and it is said once."""
     monkeypatch.setattr(companion, "MODULE", "ckpt_observe.no_such_module")
-    watch = ckpt_observe.observe(exporters="local", dir=state, ring_dir=tmp_path / "ring", drain="companion")
+    watch = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages", delivery="companion")
     for key in "abc":
         with ckpt_observe.checkpoint("save", id=key):
             pass
@@ -183,9 +183,9 @@ def test_closed_before_it_is_started(state, tmp_path, monkeypatch):
     until(lambda: pid not in processes(), PATIENCE)
 
 
-def test_owed_names_are_those_of_the_sinks(tmp_path):
-    """A journal of a companion owes by the same names as one whose process has the sinks itself."""
+def test_owed_names_are_those_of_the_exporters(tmp_path):
+    """A journal of a companion owes by the same names as one whose process has the exporters itself."""
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "LMNR_PROJECT_API_KEY": "k"}
-    settings = config.read(variables, exporters="otlp,laminar,prometheus,local,console,provider", dir=tmp_path, drain="companion")
-    chosen = destinations.chosen(settings)
-    assert destinations.owed(settings, chosen) == [identity(sink) for sink in destinations.sinks(settings, chosen)]
+    settings = config.read(variables, exporters="otlp,laminar,prometheus,local,console,provider", dir=tmp_path, delivery="companion")
+    chosen = wiring.exporter_names(settings)
+    assert wiring.exporter_identities(settings, chosen) == [identity(exporter) for exporter in wiring.build_exporters(settings, chosen)]

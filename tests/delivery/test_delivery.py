@@ -1,4 +1,4 @@
-"""The drain: everything to every sink, none delayed by another, nothing forgotten at the end or on a full disk."""
+"""The delivery: everything to every exporter, none delayed by another, nothing forgotten at the end or on a full disk."""
 
 from __future__ import annotations
 
@@ -10,102 +10,102 @@ from pathlib import Path
 import pytest
 
 from ckpt_observe.delivery import outbox as outboxes
-from ckpt_observe.delivery.delivery import Drain
+from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.delivery.outbox import Outbox
 from ckpt_observe.journal import recovery, spool
 from ckpt_observe.journal.spool import Cursor
-from tests.delivery.conftest import FakeSink, operation, remove, until
+from tests.delivery.conftest import FakeExporter, operation, remove, until
 
 
 def test_everything_arrives(world, state):
-    """Every operation reaches every sink, in order; after close nothing is left on disk."""
-    sinks = FakeSink("a"), FakeSink("b")
-    journal, drain = world(*sinks)
+    """Every operation reaches every exporter, in order; after close nothing is left on disk."""
+    exporters = FakeExporter("a"), FakeExporter("b")
+    journal, delivery = world(*exporters)
     keys = [str(number) for number in range(300)]
     for key in keys:
         operation(journal, key)
-    assert drain.close(20)
-    assert sinks[0].had == sinks[1].had == keys
-    assert [sink.closed for sink in sinks] == [1, 1]
+    assert delivery.close(20)
+    assert exporters[0].had == exporters[1].had == keys
+    assert [exporter.closed for exporter in exporters] == [1, 1]
     assert list((state / "journals").iterdir()) == []
 
 
 def test_arrives_without_flush(world):
     """Nobody has to ask: the threads do it by themselves."""
-    sink = FakeSink()
-    journal, _ = world(sink)
+    exporter = FakeExporter()
+    journal, _ = world(exporter)
     operation(journal, "a")
-    until(lambda: sink.had == ["a"])
+    until(lambda: exporter.had == ["a"])
 
 
 def test_flush(world):
-    """After a flush that says True the sink has what was recorded before it; it can be called at any time."""
-    sink = FakeSink()
-    journal, drain = world(sink)
-    assert drain.flush(5)
+    """After a flush that says True the exporter has what was recorded before it; it can be called at any time."""
+    exporter = FakeExporter()
+    journal, delivery = world(exporter)
+    assert delivery.flush(5)
     for number in range(20):
         operation(journal, str(number))
-        assert drain.flush(20)
-        assert sink.had[-1] == str(number)
+        assert delivery.flush(20)
+        assert exporter.had[-1] == str(number)
 
 
-def test_flush_of_a_sink_that_is_down(world):
+def test_flush_of_a_exporter_that_is_down(world):
     """It says False, in bounded time, and what was not delivered stays."""
-    sink = FakeSink()
-    journal, drain = world(sink)
-    sink.down = True
+    exporter = FakeExporter()
+    journal, delivery = world(exporter)
+    exporter.down = True
     operation(journal, "a")
-    assert drain.flush(0.2) is False
-    sink.down = False
-    assert drain.flush(20)
-    assert sink.had == ["a"]
+    assert delivery.flush(0.2) is False
+    exporter.down = False
+    assert delivery.flush(20)
+    assert exporter.had == ["a"]
 
 
 def test_one_down_delays_no_other(world):
-    """One sink down, one raising, one hanging: the fourth has everything at once."""
-    down, raising, hanging, well = (FakeSink(name) for name in ("down", "raising", "hanging", "well"))
+    """One exporter down, one raising, one hanging: the fourth has everything at once."""
+    down, raising, hanging, well = (FakeExporter(name) for name in ("down", "raising", "hanging", "well"))
     down.down, raising.broken, hanging.hang = True, RuntimeError("bug"), threading.Event()
-    journal, drain = world(down, raising, hanging, well)
+    journal, delivery = world(down, raising, hanging, well)
     for number in range(50):
         operation(journal, str(number))
     until(lambda: len(well.had) == 50)
     assert hanging.entered.wait(20)
     began = time.monotonic()
-    assert drain.close(0.3) is False
-    assert time.monotonic() - began < 20, "bounded, though a sink hangs"
+    assert delivery.close(0.3) is False
+    assert time.monotonic() - began < 20, "bounded, though an exporter hangs"
     assert Path(journal.directory).exists(), "kept for whoever comes next"
     hanging.hang.set()
-    for thread in drain._threads:
+    for thread in delivery._threads:
         thread.join(20)
 
 
 def test_after_a_restart(world, state):
-    """What one sink had and another had not is remembered: the next process brings only what is missing."""
-    well, down = FakeSink("well"), FakeSink("down")
+    """What one exporter had and another had not is remembered: the next process brings only what is missing."""
+    well, down = FakeExporter("well"), FakeExporter("down")
     down.down = True
-    journal, drain = world(well, down)
+    journal, delivery = world(well, down)
     operation(journal, "a")
     until(lambda: well.had == ["a"])
     until(lambda: os.path.exists(os.path.join(journal.directory, "cursors.json")))
-    assert drain.close(0.3) is False
-    later_well, later_down = FakeSink("well"), FakeSink("down")
+    assert delivery.close(0.3) is False
+    later_well, later_down = FakeExporter("well"), FakeExporter("down")
     _, later = world(later_well, later_down, own=False)
     assert later.close(20)
     assert (later_well.had, later_down.had) == ([], ["a"])
     assert list((state / "journals").iterdir()) == []
 
 
-def test_adopted_for_a_sink_that_we_have_not(world, state):
-    """A journal that is owed to a sink which this process does not have is kept for one that has it."""
-    down = FakeSink("down")
+def test_adopted_for_a_exporter_that_we_have_not(world, state):
+    """A journal that is owed to an exporter which this process does not have is kept for one that has it."""
+    down = FakeExporter("down")
     down.down = True
-    journal, drain = world(down)
+    journal, delivery = world(down)
     operation(journal, "a")
-    drain.close(0.2)
-    _, other = world(FakeSink("other"), own=False)
+    delivery.close(0.2)
+    _, other = world(FakeExporter("other"), own=False)
     assert other.close(20)
     assert Path(journal.directory).exists()
-    right = FakeSink("down")
+    right = FakeExporter("down")
     _, later = world(right, own=False)
     assert later.close(20)
     assert right.had == ["a"]
@@ -114,8 +114,8 @@ def test_adopted_for_a_sink_that_we_have_not(world, state):
 def test_ends_while_closing(world):
     """Operations that end at any moment of close are delivered now or by the next process: none is lost."""
     keys, stop = [], threading.Event()
-    sink = FakeSink()
-    journal, drain = world(sink)
+    exporter = FakeExporter()
+    journal, delivery = world(exporter)
 
     def work():
         while not stop.is_set():
@@ -124,14 +124,14 @@ def test_ends_while_closing(world):
 
     thread = threading.Thread(target=work)
     thread.start()
-    until(lambda: len(sink.had) > 50)
+    until(lambda: len(exporter.had) > 50)
     stop.set()
-    drain.close(20)
+    delivery.close(20)
     thread.join(20)
-    later_sink = FakeSink()
-    _, later = world(later_sink, own=False)
+    later_exporter = FakeExporter()
+    _, later = world(later_exporter, own=False)
     assert later.close(20)
-    assert set(sink.had) | set(later_sink.had) >= set(keys[:-1])
+    assert set(exporter.had) | set(later_exporter.had) >= set(keys[:-1])
 
 
 @pytest.fixture
@@ -141,18 +141,18 @@ def small_spool(monkeypatch):
 
 
 def test_spool_limit(world, small_spool):
-    """A sink that is away for too long loses the oldest, and delivered plus counted drops is what was produced, exactly; disk is bounded."""
-    away, well = FakeSink("away"), FakeSink("well")
+    """An exporter that is away for too long loses the oldest, and delivered plus counted drops is what was produced, exactly; disk is bounded."""
+    away, well = FakeExporter("away"), FakeExporter("well")
     away.down = True
-    journal, drain = world(away, well)
+    journal, delivery = world(away, well)
     for number in range(200):
         operation(journal, str(number), size=500)
         if number % 10 == 9:  # the one that is well keeps pace
             until(lambda: len(well.had) == number + 1)  # noqa: B023 - asked at once
     assert spool.size(journal.directory) <= 20_000 + 4_000 + 30_000, "the limit, a segment, and what one collect moves"
     away.down = False
-    assert drain.flush(20)
-    counts = drain._own.counts
+    assert delivery.flush(20)
+    counts = delivery._own.counts
     assert 0 < len(away.had) < 200
     assert len(away.had) + counts["dropped away"] == 200
     assert counts["dropped well"] == 0
@@ -160,28 +160,28 @@ def test_spool_limit(world, small_spool):
 
 
 def test_dropped_while_being_sent(world, small_spool):
-    """Records dropped under a sink that has them in its hands and then delivers them are not counted as lost."""
-    slow = FakeSink()
-    journal, drain = world(slow, start=False)
+    """Records dropped under an exporter that has them in its hands and then delivers them are not counted as lost."""
+    slow = FakeExporter()
+    journal, delivery = world(slow, start=False)
     for number in range(5):
         operation(journal, str(number), size=500)
     journal.pool.collect()
-    spans, after = drain._own.batch("fake")
+    spans, after = delivery._own.batch("fake")
     assert len(spans) == 5
     for number in range(60):
         operation(journal, f"later {number}", size=500)
         journal.pool.collect()
-    drain._own.keep_within_limit()
-    dropped = drain._own.counts["dropped fake"]
+    delivery._own.keep_within_limit()
+    dropped = delivery._own.counts["dropped fake"]
     assert dropped >= 5
-    drain._own.passed("fake", after)
-    assert drain._own.counts["dropped fake"] == dropped - 5
+    delivery._own.passed("fake", after)
+    assert delivery._own.counts["dropped fake"] == dropped - 5
 
 
 def test_full_disk(world, monkeypatch):
     """While the spool's disk is full operations wait in their pages; when there is room all of them arrive."""
-    sink = FakeSink()
-    journal, drain = world(sink)
+    exporter = FakeExporter()
+    journal, delivery = world(exporter)
     write = journal.pool._spill
     full = threading.Event()
     full.set()
@@ -194,49 +194,49 @@ def test_full_disk(world, monkeypatch):
     monkeypatch.setattr(journal.pool, "_spill", spill)
     for number in range(200):
         operation(journal, str(number))
-    drain.flush(0.1)
-    assert sink.had == []
+    delivery.flush(0.1)
+    assert exporter.had == []
     full.clear()
-    until(lambda: len(sink.had) == 200)
+    until(lambda: len(exporter.had) == 200)
     assert journal.pool.counts["lost"] == 0
 
 
 def test_unknown_and_corrupt_records_are_counted(world):
     """Records that are damaged or that nobody knows are skipped, counted, and hold nothing up."""
-    sink = FakeSink()
-    journal, drain = world(sink, start=False)
+    exporter = FakeExporter()
+    journal, delivery = world(exporter, start=False)
     journal.spool.append([b'[["from the future"]]'])
     with open(spool.path(journal.directory, 1), "ab") as file:
         file.write(b"00000000 [damaged]\n")
     operation(journal, "good")
-    drain.start()
-    until(lambda: sink.had == ["good"])
-    assert (drain._own.counts["unknown"], drain._own.counts["corrupt"]) == (1, 1)
+    delivery.start()
+    until(lambda: exporter.had == ["good"])
+    assert (delivery._own.counts["unknown"], delivery._own.counts["corrupt"]) == (1, 1)
 
 
 def test_spool_removed_while_running(world):
-    """A spool that somebody removes loses what was in it, and the drain goes on."""
-    sink = FakeSink()
-    sink.down = True
-    journal, drain = world(sink)
+    """A spool that somebody removes loses what was in it, and the delivery goes on."""
+    exporter = FakeExporter()
+    exporter.down = True
+    journal, delivery = world(exporter)
     operation(journal, "gone")
     until(lambda: spool.segments(journal.directory))
     for number in spool.segments(journal.directory):
         os.unlink(spool.path(journal.directory, number))
-    sink.down = False
+    exporter.down = False
     operation(journal, "after")
-    until(lambda: "after" in sink.had)
-    assert drain.close(20)
+    until(lambda: "after" in exporter.had)
+    assert delivery.close(20)
 
 
 def test_state_directory_removed_while_running(world, state):
     """Everything on disk removed: nothing is raised, and close comes back."""
-    journal, drain = world(FakeSink())
+    journal, delivery = world(FakeExporter())
     operation(journal, "a")
     remove(state)
     operation(journal, "b")
-    drain.flush(0.2)
-    drain.close(0.5)
+    delivery.flush(0.2)
+    delivery.close(0.5)
 
 
 @pytest.mark.parametrize("saved", [b"", b"{", b'{"fake": [99, 0]}', b'{"fake": "x"}', b"[]"])
@@ -260,37 +260,37 @@ def test_newer_journal_is_left_alone(world, state, caplog):
     (state / "journals" / "1-1" / "about.json").write_text('{"version": 99}')
     state.chmod(0o700)
     (state / "journals").chmod(0o700)
-    sink = FakeSink()
-    journal, drain = world(sink)
+    exporter = FakeExporter()
+    journal, delivery = world(exporter)
     for key in ("a", "b"):
         operation(journal, key)
-        assert drain.flush(20)
-    assert sink.had == ["a", "b"]
+        assert delivery.flush(20)
+    assert exporter.had == ["a", "b"]
     assert len([entry for entry in caplog.records if "newer version" in entry.message]) == 1
     assert sorted(path.name for path in (state / "journals" / "1-1").iterdir()) == ["about.json", "drain.lock", "owner.lock"]
 
 
 def test_takeover_is_tried_again(world, state, monkeypatch):
     """A dead journal that cannot be taken over because the disk is full is taken over when there is room."""
-    down = FakeSink()
+    down = FakeExporter()
     down.down = True
-    journal, drain = world(down)
+    journal, delivery = world(down)
     operation(journal, "a")
-    drain.close(0.2)
-    sink = FakeSink()
-    later = Drain(state, [sink])
+    delivery.close(0.2)
+    exporter = FakeExporter()
+    later = Delivery(state, [exporter])
     recover = recovery.recover
 
     def full(claim, noted):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(recovery, "recover", full)
-    later.custody.look()
-    assert later.custody.outboxes() == []
+    later.adoption.look()
+    assert later.adoption.outboxes() == []
     monkeypatch.setattr(recovery, "recover", recover)
     later.start()
     assert later.close(20)
-    assert sink.had == ["a"]
+    assert exporter.had == ["a"]
 
 
 def test_half_made_journal_is_removed_later(world, state):
@@ -301,32 +301,32 @@ def test_half_made_journal_is_removed_later(world, state):
     for path in (state, state / "journals"):
         path.chmod(0o700)
     os.utime(old, (1, 1))
-    _, drain = world(FakeSink(), own=False)
-    assert drain.close(20)
+    _, delivery = world(FakeExporter(), own=False)
+    assert delivery.close(20)
     assert not old.exists()
     assert new.exists()
 
 
 def test_closing_twice(world):
     """The second close changes nothing, and closes no descriptor that is not ours any more."""
-    sink = FakeSink()
-    journal, drain = world(sink)
+    exporter = FakeExporter()
+    journal, delivery = world(exporter)
     operation(journal, "a")
-    assert drain.close(20)
+    assert delivery.close(20)
     other = os.open(os.devnull, os.O_RDONLY)
-    assert drain.close(20)
+    assert delivery.close(20)
     journal.pool.abandon()
     os.close(other)  # raises if it was closed already
-    assert sink.closed == 1
+    assert exporter.closed == 1
 
 
 def test_new_records_are_found_in_a_spool_that_was_still(world):
     """A spool in which nothing was new for a while is looked at without reading; what comes then arrives all the same."""
-    sink = FakeSink()
-    journal, drain = world(sink)
+    exporter = FakeExporter()
+    journal, delivery = world(exporter)
     for key in ("a", "b"):
         operation(journal, key)
-        assert drain.flush(20)
+        assert delivery.flush(20)
         os.utime(journal.directory, (1, 1))  # long ago
-        assert [drain._own.batch("fake")[0] for _ in range(3)] == [[], [], []]
-    assert sink.had == ["a", "b"]
+        assert [delivery._own.batch("fake")[0] for _ in range(3)] == [[], [], []]
+    assert exporter.had == ["a", "b"]

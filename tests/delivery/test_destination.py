@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from ckpt_observe.delivery.exporter_worker import identity
 from ckpt_observe.endpoints import Endpoint
-from ckpt_observe.exporters.otlp import OtlpSink
+from ckpt_observe.exporters.otlp import OtlpExporter
 
 
 def test_destinations_are_told_apart():
     """Another address or another key is another destination; neither can be read from its name."""
-    sinks = [OtlpSink(Endpoint(url, headers={"k": key})) for url in ("http://a:1", "http://b:1") for key in ("secret-1", "secret-2")]
-    assert len({identity(sink) for sink in sinks}) == 4
-    assert identity(sinks[0]) == identity(OtlpSink(Endpoint("http://a:1", headers={"k": "secret-1"})))
-    assert not any("secret" in identity(sink) or "a:1" in identity(sink) for sink in sinks)
+    exporters = [
+        OtlpExporter(Endpoint(url, headers={"k": key})) for url in ("http://a:1", "http://b:1") for key in ("secret-1", "secret-2")
+    ]
+    assert len({identity(exporter) for exporter in exporters}) == 4
+    assert identity(exporters[0]) == identity(OtlpExporter(Endpoint("http://a:1", headers={"k": "secret-1"})))
+    assert not any("secret" in identity(exporter) or "a:1" in identity(exporter) for exporter in exporters)

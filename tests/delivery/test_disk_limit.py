@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ckpt_observe import config
-from ckpt_observe.delivery import custody, leftovers
-from ckpt_observe.delivery.delivery import Drain
-from ckpt_observe.delivery.disk_limit import Leftovers
+from ckpt_observe.delivery import adoption, disk_limit
+from ckpt_observe.delivery.delivery import Delivery
+from ckpt_observe.delivery.disk_limit import DiskLimit
 from ckpt_observe.delivery.outbox import Outbox
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.journal import spool
@@ -18,7 +18,7 @@ from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record.line import line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, metrics
-from tests.delivery.conftest import NOW, FakeSink, operation, until
+from tests.delivery.conftest import NOW, FakeExporter, operation, until
 
 OVERFLOW = (metrics.DROPPED.name, ("overflow",))
 LIMIT = 40_000
@@ -27,16 +27,16 @@ EACH = 1_000
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(leftovers, "EACH", EACH)
+    monkeypatch.setattr(disk_limit, "EACH", EACH)
     monkeypatch.setattr(spool, "SEGMENT_SIZE", 4_000)
 
 
 @pytest.fixture
 def ended(state, tmp_path):
-    """`ended(name)` gives the journal of an ended process with twenty operations of half a kilobyte, which an agent is to deliver."""
+    """`ended(name)` gives the journal of an ended process with twenty operations of half a kilobyte, which a daemon is to deliver."""
 
     def make(name, *, killed=False):
-        journal = Journal(state, tmp_path / "ring", (), {}, "agent")
+        journal = Journal(state, tmp_path / "pages", (), {}, "daemon")
         for number in range(20):
             operation(journal, f"{name} {number}", size=500)
             journal.pool.collect()
@@ -54,12 +54,12 @@ def ended(state, tmp_path):
 
 
 def delivered(state):
-    """What an agent delivers that comes now."""
-    sink = FakeSink()
-    drain = Drain(state, [sink], attends=lambda _: ["fake"])
-    drain.start()
-    assert drain.close(20)
-    return sink.had
+    """What a daemon delivers that comes now."""
+    exporter = FakeExporter()
+    delivery = Delivery(state, [exporter], attends=lambda _: ["fake"])
+    delivery.start()
+    assert delivery.close(20)
+    return exporter.had
 
 
 def newest(count):
@@ -68,14 +68,14 @@ def newest(count):
 
 
 def on_disk(state):
-    return sum(Leftovers(state, LIMIT)._sizes().values())
+    return sum(DiskLimit(state, LIMIT)._sizes().values())
 
 
 def test_oldest_go_and_are_counted(state, ended, caplog):
     """Of ten journals the newest operations are kept, within the limit; kept plus counted is what was produced; it is said once."""
     for number in range(10):
         ended(str(number))
-    found = Leftovers(state, LIMIT)
+    found = DiskLimit(state, LIMIT)
     for _ in range(2):
         found.keep_within_limit()
     assert on_disk(state) <= LIMIT
@@ -88,7 +88,7 @@ def test_oldest_go_and_are_counted(state, ended, caplog):
 def test_within_the_limit(state, ended):
     """Below it nothing is dropped, and nothing is said to be."""
     ended("a")
-    found = Leftovers(state, LIMIT)
+    found = DiskLimit(state, LIMIT)
     found.keep_within_limit()
     assert found.health() == {}
     assert len(delivered(state)) == 20
@@ -98,11 +98,11 @@ def test_interrupted_go_last(state, ended):
     """The report of an operation that was cut short outlives later records, until there are too many of such reports."""
     for number in range(50):
         ended(str(number), killed=number < 5)
-    Leftovers(state, LIMIT).keep_within_limit()
+    DiskLimit(state, LIMIT).keep_within_limit()
     assert [key for key in delivered(state) if "open" in key] == [f"{number} open" for number in range(5)]
     for number in range(10):
         ended(str(number), killed=True)
-    Leftovers(state, 8 * EACH).keep_within_limit()
+    DiskLimit(state, 8 * EACH).keep_within_limit()
     reports = [key for key in delivered(state) if "open" in key]
     assert reports == [f"{number} open" for number in range(10)][-len(reports) :]
     assert 0 < len(reports) < 10
@@ -110,25 +110,25 @@ def test_interrupted_go_last(state, ended):
 
 def test_others_are_not_touched(state, tmp_path, ended):
     """Neither the journal of a live process, nor one that somebody delivers, nor a damaged one, is made smaller for the rest."""
-    live = Journal(state, tmp_path / "ring", (), {}, "agent")
+    live = Journal(state, tmp_path / "pages", (), {}, "daemon")
     for number in range(100):
         operation(live, str(number), size=500)
         live.pool.collect()
     damaged = Path(ended("damaged").directory)
     (damaged / "about.json").write_text("{")
     held = ended("held")
-    down = FakeSink()
+    down = FakeExporter()
     down.down = True
-    drain = Drain(state, [down], attends=lambda _: ["fake"])
-    drain.custody.look()
+    delivery = Delivery(state, [down], attends=lambda _: ["fake"])
+    delivery.adoption.look()
     sizes = [spool.size(each) for each in (live.directory, str(damaged), held.directory)]
     free = ended("free")
-    found = Leftovers(state, LIMIT // 4)
+    found = DiskLimit(state, LIMIT // 4)
     found.keep_within_limit()
     assert [spool.size(each) for each in (live.directory, str(damaged), held.directory)] == sizes
     assert spool.size(free.directory) < LIMIT // 4
     assert found.health()[OVERFLOW] > 0
-    drain.close(0)
+    delivery.close(0)
     live.remove()
 
 
@@ -145,47 +145,47 @@ def test_one_that_cannot_be_read(state, ended, monkeypatch, caplog):
         return shrink(outbox, limit, keep=keep)
 
     monkeypatch.setattr(Outbox, "shrink", failing)
-    found = Leftovers(state, LIMIT)
+    found = DiskLimit(state, LIMIT)
     found._shrink([bad, *sorted(each for each in found._sizes() if each != bad)[::-1]], {})
     assert on_disk(state) - spool.size(bad) - EACH <= LIMIT
     assert caplog.text.count(f"{bad}: Input/output error; it is not made smaller") == 1
 
 
-def test_agent_delivers_what_it_can(state, ended):
+def test_daemon_delivers_what_it_can(state, ended):
     """One that comes late drops nothing that it can deliver, however much there is."""
     for number in range(10):
         ended(str(number))
-    sink = FakeSink()
-    drain = Drain(state, [sink], attends=lambda _: ["fake"], limit=EACH)
-    drain.start()
-    until(lambda: drain.custody.outboxes() == [] and not list((state / "journals").iterdir()))
-    assert set(sink.had) == newest(200)
-    drain.close(20)
+    exporter = FakeExporter()
+    delivery = Delivery(state, [exporter], attends=lambda _: ["fake"], limit=EACH)
+    delivery.start()
+    until(lambda: delivery.adoption.outboxes() == [] and not list((state / "journals").iterdir()))
+    assert set(exporter.had) == newest(200)
+    delivery.close(20)
 
 
-def test_sink_is_down(state, ended, monkeypatch):
-    """Whoever holds them while a sink is away keeps them within the limit too, and counts what it never delivers."""
-    monkeypatch.setattr(custody, "PATIENCE", 0.0)
-    down = FakeSink()
+def test_exporter_is_down(state, ended, monkeypatch):
+    """Whoever holds them while an exporter is away keeps them within the limit too, and counts what it never delivers."""
+    monkeypatch.setattr(adoption, "PATIENCE", 0.0)
+    down = FakeExporter()
     down.down = True
-    drain = Drain(state, [down], attends=lambda _: ["fake"], limit=LIMIT)
+    delivery = Delivery(state, [down], attends=lambda _: ["fake"], limit=LIMIT)
     for number in range(10):
         ended(str(number))
-    drain.start()
-    until(lambda: drain.health().get(OVERFLOW) and on_disk(state) <= LIMIT)
+    delivery.start()
+    until(lambda: delivery.health().get(OVERFLOW) and on_disk(state) <= LIMIT)
     down.down = False
-    assert drain.flush(20)
+    assert delivery.flush(20)
     assert set(down.had) == newest(len(down.had))
-    assert len(down.had) + drain.health()[OVERFLOW] == 200
-    drain.close(20)
+    assert len(down.had) + delivery.health()[OVERFLOW] == 200
+    delivery.close(20)
 
 
 def test_shared_memory_of_killed_processes(state, tmp_path, ended):
-    """Is given back though no agent comes; that of a live process is not; what they held is on disk."""
+    """Is given back though no daemon comes; that of a live process is not; what they held is on disk."""
     killed = [ended(str(number), killed=True) for number in range(3)]
-    live = Journal(state, tmp_path / "ring", (), {}, "agent")
-    Leftovers(state, LIMIT).recover(os.path.dirname(live.about.pages))
-    assert [path.name for path in (tmp_path / "ring").iterdir()] == [os.path.basename(live.about.pages) + "-00.pages"]
+    live = Journal(state, tmp_path / "pages", (), {}, "daemon")
+    DiskLimit(state, LIMIT).recover(os.path.dirname(live.about.pages))
+    assert [path.name for path in (tmp_path / "pages").iterdir()] == [os.path.basename(live.about.pages) + "-00.pages"]
     assert {key for key in delivered(state) if "open" in key} == {f"{number} open" for number in range(len(killed))}
     live.remove()
 

@@ -1,4 +1,4 @@
-"""One sink: retry with back-off, refusal of the one bad span, faults of the sink itself."""
+"""One exporter: retry with back-off, refusal of the one bad span, faults of the exporter itself."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import logging
 
 import pytest
 
-from ckpt_observe.delivery import delivery as deliveries
-from ckpt_observe.delivery.exporter_worker import FIRST_PAUSE, LONGEST_PAUSE, Delivery
-from ckpt_observe.errors import SinkRetryError
+from ckpt_observe.delivery import exporter_worker as workers
+from ckpt_observe.delivery.exporter_worker import FIRST_PAUSE, LONGEST_PAUSE, ExporterWorker
+from ckpt_observe.errors import ExporterRetryError
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.spans import make_span
-from tests.delivery.conftest import FakeSink
+from tests.delivery.conftest import FakeExporter
 
 
 class Clock:
@@ -24,92 +24,92 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    monkeypatch.setattr(deliveries, "time", made)
-    monkeypatch.setattr(deliveries, "_jitter", lambda low, high: 1.0)
+    monkeypatch.setattr(workers, "time", made)
+    monkeypatch.setattr(workers, "_jitter", lambda low, high: 1.0)
     return made
 
 
 @pytest.fixture
-def sink():
-    return FakeSink()
+def exporter():
+    return FakeExporter()
 
 
 def spans(count):
     return [make_span(number, "checkpoint.save", attributes={names.ID: str(number)}) for number in range(1, count + 1)]
 
 
-def test_pauses_grow_and_end(sink, clock):
+def test_pauses_grow_and_end(exporter, clock):
     """Each failure doubles the pause, up to the longest; a success ends it."""
-    delivery, pauses = Delivery(sink), []
-    sink.down = True
+    worker, pauses = ExporterWorker(exporter), []
+    exporter.down = True
     for _ in range(10):
-        assert delivery.deliver(spans(1)) is False
-        pauses.append(delivery._not_before - clock.now)
-        assert not delivery.ready()
-        clock.now = delivery._not_before
-        assert delivery.ready()
+        assert worker.deliver(spans(1)) is False
+        pauses.append(worker._not_before - clock.now)
+        assert not worker.ready()
+        clock.now = worker._not_before
+        assert worker.ready()
     assert pauses[:4] == [FIRST_PAUSE * 2**number for number in range(4)]
     assert pauses[-1] == LONGEST_PAUSE
-    sink.down = False
-    assert delivery.deliver(spans(1))
-    assert delivery.ready()
-    assert (delivery.retries, delivery.delivered, delivery.trouble) == (10, 1, None)
+    exporter.down = False
+    assert worker.deliver(spans(1))
+    assert worker.ready()
+    assert (worker.retries, worker.delivered, worker.trouble) == (10, 1, None)
 
 
-def test_pause_that_the_server_asks_for(sink, clock):
+def test_pause_that_the_server_asks_for(exporter, clock):
     """Retry-After goes before our own pause; `hurry` before both."""
-    delivery = Delivery(sink)
-    sink.broken = SinkRetryError("busy", after=30)
-    delivery.deliver(spans(1))
-    assert delivery._not_before - clock.now == 30
-    delivery.hurry()
-    assert delivery.ready()
+    worker = ExporterWorker(exporter)
+    exporter.broken = ExporterRetryError("busy", after=30)
+    worker.deliver(spans(1))
+    assert worker._not_before - clock.now == 30
+    worker.hurry()
+    assert worker.ready()
 
 
-def test_refused_span_stands_alone(sink, caplog):
+def test_refused_span_stands_alone(exporter, caplog):
     """Of a refused batch all are delivered but the bad ones, which are counted and named."""
-    delivery = Delivery(sink)
-    sink.bad = {"7", "40"}
-    assert delivery.deliver(spans(100))
-    assert (delivery.delivered, delivery.refused) == (98, 2)
-    assert len(sink.had) == 98
-    assert len(sink.sizes) < 40, "halved, not one by one"
+    worker = ExporterWorker(exporter)
+    exporter.bad = {"7", "40"}
+    assert worker.deliver(spans(100))
+    assert (worker.delivered, worker.refused) == (98, 2)
+    assert len(exporter.had) == 98
+    assert len(exporter.sizes) < 40, "halved, not one by one"
     assert f"{7:016x}" in caplog.text
 
 
-def test_counts_when_a_batch_is_sent_again(sink):
+def test_counts_when_a_batch_is_sent_again(exporter):
     """Refused in one half, down in the other: the batch is sent again, and each span is counted once."""
-    delivery = Delivery(sink)
-    sink.bad = {"1"}
-    send, calls = sink.send, []
+    worker = ExporterWorker(exporter)
+    exporter.bad = {"1"}
+    send, calls = exporter.send, []
 
     def send_then_down(batch):
         calls.append(len(batch))
         if len(calls) == 4:
-            raise SinkRetryError("down")
+            raise ExporterRetryError("down")
         send(batch)
 
-    sink.send = send_then_down
-    assert delivery.deliver(spans(4)) is False
-    assert delivery.deliver(spans(4))
-    assert (delivery.delivered, delivery.refused) == (3, 1)
+    exporter.send = send_then_down
+    assert worker.deliver(spans(4)) is False
+    assert worker.deliver(spans(4))
+    assert (worker.delivered, worker.refused) == (3, 1)
 
 
-def test_sink_that_raises(sink, caplog):
-    """A fault of the sink is treated as passing, and told once for each outage."""
-    delivery = Delivery(sink)
-    sink.broken = KeyError("bug")
+def test_exporter_that_raises(exporter, caplog):
+    """A fault of the exporter is treated as passing, and told once for each outage."""
+    worker = ExporterWorker(exporter)
+    exporter.broken = KeyError("bug")
     for _ in range(3):
-        assert delivery.deliver(spans(1)) is False
-    assert delivery.trouble.startswith("KeyError")
-    sink.broken = None
-    assert delivery.deliver(spans(1))
-    sink.broken = KeyError("again")
-    delivery.deliver(spans(1))
+        assert worker.deliver(spans(1)) is False
+    assert worker.trouble.startswith("KeyError")
+    exporter.broken = None
+    assert worker.deliver(spans(1))
+    exporter.broken = KeyError("again")
+    worker.deliver(spans(1))
     assert len([entry for entry in caplog.records if entry.levelno == logging.WARNING]) == 2
 
 
-def test_empty_batch(sink):
+def test_empty_batch(exporter):
     """Nothing to send is not sent."""
-    assert Delivery(sink).deliver([])
-    assert sink.sizes == []
+    assert ExporterWorker(exporter).deliver([])
+    assert exporter.sizes == []

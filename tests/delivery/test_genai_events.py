@@ -59,7 +59,7 @@ def test_switch(setting, monkeypatch, state, kept, tmp_path):
     """From the setting to the span in the store; without it the spans are as before."""
     monkeypatch.setattr(lifecycle, "on", False)
     monkeypatch.setenv("CKPT_OBSERVE_GENAI_EVENTS", setting)
-    watch = ckpt_observe.observe(exporters="local", dir=state, ring_dir=tmp_path / "ring")
+    watch = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages")
     checkpointer = Checkpointer(tmp_path / "ckpt")
     saved = checkpointer.save("run-1", {"a": 1}, status="paused")
     checkpointer.restore("run-1")

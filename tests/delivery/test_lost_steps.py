@@ -7,7 +7,7 @@ import time
 import msgspec
 import pytest
 
-from ckpt_observe.delivery.lost_steps import Begun, Steps
+from ckpt_observe.delivery.lost_steps import Begun, LostSteps
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 
@@ -23,7 +23,7 @@ def since(steps, *told):
 
 @pytest.fixture
 def steps():
-    return Steps(lambda _task: None, lambda: None)
+    return LostSteps(lambda _task: None, lambda: None)
 
 
 @pytest.mark.parametrize("outcome", [None, "error", "interrupted"])
@@ -39,7 +39,7 @@ def test_since_the_last_save(steps, operation, outcome):
 def test_earlier_run():
     """A save of another process is found in the history; it is asked once for each task."""
     asked = []
-    steps = Steps(lambda task: asked.append(task) or Begun(1, 20), lambda: None)
+    steps = LostSteps(lambda task: asked.append(task) or Begun(1, 20), lambda: None)
     assert [since(steps, "restore", 5, 15), since(steps, "load", 6, 12)] == [5, 8]
     assert asked == ["run-1"]
 
@@ -68,14 +68,14 @@ def test_hostile_record(steps, damaged):
 
 def test_dead_process():
     """A restore looks for dead processes first: what one had begun is known, though nobody has collected it yet."""
-    steps = Steps(lambda _task: None, lambda: steps.noted(record("save", 2, 9, outcome="interrupted")))
+    steps = LostSteps(lambda _task: None, lambda: steps.noted(record("save", 2, 9, outcome="interrupted")))
     assert since(steps, "restore", 3, 4) == 5
 
 
 def test_backlog_takes_one_look():
     """Restores that began before the last look are covered by it; one that began since is looked for again."""
     looks = []
-    steps = Steps(lambda _task: None, lambda: looks.append(time.time_ns()))
+    steps = LostSteps(lambda _task: None, lambda: looks.append(time.time_ns()))
     for number in range(1000):
         steps.noted(record("restore", number, number))
     assert len(looks) == 1
@@ -91,8 +91,8 @@ def test_bounded(steps):
     assert since(steps, "load", 5000, 0, "run-2999") == 1
 
 
-def test_said_again_for_the_next_sink(steps):
-    """Where each sink reads for itself, one that is late hears what the others heard, whatever was saved since."""
+def test_said_again_for_the_next_exporter(steps):
+    """Where each exporter reads for itself, one that is late hears what the others heard, whatever was saved since."""
     steps.noted(record("save", 1, 10))
     assert since(steps, "restore", 3, 4) == 6
     steps.noted(record("save", 4, 20))
@@ -103,4 +103,4 @@ def test_said_already(steps):
     """What the process itself has noted is not worked out again."""
     steps.noted(record("save", 1, 10))
     told = steps.noted(record("restore", 3, 4))
-    assert Steps(lambda _task: Begun(2, 99), lambda: None).noted(told) == told
+    assert LostSteps(lambda _task: Begun(2, 99), lambda: None).noted(told) == told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ckpt_observe.delivery import once
 from ckpt_observe.delivery.once import Once
-from tests.delivery.conftest import FakeSink, until
+from tests.delivery.conftest import FakeExporter, until
 
 
 def test_bounded(caplog):
@@ -25,16 +25,16 @@ def test_again(caplog):
 
 
 def test_fault_with_ever_other_words(world, monkeypatch, caplog):
-    """A fault of the drain's own is one kind of trouble, whatever number or address is in its words: it does not fill the host's log."""
+    """A fault of the delivery's own is one kind of trouble, whatever number or address is in its words: it does not fill the host's log."""
     raised = []
-    _, drain = world(FakeSink(), start=False)
+    _, delivery = world(FakeExporter(), start=False)
 
     def fault():
         raised.append(ValueError(f"fault {len(raised)}"))
         raise raised[-1]
 
-    monkeypatch.setattr(drain, "_collect", fault)
-    drain.start()
+    monkeypatch.setattr(delivery, "_collect", fault)
+    delivery.start()
     until(lambda: len(raised) > 3)
     assert caplog.text.count("a fault of its own while collecting") == 1
     monkeypatch.undo()

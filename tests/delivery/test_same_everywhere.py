@@ -1,4 +1,4 @@
-"""One scenario, drained by threads, by a companion and by an agent: the same tree and the same numbers."""
+"""One scenario, delivered by threads, by a companion and by a daemon: the same tree and the same numbers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ckpt_observe.semconv import metrics
 from ckpt_observe.testing.spans import outline
 from ckpt_observe.tracestore import FILENAME, TraceReader
 from tests.delivery.conftest import until
-from tests.delivery.rig import PATIENCE, Agent, companion_there, end_companions, environ, gone, nothing_left
+from tests.delivery.rig import PATIENCE, Daemon, companion_there, end_companions, environ, gone, nothing_left
 from tests.services.processes import free_port
 
 pytestmark = pytest.mark.faults  # whole lives of several processes: half a minute together
 
-SCENARIO = Path(__file__).parents[1] / "services" / "agent.py"
+SCENARIO = Path(__file__).parents[1] / "services" / "daemon.py"
 COUNTED = (
     metrics.OPERATIONS, metrics.TASKS, metrics.CORRUPTION, metrics.DELETED, metrics.DELIVERED, metrics.REFUSED, metrics.DROPPED, metrics.RECORDS,
     metrics.FAULTS, metrics.CONSECUTIVE_FAILURES, metrics.IN_FLIGHT, metrics.TASKS_IN_FLIGHT, metrics.PROCESSES,
@@ -39,26 +39,26 @@ SAME = (
 )
 
 
-def scenario(state, tmp_path, drain):
+def scenario(state, tmp_path, delivery):
     """Saves, a failure, a kill and a restore, in three processes, until all is delivered and nobody is left."""
-    given = environ(state, drain, CKPT_OBSERVE_EXPORTERS="local,prometheus", OTEL_EXPORTER_PROMETHEUS_PORT=str(free_port()))
-    agent = Agent(given).ready() if drain == "agent" else None
+    given = environ(state, delivery, CKPT_OBSERVE_EXPORTERS="local,prometheus", OTEL_EXPORTER_PROMETHEUS_PORT=str(free_port()))
+    daemon = Daemon(given).ready() if delivery == "daemon" else None
     try:
         for act in ("work", "resume"):
             subprocess.run(
-                [sys.executable, str(SCENARIO), act, str(tmp_path / f"checkpoints-{drain}"), "60"],
+                [sys.executable, str(SCENARIO), act, str(tmp_path / f"checkpoints-{delivery}"), "60"],
                 env=given,
                 check=True,
                 timeout=PATIENCE * 2,
             )
         until(lambda: nothing_left(state), PATIENCE)
         until(lambda: not companion_there(state), PATIENCE)  # its last counters are in
-        if agent:
-            agent.stop()
+        if daemon:
+            daemon.stop()
     finally:
         end_companions(state)
-        if agent:
-            gone(agent.process)
+        if daemon:
+            gone(daemon.process)
 
 
 def told(state):
@@ -85,15 +85,15 @@ def counted(state):
 @pytest.fixture(scope="module")
 def by_threads(tmp_path_factory):
     """What everybody is compared with."""
-    directory = tmp_path_factory.mktemp("thread")
-    scenario(directory / "state", directory, "thread")
+    directory = tmp_path_factory.mktemp("in-process")
+    scenario(directory / "state", directory, "in-process")
     return directory / "state"
 
 
-@pytest.mark.parametrize("drain", ["companion", "agent"])
-def test_same_as_by_threads(by_threads, state, tmp_path, drain):
+@pytest.mark.parametrize("delivery", ["companion", "daemon"])
+def test_same_as_by_threads(by_threads, state, tmp_path, delivery):
     """Every span with its parent, outcome and links, and every count, whoever delivered them."""
-    scenario(state, tmp_path, drain)
+    scenario(state, tmp_path, delivery)
     trees, facts = told(state)
     assert (trees, facts) == told(by_threads)
     assert counted(state) == counted(by_threads)

@@ -1,4 +1,4 @@
-"""Loopback servers for the sinks that send."""
+"""Loopback servers for the exporters that send."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def telling(endpoint, gather):
 
 
 prometheus.Endpoint.publish = telling
-watch = ckpt_observe.observe(exporters=sys.argv[3], dir=sys.argv[1], ring_dir=sys.argv[2], service="worker")
+watch = ckpt_observe.observe(exporters=sys.argv[3], dir=sys.argv[1], pages_dir=sys.argv[2], service="worker")
 say("ready")
 for line in sys.stdin:
     word, _, count = line.strip().partition(" ")

@@ -1,4 +1,4 @@
-"""The console sink."""
+"""The console exporter."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from ckpt_observe.errors import SinkRefusedError, SinkRetryError
-from ckpt_observe.exporters.console import ConsoleSink
+from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
+from ckpt_observe.exporters.console import ConsoleExporter
 from ckpt_observe.testing.spans import make_span, make_tree
 
 
@@ -23,58 +23,58 @@ def screen():
 
 def test_operation_is_printed_with_its_phases(screen):
     """An operation that ended is a tree at once; its task need not have ended."""
-    ConsoleSink(screen).send(make_tree()[:-1])
+    ConsoleExporter(screen).send(make_tree()[:-1])
     assert names(screen.getvalue()) == ["checkpoint.save", "serialize", "write"]
 
 
 def test_task_is_printed_when_it_ends(screen):
     """The task's line comes when it is over, without what was printed before."""
-    sink = ConsoleSink(screen)
+    exporter = ConsoleExporter(screen)
     *operations, task = make_tree()
-    sink.send(operations)
-    sink.send([task])
+    exporter.send(operations)
+    exporter.send([task])
     assert names(screen.getvalue()) == ["checkpoint.save", "serialize", "write", "task demo"]
 
 
 def test_whole_trace_in_one_batch_is_one_tree(screen):
     """What arrives together is drawn together."""
-    ConsoleSink(screen).send(make_tree(operations=("save", "restore"), phases=()))
+    ConsoleExporter(screen).send(make_tree(operations=("save", "restore"), phases=()))
     assert names(screen.getvalue()) == ["task demo", "checkpoint.save", "checkpoint.restore"]
 
 
 def test_phases_wait_for_their_operation(screen):
     """Phases that arrive before their operation are printed beneath it."""
-    sink = ConsoleSink(screen)
+    exporter = ConsoleExporter(screen)
     serialize, write, save, _ = make_tree()
-    sink.send([serialize])
-    sink.send([write])
+    exporter.send([serialize])
+    exporter.send([write])
     assert screen.getvalue() == ""
-    sink.send([save])
+    exporter.send([save])
     assert names(screen.getvalue()) == ["checkpoint.save", "serialize", "write"]
 
 
 def test_phases_without_operation_are_printed_at_close(screen):
     """Nothing is kept for ever, nothing twice."""
-    sink = ConsoleSink(screen)
-    sink.send(make_tree()[:2])
-    sink.close()
-    sink.close()
+    exporter = ConsoleExporter(screen)
+    exporter.send(make_tree()[:2])
+    exporter.close()
+    exporter.close()
     assert names(screen.getvalue()) == ["serialize", "write"]
 
 
 def test_held_phases_are_bounded(screen):
     """Phases whose operation does not come are printed before they are many."""
-    sink = ConsoleSink(screen)
+    exporter = ConsoleExporter(screen)
     phases = [make_span(number, "checkpoint.write", parent=1, attributes={"checkpoint.phase": "write"}) for number in range(2, 2502)]
     for first in range(0, 2500, 250):
-        sink.send(phases[first : first + 250])
-    assert len(sink._held) <= 1000
-    assert len(screen.getvalue().splitlines()) == 2500 - len(sink._held)
+        exporter.send(phases[first : first + 250])
+    assert len(exporter._held) <= 1000
+    assert len(screen.getvalue().splitlines()) == 2500 - len(exporter._held)
 
 
 def test_default_is_standard_error(capsys):
     """Output of the host stays what it is."""
-    ConsoleSink().send(make_tree())
+    ConsoleExporter().send(make_tree())
     captured = capsys.readouterr()
     assert captured.out == ""
     assert names(captured.err)[0] == "task demo"
@@ -82,7 +82,7 @@ def test_default_is_standard_error(capsys):
 
 def test_plain_where_it_is_no_terminal(screen):
     """A file gets no colours."""
-    ConsoleSink(screen).send(make_tree(outcome="error"))
+    ConsoleExporter(screen).send(make_tree(outcome="error"))
     assert "\x1b" not in screen.getvalue()
 
 
@@ -90,30 +90,30 @@ def test_terminal_without_unicode_gets_ascii():
     """A screen that cannot show a line's corner gets its code, not an exception."""
     raw = io.BytesIO()
     screen = io.TextIOWrapper(raw, encoding="ascii")
-    ConsoleSink(screen).send(make_tree())
+    ConsoleExporter(screen).send(make_tree())
     assert b"\\u2514\\u2500 write" in raw.getvalue()
 
 
 def test_closed_pipe_is_refused_once_then_silent():
-    """When the reader goes away that is said once; the program and the other sinks go on."""
+    """When the reader goes away that is said once; the program and the other exporters go on."""
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w", encoding="utf-8", closefd=False) as screen:
-        sink = ConsoleSink(screen)
-        with pytest.raises(SinkRefusedError):
-            sink.send(make_tree(1))
-        assert sink.send(make_tree(2)) is None
-        sink.close()
+        exporter = ConsoleExporter(screen)
+        with pytest.raises(ExporterRefusedError):
+            exporter.send(make_tree(1))
+        assert exporter.send(make_tree(2)) is None
+        exporter.close()
         os.dup2(os.open(os.devnull, os.O_WRONLY), writing)
     os.close(writing)
 
 
 def test_closed_file_is_refused():
-    """A file that was closed beneath us is a sink error as well."""
+    """A file that was closed beneath us is an exporter error as well."""
     screen = io.StringIO()
     screen.close()
-    with pytest.raises(SinkRefusedError):
-        ConsoleSink(screen).send(make_tree())
+    with pytest.raises(ExporterRefusedError):
+        ConsoleExporter(screen).send(make_tree())
 
 
 def test_full_disk_is_retry_and_loses_nothing(screen):
@@ -128,10 +128,10 @@ def test_full_disk_is_retry_and_loses_nothing(screen):
             return super().write(text)
 
     file = Full()
-    sink = ConsoleSink(file)
-    sink.send(make_tree()[:2])
-    with pytest.raises(SinkRetryError):
-        sink.send(make_tree()[2:])
+    exporter = ConsoleExporter(file)
+    exporter.send(make_tree()[:2])
+    with pytest.raises(ExporterRetryError):
+        exporter.send(make_tree()[2:])
     file.full = False
-    sink.send(make_tree()[2:])
+    exporter.send(make_tree()[2:])
     assert names(file.getvalue()) == ["task demo", "checkpoint.save", "serialize", "write"]

@@ -7,12 +7,12 @@ from prometheus_client import openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from ckpt_observe.exporters.exposition import OPENMETRICS, TEXT, negotiated, render
 from ckpt_observe.journal.live import Live
 from ckpt_observe.metricstore.snapshot import snapshot
 from ckpt_observe.metricstore.store import MetricStore
 from ckpt_observe.semconv import metrics
 from ckpt_observe.semconv.metrics import METRICS
-from ckpt_observe.exporters.exposition import OPENMETRICS, TEXT, negotiated, render
 from ckpt_observe.testing.spans import make_tree
 
 ODD = 'a"b\\c\nd{e=,} ü🧭 100%s %d\0'

@@ -1,4 +1,4 @@
-"""The Laminar sink, against a server that fails as the page would."""
+"""The Laminar exporter, against a server that fails as the page would."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 from laminar_server import LaminarServer
 from msgspec import structs
 
-from ckpt_observe.delivery.exporter_worker import Delivery
+from ckpt_observe.delivery.exporter_worker import ExporterWorker
 from ckpt_observe.endpoints import Endpoint
-from ckpt_observe.errors import SinkRefusedError, SinkRetryError, SinkUnclearError
+from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, ExporterUnclearError
 from ckpt_observe.exporters import laminar as module
 from ckpt_observe.exporters import otlp
-from ckpt_observe.exporters.laminar import SETTLED, LaminarSink
+from ckpt_observe.exporters.laminar import SETTLED, LaminarExporter
 from ckpt_observe.exporters.laminar_shape import RECOVERED, shape
 from ckpt_observe.span import Event, Link
-from ckpt_observe.testing.sinks import SinkContract
+from ckpt_observe.testing.exporters import ExporterContract
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
 
 DEAD = -1
@@ -44,24 +44,24 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def sink(laminar, clock):
-    sink = made(laminar)
-    yield sink
-    sink.close()
+def exporter(laminar, clock):
+    exporter = made(laminar)
+    yield exporter
+    exporter.close()
 
 
 def made(laminar, **fields):
-    sink = LaminarSink(
+    exporter = LaminarExporter(
         Endpoint(
             f"{laminar.url}/v1/traces", **{"headers": {"authorization": f"Bearer {laminar.key}"}, "timeout": 0.5, "gzip": True, **fields}
         )
     )
-    sink._is_own = lambda span: span.resource.get("process.pid") != DEAD
-    return sink
+    exporter._is_own = lambda span: span.resource.get("process.pid") != DEAD
+    return exporter
 
 
 def known(spans):
-    """The same spans with their chain, as the drain gives them."""
+    """The same spans with their chain, as the delivery gives them."""
     by_id = {span.span_id: span for span in spans}
 
     def chain(span):
@@ -80,40 +80,40 @@ def sent(laminar, originals):
         yield structs.replace(row, attributes={name: own[name] for name in span.attributes if name in own}, ancestors=span.ancestors)
 
 
-class TestLaminarSink(SinkContract):
-    test_repeat_leaves_one_copy = None  # the server does not; the sink does: see below
+class TestLaminarExporter(ExporterContract):
+    test_repeat_leaves_one_copy = None  # the server does not; the exporter does: see below
     secrets = (LaminarServer.key,)
 
     @pytest.fixture
-    def sink(self, laminar):
-        sink = made(laminar)
-        sink.laminar, sink.originals = laminar, []
-        send = sink.send
-        sink.send = lambda spans: (sink.originals.extend(spans), send(spans))[1]
-        yield sink
-        sink.close()
+    def exporter(self, laminar):
+        exporter = made(laminar)
+        exporter.laminar, exporter.originals = laminar, []
+        send = exporter.send
+        exporter.send = lambda spans: (exporter.originals.extend(spans), send(spans))[1]
+        yield exporter
+        exporter.close()
 
-    def received(self, sink):
-        return list(sent(sink.laminar, sink.originals))
+    def received(self, exporter):
+        return list(sent(exporter.laminar, exporter.originals))
 
-    def break_medium(self, sink):
-        sink.laminar.otherwise = 503
+    def break_medium(self, exporter):
+        exporter.laminar.otherwise = 503
 
 
 # how a span looks there
 
 
-def test_whole_trace_pleases_the_page(laminar, sink):
+def test_whole_trace_pleases_the_page(laminar, exporter):
     """A task with a save and a failed restore: no complaint, operations in the default view, only the failure red."""
-    sink.send(known(make_tree(operations=("save", "restore"), outcome="error")))
+    exporter.send(known(make_tree(operations=("save", "restore"), outcome="error")))
     assert laminar.complaints() == []
     assert laminar.transcript() == ["checkpoint.save", "checkpoint.restore"]
     assert laminar.red() == ["checkpoint.restore"]
 
 
-def test_running_task_is_seen(laminar, sink):
+def test_running_task_is_seen(laminar, exporter):
     """Operations whose task has not ended carry the whole path, so that the page shows them."""
-    sink.send(known(make_tree())[:-1])
+    exporter.send(known(make_tree())[:-1])
     assert laminar.complaints() == []
     save = next(row for row in laminar.rows if row.name == "checkpoint.save")
     assert save.attributes["lmnr.span.path"] == ["task demo", "checkpoint.save"]
@@ -218,102 +218,102 @@ def test_impossible_numbers_and_times():
 
 
 @pytest.mark.parametrize("answer", ["cut", "half", 502, 504])
-def test_lost_answer_is_cleared_up_before_a_repeat(laminar, sink, clock, answer):
+def test_lost_answer_is_cleared_up_before_a_repeat(laminar, exporter, clock, answer):
     """After an unclear end the server is asked; what it has is not sent again, and the rest is."""
     laminar.answers.append(answer)
-    with pytest.raises(SinkUnclearError) as caught:
-        sink.send(known(make_tree(1)))
+    with pytest.raises(ExporterUnclearError) as caught:
+        exporter.send(known(make_tree(1)))
     assert caught.value.after == SETTLED
     arrived = answer in ("cut", "half")
     if not arrived:
         clock.now += SETTLED
-    sink.send(known(make_tree(1)))
+    exporter.send(known(make_tree(1)))
     assert len(laminar.rows) == len(make_tree(1))
     assert laminar.complaints() == []
     assert len(laminar.queries) == 1
 
 
-def test_no_is_not_believed_too_early(laminar, sink, clock):
+def test_no_is_not_believed_too_early(laminar, exporter, clock):
     """What the server does not have yet it may still have in its queue; only later is it sent again."""
     laminar.answers.append("stall")
-    with pytest.raises(SinkUnclearError):
-        sink.send(known(make_tree(1)))
+    with pytest.raises(ExporterUnclearError):
+        exporter.send(known(make_tree(1)))
     clock.now += SETTLED - 1
-    with pytest.raises(SinkRetryError, match="asking again") as caught:
-        sink.send(known(make_tree(1)))
+    with pytest.raises(ExporterRetryError, match="asking again") as caught:
+        exporter.send(known(make_tree(1)))
     assert caught.value.after == pytest.approx(1.0)
     clock.now += 1
-    sink.send(known(make_tree(1)))
+    exporter.send(known(make_tree(1)))
     assert len(laminar.rows) == len(make_tree(1))
 
 
-def test_refused_span_does_not_double_the_others(laminar, sink, monkeypatch):
-    """While the drain halves a batch to find the span that is refused, what was accepted of it is not sent again."""
+def test_refused_span_does_not_double_the_others(laminar, exporter, monkeypatch):
+    """While the delivery halves a batch to find the span that is refused, what was accepted of it is not sent again."""
     monkeypatch.setattr(otlp, "MOST_BYTES", 4096)
     spans = known([span for trace in range(1, 20) for span in make_tree(trace)])
     spans = [structs.replace(span, span_id=f"{number:016x}", ancestors=()) for number, span in enumerate(spans, 1)]
     laminar.poison = spans[len(spans) // 2].span_id
-    delivery = Delivery(sink)
+    delivery = ExporterWorker(exporter)
     assert delivery.deliver(spans)
     assert (len(laminar.rows), delivery.refused) == (len(spans) - 1, 1)
 
 
-def test_spans_of_a_dead_process_are_asked_about(laminar, sink, clock):
+def test_spans_of_a_dead_process_are_asked_about(laminar, exporter, clock):
     """Another process may have sent its last batch and died before it could note that."""
     theirs = known(make_tree(1, resource={"service.instance.id": "dead", "process.pid": DEAD}))
     made(laminar).send([structs.replace(span, resource={}) for span in theirs])
-    sink.send(theirs)
+    exporter.send(theirs)
     assert len(laminar.rows) == len(theirs)
     clock.now += SETTLED
     later = known(make_tree(2, resource={"service.instance.id": "dead", "process.pid": DEAD}))
-    sink.send([structs.replace(span, span_id="f" + span.span_id[1:]) for span in later])
+    exporter.send([structs.replace(span, span_id="f" + span.span_id[1:]) for span in later])
     assert len(laminar.queries) == 1  # only its first batch is in doubt
 
 
 def test_own_process_is_told_from_another(laminar):
     """A span is ours if it ended here and since we are: the same pid and host may have been those of the container before."""
     own = {"process.pid": os.getpid(), "host.name": socket.gethostname()}
-    sink = LaminarSink(Endpoint(f"{laminar.url}/v1/traces"))
+    exporter = LaminarExporter(Endpoint(f"{laminar.url}/v1/traces"))
     now = make_span(1, "checkpoint.save", resource=own, end_unix_nano=2**62)
     before = make_span(2, "checkpoint.save", resource=own)
     elsewhere = structs.replace(now, resource={**own, "host.name": "elsewhere"})
     other = structs.replace(now, resource={**own, "process.pid": DEAD})
-    assert [sink._is_own(span) for span in (now, before, elsewhere, other)] == [True, False, False, False]
+    assert [exporter._is_own(span) for span in (now, before, elsewhere, other)] == [True, False, False, False]
 
 
-def test_key_that_may_only_write_delivers_all_the_same(laminar, sink, clock, caplog):
+def test_key_that_may_only_write_delivers_all_the_same(laminar, exporter, clock, caplog):
     """Where the server cannot be asked nothing is lost; that a span may be there twice is said once."""
     laminar.may_query = False
     laminar.answers.append("stall")
-    with pytest.raises(SinkUnclearError):
-        sink.send(known(make_tree(1)))
-    sink.send(known(make_tree(1)))
+    with pytest.raises(ExporterUnclearError):
+        exporter.send(known(make_tree(1)))
+    exporter.send(known(make_tree(1)))
     assert len(laminar.rows) == len(make_tree(1))
     assert sum("may be there twice" in record.getMessage() for record in caplog.records) == 1
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_busy_server_surely_did_not_take_it(laminar, sink, status):
+def test_busy_server_surely_did_not_take_it(laminar, exporter, status):
     """An answer that says no is believed; nothing is asked."""
     laminar.answers.append(status)
-    with pytest.raises(SinkRetryError):
-        sink.send(known(make_tree()))
-    sink.send(known(make_tree()))
+    with pytest.raises(ExporterRetryError):
+        exporter.send(known(make_tree()))
+    exporter.send(known(make_tree()))
     assert len(laminar.rows) == len(make_tree())
     assert laminar.queries == []
 
 
 def test_wrong_key_keeps_the_spans(laminar):
     """401 is retried; the key is not in the message."""
-    with pytest.raises(SinkRetryError, match="401") as caught:
+    with pytest.raises(ExporterRetryError, match="401") as caught:
         made(laminar, headers={"authorization": "Bearer wrong-key-secret"}).send(make_tree())
     assert "wrong-key-secret" not in str(caught.value)
 
 
 def test_batches_stay_under_its_limit(laminar):
     """Its server takes 5 MiB before compression; more goes as several requests, and a span that is larger alone is refused alone."""
-    sink = made(laminar, timeout=10.0)
-    sink.send([make_span(number, "x", attributes={"own": "x" * 1_000_000}) for number in range(1, 8)])
+    exporter = made(laminar, timeout=10.0)
+    exporter.send([make_span(number, "x", attributes={"own": "x" * 1_000_000}) for number in range(1, 8)])
     assert len(laminar.rows) == 7
-    with pytest.raises(SinkRefusedError, match="413"):
-        sink.send([make_span(99, "x", attributes={"own": "x" * (6 << 20)})])
+    with pytest.raises(ExporterRefusedError, match="413"):
+        exporter.send([make_span(99, "x", attributes={"own": "x" * (6 << 20)})])

@@ -87,8 +87,8 @@ def test_otlp_beside_it_gets_them_too(laminar, tmp_path, collector):
     assert not [name for span in collector.spans.values() for name in span.attributes if name.startswith("lmnr")]
 
 
-def test_its_sdk_and_our_own_sink(laminar, tmp_path):
-    """Where `laminar` is named, our sink sends beneath its SDK's spans, and the page has nothing to complain of."""
+def test_its_sdk_and_our_own_exporter(laminar, tmp_path):
+    """Where `laminar` is named, our exporter sends beneath its SDK's spans, and the page has nothing to complain of."""
     run(laminar, tmp_path, "observe(name='step', session_id='s1')(save)()", CKPT_OBSERVE_EXPORTERS="laminar", LMNR_BASE_URL=laminar.url)
     assert outline(laminar.rows) == "step\n  checkpoint.save\n    checkpoint.write"
     assert laminar.complaints() == []

@@ -1,4 +1,4 @@
-"""The local sink."""
+"""The local exporter."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sqlite3
 
 import pytest
 
-from ckpt_observe.errors import SinkRefusedError, SinkRetryError
+from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.exporters import local
-from ckpt_observe.exporters.local import LocalSink
-from ckpt_observe.testing.sinks import SinkContract
+from ckpt_observe.exporters.local import LocalExporter
+from ckpt_observe.testing.exporters import ExporterContract
 from ckpt_observe.testing.spans import make_span, make_tree
 from ckpt_observe.tracestore import FILENAME, TraceReader, schema
 
@@ -20,108 +20,108 @@ def traces(directory):
         return sorted(int(trace.trace_id, 16) for trace in reader.newest(1000))
 
 
-class TestLocalSink(SinkContract):
+class TestLocalExporter(ExporterContract):
     @pytest.fixture
-    def sink(self, tmp_path):
-        sink = LocalSink(tmp_path / "state")
-        yield sink
-        sink.close()
+    def exporter(self, tmp_path):
+        exporter = LocalExporter(tmp_path / "state")
+        yield exporter
+        exporter.close()
 
-    def received(self, sink):
-        if not sink.path.exists():
+    def received(self, exporter):
+        if not exporter.path.exists():
             return []
-        with TraceReader(sink.path) as reader:
+        with TraceReader(exporter.path) as reader:
             return [span for trace in reader.newest(1000) for span in reader.spans(trace.trace_id)]
 
-    def break_medium(self, sink):
-        sink.path.parent.mkdir()
-        sink.path.write_text("not a database " * 100)
+    def break_medium(self, exporter):
+        exporter.path.parent.mkdir()
+        exporter.path.write_text("not a database " * 100)
 
 
 @pytest.fixture
-def sink(tmp_path):
-    sink = LocalSink(tmp_path)
-    yield sink
-    sink.close()
+def exporter(tmp_path):
+    exporter = LocalExporter(tmp_path)
+    yield exporter
+    exporter.close()
 
 
-def test_making_a_sink_opens_nothing(tmp_path):
+def test_making_a_exporter_opens_nothing(tmp_path):
     """The file is there after the first batch, not before."""
-    sink = LocalSink(tmp_path / "state")
-    sink.send([])
+    exporter = LocalExporter(tmp_path / "state")
+    exporter.send([])
     assert not (tmp_path / "state").exists()
 
 
-def test_lock_is_retry_and_then_goes_in(sink, tmp_path, monkeypatch):
-    """While another process holds the store, `send` says retry; afterwards the same sink has it."""
+def test_lock_is_retry_and_then_goes_in(exporter, tmp_path, monkeypatch):
+    """While another process holds the store, `send` says retry; afterwards the same exporter has it."""
     monkeypatch.setattr(schema, "BUSY_SECONDS", 0.0)
-    sink.send(make_tree(1))
-    other = sqlite3.connect(sink.path, isolation_level=None)
+    exporter.send(make_tree(1))
+    other = sqlite3.connect(exporter.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(SinkRetryError, match="locked"):
-        sink.send(make_tree(2))
+    with pytest.raises(ExporterRetryError, match="locked"):
+        exporter.send(make_tree(2))
     other.execute("ROLLBACK")
     other.close()
-    sink.send(make_tree(2))
+    exporter.send(make_tree(2))
     assert traces(tmp_path) == [1, 2]
 
 
 def test_directory_that_cannot_be_made_is_retry(tmp_path):
     """A path through a file cannot be opened now; somebody may put that right."""
     (tmp_path / "state").write_text("a file")
-    with pytest.raises(SinkRetryError, match="cannot be opened"):
-        LocalSink(tmp_path / "state").send(make_tree(1))
+    with pytest.raises(ExporterRetryError, match="cannot be opened"):
+        LocalExporter(tmp_path / "state").send(make_tree(1))
 
 
-def test_foreign_file_is_left_alone_until_it_is_moved(sink, tmp_path):
+def test_foreign_file_is_left_alone_until_it_is_moved(exporter, tmp_path):
     """A file that is not ours is kept and so are the spans, in the journal; once it is moved away, they go in without a restart."""
-    sink.path.write_text("not a database " * 100)
-    with pytest.raises(SinkRetryError, match="not a database"):
-        sink.send(make_tree(1))
-    sink.path.rename(tmp_path / "mine.txt")
-    sink.send(make_tree(1))
+    exporter.path.write_text("not a database " * 100)
+    with pytest.raises(ExporterRetryError, match="not a database"):
+        exporter.send(make_tree(1))
+    exporter.path.rename(tmp_path / "mine.txt")
+    exporter.send(make_tree(1))
     assert traces(tmp_path) == [1]
 
 
 @pytest.mark.parametrize("value", [object(), "\ud800"], ids=["object", "surrogate"])
-def test_value_that_no_json_has_is_refused(sink, value):
+def test_value_that_no_json_has_is_refused(exporter, value):
     """What never can be written is refused, so that it does not stop the spans behind it."""
-    with pytest.raises(SinkRefusedError):
-        sink.send([make_span(1, "checkpoint.save", attributes={"own": value})])
+    with pytest.raises(ExporterRefusedError):
+        exporter.send([make_span(1, "checkpoint.save", attributes={"own": value})])
 
 
-def test_removed_store_is_made_anew(sink, tmp_path):
+def test_removed_store_is_made_anew(exporter, tmp_path):
     """After `rm traces.db` spans go to a new file, not into the removed one."""
-    sink.send(make_tree(1))
-    sink.path.unlink()
-    sink.send(make_tree(2))
+    exporter.send(make_tree(1))
+    exporter.path.unlink()
+    exporter.send(make_tree(2))
     assert traces(tmp_path) == [2]
 
 
-def test_forked_child_opens_its_own(sink, tmp_path):
-    """A sink that came through a fork writes over a connection of its own; the parent's goes on."""
-    sink.send(make_tree(1))
+def test_forked_child_opens_its_own(exporter, tmp_path):
+    """An exporter that came through a fork writes over a connection of its own; the parent's goes on."""
+    exporter.send(make_tree(1))
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            parents = sink._writer
-            sink.send(make_tree(2))
+            parents = exporter._writer
+            exporter.send(make_tree(2))
             assert local._inherited == [parents]  # neither used nor closed
-            sink.close()
+            exporter.close()
             code = 0
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
-    sink.send(make_tree(3))
+    exporter.send(make_tree(3))
     assert traces(tmp_path) == [1, 2, 3]
 
 
 def test_limit_is_kept(tmp_path):
-    """The sink's size is the store's."""
-    sink = LocalSink(tmp_path, max_bytes=200_000)
+    """The exporter's size is the store's."""
+    exporter = LocalExporter(tmp_path, max_bytes=200_000)
     for number in range(1, 200):
-        sink.send(make_tree(number, start=number * 1000))
-    sink.close()
+        exporter.send(make_tree(number, start=number * 1000))
+    exporter.close()
     assert traces(tmp_path)[-1] == 199
     assert traces(tmp_path)[0] > 1

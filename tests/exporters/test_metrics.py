@@ -1,4 +1,4 @@
-"""The metrics sink: adds up, publishes one at a time, survives forks and bad files."""
+"""The metrics exporter: adds up, publishes one at a time, survives forks and bad files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import warnings
 
 import pytest
 
-from ckpt_observe.errors import SinkRefusedError, SinkRetryError
+from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
+from ckpt_observe.exporters.metrics import MetricsExporter
 from ckpt_observe.metricstore import database
 from ckpt_observe.metricstore.snapshot import gather
 from ckpt_observe.semconv import metrics
-from ckpt_observe.exporters.metrics import MetricsSink
 from ckpt_observe.testing.spans import make_span, make_tree
 
 
@@ -44,12 +44,12 @@ def make(tmp_path):
     made = []
 
     def make(*outlets):
-        made.append(MetricsSink(tmp_path, lambda: gather(tmp_path, "1"), outlets))
+        made.append(MetricsExporter(tmp_path, lambda: gather(tmp_path, "1"), outlets))
         return made[-1]
 
     yield make
-    for sink in made:
-        sink.close()
+    for exporter in made:
+        exporter.close()
 
 
 def counted(tmp_path):
@@ -59,69 +59,69 @@ def counted(tmp_path):
 
 def test_sent_batches_add_up_and_repeats_do_not(make, tmp_path):
     """Two batches, one of them twice and an empty one: each operation once."""
-    sink = make()
+    exporter = make()
     for batch in (make_tree(1), [], make_tree(2), make_tree(1)):
-        sink.send(batch)
+        exporter.send(batch)
     assert counted(tmp_path) == 2
 
 
 def test_making_and_closing_leaves_nothing(make, tmp_path):
-    """A sink that had no spans has no file; it may be closed twice."""
-    sink = make()
-    sink.close()
-    sink.close()
+    """An exporter that had no spans has no file; it may be closed twice."""
+    exporter = make()
+    exporter.close()
+    exporter.close()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_bad_file_is_retry_until_it_is_moved(make, tmp_path):
     """A file that is not ours stays as it is; once it is moved away, the same batch goes in."""
-    sink = make()
-    sink.path.write_text("not a database " * 100)
-    with pytest.raises(SinkRetryError, match="move it away"):
-        sink.send(make_tree(1))
-    sink.path.rename(tmp_path / "mine.txt")
-    sink.send(make_tree(1))
+    exporter = make()
+    exporter.path.write_text("not a database " * 100)
+    with pytest.raises(ExporterRetryError, match="move it away"):
+        exporter.send(make_tree(1))
+    exporter.path.rename(tmp_path / "mine.txt")
+    exporter.send(make_tree(1))
     assert counted(tmp_path) == 1
 
 
 def test_lock_is_retry_and_then_counts_once(make, tmp_path, monkeypatch):
     """While another process writes for long, `send` says retry."""
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.0)
-    sink = make()
-    sink.send(make_tree(1))
-    other = sqlite3.connect(sink.path, isolation_level=None)
+    exporter = make()
+    exporter.send(make_tree(1))
+    other = sqlite3.connect(exporter.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(SinkRetryError, match="locked"):
-        sink.send(make_tree(2))
+    with pytest.raises(ExporterRetryError, match="locked"):
+        exporter.send(make_tree(2))
     other.execute("ROLLBACK")
     other.close()
-    sink.send(make_tree(2))
+    exporter.send(make_tree(2))
     assert counted(tmp_path) == 2
 
 
 def test_span_without_ids_is_refused(make):
     """What never can be counted does not stop those behind it."""
     span = make_span(1, "checkpoint.save")
-    with pytest.raises(SinkRefusedError):
+    with pytest.raises(ExporterRefusedError):
         make().send([type(span)("none", "none", "", "x", 0, 1, "ok", {})])
 
 
 def test_removed_file_is_made_anew(make, tmp_path):
     """After `rm metrics.db` numbers go to a new file, which is the one that is read."""
-    sink = make()
-    sink.send(make_tree(1))
+    exporter = make()
+    exporter.send(make_tree(1))
     for path in tmp_path.glob("metrics.db*"):
         path.unlink()
-    sink.send(make_tree(2))
+    exporter.send(make_tree(2))
     assert counted(tmp_path) == 1
 
 
 def test_health_is_added_as_it_grows(make, tmp_path):
     """Counters of two processes, each from zero, make one sum; nothing is added twice."""
     for delivered in (3.0, 4.0):
-        sink = make()
-        sink.start(lambda delivered=delivered: {(metrics.DELIVERED.name, ("x",)): delivered})
-        sink.close()
+        exporter = make()
+        exporter.start(lambda delivered=delivered: {(metrics.DELIVERED.name, ("x",)): delivered})
+        exporter.close()
     stored, _ = gather(tmp_path, "1")
     assert stored.points[metrics.DELIVERED.name]["x",].value == 7
 
@@ -136,10 +136,10 @@ def test_health_is_asked_at_the_beginning_and_at_the_end(make, monkeypatch):
         first.set()
         return {}
 
-    sink = make()
-    sink.start(health)
+    exporter = make()
+    exporter.start(health)
     assert first.wait(10)
-    sink.close()
+    exporter.close()
     assert len(asked) == 2
 
 
@@ -160,11 +160,11 @@ def test_only_one_publishes_and_the_next_takes_over(make, monkeypatch):
 def test_last_publication_has_everything(make):
     """What was sent just before the end of a batch job is in what it leaves behind."""
     outlet = Outlet()
-    sink = make(outlet)
-    sink.start(dict)
+    exporter = make(outlet)
+    exporter.start(dict)
     assert outlet.first.wait(10)
-    sink.send(make_tree(1))
-    sink.close()
+    exporter.send(make_tree(1))
+    exporter.close()
     stored, _ = outlet.published[-1]
     assert sum(point.value for point in stored.points[metrics.OPERATIONS.name].values()) == 1
 
@@ -173,8 +173,8 @@ def test_failed_publication_is_repeated_and_told_once(make, monkeypatch, caplog)
     """An outlet that fails is tried again, with one line in the log."""
     monkeypatch.setattr("ckpt_observe.exporters.metrics.TICK", 0.01)
     outlet = Outlet(fails=3)
-    sink = make(outlet)
-    sink.start(dict)
+    exporter = make(outlet)
+    exporter.start(dict)
     assert outlet.first.wait(10)
     assert len([record for record in caplog.records if "not published" in record.message]) == 1
 
@@ -182,16 +182,16 @@ def test_failed_publication_is_repeated_and_told_once(make, monkeypatch, caplog)
 def test_forked_child_uses_nothing_of_its_parent(make, tmp_path):
     """The child gives up the turn and the connection; the parent goes on with both."""
     outlet = Outlet()
-    sink = make(outlet)
-    sink.start(dict)
+    exporter = make(outlet)
+    exporter.start(dict)
     assert outlet.first.wait(10)
-    sink.send(make_tree(1))
+    exporter.send(make_tree(1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads at a fork; that is what is tested
         child = os.fork()
     if child == 0:
-        os._exit(0 if outlet.closed.is_set() and sink._store is None else 1)
+        os._exit(0 if outlet.closed.is_set() and exporter._store is None else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert not outlet.closed.is_set()
-    sink.send(make_tree(2))
+    exporter.send(make_tree(2))
     assert counted(tmp_path) == 2

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ckpt_observe.metricstore.snapshot import gather as gather_all
 from ckpt_observe.exporters.metrics_push import Pushgateway, TextFile, address
+from ckpt_observe.metricstore.snapshot import gather as gather_all
 
 
 @pytest.fixture

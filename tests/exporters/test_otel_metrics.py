@@ -12,11 +12,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_C
 from prometheus_client.parser import text_string_to_metric_families
 
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.exporters.exposition import render
+from ckpt_observe.exporters.otel_metrics import OtlpMetrics, encoded
 from ckpt_observe.metricstore.snapshot import gather as gather_all
 from ckpt_observe.metricstore.store import MetricStore
 from ckpt_observe.semconv.metrics import METRICS
-from ckpt_observe.exporters.exposition import render
-from ckpt_observe.exporters.otel_metrics import OtlpMetrics, encoded
 from ckpt_observe.testing.spans import make_tree
 
 TREE = make_tree(7, operations=("save", "restore"), outcome="error")

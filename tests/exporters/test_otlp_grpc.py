@@ -1,4 +1,4 @@
-"""The OTLP sink over gRPC, and what each status leads to."""
+"""The OTLP exporter over gRPC, and what each status leads to."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from ckpt_observe.delivery.exporter_worker import Delivery
+from ckpt_observe.delivery.exporter_worker import ExporterWorker
 from ckpt_observe.endpoints import GRPC, Endpoint
-from ckpt_observe.errors import SinkRefusedError, SinkRetryError
-from ckpt_observe.exporters.otlp import OtlpSink
-from ckpt_observe.testing.sinks import SinkContract
+from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
+from ckpt_observe.exporters.otlp import OtlpExporter
+from ckpt_observe.testing.exporters import ExporterContract
 from ckpt_observe.testing.spans import make_span, make_tree
 
 CODE = grpc.StatusCode
@@ -22,40 +22,40 @@ KEY = "Bearer sk-very-secret-0123456789"
 
 
 def made(collector, **fields):
-    return OtlpSink(Endpoint(collector.url, protocol=GRPC, **{"timeout": 5.0, "headers": {"authorization": KEY}, **fields}))
+    return OtlpExporter(Endpoint(collector.url, protocol=GRPC, **{"timeout": 5.0, "headers": {"authorization": KEY}, **fields}))
 
 
-class TestOtlpSinkOverGrpc(SinkContract):
+class TestOtlpExporterOverGrpc(ExporterContract):
     secrets = (KEY, "sk-very-secret-0123456789")
 
     @pytest.fixture
-    def sink(self, grpc_collector):
+    def exporter(self, grpc_collector):
         grpc_collector.authorization = KEY
-        sink = made(grpc_collector)
-        sink.collector = grpc_collector
-        yield sink
-        sink.close()
+        exporter = made(grpc_collector)
+        exporter.collector = grpc_collector
+        yield exporter
+        exporter.close()
 
-    def received(self, sink):
-        return list(sink.collector.spans.values())
+    def received(self, exporter):
+        return list(exporter.collector.spans.values())
 
-    def break_medium(self, sink):
-        sink.collector.otherwise = CODE.UNAVAILABLE
+    def break_medium(self, exporter):
+        exporter.collector.otherwise = CODE.UNAVAILABLE
 
 
 @pytest.fixture
-def sink(grpc_collector):
-    sink = made(grpc_collector)
-    yield sink
-    sink.close()
+def exporter(grpc_collector):
+    exporter = made(grpc_collector)
+    yield exporter
+    exporter.close()
 
 
 @pytest.mark.parametrize("gzip", [True, False])
 def test_headers_are_metadata(grpc_collector, gzip):
     """Headers and user agent arrive; a compressed request is the same request."""
-    sink = made(grpc_collector, gzip=gzip)
-    sink.send(make_tree())
-    sink.close()
+    exporter = made(grpc_collector, gzip=gzip)
+    exporter.send(make_tree())
+    exporter.close()
     [(_, metadata, _)] = grpc_collector.requests
     assert metadata["authorization"] == KEY
     assert metadata["user-agent"].startswith("ckpt_observe/")
@@ -65,53 +65,53 @@ def test_headers_are_metadata(grpc_collector, gzip):
 @pytest.mark.parametrize(
     "code", [CODE.CANCELLED, CODE.DEADLINE_EXCEEDED, CODE.ABORTED, CODE.OUT_OF_RANGE, CODE.UNAVAILABLE, CODE.DATA_LOSS]
 )
-def test_retryable_code_is_retried(grpc_collector, sink, code):
+def test_retryable_code_is_retried(grpc_collector, exporter, code):
     """The codes that the specification calls retryable; the channel goes on working."""
     grpc_collector.answers.append(code)
-    with pytest.raises(SinkRetryError, match=code.name):
-        sink.send(make_tree())
-    sink.send(make_tree())
+    with pytest.raises(ExporterRetryError, match=code.name):
+        exporter.send(make_tree())
+    exporter.send(make_tree())
     assert len(grpc_collector.spans) == len(make_tree())
 
 
 @pytest.mark.parametrize("code", [CODE.UNAUTHENTICATED, CODE.PERMISSION_DENIED, CODE.UNIMPLEMENTED])
-def test_wrong_destination_keeps_the_spans(grpc_collector, sink, code):
+def test_wrong_destination_keeps_the_spans(grpc_collector, exporter, code):
     """A wrong key or a server without the service loses nothing."""
     grpc_collector.answers.append(code)
-    with pytest.raises(SinkRetryError, match=code.name):
-        sink.send(make_tree())
+    with pytest.raises(ExporterRetryError, match=code.name):
+        exporter.send(make_tree())
 
 
 @pytest.mark.parametrize("code", [CODE.INVALID_ARGUMENT, CODE.INTERNAL, CODE.RESOURCE_EXHAUSTED])
-def test_other_codes_are_refused(grpc_collector, sink, code):
+def test_other_codes_are_refused(grpc_collector, exporter, code):
     """What may not be retried is refused; so is RESOURCE_EXHAUSTED without a pause: the request may be too large."""
     grpc_collector.answers.append(code)
-    with pytest.raises(SinkRefusedError, match=code.name):
-        sink.send(make_tree())
+    with pytest.raises(ExporterRefusedError, match=code.name):
+        exporter.send(make_tree())
 
 
 @pytest.mark.parametrize("code", [CODE.RESOURCE_EXHAUSTED, CODE.UNAVAILABLE])
-def test_retry_info_is_kept(grpc_collector, sink, code):
-    """The pause that the server asks for reaches the drain."""
+def test_retry_info_is_kept(grpc_collector, exporter, code):
+    """The pause that the server asks for reaches the delivery."""
     grpc_collector.answers.append((code, 2.5))
-    with pytest.raises(SinkRetryError) as caught:
-        sink.send(make_tree())
+    with pytest.raises(ExporterRetryError) as caught:
+        exporter.send(make_tree())
     assert caught.value.after == 2.5
 
 
-def test_poisoned_span_is_set_aside(grpc_collector, sink):
+def test_poisoned_span_is_set_aside(grpc_collector, exporter):
     """One span that the server never takes costs that span, and no other."""
     poisoned = make_span(999, "checkpoint.save", trace=99)
     grpc_collector.poison = poisoned.span_id
-    delivery = Delivery(sink)
+    delivery = ExporterWorker(exporter)
     assert delivery.deliver([*make_tree(1), poisoned, *make_tree(2)])
     assert (delivery.delivered, delivery.refused) == (2 * len(make_tree()), 1)
 
 
-def test_server_that_refuses_everybody_loses_nothing(grpc_collector, sink):
+def test_server_that_refuses_everybody_loses_nothing(grpc_collector, exporter):
     """Where an empty request is refused too, the span is kept."""
     grpc_collector.otherwise = CODE.INTERNAL
-    delivery = Delivery(sink)
+    delivery = ExporterWorker(exporter)
     assert not delivery.deliver(make_tree())
     assert delivery.refused == 0
 
@@ -119,33 +119,33 @@ def test_server_that_refuses_everybody_loses_nothing(grpc_collector, sink):
 def test_black_hole_ends_at_the_deadline(grpc_collector):
     """A server that never answers is left."""
     grpc_collector.answers.append("stall")
-    with closing(made(grpc_collector, timeout=0.5)) as sink, pytest.raises(SinkRetryError, match="DEADLINE_EXCEEDED"):
-        sink.send(make_tree())
+    with closing(made(grpc_collector, timeout=0.5)) as exporter, pytest.raises(ExporterRetryError, match="DEADLINE_EXCEEDED"):
+        exporter.send(make_tree())
 
 
 def test_nobody_there_is_retry():
     """A refused connection is retried."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        sink = OtlpSink(Endpoint(f"http://127.0.0.1:{bound.getsockname()[1]}", protocol=GRPC, timeout=1.0))
-        with pytest.raises(SinkRetryError, match="UNAVAILABLE"):
-            sink.send(make_tree())
-        sink.close()
+        exporter = OtlpExporter(Endpoint(f"http://127.0.0.1:{bound.getsockname()[1]}", protocol=GRPC, timeout=1.0))
+        with pytest.raises(ExporterRetryError, match="UNAVAILABLE"):
+            exporter.send(make_tree())
+        exporter.close()
 
 
 def test_http_server_is_retry(collector):
     """gRPC to a port where HTTP/1 is spoken keeps the spans."""
-    with pytest.raises(SinkRetryError):
+    with pytest.raises(ExporterRetryError):
         made(collector, timeout=1.0).send(make_tree())
 
 
-def test_partial_success_is_counted(grpc_collector, sink):
+def test_partial_success_is_counted(grpc_collector, exporter):
     """Spans that the server took out of an accepted request are counted."""
     answer = ExportTraceServiceResponse()
     answer.partial_success.rejected_spans = 2
     grpc_collector.answers.append(answer)
-    sink.send(make_tree())
-    assert sink.rejected == 2
+    exporter.send(make_tree())
+    assert exporter.rejected == 2
 
 
 def test_tls():
@@ -155,7 +155,7 @@ def test_tls():
         trusting.send(make_tree())
         trusting.close()
         wary = made(collector, timeout=1.0)
-        with pytest.raises(SinkRetryError):
+        with pytest.raises(ExporterRetryError):
             wary.send(make_tree())
         wary.close()
         assert len(collector.spans) == len(make_tree())
@@ -164,13 +164,13 @@ def test_tls():
 def test_certificate_that_is_not_there_is_retry(grpc_collector, tmp_path):
     """A file that is missing now may be mounted later."""
     grpc_collector.url = grpc_collector.url.replace("http:", "https:")
-    with pytest.raises(SinkRetryError, match="certificate cannot be read"):
+    with pytest.raises(ExporterRetryError, match="certificate cannot be read"):
         made(grpc_collector, certificate=str(tmp_path / "missing.pem")).send(make_tree())
 
 
-def test_secrets_are_in_no_message(grpc_collector, sink):
+def test_secrets_are_in_no_message(grpc_collector, exporter):
     """The server's words are quoted without our key, though it sends it back."""
     grpc_collector.answers.append(CODE.INVALID_ARGUMENT)
-    with pytest.raises(SinkRefusedError) as caught:
-        sink.send(make_tree())
+    with pytest.raises(ExporterRefusedError) as caught:
+        exporter.send(make_tree())
     assert "said the server to [redacted]" in str(caught.value)

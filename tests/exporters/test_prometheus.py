@@ -13,9 +13,9 @@ import pytest
 from ckpt_observe import config
 from ckpt_observe.config import Prometheus
 from ckpt_observe.errors import ConfigError
-from ckpt_observe.metricstore.snapshot import gather as gather_all
 from ckpt_observe.exporters.exposition import OPENMETRICS, TEXT
 from ckpt_observe.exporters.prometheus import Endpoint, outlets
+from ckpt_observe.metricstore.snapshot import gather as gather_all
 
 TOKEN = "correct horse"
 

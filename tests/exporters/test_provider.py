@@ -1,4 +1,4 @@
-"""The provider sink: our spans through the user's own TracerProvider."""
+"""The provider exporter: our spans through the user's own TracerProvider."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRat
 from opentelemetry.trace import SpanKind
 
 from ckpt_observe import __version__
-from ckpt_observe.errors import SinkRetryError
+from ckpt_observe.errors import ExporterRetryError
 from ckpt_observe.exporters import provider as module
-from ckpt_observe.exporters.provider import ProviderSink
+from ckpt_observe.exporters.provider import ProviderExporter
 from ckpt_observe.span import Event, Link, Span
-from ckpt_observe.testing.sinks import SinkContract
+from ckpt_observe.testing.exporters import ExporterContract
 from ckpt_observe.testing.spans import make_span, make_tree
 
 
 class World:
-    """A user's provider with an exporter in memory, and our sink on it."""
+    """A user's provider with an exporter in memory, and our exporter on it."""
 
     def __init__(self, **settings):
-        self.exporter = InMemorySpanExporter()
+        self.memory = InMemorySpanExporter()
         self.provider = TracerProvider(resource=Resource({"service.name": "theirs"}), shutdown_on_exit=False, **settings)
-        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.sink = ProviderSink(lambda: self.provider, lambda _: False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self.memory))
+        self.exporter = ProviderExporter(lambda: self.provider, lambda _: False)
 
     @property
     def spans(self):
-        return self.exporter.get_finished_spans()
+        return self.memory.get_finished_spans()
 
 
 @pytest.fixture
@@ -62,32 +62,32 @@ def as_ours(span, resource):
     )
 
 
-class TestProviderSink(SinkContract):
+class TestProviderExporter(ExporterContract):
     test_repeat_leaves_one_copy = None  # the program's own provider keeps every copy
 
     @pytest.fixture
-    def sink(self, world):
-        world.sink.world, world.sink.resources = world, {}
-        send = world.sink.send
+    def exporter(self, world):
+        world.exporter.world, world.exporter.resources = world, {}
+        send = world.exporter.send
 
         def noting(spans):
-            world.sink.resources.update({int(span.span_id, 16): span.resource for span in spans})
+            world.exporter.resources.update({int(span.span_id, 16): span.resource for span in spans})
             send(spans)
 
-        world.sink.send = noting
-        return world.sink
+        world.exporter.send = noting
+        return world.exporter
 
-    def received(self, sink):
-        return [as_ours(span, sink.resources[span.context.span_id]) for span in sink.world.spans]
+    def received(self, exporter):
+        return [as_ours(span, exporter.resources[span.context.span_id]) for span in exporter.world.spans]
 
-    def break_medium(self, sink):
-        sink._find = lambda: None
+    def break_medium(self, exporter):
+        exporter._find = lambda: None
 
 
 def test_span_is_the_providers(world):
     """It has the provider's resource, our scope and version, and the sampled flag; an error has the exception's message."""
     failed = Event("exception", 5, {"exception.message": "no space"})
-    world.sink.send([make_span(2, "checkpoint.save", parent=1, status="error", events=(failed,))])
+    world.exporter.send([make_span(2, "checkpoint.save", parent=1, status="error", events=(failed,))])
     [span] = world.spans
     assert span.resource == world.provider.resource
     assert (span.instrumentation_scope.name, span.instrumentation_scope.version) == ("ckpt_observe", __version__)
@@ -99,26 +99,26 @@ def test_every_processor_gets_only_our_spans(world):
     second = InMemorySpanExporter()
     world.provider.add_span_processor(SimpleSpanProcessor(second))
     with world.provider.get_tracer("theirs").start_as_current_span("their own"):
-        world.sink.send(make_tree())
+        world.exporter.send(make_tree())
     assert sorted(span.name for span in second.get_finished_spans()) == sorted([*(span.name for span in make_tree()), "their own"])
 
 
 def test_without_a_provider_spans_wait():
     """A provider may be set after the first checkpoint; until then the journal keeps the spans."""
     found = []
-    sink = ProviderSink(lambda: found[0] if found else None, lambda _: False)
-    with pytest.raises(SinkRetryError, match="no TracerProvider"):
-        sink.send(make_tree())
+    exporter = ProviderExporter(lambda: found[0] if found else None, lambda _: False)
+    with pytest.raises(ExporterRetryError, match="no TracerProvider"):
+        exporter.send(make_tree())
     world = World()
     found.append(world.provider)
-    sink.send(make_tree())
+    exporter.send(make_tree())
     assert len(world.spans) == len(make_tree())
 
 
 def test_dead_process_keeps_its_identity(world):
     """Spans that another process left have that process's id and host, not ours."""
     dead = {"service.name": "x", "service.instance.id": "theirs", "process.pid": os.getpid() + 1, "host.name": "h"}
-    world.sink.send([make_span(1, "checkpoint.save", resource=dead)])
+    world.exporter.send([make_span(1, "checkpoint.save", resource=dead)])
     assert dict(world.spans[0].resource.attributes) == {
         "service.name": "theirs",
         "service.instance.id": "theirs",
@@ -133,7 +133,7 @@ def test_sampler_decides_traces_that_we_began(sampler):
     world = World(sampler=sampler)
     trees = [[structs.replace(span, trace_id=f"{trace << 62:032x}", ancestors=()) for span in make_tree()] for trace in range(1, 9)]
     for tree in trees:
-        world.sink.send(tree)
+        world.exporter.send(tree)
     kept = {tree[0].trace_id for tree in trees if sampler.should_sample(None, int(tree[0].trace_id, 16), "x").decision.is_sampled()}
     assert 0 < len(kept) < len(trees)
     assert {f"{span.context.trace_id:032x}" for span in world.spans} == kept
@@ -143,7 +143,7 @@ def test_sampler_decides_traces_that_we_began(sampler):
 def test_trace_that_began_elsewhere_is_not_decided_again():
     """Its root was sampled, or it had not been recorded."""
     world = World(sampler=ALWAYS_OFF)
-    world.sink.send([make_span(2, "checkpoint.save", parent=1)])
+    world.exporter.send([make_span(2, "checkpoint.save", parent=1)])
     assert len(world.spans) == 1
 
 
@@ -153,7 +153,7 @@ def test_backlog_does_not_overflow_the_queue(world, monkeypatch):
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=8, max_export_batch_size=8, schedule_delay_millis=60_000))
-    ProviderSink(lambda: provider, lambda _: False).send([make_span(number, "checkpoint.save") for number in range(1, 101)])
+    ProviderExporter(lambda: provider, lambda _: False).send([make_span(number, "checkpoint.save") for number in range(1, 101)])
     provider.shutdown()
     assert len(exporter.get_finished_spans()) == 100
 
@@ -166,6 +166,6 @@ def test_failing_processor_stops_nobody(world, caplog):
             raise ValueError("theirs")
 
     world.provider.add_span_processor(Broken())
-    world.sink.send(make_tree())
+    world.exporter.send(make_tree())
     assert len(world.spans) == len(make_tree())
     assert sum("processor of your TracerProvider failed" in record.getMessage() for record in caplog.records) == 1

@@ -1,4 +1,4 @@
-"""From an operation to the servers: recorded, journalled, drained, sent."""
+"""From an operation to the servers: recorded, journalled, delivered, sent."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from laminar_server import LaminarServer
 
 import ckpt_observe
 from ckpt_observe import api, config
-from ckpt_observe.exporters import laminar as laminar_sink
+from ckpt_observe.exporters import laminar as laminar_exporter
 from ckpt_observe.testing.spans import outline
 
 
 @pytest.fixture
 def laminar(monkeypatch):
-    monkeypatch.setattr(laminar_sink, "SETTLED", 0.0)  # this one has no queue
+    monkeypatch.setattr(laminar_exporter, "SETTLED", 0.0)  # this one has no queue
     with LaminarServer() as running:
         monkeypatch.setenv("LMNR_PROJECT_API_KEY", running.key)
         monkeypatch.setenv("LMNR_BASE_URL", running.url)

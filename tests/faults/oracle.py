@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from ckpt_observe.delivery.delivery import Drain
+from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import from_json_line
-from tests.faults.worker import FileSink
+from tests.faults.worker import FileExporter
 
 
 class Seen(NamedTuple):
@@ -62,20 +62,20 @@ class Tally(Counter[str]):
 
 def adopt(directory: Path) -> int:
     """What a later process does: deliver what the dead one left; how many operations it reports as interrupted."""
-    drain = Drain(directory / "state", [FileSink(directory / "state")])
-    drain.start()
-    assert drain.close(60)
-    return drain.interrupted
+    delivery = Delivery(directory / "state", [FileExporter(directory / "state")])
+    delivery.start()
+    assert delivery.close(60)
+    return delivery.interrupted
 
 
 def delivered(directory: Path) -> dict[str, list]:
-    """Every copy of every operation's span that reached the sink, by key."""
+    """Every copy of every operation's span that reached the exporter, by key."""
     found = defaultdict(list)
     path = directory / "state" / "spans.jsonl"
     for line in path.read_bytes().splitlines() if path.exists() else ():
         try:
             span = from_json_line(line)
-        except msgspec.DecodeError:  # the sink was killed in the middle of a write: it does not have that one
+        except msgspec.DecodeError:  # the exporter was killed in the middle of a write: it does not have that one
             continue
         if names.OPERATION in span.attributes:
             found[span.attributes[names.ID]].append(span)

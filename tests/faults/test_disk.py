@@ -21,7 +21,7 @@ import os, sys, threading, time
 import ckpt_observe, ckpt_observe.auto
 from ckpt_observe import api
 
-state, ring = os.environ["CKPT_OBSERVE_DIR"], os.environ["CKPT_OBSERVE_RING_DIR"]
+state, pages = os.environ["CKPT_OBSERVE_DIR"], os.environ["CKPT_OBSERVE_PAGES_DIR"]
 
 def fill(directory):
     with open(os.path.join(directory, "filler"), "ab", buffering=0) as file:
@@ -75,9 +75,9 @@ if observed():
         print(counts["lost"], file=file)
 """
 
-RING_GETS_FULL = """
+PAGES_GET_FULL = """
 total = save(0)
-fill(ring)
+fill(pages)
 started = threading.Barrier(301)
 done = threading.Event()
 
@@ -123,15 +123,15 @@ needs_mounts = pytest.mark.skipif(MISSING is not None, reason=MISSING or "")
 def host(tmp_path):
     """Runs a program on small disks, observed and not: both results."""
 
-    def run(code, *, state_options="size=1m", ring_options="size=2m", remount="never"):
-        for name in ("state", "ring"):
+    def run(code, *, state_options="size=1m", pages_options="size=2m", remount="never"):
+        for name in ("state", "pages"):
             (tmp_path / name).mkdir(exist_ok=True)
         (tmp_path / "host.py").write_text(HOST + code + AT_THE_END)
-        mounts = f"mount -t tmpfs -o mode=700,{state_options} none {tmp_path}/state && mount -t tmpfs -o mode=700,{ring_options} none {tmp_path}/ring"
+        mounts = f"mount -t tmpfs -o mode=700,{state_options} none {tmp_path}/state && mount -t tmpfs -o mode=700,{pages_options} none {tmp_path}/pages"
         results = []
         for enabled in ("false", "true"):
             environment = {
-                **os.environ, "CKPT_OBSERVE_ENABLED": enabled, "CKPT_OBSERVE_DIR": f"{tmp_path}/state", "CKPT_OBSERVE_RING_DIR": f"{tmp_path}/ring",
+                **os.environ, "CKPT_OBSERVE_ENABLED": enabled, "CKPT_OBSERVE_DIR": f"{tmp_path}/state", "CKPT_OBSERVE_PAGES_DIR": f"{tmp_path}/pages",
                 "TEST_REMOUNT": remount, "TEST_COUNTS": f"{tmp_path}/counts",
             }  # fmt: skip
             after = "code=$?; cp -r state/. kept/ 2>/dev/null; exit $code"
@@ -153,7 +153,7 @@ def same(plain, observed):
 
 
 @needs_mounts
-@pytest.mark.parametrize("directories", ["[state]", "[ring]", "[state, ring]"])
+@pytest.mark.parametrize("directories", ["[state]", "[pages]", "[state, pages]"])
 def test_full_at_start(host, directories):
     """No room for journal or pages: unobserved, told once, unharmed."""
     plain, observed = host(FULL_AT_START.replace("{directories}", directories))
@@ -165,7 +165,7 @@ def test_full_at_start(host, directories):
 @needs_mounts
 def test_full_while_running(host, tmp_path):
     """The spool's disk fills up and is freed again: what is neither delivered nor counted as lost does not exist."""
-    plain, observed = host(FULL_WHILE_RUNNING, state_options="size=32m", ring_options="size=40m")
+    plain, observed = host(FULL_WHILE_RUNNING, state_options="size=32m", pages_options="size=40m")
     same(plain, observed)
     lost = int((tmp_path / "counts").read_text())
     with TraceReader(tmp_path / "kept" / "traces.db") as reader:
@@ -175,9 +175,9 @@ def test_full_while_running(host, tmp_path):
 
 
 @needs_mounts
-def test_ring_gets_full(host):
+def test_pages_get_full(host):
     """More operations at once than pages fit: no SIGBUS, no error, those without a page are unprotected."""
-    same(*host(RING_GETS_FULL, state_options="size=40m", ring_options="size=700k"))
+    same(*host(PAGES_GET_FULL, state_options="size=40m", pages_options="size=700k"))
 
 
 @needs_mounts

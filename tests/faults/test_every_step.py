@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_observe.delivery.delivery import Drain
+from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.journal import pool, recovery, spool
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record.recorder import recorder
@@ -40,15 +40,15 @@ def die_after(number: int, oracle: int) -> None:
         setattr(os, name, counted(getattr(os, name)))
 
 
-def deliver(drain: Drain) -> None:
-    """A round of the drain without its threads: they would make the calls come in another order each time."""
-    drain._collect()
-    if drain._collector:
-        drain._collector.sync()
-    drain._look()
-    while drain._deliver(drain.deliveries[0]):
+def deliver(delivery: Delivery) -> None:
+    """A round of the delivery without its threads: they would make the calls come in another order each time."""
+    delivery._collect()
+    if delivery._collector:
+        delivery._collector.sync()
+    delivery._look()
+    while delivery._deliver(delivery.workers[0]):
         pass
-    drain._look()
+    delivery._look()
 
 
 def owner(number: int):
@@ -56,27 +56,27 @@ def owner(number: int):
         oracle = worker.Oracle(fd)
         spool.SEGMENT_SIZE, pool.PAGES_PER_FILE = 1200, 2
         die_after(number, fd)
-        journal = Journal(directory / "state", directory / "ring", ["local"], {})
-        drain = Drain(directory / "state", [worker.FileSink(directory / "state")], journal)
+        journal = Journal(directory / "state", directory / "pages", ["local"], {})
+        delivery = Delivery(directory / "state", [worker.FileExporter(directory / "state")], journal)
         recorder.on, recorder.take = True, journal.take
         for save in range(4):
             with oracle.operation(key := f"outer.{save}") as outer, oracle.phase(key, outer, "write"):
                 with oracle.operation(f"inner.{save}"):
                     pass
-                deliver(drain)
+                deliver(delivery)
             if save % 2:
-                deliver(drain)
+                deliver(delivery)
         recorder.on = False
-        drain.close(1)
+        delivery.close(1)
         os.kill(os.getpid(), signal.SIGKILL)
 
     return work
 
 
 def find(directory: Path) -> None:
-    drain = Drain(directory / "state", [worker.FileSink(directory / "state")])
-    deliver(drain)
-    drain.close(1)
+    delivery = Delivery(directory / "state", [worker.FileExporter(directory / "state")])
+    deliver(delivery)
+    delivery.close(1)
 
 
 def finder(number: int):
@@ -89,7 +89,7 @@ def finder(number: int):
 
 
 def told_once(directory: Path) -> None:
-    """A sink that was killed with what it had, before that was noted, is given it again: the same, so that it is harmless."""
+    """An exporter that was killed with what it had, before that was noted, is given it again: the same, so that it is harmless."""
     path = directory / "state" / "spans.jsonl"
     if path.exists():
         path.write_bytes(b"\n".join(dict.fromkeys(path.read_bytes().splitlines())) + b"\n")
@@ -126,7 +126,7 @@ def at_each_step(tmp_path: Path) -> Tally:
         told_once(directory)
         total.update(compare(heard, directory))
         total["deaths"] += 1
-        assert not list((directory / "ring").glob("*")), "no pages are left"
+        assert not list((directory / "pages").glob("*")), "no pages are left"
         shutil.rmtree(directory)
     return total
 

@@ -69,7 +69,7 @@ def many(tmp_path, kills: int, how: int) -> Tally:
         assert reported == tally["in flight"]
         left = list((directory / "state" / "journals").glob("*"))
         assert [path for path in left if path.suffix != ".new"] == [], "a delivered journal is removed; one half made is later"
-        assert not list((directory / "ring").glob("*")), "and its pages"
+        assert not list((directory / "pages").glob("*")), "and its pages"
         total.update(tally)
         if not any(tally[loss] for loss in LOSSES):
             shutil.rmtree(directory)

@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import ckpt_observe
-from ckpt_observe import destinations
+from ckpt_observe import wiring
 from ckpt_observe.span import to_json_line
 
 THREADS = 4
 COROUTINES = 3
 
 
-class FileSink:
+class FileExporter:
     """Keeps every copy of every span it is given, one a line."""
 
     name = "local"
@@ -106,9 +106,9 @@ async def async_world(oracle: Oracle) -> None:
 
 def start(directory: Path, fd: int) -> None:
     """Observe, and begin to work in the background."""
-    destinations.SINKS["local"] = lambda settings: FileSink(settings.dir)
+    wiring.EXPORTERS["local"] = lambda settings: FileExporter(settings.dir)
     oracle = Oracle(fd)
-    ckpt_observe.observe(exporters="local", dir=directory / "state", ring_dir=directory / "ring", service="worker")
+    ckpt_observe.observe(exporters="local", dir=directory / "state", pages_dir=directory / "pages", service="worker")
     for number in range(THREADS):
         threading.Thread(target=saves, args=(oracle, f"thread{number}"), daemon=True).start()
     threading.Thread(target=lambda: asyncio.run(async_world(oracle)), daemon=True).start()

@@ -29,7 +29,7 @@ class TestReference(InstrumentorContract):
 
 @pytest.fixture
 def watch(tmp_path):
-    watch = ckpt_observe.observe(exporters="local", dir=tmp_path / "state", ring_dir=tmp_path / "ring", enabled=True)
+    watch = ckpt_observe.observe(exporters="local", dir=tmp_path / "state", pages_dir=tmp_path / "pages", enabled=True)
     yield watch
     watch.close()
 

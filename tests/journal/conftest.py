@@ -86,7 +86,7 @@ def phase_word(name, since=1, parent=0):
 @pytest.fixture
 def journal(state, tmp_path):
     """A journal of this process."""
-    made = Journal(state, tmp_path / "ring", ["local"], {"service.name": "test"})
+    made = Journal(state, tmp_path / "pages", ["local"], {"service.name": "test"})
     yield made
     made.remove()
 
@@ -100,7 +100,7 @@ def dead_journal(state, tmp_path):
         child = os.fork()
         if not child:
             try:
-                work(Journal(state, tmp_path / "ring", ["local"], {"service.name": "dead"}))
+                work(Journal(state, tmp_path / "pages", ["local"], {"service.name": "dead"}))
             finally:
                 os._exit(0)
         os.waitpid(child, 0)

@@ -18,30 +18,30 @@ from tests.journal.conftest import begin, copied_then_delivered, end, open_below
 
 def test_private(journal, state, tmp_path):
     """Every file and directory can be read by its owner only."""
-    paths = [state, *state.rglob("*"), *(tmp_path / "ring").rglob("*")]
+    paths = [state, *state.rglob("*"), *(tmp_path / "pages").rglob("*")]
     assert len(paths) > 5
     assert {path.stat().st_mode & 0o077 for path in paths if path.name != "about.json"} == {0}
 
 
 def test_removed_without_a_trace(state, tmp_path):
     """When all is delivered nothing is left, in no directory, and no descriptor."""
-    journal = Journal(state, tmp_path / "ring", ["local"], {})
+    journal = Journal(state, tmp_path / "pages", ["local"], {})
     journal.take().append(begin())
     assert len(open_below(tmp_path)) >= 3, "two locks and the pages"
     journal.remove()
-    assert list((state / "journals").iterdir()) == list((tmp_path / "ring").iterdir()) == []
+    assert list((state / "journals").iterdir()) == list((tmp_path / "pages").iterdir()) == []
     assert open_below(tmp_path) == []
 
 
 def test_no_room_for_pages(state, tmp_path, monkeypatch):
-    """No room in the ring's directory: a typed error that says what to set, and nothing is left behind."""
+    """No room in the pages directory: a typed error that says what to set, and nothing is left behind."""
 
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pool, "PageFile", full)
-    with pytest.raises(JournalError, match=r"No space left.*CKPT_OBSERVE_RING_DIR"):
-        Journal(state, tmp_path / "ring", [], {})
+    with pytest.raises(JournalError, match=r"No space left.*CKPT_OBSERVE_PAGES_DIR"):
+        Journal(state, tmp_path / "pages", [], {})
     assert list((state / "journals").iterdir()) == []
     assert open_below(tmp_path) == []
 
@@ -57,7 +57,7 @@ def test_no_room_for_the_journal(state, tmp_path, monkeypatch, failing):
 
     monkeypatch.setattr(journals, "open", full, raising=False) if failing == "open" else monkeypatch.setattr(os, "rename", full)
     with pytest.raises(OSError):
-        Journal(state, tmp_path / "ring", [], {})
+        Journal(state, tmp_path / "pages", [], {})
     monkeypatch.undo()
     assert list((state / "journals").iterdir()) == []
     assert open_below(tmp_path) == []
@@ -65,7 +65,7 @@ def test_no_room_for_the_journal(state, tmp_path, monkeypatch, failing):
 
 def test_released_can_be_claimed(state, tmp_path):
     """A journal that is released with work in it waits for whoever comes next."""
-    journal = Journal(state, tmp_path / "ring", [], {})
+    journal = Journal(state, tmp_path / "pages", [], {})
     journal.release()
     lock = Lock.take(os.path.join(journal.directory, "owner.lock"), create=False)
     assert lock is not None
@@ -75,7 +75,7 @@ def test_released_can_be_claimed(state, tmp_path):
 
 def test_released_takes_no_shared_memory(state, tmp_path):
     """What ended is in the spool: empty pages are not kept for whoever comes next. Those that the disk had no room for are."""
-    kept, gone = (Journal(state, tmp_path / "ring", [], {}) for _ in range(2))
+    kept, gone = (Journal(state, tmp_path / "pages", [], {}) for _ in range(2))
     for journal in (kept, gone):
         page = journal.take()
         page.append(begin())
@@ -84,7 +84,7 @@ def test_released_takes_no_shared_memory(state, tmp_path):
     gone.pool.collect()
     for journal in (kept, gone):
         journal.release()
-    assert [path.name for path in (tmp_path / "ring").iterdir()] == [os.path.basename(kept.about.pages) + "-00.pages"]
+    assert [path.name for path in (tmp_path / "pages").iterdir()] == [os.path.basename(kept.about.pages) + "-00.pages"]
     for journal in (kept, gone):
         claim = recovery.claim(journal.directory)
         assert recovery.recover(claim) == 0

@@ -14,7 +14,7 @@ from ckpt_observe.journal.pages import PAGE_SIZE
 
 @pytest.fixture
 def watch(tmp_path):
-    watch = ckpt_observe.observe(exporters="local", dir=tmp_path / "state", ring_dir=tmp_path / "pages")
+    watch = ckpt_observe.observe(exporters="local", dir=tmp_path / "state", pages_dir=tmp_path / "pages")
     yield watch
     watch.close()
 

@@ -42,7 +42,7 @@ def test_cannot_be_made():
     nowhere = place.Path("/proc/none/such")
     with pytest.raises(JournalError, match="cannot be made"):
         private_directory(nowhere)
-    with pytest.raises(JournalError, match="CKPT_OBSERVE_RING_DIR"):
+    with pytest.raises(JournalError, match="CKPT_OBSERVE_PAGES_DIR"):
         page_directory(nowhere, nowhere)
 
 
@@ -55,9 +55,9 @@ def test_file_systems(tmp_path):
 def test_pages_where_maps_cannot_be_trusted(tmp_path, monkeypatch):
     """On a file system that may take blocks back the pages are written, not mapped."""
     monkeypatch.setattr(place, "file_system", lambda path: "nfs4")
-    assert page_directory(tmp_path, tmp_path / "ring") == (tmp_path / "ring", False)
+    assert page_directory(tmp_path, tmp_path / "pages") == (tmp_path / "pages", False)
     monkeypatch.setattr(place, "file_system", lambda path: "tmpfs")
-    assert page_directory(tmp_path, tmp_path / "ring") == (tmp_path / "ring", True)
+    assert page_directory(tmp_path, tmp_path / "pages") == (tmp_path / "pages", True)
 
 
 def test_no_shared_memory(tmp_path, monkeypatch):

@@ -77,7 +77,7 @@ def test_grows_then_goes_loose(pool, disk):
 
 
 def test_protected_while_another_grows(pool, monkeypatch):
-    """An operation that begins while another thread makes pages, and the drain has all that ended in hand, has a page all the same."""
+    """An operation that begins while another thread makes pages, and the delivery has all that ended in hand, has a page all the same."""
     held = [pool.take() for _ in range(2)]
     make = pools.PageFile
 
@@ -123,7 +123,7 @@ def test_others_take_what_we_free(pool, disk, monkeypatch):
 
 
 def test_two_collect_at_once(pool, disk):
-    """The drain and a caller that finds no page collect at the same time: each has some, and every page is free again."""
+    """The delivery and a caller that finds no page collect at the same time: each has some, and every page is free again."""
 
     class Meanwhile(deque):
         """When we reach for the second page, the other one takes all the rest."""
@@ -159,7 +159,7 @@ def test_a_fault_while_collecting(pool, disk):
     assert not pool.uncollected()
 
 
-def test_ring_directory_full(pool, disk, monkeypatch):
+def test_pages_directory_full(pool, disk, monkeypatch):
     """No room for more pages: the caller brings an ended operation to disk itself and has its page; nothing is raised, nothing lost."""
 
     def no_room(*args, **kwargs):
@@ -175,7 +175,7 @@ def test_ring_directory_full(pool, disk, monkeypatch):
 
 
 def test_backlog_is_spilled(pool, disk, monkeypatch):
-    """When the drain does not come, the caller writes to disk itself, and that is counted."""
+    """When the delivery does not come, the caller writes to disk itself, and that is counted."""
     monkeypatch.setattr(pools, "BACKLOG", 1)
     for _ in range(4):
         run(pool)

@@ -58,7 +58,7 @@ def test_repeated_batch_counts_once(store):
 
 
 def test_repeat_that_overlaps_counts_what_is_new(store):
-    """A drain that starts again may cut its batches elsewhere."""
+    """A delivery that starts again may cut its batches elsewhere."""
     store.fold([*make_tree(1), *make_tree(2)])
     store.fold([*make_tree(2), *make_tree(3)])
     assert operations(store) == {("save", "ok"): 3}

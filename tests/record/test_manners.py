@@ -14,7 +14,7 @@ from ckpt_observe.tracestore import FILENAME, TraceReader
 
 @pytest.fixture
 def watch(tmp_path):
-    watch = ckpt_observe.observe(exporters="local", dir=tmp_path / "state", ring_dir=tmp_path / "ring", enabled=True)
+    watch = ckpt_observe.observe(exporters="local", dir=tmp_path / "state", pages_dir=tmp_path / "pages", enabled=True)
     yield watch
     watch.close()
 
@@ -74,7 +74,7 @@ def test_a_state_in_the_wrong_place_is_not_telemetry(watch):
 
 def test_closing_an_old_watch_leaves_the_new_one_on(watch, tmp_path):
     """Only the watch that observes now can be switched off."""
-    new = ckpt_observe.observe(exporters="local", dir=tmp_path / "other", ring_dir=tmp_path / "ring", enabled=True)
+    new = ckpt_observe.observe(exporters="local", dir=tmp_path / "other", pages_dir=tmp_path / "pages", enabled=True)
     watch.close()
     with ckpt_observe.checkpoint("save"):
         pass

@@ -383,21 +383,28 @@ CASES = (
     Case("ten times as slow, and still quick", "CheckpointSlow", took(0.05, 0.5), {3270: None}, tick=10),
     Case("slow, but there is no past to compare with", "CheckpointSlow", took(10, 10, until=30), {290: None}, tick=10),
     Case(
-        "a sink that is tried again and again",
+        "an exporter that is tried again and again",
         "CkptObserveNotDelivering",
-        (of(metrics.RETRIES, "0+1x60", sink="otlp"), of(metrics.DELIVERED, 5, sink="otlp")),
+        (of(metrics.RETRIES, "0+1x60", exporter="otlp"), of(metrics.DELIVERED, 5, exporter="otlp")),
         {
             14: None,
-            20: Fires("Nothing has been delivered from host:9464 to otlp; it waits on disk, up to its limit.", {"sink": "otlp"}, "warning"),
+            20: Fires(
+                "Nothing has been delivered from host:9464 to otlp; it waits on disk, up to its limit.", {"exporter": "otlp"}, "warning"
+            ),
         },
     ),
     Case(
-        "a sink that fails at times",
+        "an exporter that fails at times",
         "CkptObserveNotDelivering",
-        (of(metrics.RETRIES, "0+1x60", sink="otlp"), of(metrics.DELIVERED, "0+1x60", sink="otlp")),
+        (of(metrics.RETRIES, "0+1x60", exporter="otlp"), of(metrics.DELIVERED, "0+1x60", exporter="otlp")),
         {60: None},
     ),
-    Case("a sink that failed and has nothing more to do", "CkptObserveNotDelivering", (of(metrics.RETRIES, 5, sink="otlp"),), {60: None}),
+    Case(
+        "an exporter that failed and has nothing more to do",
+        "CkptObserveNotDelivering",
+        (of(metrics.RETRIES, 5, exporter="otlp"),),
+        {60: None},
+    ),
     Case(
         "records were lost",
         "CkptObserveDropped",
@@ -405,10 +412,10 @@ CASES = (
         {49: None, 61: Fires("About 1.017 records on host:9464 were lost (overflow).", {"reason": "overflow"}, "warning"), 111: None},
     ),
     Case(
-        "a sink refused a span",
+        "an exporter refused a span",
         "CkptObserveDropped",
-        (of(metrics.REFUSED, counter(2, 50), sink="otlp"),),
-        {49: None, 61: Fires("About 1.017 records on host:9464 were lost (otlp).", {"sink": "otlp"}, "warning")},
+        (of(metrics.REFUSED, counter(2, 50), exporter="otlp"),),
+        {49: None, 61: Fires("About 1.017 records on host:9464 were lost (otlp).", {"exporter": "otlp"}, "warning")},
     ),
     Case(
         "a host fell silent with a task running",
@@ -483,8 +490,8 @@ def _several(fires):
 
 def _alert(case, fires):
     about = _known(case.plan)[case.alert]["annotations"]
-    sinks = case.alert.startswith("CkptObserve")
-    where = {} if case.alert in SOURCELESS else FROM if sinks else {**FROM, "task": "train"}
+    exporters = case.alert.startswith("CkptObserve")
+    where = {} if case.alert in SOURCELESS else FROM if exporters else {**FROM, "task": "train"}
     return {"exp_labels": {**where, **fires.labels, "severity": fires.severity}, "exp_annotations": {**about, "description": fires.says}}
 
 

@@ -75,7 +75,7 @@ def agent_process(state, tmp_path):
     """Starts a part of the agent's life, observed into `state` with the given exporters and variables."""
 
     def start(part, exporters, patience=60, **variables):
-        own = {"CKPT_OBSERVE_DIR": state, "CKPT_OBSERVE_RING_DIR": tmp_path / "ring", "CKPT_OBSERVE_EXPORTERS": exporters, **variables}
+        own = {"CKPT_OBSERVE_DIR": state, "CKPT_OBSERVE_PAGES_DIR": tmp_path / "pages", "CKPT_OBSERVE_EXPORTERS": exporters, **variables}
         environ = {**os.environ, **{name: str(value) for name, value in own.items()}}
         command = [sys.executable, agent.__file__, part, str(tmp_path / "checkpoints"), str(patience)]
         return subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""What Grafana does with a board, as far as it can be done without one: variables, intervals, legends, thresholds and units."""
+"""What Grafana does with a dashboard, as far as it can be done without one: variables, intervals, legends, thresholds and units."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ class Answer:
         return [values[-1] for values in self.values]
 
 
-def panels(board):
+def panels(dashboard):
     """All that show something, in reading order."""
     return sorted(
-        (panel for panel in board["panels"] if panel["type"] != "row"), key=lambda panel: (panel["gridPos"]["y"], panel["gridPos"]["x"])
+        (panel for panel in dashboard["panels"] if panel["type"] != "row"), key=lambda panel: (panel["gridPos"]["y"], panel["gridPos"]["x"])
     )
 
 
-def interpolated(board, panel, expression):
+def interpolated(dashboard, panel, expression):
     """The expression with every variable as Grafana fills it in, with `All` chosen."""
     step = max(STEP, _seconds(panel.get("interval", "1s")))
-    chosen = {variable["name"]: variable.get("allValue", "") for variable in board["templating"]["list"]}
+    chosen = {variable["name"]: variable.get("allValue", "") for variable in dashboard["templating"]["list"]}
     values = {**chosen, **VARIABLES, "__interval": f"{step}s", "__rate_interval": f"{max(step + SCRAPE, 4 * SCRAPE) * 1000:.0f}ms"}
     return re.sub(r"\$(\w+)|\$\{(\w+)\}", lambda match: values[match[1] or match[2]], expression), step
 
 
-def asked(server, board, panel):
+def asked(server, dashboard, panel):
     """Every query of a panel, asked as the panel asks it."""
-    return [_answer(server, board, panel, target) for target in panel["targets"]]
+    return [_answer(server, dashboard, panel, target) for target in panel["targets"]]
 
 
-def _answer(server, board, panel, target):
-    expression, step = interpolated(board, panel, target["expr"])
+def _answer(server, dashboard, panel, target):
+    expression, step = interpolated(dashboard, panel, target["expr"])
     now = time.time()
     when = {"time": now} if target["instant"] else {"start": now - RANGE, "end": now, "step": step}
     url = f"http://127.0.0.1:{server.port}/api/v1/query{'' if target['instant'] else '_range'}"
@@ -80,10 +80,10 @@ def colour(panel, value):
     return [step["color"] for step in steps if step["value"] is None or value >= step["value"]][-1] if len(steps) > 1 else ""
 
 
-def choices(server, variable, board):
+def choices(server, variable, dashboard):
     """The values that a variable of a label offers."""
     metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
-    matched, _ = interpolated(board, {}, metric)
+    matched, _ = interpolated(dashboard, {}, metric)
     return telemetry.get(f"http://127.0.0.1:{server.port}/api/v1/label/{label}/values", **{"match[]": matched})["data"]
 
 

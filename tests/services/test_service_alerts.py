@@ -59,7 +59,7 @@ def scene(site, state, tmp_path):
     """Starts a scene; gives its process once it is done with the first part, or dead."""
     variables = {
         "CKPT_OBSERVE_DIR": state,
-        "CKPT_OBSERVE_RING_DIR": tmp_path / "ring",
+        "CKPT_OBSERVE_PAGES_DIR": tmp_path / "pages",
         "CKPT_OBSERVE_EXPORTERS": "prometheus,local",
         "OTEL_EXPORTER_PROMETHEUS_PORT": site[0],
     }

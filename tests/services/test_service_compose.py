@@ -94,13 +94,13 @@ def test_what_is_mounted_is_there_and_only_read(services):
 
 
 def test_grafana_has_what_its_files_ask_for(services):
-    """Each variable of the provisioning files is set, the boards are where the provider looks, and the two datasources know each other."""
+    """Each variable of the provisioning files is set, the dashboards are where the provider looks, and the two datasources know each other."""
     grafana = services["docker-compose.yml", "grafana"]
     asked = re.findall(r"(?<!\$)\$\{(\w+)\}", DATASOURCES.read_text() + PROVIDER.read_text())
-    assert sorted(asked) == ["BOARDS_DIRECTORY", "JAEGER_URL", "PROMETHEUS_URL"]
+    assert sorted(asked) == ["DASHBOARDS_DIRECTORY", "JAEGER_URL", "PROMETHEUS_URL"]
     assert set(asked) <= set(grafana["environment"])
     places = {mount["target"]: mount["source"] for mount in grafana["volumes"]}
-    assert places[grafana["environment"]["BOARDS_DIRECTORY"]] == str(PROJECT / "dashboards" / "grafana")
+    assert places[grafana["environment"]["DASHBOARDS_DIRECTORY"]] == str(PROJECT / "dashboards" / "grafana")
     uids = re.findall(r"(?m)^    uid: (.+)$", DATASOURCES.read_text())
     assert sorted(uids) == sorted(re.findall(r'(?:datasourceUid: |"datasource":")([\w-]+)', DATASOURCES.read_text()))
 

@@ -18,7 +18,7 @@ def doctor(state, tmp_path):
     """The command as a user runs it: exit code, and findings by subject."""
 
     def run(**variables):
-        own = {"CKPT_OBSERVE_DIR": state, "CKPT_OBSERVE_RING_DIR": tmp_path / "ring", **variables}
+        own = {"CKPT_OBSERVE_DIR": state, "CKPT_OBSERVE_PAGES_DIR": tmp_path / "pages", **variables}
         environ = {**os.environ, **{name: str(value) for name, value in own.items()}}
         done = subprocess.run(
             [sys.executable, "-m", "ckpt_observe", "doctor", "--json"],

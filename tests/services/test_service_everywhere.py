@@ -11,7 +11,7 @@ import processes
 import pytest
 import received
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "sinks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "exporters"))
 
 import laminar_server
 

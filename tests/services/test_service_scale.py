@@ -21,9 +21,9 @@ from processes import eventually
 from prometheus_client.parser import text_string_to_metric_families
 
 from ckpt_observe.endpoints import Endpoint
-from ckpt_observe.errors import SinkRetryError
+from ckpt_observe.errors import ExporterRetryError
+from ckpt_observe.exporters.otlp import OtlpExporter
 from ckpt_observe.semconv import attributes as names
-from ckpt_observe.exporters.otlp import OtlpSink
 from ckpt_observe.span import Span
 
 pytestmark = pytest.mark.services
@@ -90,7 +90,7 @@ def live(state, tmp_path):
     def run(front, runs=RUNS, patience=60):
         own = {
             "CKPT_OBSERVE_DIR": state,
-            "CKPT_OBSERVE_RING_DIR": tmp_path / "ring",
+            "CKPT_OBSERVE_PAGES_DIR": tmp_path / "pages",
             "CKPT_OBSERVE_EXPORTERS": "otlp,local",
             **front.variables("grpc"),
         }
@@ -116,7 +116,7 @@ def outcomes(spans):
 
 
 def save(trace, span_id, seconds=1, outcome="ok", start=1_800_000_000):
-    """A save, as the drain would hand it to a sink."""
+    """A save, as the delivery would hand it to an exporter."""
     status = "ok" if outcome == "ok" else "error"
     times = {"start_unix_nano": start * 10**9, "end_unix_nano": (start + seconds) * 10**9}
     attributes = {names.OPERATION: "save", names.OUTCOME: outcome}
@@ -133,9 +133,9 @@ def save(trace, span_id, seconds=1, outcome="ok", start=1_800_000_000):
 
 
 def send(server, *spans):
-    sink = OtlpSink(Endpoint(f"http://127.0.0.1:{server.grpc}", protocol="grpc"))
-    sink.send(spans)
-    sink.close()
+    exporter = OtlpExporter(Endpoint(f"http://127.0.0.1:{server.grpc}", protocol="grpc"))
+    exporter.send(spans)
+    exporter.close()
 
 
 def arrive(gateways, wanted):
@@ -206,17 +206,17 @@ def failures_until_full(directory, awaited, *arguments):
     hurried = ("sending_queue::queue_size: 2", "retry_on_failure::initial_interval: 1s", "retry_on_failure::max_interval: 1s")
     arguments = (*(f"--config=yaml:exporters::otlp_grpc::{each}" for each in hurried), *arguments)
     gateway = Gateway("gateway-1", directory, *arguments, SHARE_PERCENT=0, DECISION_WAIT=LONG)
-    sink = OtlpSink(Endpoint(f"http://127.0.0.1:{gateway.grpc}", protocol="grpc", timeout=5))
+    exporter = OtlpExporter(Endpoint(f"http://127.0.0.1:{gateway.grpc}", protocol="grpc", timeout=5))
     taken = []
     with gateway.running():
         for number in range(1, 31):
             span = save(f"{number:032x}", f"{number:016x}", outcome="error")
             try:
-                sink.send([span])
-            except SinkRetryError:
+                exporter.send([span])
+            except ExporterRetryError:
                 break
             taken.append(span)
-        sink.close()
+        exporter.close()
         with gateway.behind.running():
             arrive([gateway], taken[:awaited])
             return taken, gateway.kept()

@@ -1,4 +1,4 @@
-"""A training run for the boards, one stage for each word on the standard input: `round` does every operation once or more and all go well;
+"""A training run for the dashboards, one stage for each word on the standard input: `round` does every operation once or more and all go well;
 `faults` has a process killed in the middle of a save, a damaged checkpoint found, and saves that fail until the end; `hang` is a task
 whose next save is late and stuck in its store, for ever."""
 

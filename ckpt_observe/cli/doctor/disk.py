@@ -57,7 +57,7 @@ def _state(directory: Path) -> tuple[str, str]:
 
 
 def _pages(settings: Settings) -> tuple[str, str]:
-    directory, mapped = page_directory(settings.dir, settings.ring_dir)
+    directory, mapped = page_directory(settings.dir, settings.pages_dir)
     written(directory)
     how = "mapped" if mapped else "written with pwrite: slower, because a map on this file system could kill the program"
     return OK, f"{directory} on {file_system(directory) or sys.platform}, {how}"

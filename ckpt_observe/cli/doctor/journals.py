@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
 from ckpt_observe.config import Settings
-from ckpt_observe.delivery import agent, outbox
+from ckpt_observe.delivery import daemon, outbox
 from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.journal import recovery, spool
 from ckpt_observe.journal.journal import JOURNALS, UNFINISHED
@@ -33,21 +33,21 @@ def backlog(settings: Settings) -> Iterator[Finding]:
         if finding is not None:
             yield finding
     yield Finding(OK, "journals", f"{live} of live processes, {dead} left by dead ones, {waiting >> 10} KiB on disk")
-    for_agent = sum(_is_for_agent(entry) for entry in entries)
-    if for_agent or settings.drain == "agent":
-        yield _agent(settings.dir, for_agent)
+    for_daemon = sum(_is_for_daemon(entry) for entry in entries)
+    if for_daemon or settings.delivery == "daemon":
+        yield _daemon(settings.dir, for_daemon)
 
 
 def _journal(directory: Path, alive: bool) -> tuple[Finding | None, int]:
     """What is worth saying of one, and its size on disk."""
     about = recovery.read_about(str(directory))
     size = spool.size(str(directory))
-    owed_to = outbox.known(str(directory)) if about.drain == "agent" else about.sinks  # an agent has sinks of its own
+    owed_to = outbox.known(str(directory)) if about.delivery == "daemon" else about.exporters  # a daemon has exporters of its own
     behind = {key.partition("@")[0]: left for key, left in outbox.backlog(str(directory), owed_to).items() if left}
-    if about.drain == "agent" and not owed_to and size:
-        behind = {"an agent": size}  # none has been there yet, so nobody knows its sinks
+    if about.delivery == "daemon" and not owed_to and size:
+        behind = {"a daemon": size}  # none has been there yet, so nobody knows its exporters
     in_memory = not alive and bool(page_files(about.pages))  # nobody has looked yet what its end cut short
-    waits = [f"{left / 1024:.1f} KiB for {sink}" for sink, left in sorted(behind.items())] + ["what it held in memory"] * in_memory
+    waits = [f"{left / 1024:.1f} KiB for {exporter}" for exporter, left in sorted(behind.items())] + ["what it held in memory"] * in_memory
     owed = ", ".join(waits) or "nothing"
     owner = f"of process {about.pid} ({about.resource.get('service.name', '?')}), {'alive' if alive else 'dead'}"
     if size > outbox.SPOOL_LIMIT // 2:
@@ -55,20 +55,22 @@ def _journal(directory: Path, alive: bool) -> tuple[Finding | None, int]:
         return Finding(PROBLEM, f"journal {directory.name}", f"{owner}; waiting: {owed}; {full}"), size
     if not alive:
         others = "the next observed program takes it over, and `ckpt-observe traces` what is for the local store"
-        next_step = "the agent takes it over" if about.drain == "agent" else others
+        next_step = "the daemon takes it over" if about.delivery == "daemon" else others
         return Finding(NOTE, f"journal {directory.name}", f"{owner}; waiting: {owed}; {next_step}"), size
     return Finding(OK, f"journal {directory.name}", f"{owner}; waiting: {owed}") if behind else None, size
 
 
-def _agent(state: Path, journals: int) -> Finding:
-    if agent.present(state):
-        return Finding(OK, "agent", f"one is running for {state}; journals of its programs: {journals}")
-    return Finding(PROBLEM, "agent", f"none is running, journals that wait for one: {journals}; start it: ckpt-observe daemon --dir {state}")
+def _daemon(state: Path, journals: int) -> Finding:
+    if daemon.present(state):
+        return Finding(OK, "daemon", f"one is running for {state}; journals of its programs: {journals}")
+    return Finding(
+        PROBLEM, "daemon", f"none is running, journals that wait for one: {journals}; start it: ckpt-observe daemon --dir {state}"
+    )
 
 
-def _is_for_agent(directory: Path) -> bool:
+def _is_for_daemon(directory: Path) -> bool:
     try:
-        return recovery.read_about(str(directory)).drain == "agent"
+        return recovery.read_about(str(directory)).delivery == "daemon"
     except CkptObserveError:
         return False
 

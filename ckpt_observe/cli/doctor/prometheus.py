@@ -19,9 +19,9 @@ from ckpt_observe.cli.doctor.disk import written
 from ckpt_observe.cli.doctor.finding import OK, PROBLEM, Finding
 from ckpt_observe.config import Prometheus, Settings
 from ckpt_observe.endpoints import without_credentials
-from ckpt_observe.journal.locks import Lock
 from ckpt_observe.exporters.metrics_push import NoRedirect, address
 from ckpt_observe.exporters.prometheus import Endpoint
+from ckpt_observe.journal.locks import Lock
 
 TIMEOUT: Final = 5.0
 _ANOTHER_PORT: Final = f"set {environment.PROMETHEUS_PORT} to a free one"

@@ -19,7 +19,7 @@ from ckpt_observe.cli.doctor import listener
 from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
 from ckpt_observe.config import Settings
 from ckpt_observe.endpoints import GRPC, HTTP, Endpoint
-from ckpt_observe.errors import ConfigError, SinkError
+from ckpt_observe.errors import ConfigError, ExporterError
 from ckpt_observe.exporters.otel_metrics import OtlpMetrics
 from ckpt_observe.exporters.otlp import Transport, quiet, transport
 
@@ -64,7 +64,7 @@ def _server(name: str, endpoint: Endpoint) -> Iterator[Finding]:
     subject, where = f"server {name}", f"{endpoint.shown} by {endpoint.protocol}"
     try:
         way = transport(endpoint)
-    except SinkError as error:
+    except ExporterError as error:
         yield Finding(PROBLEM, subject, str(error))
         return
     try:
@@ -73,7 +73,7 @@ def _server(name: str, endpoint: Endpoint) -> Iterator[Finding]:
         page = way.headers.get("content-type", "").startswith("text/html")
         taken = f"{where} takes {'metrics' if name == 'otlp metrics' else 'spans'}"
         yield Finding(PROBLEM, subject, f"{where}: {_NOT_OTLP} (a web page)") if page else Finding(OK, subject, taken)
-    except SinkError as error:
+    except ExporterError as error:
         advice = _ANSWERS[way.status].format(key=_KEYS[name]) if way.status in _ANSWERS else _looked_at(endpoint)
         yield Finding(NOTE if advice == _BUSY else PROBLEM, subject, f"{error}; {advice}")
     finally:

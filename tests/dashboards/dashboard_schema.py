@@ -1,4 +1,4 @@
-"""The classic form of a Grafana board (schema version 42), as far as our boards use it: types are strict and unknown keys refused.
+"""The classic form of a Grafana dashboard (schema version 42), as far as our dashboards use it: types are strict and unknown keys refused.
 
 After `jsonschema/dashboard.jsonschema.json` of grafana/grafana-foundation-sdk. Grafana itself takes nearly anything, and shows nothing.
 """
@@ -209,7 +209,7 @@ class Time(Strict, rename={"begin": "from", "end": "to"}):
     end: str
 
 
-class Board(Strict):
+class Dashboard(Strict):
     uid: str
     title: str
     description: str

@@ -1,4 +1,4 @@
-"""Every board on a real Prometheus that scraped a real run: first one that goes well, then with its faults."""
+"""Every dashboard on a real Prometheus that scraped a real run: first one that goes well, then with its faults."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import telemetry
 import trainer
 from processes import eventually
 
-from ckpt_observe.dashboards import boards
+from ckpt_observe.dashboards import dashboards
 
 pytestmark = pytest.mark.services
 
-BOARDS = boards()
+DASHBOARDS = dashboards()
 
 EMPTY = {
     "Lost by reason": "nothing is lost in this run",
@@ -50,7 +50,7 @@ UNCROSSED = {
     "Full in": "whether the disk of a test machine gets fuller is not the run's",
     "Operations lost": "nothing is lost in this run",
     "Waiting on disk": "the run is too short for so much",
-    "Dead, waiting": "the live process adopts what the dead one left, and waits for the sink that is away",
+    "Dead, waiting": "the live process adopts what the dead one left, and waits for the exporter that is away",
     "Own faults": "there is none",
 }
 """Thresholds that they do not cross, and why."""
@@ -69,7 +69,7 @@ FITS = {
 
 @dataclass
 class Run:
-    """What the boards showed, by board and title: while all was well, with the faults, and after the process was killed."""
+    """What the dashboards showed, by dashboard and title: while all was well, with the faults, and after the process was killed."""
 
     prometheus: telemetry.Prometheus
     well: dict
@@ -79,7 +79,9 @@ class Run:
 
 def looked_at(prometheus):
     return {
-        (name, panel["title"]): grafana.asked(prometheus, board, panel) for name, board in BOARDS.items() for panel in grafana.panels(board)
+        (name, panel["title"]): grafana.asked(prometheus, dashboard, panel)
+        for name, dashboard in DASHBOARDS.items()
+        for panel in grafana.panels(dashboard)
     }
 
 
@@ -91,19 +93,19 @@ def while_scraped(prometheus):
         found = looked_at(prometheus)
         return found if prometheus.query(f"min_over_time(up[{time.monotonic() - began + 1:.0f}s]) == 1") else None
 
-    return eventually(look, "the boards are looked at with every scrape in time")
+    return eventually(look, "the dashboards are looked at with every scrape in time")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """One run: two rounds that go well, then the faults, then a save that hangs while the boards are looked at."""
-    root = tmp_path_factory.mktemp("boards")
+    """One run: two rounds that go well, then the faults, then a save that hangs while the dashboards are looked at."""
+    root = tmp_path_factory.mktemp("dashboards")
     for name in ("prometheus", "collector"):
         (root / name).mkdir()
     prometheus, collector = telemetry.Prometheus(root / "prometheus"), telemetry.Collector(root / "collector")
     variables = {
         "CKPT_OBSERVE_DIR": root / "state",
-        "CKPT_OBSERVE_RING_DIR": root / "ring",
+        "CKPT_OBSERVE_PAGES_DIR": root / "pages",
         "CKPT_OBSERVE_EXPORTERS": "prometheus,local,otlp",
         "OTEL_EXPORTER_PROMETHEUS_PORT": prometheus.scraped,
         **collector.variables("http/protobuf"),
@@ -127,7 +129,7 @@ def run(tmp_path_factory):
             for number in (1, 2):
                 tell("round")
                 counts([number], 'sum(checkpoint_operations_total{operation="list", outcome="ok"})')
-            eventually(lambda: prometheus.query('sum(ckpt_observe_delivered_total{sink="otlp"})'), "the collector has spans", 60)
+            eventually(lambda: prometheus.query('sum(ckpt_observe_delivered_total{exporter="otlp"})'), "the collector has spans", 60)
             well = while_scraped(prometheus)
         tell("faults")
         tell("hang")
@@ -159,19 +161,21 @@ def test_every_query_is_understood(run):
     assert [each for each in answers if each[2]] == []
 
 
-@pytest.mark.parametrize("name", BOARDS)
+@pytest.mark.parametrize("name", DASHBOARDS)
 def test_every_panel_has_what_the_run_had(run, name):
     """Each query of each panel comes back with data; those that do not are listed with the reason."""
-    empty = {panel["title"]: [bool(answer.values) for answer in run.faulty[name, panel["title"]]] for panel in grafana.panels(BOARDS[name])}
+    empty = {
+        panel["title"]: [bool(answer.values) for answer in run.faulty[name, panel["title"]]] for panel in grafana.panels(DASHBOARDS[name])
+    }
     assert [title for title, found in empty.items() if not any(found) and title not in EMPTY] == []
     assert [title for title, found in empty.items() if any(found) and not all(found) and title not in HALF_EMPTY] == []
 
 
-@pytest.mark.parametrize("name", BOARDS)
+@pytest.mark.parametrize("name", DASHBOARDS)
 def test_units_fit_the_values(run, name):
     """What comes back is of the size that the unit means."""
     wrong = []
-    for panel in grafana.panels(BOARDS[name]):
+    for panel in grafana.panels(DASHBOARDS[name]):
         units = [panel["fieldConfig"]["defaults"]["unit"]] * len(panel["targets"])
         if panel["type"] == "table":
             properties = [override["properties"][0] for override in panel["fieldConfig"]["overrides"]]
@@ -184,7 +188,12 @@ def test_units_fit_the_values(run, name):
 
 def test_thresholds_are_crossed_by_the_faults(run):
     """A tile is green while all goes well, and of its colour with the faults; one that no fault here can colour says why."""
-    tiles = {(name, panel["title"]): panel for name, board in BOARDS.items() for panel in grafana.panels(board) if panel["type"] == "stat"}
+    tiles = {
+        (name, panel["title"]): panel
+        for name, dashboard in DASHBOARDS.items()
+        for panel in grafana.panels(dashboard)
+        if panel["type"] == "stat"
+    }
     tiles = {key: panel for key, panel in tiles.items() if len(panel["fieldConfig"]["defaults"]["thresholds"]["steps"]) > 1}
     colours = {
         key[1]: [
@@ -199,7 +208,7 @@ def test_thresholds_are_crossed_by_the_faults(run):
 
 def test_states_are_told_apart(run):
     """Of the tasks, one fails and one is late; when their process is killed, both are silent. What never ran as a task stays what it was."""
-    [panel] = [panel for panel in grafana.panels(BOARDS["checkpoint-overview.json"]) if panel["type"] == "state-timeline"]
+    [panel] = [panel for panel in grafana.panels(DASHBOARDS["checkpoint-overview.json"]) if panel["type"] == "state-timeline"]
     texts = {float(value): shown["text"] for value, shown in panel["fieldConfig"]["defaults"]["mappings"][0]["options"].items()}
     [before], [after], [end] = (answers["checkpoint-overview.json", panel["title"]] for answers in (run.well, run.faulty, run.gone))
     states = lambda answer: {labels["task"]: texts[values[-1]] for labels, values in zip(answer.labels, answer.values, strict=True)}  # noqa: E731
@@ -214,10 +223,10 @@ def test_a_dead_run_can_still_be_recovered(run):
     assert [title for title in titles if not run.gone["checkpoint-overview.json", title][0].values] == []
 
 
-@pytest.mark.parametrize("name", BOARDS)
+@pytest.mark.parametrize("name", DASHBOARDS)
 def test_legends_tell_series_apart(run, name):
     """Every series of a panel has a legend of its own, of labels that it has, and says no value twice."""
-    for panel in grafana.panels(BOARDS[name]):
+    for panel in grafana.panels(DASHBOARDS[name]):
         legends = [legend for answer in run.faulty[name, panel["title"]] for legend in answer.legends]
         if panel["type"] not in ("table", "heatmap"):
             assert sorted(legends) == sorted(set(legends)), panel["title"]
@@ -226,12 +235,12 @@ def test_legends_tell_series_apart(run, name):
             assert [each for each in words if len(each) != len(set(each))] == [], panel["title"]
 
 
-@pytest.mark.parametrize("name", BOARDS)
+@pytest.mark.parametrize("name", DASHBOARDS)
 def test_variables_have_values(run, name):
     """What a reader may choose is there."""
     offered = {
-        each["name"]: grafana.choices(run.prometheus, each, BOARDS[name])
-        for each in BOARDS[name]["templating"]["list"]
+        each["name"]: grafana.choices(run.prometheus, each, DASHBOARDS[name])
+        for each in DASHBOARDS[name]["templating"]["list"]
         if each["type"] == "query"
     }
     assert offered["job"] == [telemetry.SCRAPED]
@@ -241,20 +250,20 @@ def test_variables_have_values(run, name):
 
 def test_exemplars_are_there_where_a_panel_asks_for_them(run):
     """Each query with exemplars has some, with the id of a trace."""
-    board = BOARDS["checkpoint-operations.json"]
-    asking = [(panel, target) for panel in grafana.panels(board) for target in panel["targets"] if target.get("exemplar")]
+    dashboard = DASHBOARDS["checkpoint-operations.json"]
+    asking = [(panel, target) for panel in grafana.panels(dashboard) for target in panel["targets"] if target.get("exemplar")]
     assert {panel["title"] for panel, _ in asking} == {"Duration", "Durations"}
     for panel, target in asking:
-        found = run.prometheus.exemplars(grafana.interpolated(board, panel, target["expr"])[0])
+        found = run.prometheus.exemplars(grafana.interpolated(dashboard, panel, target["expr"])[0])
         assert all(len(exemplar["labels"]["trace_id"]) == 32 for series in found for exemplar in series["exemplars"])
         assert found
 
 
 def test_what_a_person_sees(run, capsys):
-    """The boards as a table: titles in reading order, how many series, one of them with its value, and the colour of a tile."""
+    """The dashboards as a table: titles in reading order, how many series, one of them with its value, and the colour of a tile."""
     rows = []
-    for name, board in BOARDS.items():
-        for panel in grafana.panels(board):
+    for name, dashboard in DASHBOARDS.items():
+        for panel in grafana.panels(dashboard):
             answers = run.faulty[name, panel["title"]]
             unit = "short" if panel["type"] == "heatmap" else panel["fieldConfig"]["defaults"]["unit"]
             some = [(legend, value) for answer in answers for legend, value in zip(answer.legends, answer.last, strict=True)]
@@ -262,11 +271,18 @@ def test_what_a_person_sees(run, capsys):
                 some = [(f"{len(answers)} columns", max(len(answer.values) for answer in answers))]
             text = f"{some[-1][0]} = {grafana.shown(unit, some[-1][1])}" if some else panel["fieldConfig"]["defaults"]["noValue"]
             rows.append(
-                (board["title"], panel["title"], panel["type"], str(len(some)), text, grafana.colour(panel, some[-1][1]) if some else "")
+                (
+                    dashboard["title"],
+                    panel["title"],
+                    panel["type"],
+                    str(len(some)),
+                    text,
+                    grafana.colour(panel, some[-1][1]) if some else "",
+                )
             )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     with capsys.disabled():
         print()
         for row in rows:
             print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    assert len(rows) == sum(len(grafana.panels(board)) for board in BOARDS.values())
+    assert len(rows) == sum(len(grafana.panels(dashboard)) for dashboard in DASHBOARDS.values())

@@ -1,4 +1,4 @@
-"""Companions, agents and their hosts killed at random moments, and many of them at once: nothing lost, nothing twice, never two."""
+"""Companions, daemons and their hosts killed at random moments, and many of them at once: nothing lost, nothing twice, never two."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ckpt_observe.journal import spool
 from ckpt_observe.metricstore.snapshot import gather
 from ckpt_observe.semconv import metrics
 from tests.delivery.conftest import until
-from tests.delivery.rig import PATIENCE, Agent, Host, companions, end_companions, environ, gone, nothing_left, outcomes
+from tests.delivery.rig import PATIENCE, Daemon, Host, companions, end_companions, environ, gone, nothing_left, outcomes
 
 pytestmark = pytest.mark.faults
 
@@ -26,11 +26,11 @@ EXPORTERS = {"CKPT_OBSERVE_EXPORTERS": "local,prometheus", "OTEL_EXPORTER_PROMET
 
 @pytest.fixture
 def run(state):
-    """`run(what, drain)` starts a host or an agent; at the end all processes are gone."""
+    """`run(what, delivery)` starts a host or a daemon; at the end all processes are gone."""
     made = []
 
-    def start(what, drain, **more):
-        made.append(what(environ(more.pop("state", state), drain, **EXPORTERS, **more)))
+    def start(what, delivery, **more):
+        made.append(what(environ(more.pop("state", state), delivery, **EXPORTERS, **more)))
         return made[-1]
 
     yield start
@@ -67,14 +67,14 @@ class Steady(threading.Thread):
         assert not self.is_alive()
 
 
-def kill_agents(run, between=lambda: None):
+def kill_daemons(run, between=lambda: None):
     for _ in range(KILLS):
-        agent = run(Agent, "agent")
-        until(lambda: agent.get("/healthz")[0] == 200, PATIENCE)  # noqa: B023 - asked at once
+        daemon = run(Daemon, "daemon")
+        until(lambda: daemon.get("/healthz")[0] == 200, PATIENCE)  # noqa: B023 - asked at once
         time.sleep(random.uniform(0.0, 0.8))
-        gone(agent.process)
+        gone(daemon.process)
         between()
-    run(Agent, "agent")
+    run(Daemon, "daemon")
 
 
 def kill_companions(state):
@@ -89,9 +89,9 @@ def kill_companions(state):
         end_companions(state)
 
 
-def while_saving(run, drain, kill):
-    """The keys that a host saved while whoever drains for it was killed, and the host, which has flushed."""
-    host = run(Host, drain)
+def while_saving(run, delivery, kill):
+    """The keys that a host saved while whoever delivers for it was killed, and the host, which has flushed."""
+    host = run(Host, delivery)
     steady = Steady(host, "k")
     steady.start()
     kill()
@@ -101,35 +101,35 @@ def while_saving(run, drain, kill):
     return steady.keys, host
 
 
-@pytest.mark.parametrize("drain", ["companion", "agent"])
-def test_drainer_killed_at_random_moments(run, state, drain):
+@pytest.mark.parametrize("delivery", ["companion", "daemon"])
+def test_deliverer_killed_at_random_moments(run, state, delivery):
     """Every save is in the local store and in the metrics, once; no zombie is left in the host."""
-    keys, host = while_saving(run, drain, (lambda: kill_agents(run)) if drain == "agent" else (lambda: kill_companions(state)))
+    keys, host = while_saving(run, delivery, (lambda: kill_daemons(run)) if delivery == "daemon" else (lambda: kill_companions(state)))
     assert outcomes(state) == dict.fromkeys(keys, "ok")
     assert counted(state) == len(keys)
     until(lambda: host.zombies() == [], PATIENCE)
 
 
 def test_control_must_lose(run, state):
-    """The same rig with spools that vanish while nobody drains loses saves: so the rig can see a loss."""
+    """The same rig with spools that vanish while nobody delivers loses saves: so the rig can see a loss."""
 
     def vanish():
         for directory in (state / "journals").iterdir():
             for number in spool.segments(str(directory)):
                 os.unlink(spool.path(str(directory), number))
 
-    keys, _ = while_saving(run, "agent", lambda: kill_agents(run, between=lambda: (time.sleep(0.3), vanish())))
+    keys, _ = while_saving(run, "daemon", lambda: kill_daemons(run, between=lambda: (time.sleep(0.3), vanish())))
     assert len(outcomes(state)) < len(keys)
 
 
-@pytest.mark.parametrize("drain", ["companion", "agent"])
-def test_hosts_killed_at_random_moments(run, state, drain):
+@pytest.mark.parametrize("delivery", ["companion", "daemon"])
+def test_hosts_killed_at_random_moments(run, state, delivery):
     """What each had saved is there once, what it was at is interrupted at most once, and their journals are gone, though no other host starts."""
-    if drain == "agent":
-        run(Agent, drain).ready()
+    if delivery == "daemon":
+        run(Daemon, delivery).ready()
     saved = []
     for number in range(KILLS):
-        host = run(Host, drain)
+        host = run(Host, delivery)
         steady = Steady(host, f"h{number}-")
         steady.start()
         until(lambda: steady.keys, PATIENCE)  # noqa: B023 - asked at once
@@ -177,12 +177,12 @@ def test_control_must_have_several(run, state):
 
 def test_agents_that_race(run, state):
     """Of two that start together one runs and the other ends with 1; what hosts save is delivered once."""
-    host = run(Host, "agent")
+    host = run(Host, "daemon")
     for number in range(5):
-        agents = [run(Agent, "agent") for _ in range(2)]
-        until(lambda: any(agent.process.poll() is not None for agent in agents), PATIENCE)  # noqa: B023 - asked at once
-        [winner] = [agent for agent in agents if agent.process.poll() is None]
-        [loser] = [agent for agent in agents if agent is not winner]
+        daemons = [run(Daemon, "daemon") for _ in range(2)]
+        until(lambda: any(daemon.process.poll() is not None for daemon in daemons), PATIENCE)  # noqa: B023 - asked at once
+        [winner] = [daemon for daemon in daemons if daemon.process.poll() is None]
+        [loser] = [daemon for daemon in daemons if daemon is not winner]
         assert loser.process.returncode == 1
         host.do(f"save r{number} 10")
         host.do("flush")

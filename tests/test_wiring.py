@@ -8,16 +8,16 @@ import sys
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from ckpt_observe import config, destinations
+from ckpt_observe import config, wiring
 from ckpt_observe.errors import ConfigError
 
 OTLP, LAMINAR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, {"LMNR_PROJECT_API_KEY": "k"}
 
 
 def chosen(environ, monkeypatch, *, provider=None, laminar=False, **arguments):
-    monkeypatch.setattr(destinations, "sdk_provider", lambda: provider)
-    monkeypatch.setattr(destinations, "is_laminar", lambda _: laminar)
-    return destinations.chosen(config.read(environ, **arguments))
+    monkeypatch.setattr(wiring, "sdk_provider", lambda: provider)
+    monkeypatch.setattr(wiring, "is_laminar", lambda _: laminar)
+    return wiring.exporter_names(config.read(environ, **arguments))
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_named_exporters_are_taken_as_they_are(monkeypatch):
 
 
 def test_every_exporter_can_be_made(tmp_path):
-    """Each name of the configuration has its sink, which bears that name."""
+    """Each name of the configuration has its exporter, which bears that name."""
     settings = config.read(OTLP | LAMINAR, exporters=config.EXPORTERS, dir=tmp_path)
-    assert [sink.name for sink in destinations.sinks(settings)] == list(config.EXPORTERS)
+    assert [exporter.name for exporter in wiring.build_exporters(settings)] == list(config.EXPORTERS)
 
 
 def test_laminar_without_a_key_is_said():
@@ -67,10 +67,10 @@ def test_settings_show_no_secret():
     assert "secret" not in shown
 
 
-def test_provider_is_left_out_where_the_drain_is_elsewhere(monkeypatch, caplog):
+def test_provider_is_left_out_where_the_delivery_is_elsewhere(monkeypatch, caplog):
     """Another process cannot reach it; that is said, and the other destinations stay."""
-    monkeypatch.setattr(config, "DRAINS", ("thread", "agent"))
-    assert chosen({}, monkeypatch, provider=object(), drain="agent") == ("local",)
+    monkeypatch.setattr(config, "DELIVERY_MODES", ("in-process", "daemon"))
+    assert chosen({}, monkeypatch, provider=object(), delivery="daemon") == ("local",)
     assert "your TracerProvider gets no spans" in caplog.text
 
 

@@ -6,6 +6,7 @@ CkptObserveError
 ├── JournalError                  a journal cannot be made or read
 ├── DaemonRunningError             the state directory has a daemon already: says which
 ├── TraceStoreError               the local trace store cannot be opened or read
+├── HttpError                     a request of ours got no complete answer: says how far it came
 ├── ExporterError
 │   ├── ExporterRetryError            not delivered, try again
 │   │   ├── ExporterUnclearError      perhaps delivered: the answer was lost
@@ -20,7 +21,7 @@ CkptObserveError
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class CkptObserveError(Exception):
@@ -59,6 +60,21 @@ class TraceStoreError(CkptObserveError):
         super().__init__(message)
         self.retryable = retryable
         """Whether the same call can succeed later, unchanged. False: the span itself does not go in."""
+
+
+class HttpError(CkptObserveError):
+    """An HTTP request got no complete answer. The message is the cause, without the URL, which may hold secrets."""
+
+    PREPARE: Final = "prepare"
+    """Nothing was sent: a bad URL or a certificate file that cannot be read."""
+    CONNECT: Final = "connect"
+    TLS: Final = "tls"
+    ANSWER: Final = "answer"
+    """The request was sent, at least in part: the server may have acted on it."""
+
+    def __init__(self, message: str, stage: str) -> None:
+        super().__init__(message)
+        self.stage = stage
 
 
 class ExporterError(CkptObserveError):

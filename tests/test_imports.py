@@ -23,6 +23,7 @@ ARROWS = {
     "endpoints": {"environment", "errors"},
     "samplers": {"environment", "errors"},
     "config": {"endpoints", "samplers", "environment", "errors"},
+    "support": {"errors"},
     "core": {"errors"},
     "record": {"semconv", "errors", "config"},
     "journal": {"errors", "semconv"},
@@ -36,6 +37,10 @@ ARROWS = {
     "viewer": {"tracestore", "semconv", "errors", "span"},
 }
 """Each room and whom it may import. The others (api, auto, wiring, otel_instrumentor, scopes, cli, testing) may import all but testing."""
+
+STANDALONE = {"errors", "environment", "span", "semconv", "support"}
+for room in ARROWS.keys() - STANDALONE:
+    ARROWS[room].add("support")
 
 ANYBODY = {"api", "auto", "wiring", "otel_instrumentor", "scopes", "cli", "testing", "__init__", "__main__"}
 

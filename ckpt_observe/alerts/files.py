@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.resources import files as resources
 from typing import Final
 
-from ckpt_observe.alerts import yaml
 from ckpt_observe.alerts.plan import Plan, duration
 from ckpt_observe.alerts.routing import routing
 from ckpt_observe.alerts.rules import rules
+from ckpt_observe.support import yaml
 
 _SUBJECT: Final = "checkpoint"
 RULES: Final = f"{_SUBJECT}.rules.yml"

@@ -8,11 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from ckpt_observe.alerts import yaml
 from ckpt_observe.alerts.files import RULES
 from ckpt_observe.alerts.plan import Plan
 from ckpt_observe.alerts.rules import rules
 from ckpt_observe.semconv import metrics
+from ckpt_observe.support import yaml
 
 COMMITTED = Path(__file__).parents[2] / "dashboards" / "alerts"
 DEFAULT, DENSE = Plan(), Plan(interval=60)

@@ -14,10 +14,10 @@ import telemetry
 from processes import answers, eventually
 from webhook import Webhook
 
-from ckpt_observe.alerts import yaml
 from ckpt_observe.alerts.plan import Plan
 from ckpt_observe.alerts.routing import routing
 from ckpt_observe.alerts.rules import rules
+from ckpt_observe.support import yaml
 
 pytestmark = pytest.mark.services
 

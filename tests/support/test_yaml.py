@@ -1,4 +1,4 @@
-"""Plain data as YAML."""
+"""YAML that people and parsers read alike."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ckpt_observe.alerts.yaml import dump
+from ckpt_observe.support.yaml import dump
 
 
 def test_blocks():

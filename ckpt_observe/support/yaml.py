@@ -1,4 +1,4 @@
-"""Plain data as YAML that people read: blocks, no anchors; of strings only what needs it is quoted."""
+"""Writes plain data as YAML for people: block style, no anchors, quotes only where needed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][\w.-]*|\d+[smhd]")
-"""Texts that no reader takes for anything else, but for the words below."""
+"""Strings that need no quotes, except for the words below."""
 _WORDS: Final = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 
 def dump(value: Any) -> str:
-    """A document. Values are mappings, lists, texts and numbers."""
+    """Return a document. Values are dicts, lists, strings, numbers, booleans and None."""
     return "\n".join(_block(value)) + "\n"
 
 

@@ -1,0 +1,106 @@
+"""Files that are replaced, moved and removed as a whole, and directories that survive a power failure.
+
+A reader, or the next process after a crash, sees the old content or the new, never a part of one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from contextlib import suppress
+from typing import Final, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+ASIDE: Final = ".new"
+"""Suffix of files and directories that are not complete yet, or no longer."""
+_SMALL: Final = 64 * 1024
+
+
+def write_file(path: str, *pieces: Buffer, sync: bool, mode: int | None = None) -> None:
+    """Write a file in place. For files in a directory that gets its name later, and for the temporary file of `replace_file`."""
+    with open(path, "wb") as file:
+        file.writelines(pieces)
+        if mode is not None:
+            os.chmod(path, mode)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def replace_file(path: str, *pieces: Buffer, sync: bool, mode: int | None = None, temporary: str | None = None) -> None:
+    """Replace a file, or create it. `sync`: the content is on disk before it gets its name.
+
+    `temporary` is written first, `<path>.new` by default. Writers of the same file that share no lock need different ones.
+    """
+    temporary = temporary or path + ASIDE
+    try:
+        write_file(temporary, *pieces, sync=sync, mode=mode)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def move(source: str, target: str, *, directory: int | None = None) -> None:
+    """Rename a file or directory. Both names are relative to the open directory, if there is one."""
+    os.rename(source, target, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory. It is renamed first, so that nobody takes a half-removed one for complete. Errors are ignored."""
+    with suppress(OSError):
+        os.rename(path, path + ASIDE)
+        shutil.rmtree(path + ASIDE, ignore_errors=True)
+
+
+def make_directory(path: str) -> None:
+    """Create a directory and its missing ancestors, each durable in its parent before anything is created inside."""
+    parent = os.path.dirname(path)
+    if not os.path.isdir(parent):
+        make_directory(parent)
+    with suppress(FileExistsError):  # created by another process, which may not have synced the parent yet: sync it in any case
+        os.mkdir(path, 0o700)
+    sync_directory(parent)
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable."""
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def sync_tree(path: str) -> None:
+    """Make a directory and everything below it durable."""
+    for parent, _, names in os.walk(path):
+        for name in names:
+            _sync(os.path.join(parent, name), os.O_RDONLY | os.O_CLOEXEC)
+        sync_directory(parent)
+
+
+def _sync(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_whole(file: int) -> Buffer:
+    """Return all bytes of an open file. A small file takes a single read."""
+    start = os.read(file, _SMALL)
+    return start if len(start) < _SMALL else read_range(file, 0, os.fstat(file).st_size)
+
+
+def read_range(file: int, start: int, size: int) -> Buffer:
+    """Return `size` bytes of an open file from `start`, or fewer if the file ends earlier. OSError if memory is too small."""
+    try:
+        data = bytearray(size)
+    except MemoryError:
+        raise OSError(errno.ENOMEM, f"{size} bytes do not fit into memory") from None
+    view = memoryview(data)
+    filled = 0
+    while filled < size and (count := os.preadv(file, [view[filled:]], start + filled)):
+        filled += count
+    return view[:filled] if filled < size else data

@@ -1,0 +1,183 @@
+"""HTTP requests of our own: a deadline for the whole answer, no redirects, not traced, proxies as the environment says.
+
+Redirects are never followed: a setting names one server, and credentials go to no other. Nothing is retried here.
+"""
+
+from __future__ import annotations
+
+import time
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.client import responses
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from ckpt_observe.errors import HttpError
+
+if TYPE_CHECKING:  # imported with the first client: 60 ms, and most programs need none
+    from requests import PreparedRequest, Response, Session
+
+MAX_ANSWER_BYTES: Final = 64 << 10
+"""Longer answers are cut off: the server may be broken, or not the one that was meant."""
+
+
+class Answer(NamedTuple):
+    """What the server answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Case-insensitive."""
+    body: bytes
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def status_line(self) -> str:
+        """Status and its standard phrase, such as "503 Service Unavailable"."""
+        return f"{self.status} {responses.get(self.status, '')}".rstrip()
+
+
+class HttpClient:
+    """A client that keeps its connections, for one thread at a time.
+
+    `certificate` is a file with the CAs to trust instead of the usual ones. `check_hostname=False` accepts its certificate under any name.
+    """
+
+    def __init__(
+        self,
+        timeout: float,
+        *,
+        headers: Mapping[str, str] | None = None,
+        certificate: str | None = None,
+        client_certificate: str | None = None,
+        client_key: str | None = None,
+        check_hostname: bool = True,
+        use_proxies: bool = True,
+    ) -> None:
+        self.timeout = timeout
+        self._certificate = certificate
+        self._session = _session(check_hostname=check_hostname)
+        self._session.trust_env = use_proxies
+        self._session.headers.update(headers or {})
+        if client_certificate:
+            self._session.cert = (client_certificate, client_key) if client_key else client_certificate
+
+    def request(self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Answer:
+        """Send one request and return the answer, whatever its status. HttpError if no complete answer came within the timeout."""
+        from requests import RequestException  # noqa: PLC0415
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
+        deadline = time.monotonic() + self.timeout
+        try:
+            with (
+                untraced(),
+                self._session.request(
+                    method,
+                    url,
+                    data=body,
+                    headers=dict(headers or {}),
+                    timeout=self.timeout,
+                    allow_redirects=False,
+                    stream=True,
+                    verify=self._certificate,  # as an argument: REQUESTS_CA_BUNDLE would replace the session's own
+                ) as response,
+            ):
+                return Answer(response.status_code, response.headers, _read(response, deadline))
+        except (RequestException, HTTPError, OSError) as error:
+            raise HttpError(_innermost(error), _stage(error)) from None  # the library's message may hold the whole URL
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def split_credentials(url: str) -> tuple[str, dict[str, str]]:
+    """Return a URL without user and password, and the Authorization header that carries them instead."""
+    parts = urlsplit(url)
+    user, separator, host = parts.netloc.rpartition("@")
+    key = b64encode(unquote(user).encode()).decode()
+    return urlunsplit(parts._replace(netloc=host)), {"Authorization": f"Basic {key}"} if separator else {}
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Keep OpenTelemetry's instrumentations of HTTP and gRPC from tracing the block: spans about sending spans would never end."""
+    from opentelemetry.context import (  # noqa: PLC0415
+        _SUPPRESS_HTTP_INSTRUMENTATION_KEY,
+        _SUPPRESS_INSTRUMENTATION_KEY,
+        attach,
+        detach,
+        set_value,
+    )
+
+    token = attach(set_value(_SUPPRESS_HTTP_INSTRUMENTATION_KEY, True, set_value(_SUPPRESS_INSTRUMENTATION_KEY, True)))
+    try:
+        yield
+    finally:
+        detach(token)
+
+
+def _session(*, check_hostname: bool) -> Session:
+    from requests import Session  # noqa: PLC0415
+    from requests.adapters import HTTPAdapter  # noqa: PLC0415
+
+    class AnyHostname(HTTPAdapter):
+        def init_poolmanager(self, *args: Any, **options: Any) -> None:
+            super().init_poolmanager(*args, **options, assert_hostname=False)
+
+    session = Session()
+    session.auth = _keep_headers
+    if not check_hostname:
+        session.mount("https://", AnyHostname())
+    return session
+
+
+def _keep_headers(request: PreparedRequest) -> PreparedRequest:
+    """Without an `auth` of its own, requests replaces our Authorization header by an entry of ~/.netrc."""
+    return request
+
+
+def _read(response: Response, deadline: float) -> bytes:
+    """Read the body until the deadline, not only until the next byte: a server may send one byte at a time."""
+    from requests import ReadTimeout  # noqa: PLC0415
+
+    body = b""
+    while len(body) < MAX_ANSWER_BYTES:
+        if time.monotonic() > deadline:
+            raise ReadTimeout("the answer took too long")
+        part = response.raw.read1(MAX_ANSWER_BYTES, decode_content=True)
+        if not part:
+            break
+        body += part
+    return body
+
+
+def _stage(error: Exception) -> str:
+    """Return how far the request came: only after `answer` may the server have acted on it."""
+    from requests import ConnectTimeout, RequestException  # noqa: PLC0415
+    from requests.exceptions import InvalidURL, ProxyError, SSLError  # noqa: PLC0415
+    from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError  # noqa: PLC0415
+
+    cause = error.args[0] if error.args else None
+    if isinstance(error, SSLError):
+        return HttpError.TLS
+    if isinstance(error, ConnectTimeout | ProxyError) or (
+        isinstance(cause, MaxRetryError) and isinstance(cause.reason, NewConnectionError)
+    ):
+        return HttpError.CONNECT
+    if isinstance(error, InvalidURL) or not isinstance(error, RequestException | HTTPError):  # such as a missing certificate file
+        return HttpError.PREPARE
+    return HttpError.ANSWER
+
+
+def _innermost(error: BaseException) -> str:
+    """Return the type of the innermost cause, and the system's message if there is one."""
+    chain: list[Any] = []
+    cause: Any = error
+    while isinstance(cause, BaseException) and cause not in chain:
+        chain.append(cause)
+        cause = getattr(cause, "reason", None) or cause.__cause__ or cause.__context__ or next(iter(cause.args), None)
+    text = getattr(chain[-1], "verify_message", None) or getattr(chain[-1], "strerror", None)
+    return f"{type(chain[-1]).__name__}: {text}" if text else type(chain[-1]).__name__

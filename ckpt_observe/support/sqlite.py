@@ -1,0 +1,100 @@
+"""SQLite files: opening, transactions, schema versions.
+
+Connections are in autocommit mode; every change of more than one statement is a `transaction()`. WAL with synchronous=FULL: a committed
+transaction survives a power failure, and readers do not block writers.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TypeAlias
+from urllib.parse import quote
+
+Migrations: TypeAlias = Sequence[Sequence[str]]
+"""Statements that lead from each schema version to the next, starting at an empty file. Only ever appended to."""
+
+
+def connect(path: str | os.PathLike[str], *, busy_seconds: float, create: bool = True) -> sqlite3.Connection:
+    """Open a database file. Waits up to `busy_seconds` for another writer. OSError or sqlite3.Error if it cannot be opened.
+
+    The connection may move between threads, but is used by one at a time.
+    """
+    if create:
+        create_private_file(path)
+    address = f"file:{quote(os.fsencode(path))}?mode=rw"  # never creates a file, which would be readable for everyone
+    return sqlite3.connect(address, uri=True, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+
+
+def create_private_file(path: str | os.PathLike[str]) -> None:
+    """Create an empty file that only the owner may access, unless it exists. SQLite gives the same mode to its -wal and -shm files.
+
+    An existing file is not opened: closing the descriptor would drop the locks that this process's own connections hold on it
+    (https://www.sqlite.org/howtocorrupt.html, section 2.2).
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600))
+
+
+def enable_wal(connection: sqlite3.Connection) -> None:
+    """Switch the file to write-ahead logging, which is remembered in the file. OperationalError while another process has it open."""
+    connection.execute("PRAGMA journal_mode = WAL")
+
+
+def sync_commits(connection: sqlite3.Connection) -> None:
+    """Make every commit of this connection survive a power failure. In WAL mode SQLite's own default may lose the latest ones."""
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit everything in the block, or nothing.
+
+    IMMEDIATE takes the write lock at once and waits for it. A transaction that starts as a reader and then writes fails instead of waiting.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        rollback(connection)
+        raise
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Read several things as of one moment, whatever others commit meanwhile."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        rollback(connection)
+
+
+def rollback(connection: sqlite3.Connection) -> None:
+    """End the transaction, if there still is one: SQLite itself rolls back on a full disk."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Return how many migrations the file has seen; 0 for a new one. It is in the header of the file, so migrations are atomic with it."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def upgrade_schema(connection: sqlite3.Connection, migrations: Migrations) -> int:
+    """Run the missing migrations and return the version before. Call it inside `transaction()`: another process may be upgrading, too."""
+    version = schema_version(connection)
+    for statements in migrations[version:]:
+        for statement in statements:
+            connection.execute(statement)
+    if version < len(migrations):
+        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+    return version
+
+
+def primary_code(error: BaseException) -> int:
+    """Return SQLite's primary result code, such as `sqlite3.SQLITE_BUSY`, or 0. The higher bytes of an extended code say more."""
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF

@@ -1,0 +1,68 @@
+"""Links, anchors, file names and commands in the Markdown pages exist. Sphinx checks the links again in CI; this needs no extra."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import ckpt_observe
+import ckpt_observe.core
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "dashboards" / "alerts").glob("*.md")]
+FOLDERS = ".ci|benchmarks|ckpt_observe|dashboards|deploy|docs|examples|tests"
+
+
+def text_of(page: Path) -> str:
+    """The page without code blocks."""
+    return re.sub(r"^( *)```.*?^\1```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of the headings, as GitHub and MyST name them."""
+    headings = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text_of(page)):
+        if re.match("https?:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.is_file() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links(page):
+    """Every relative link leads to a file of the repository, and every anchor to a heading."""
+    assert broken_links(page) == []
+
+
+def test_broken_links_are_noticed(tmp_path):
+    """Control: a missing file and a missing anchor are reported, an existing anchor is not."""
+    page = tmp_path / "page.md"
+    page.write_text("# A `b`, c\n[1](gone.md) [2](#a-b-c) [3](#nowhere) [4](https://example.org)\n")
+    assert broken_links(page) == ["gone.md", "#nowhere"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files(page):
+    """Every file, directory and benchmark that a page names in backticks exists."""
+    names = re.findall(r"`([^`\n]+)`", text_of(page))
+    paths = [name for name in names if re.fullmatch(rf"(?:{FOLDERS})/[\w./*-]*", name)]
+    benchmarks = re.findall(r"benchmarks\.(\w+)", page.read_text(encoding="utf-8"))
+    assert [path for path in paths if not list(ROOT.glob(path.rstrip("/")))] == []
+    assert [name for name in benchmarks if not (ROOT / "benchmarks" / f"{name}.py").exists()] == []
+
+
+def test_api_page():
+    """docs/api.md lists every public name."""
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    public = {*ckpt_observe.__all__, *ckpt_observe.core.__all__}
+    assert {name for name in public if not re.search(rf"`{name}\b", page)} == set()

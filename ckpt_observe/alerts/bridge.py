@@ -20,7 +20,7 @@ def alerts(plan: Plan) -> list[Alert]:
 
 
 def not_delivering() -> Alert:
-    tried, delivered = series(metrics.RETRIES, over=_PATIENCE), series(metrics.DELIVERED, over=_PATIENCE)
+    tried, delivered = series(metrics.RETRIES, over=_PATIENCE), series(metrics.DELIVERED_SPANS, over=_PATIENCE)
     return Alert(
         "CkptObserveNotDelivering",
         WARNING,
@@ -32,7 +32,7 @@ def not_delivering() -> Alert:
 
 
 def dropped() -> Alert:
-    lost, refused = series(metrics.DROPPED, over=HOUR), series(metrics.REFUSED, over=HOUR)
+    lost, refused = series(metrics.DROPPED_RECORDS, over=HOUR), series(metrics.REFUSED_SPANS, over=HOUR)
     return Alert(
         "CkptObserveDropped",
         WARNING,

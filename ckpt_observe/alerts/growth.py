@@ -33,12 +33,12 @@ def storage_filling(plan: Plan) -> Alert:
 
     The last of them must go the same way: the first ones of a run take room until retention gives it back.
     """
-    free, size = series(metrics.FREE), series(metrics.LAST_SIZE, STORED)
-    long, short = (f"predict_linear({series(metrics.FREE, over=over)}, {number(plan.past)}) < 0" for over in (plan.window, plan.window / 4))
+    free, size = series(metrics.FREE_BYTES), series(metrics.LAST_SIZE, STORED)
+    long, short = (f"predict_linear({series(metrics.FREE_BYTES, over=over)}, {number(plan.past)}) < 0" for over in (plan.window, plan.window / 4))
     return Alert(
         "CheckpointStorageFilling",
         WARNING,
-        f"{free} < ignoring (kind) 3 * {size}\nor {free} and {long} and {short} and {series(metrics.FREE, before=plan.window)}",
+        f"{free} < ignoring (kind) 3 * {size}\nor {free} and {long} and {short} and {series(metrics.FREE_BYTES, before=plan.window)}",
         "The file system that a task saves to is nearly full.",
         f"{BYTES} are free for {TASK}: too little for three more saves, or gone in {duration(plan.past)} if this goes on.",
         hold=plan.settle,

@@ -118,7 +118,7 @@ success_ratio = Query(
 in_flight = Query(f"sum({series(metrics.IN_FLIGHT)})", "in flight")
 in_flight_age = Query(f"max(time() - {series(metrics.OLDEST_START)})", "oldest")
 in_flight_by_task = Query(named(f"max by ({WHO}) (time() - {series(metrics.OLDEST_START)})"), BY_TASK)
-kept_in_all = Query(f"sum({series(metrics.KEPT)}) or sum(last_over_time({series(metrics.KEPT)}[$__range]))", "kept")
+kept_in_all = Query(f"sum({series(metrics.KEPT_BYTES)}) or sum(last_over_time({series(metrics.KEPT_BYTES)}[$__range]))", "kept")
 oldest_verified = Query(f"max(time() - {ever(metrics.LAST_VERIFIED)})", "age")
 verified = Query(named(f"time() - {ever(metrics.LAST_VERIFIED)}"), BY_TASK)
 damaged = Query(in_range(metrics.CORRUPTION), "damaged")
@@ -161,25 +161,25 @@ cpu = Query(f"sum by (phase) (increase({series(metrics.PHASE_CPU_TIME, operation
 disk = Query(f"sum by (direction) (increase({series(metrics.IO, operation='$operation')}[$window]))", "{{direction}}")
 memory = Query(named(newest(metrics.MEMORY_PEAK, operation="$operation")), BY_TASK)
 
-kept = Query(named(f"sum by ({WHO}) ({series(metrics.KEPT)})"), BY_TASK)
-free = Query(named(f"min by ({WHO}) ({series(metrics.FREE)})"), BY_TASK)
-TREND: Final = f"{series(metrics.FREE)} offset $window"
+kept = Query(named(f"sum by ({WHO}) ({series(metrics.KEPT_BYTES)})"), BY_TASK)
+free = Query(named(f"min by ({WHO}) ({series(metrics.FREE_BYTES)})"), BY_TASK)
+TREND: Final = f"{series(metrics.FREE_BYTES)} offset $window"
 """A trend is told where the whole window is known: of the first minute it would be a guess."""
-free_tomorrow = Query(named(f"min by ({WHO}) (predict_linear({series(metrics.FREE)}[$window], 86400) and {TREND})"), f"{BY_TASK}: in a day")
-least_free = Query(f"min({series(metrics.FREE)})", "free")
-full_in = Query(f"min({series(metrics.FREE)} / -(deriv({series(metrics.FREE)}[$window]) < 0 and {TREND}))", "until full")
-room = Query(f"min(min by ({WHO}) ({series(metrics.FREE)}) / on ({WHO}) ({newest(metrics.LAST_SIZE, kind='stored')} > 0))", "saves")
+free_tomorrow = Query(named(f"min by ({WHO}) (predict_linear({series(metrics.FREE_BYTES)}[$window], 86400) and {TREND})"), f"{BY_TASK}: in a day")
+least_free = Query(f"min({series(metrics.FREE_BYTES)})", "free")
+full_in = Query(f"min({series(metrics.FREE_BYTES)} / -(deriv({series(metrics.FREE_BYTES)}[$window]) < 0 and {TREND}))", "until full")
+room = Query(f"min(min by ({WHO}) ({series(metrics.FREE_BYTES)}) / on ({WHO}) ({newest(metrics.LAST_SIZE, kind='stored')} > 0))", "saves")
 bytes_saved = Query(f"sum(increase({series(metrics.SIZE, 'sum', kind='stored', operation='save')}[$__rate_interval]))", "saved")
-bytes_freed = Query(f"-sum(increase({series(metrics.FREED)}[$__rate_interval]))", "removed")
+bytes_freed = Query(f"-sum(increase({series(metrics.FREED_BYTES)}[$__rate_interval]))", "removed")
 growth = Query(
-    f"{in_range(metrics.SIZE, 'sum', kind='stored', operation='save')} - ({in_range(metrics.FREED)} or vector(0))",
+    f"{in_range(metrics.SIZE, 'sum', kind='stored', operation='save')} - ({in_range(metrics.FREED_BYTES)} or vector(0))",
     "more kept",
 )
 sizes_by_task = Query(named(f"max by ({WHO}, kind) ({series(metrics.LAST_SIZE)})"), f"{BY_TASK}: {{{{kind}}}}")
 SMALLEST: Final = f"max by ({WHO}) (min_over_time({series(metrics.LAST_SIZE, kind='serialized')}[$__range]))"
 state_growth = Query(named(f"{newest(metrics.LAST_SIZE, kind='serialized')} / ({SMALLEST} > 0)"), BY_TASK)
-removed = Query(counted(metrics.DELETED, "operation"), "{{operation}}")
-removed_in_all = Query(in_range(metrics.DELETED), "removed")
+removed = Query(counted(metrics.DELETED_CHECKPOINTS, "operation"), "{{operation}}")
+removed_in_all = Query(in_range(metrics.DELETED_CHECKPOINTS), "removed")
 largest_keys = Query(f"topk(10, max by (key) ({series(metrics.KEY_SIZE)}))", "{{key}}", "instant")
 keys = Query(f"max by (key) ({series(metrics.KEY_SIZE)})", "{{key}}")
 
@@ -188,10 +188,10 @@ waiting_by_instance = Query(f"sum by (instance) ({series(metrics.SPOOL_SIZE)})",
 processes = Query(f"sum by (state) ({series(metrics.PROCESSES)})", "{{state}}")
 living = Query(f"sum({series(metrics.PROCESSES, state='live')})", "live")
 left_behind = Query(f"sum({series(metrics.PROCESSES, state='dead')})", "dead")
-lost = Query(in_range(metrics.DROPPED), "lost")
-dropped = Query(counted(metrics.DROPPED, "reason"), "{{reason}}")
-delivered = Query(f"sum by (exporter) (rate({series(metrics.DELIVERED)}[$__rate_interval]))", "{{exporter}}")
-refused = Query(counted(metrics.REFUSED, "exporter"), "{{exporter}} refused")
+lost = Query(in_range(metrics.DROPPED_RECORDS), "lost")
+dropped = Query(counted(metrics.DROPPED_RECORDS, "reason"), "{{reason}}")
+delivered = Query(f"sum by (exporter) (rate({series(metrics.DELIVERED_SPANS)}[$__rate_interval]))", "{{exporter}}")
+refused = Query(counted(metrics.REFUSED_SPANS, "exporter"), "{{exporter}} refused")
 retries = Query(counted(metrics.RETRIES, "exporter"), "{{exporter}} tried again")
 retried = Query(f"{in_range(metrics.RETRIES)} or vector(0)", "retries")
 records = Query(counted(metrics.RECORDS, "event"), "{{event}}")

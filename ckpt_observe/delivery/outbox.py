@@ -126,7 +126,7 @@ class Outbox:
         for kind, count in list(self.counts.items()):
             reason = "overflow" if kind.startswith("dropped ") else kind
             if reason in metrics.DROP_REASONS:
-                found[metrics.DROPPED.name, (reason,)] += count
+                found[metrics.DROPPED_RECORDS.name, (reason,)] += count
         return dict(found)
 
     def save(self) -> None:

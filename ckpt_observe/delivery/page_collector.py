@@ -58,7 +58,7 @@ class Collector:
         """Counters of the pages, by metric and labels."""
         counts = self.journal.pool.counts
         found: Counter[tuple[str, tuple[str, ...]]] = Counter()
-        for spec, kinds in ((metrics.RECORDS, metrics.RECORD_EVENTS), (metrics.DROPPED, metrics.DROP_REASONS)):
+        for spec, kinds in ((metrics.RECORDS, metrics.RECORD_EVENTS), (metrics.DROPPED_RECORDS, metrics.DROP_REASONS)):
             for kind in kinds:
                 found[spec.name, (kind,)] += counts.get(kind, 0)
         return dict(found)

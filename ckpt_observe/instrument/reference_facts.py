@@ -85,7 +85,7 @@ def pruned(operation: Operation, removed: Any) -> None:
 def verified(operation: Operation, findings: Any) -> None:
     damaged = sum(not finding.good for finding in findings)
     altered = {key for finding in findings for key in finding.altered}
-    operation.note({names.COUNT: len(findings), names.DAMAGED: damaged or None, names.ALTERED: _keys(altered)})
+    operation.note({names.COUNT: len(findings), names.DAMAGED_COUNT: damaged or None, names.ALTERED_KEYS: _keys(altered)})
 
 
 def _keys(altered: Iterable[str]) -> list[str] | None:
@@ -104,8 +104,8 @@ def loading(operation: Operation, restored: Any) -> None:
             names.SIZE_SERIALIZED: info.serialized_size,
             names.SIZE_STORED: info.stored_size,
             names.SOURCE_AGE: round((dt.datetime.now(dt.UTC) - info.created).total_seconds(), 3),
-            names.DAMAGED: len(restored.skipped) or None,
-            names.ALTERED: _keys(restored.altered),
+            names.DAMAGED_COUNT: len(restored.skipped) or None,
+            names.ALTERED_KEYS: _keys(restored.altered),
         }
     )
     save = parents.parse(info.context.get("traceparent", ""))

@@ -73,7 +73,7 @@ class Remains:
         kept = [line for line in lines if line[0] not in (events.PHASE, events.DONE)]
         told = [each.story() if each.end else replace(each, end=end, attributes=failure).story() for each in phases]
         operation = lines[0][1]
-        words = f"process {pid} ended without a word, {_where(phases, running)}"
+        words = f"process {pid} died (killed or crashed) {_where(phases, running)}"
         message = {spans.EXCEPTION_TYPE: "ProcessDied", spans.EXCEPTION_MESSAGE: words}
         return [*kept, [events.EVENT, operation, end, spans.EVENT_EXCEPTION, message], [events.END, operation, end, failure, told, 0]]
 
@@ -113,8 +113,8 @@ def parse_lines(chunk: bytes) -> list[list[Any]]:
 
 def _where(phases: list[Phase], running: list[Phase]) -> str:
     if running:
-        return f"in phase {running[-1].name}"
-    return f"after phase {phases[-1].name}" if phases else "before its first phase"
+        return f"during {running[-1].name}"
+    return f"after {phases[-1].name}" if phases else "before its first phase"
 
 
 def _failure(phase: str | None) -> dict[str, Any]:

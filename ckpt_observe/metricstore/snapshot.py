@@ -64,12 +64,12 @@ def _zeros(found: dict[str, Series]) -> None:
     who = {(operation, *rest) for operation, _, _, *rest in found.get(metrics.OPERATIONS.name, {})}
     tasks = {(operation, rest[-1]) for operation, *rest in who}
     zero(metrics.OPERATIONS, ((operation, *end, *rest) for operation, *rest in who for end in _ENDS))
-    for spec in (metrics.CORRUPTION, metrics.ALTERED):
+    for spec in (metrics.CORRUPTION, metrics.ALTERED_KEYS):
         zero(spec, ((operation, task) for operation, task in tasks if operation in ("load", "restore", "verify")))
-    for spec in (metrics.DELETED, metrics.FREED):
+    for spec in (metrics.DELETED_CHECKPOINTS, metrics.FREED_BYTES):
         zero(spec, ((operation, task) for operation, task in tasks if operation in ("delete", "prune")))
     zero(metrics.TASKS, [(task, outcome) for task, _ in found.get(metrics.TASKS.name, {}) for outcome in OUTCOMES if outcome != "skipped"])
-    zero(metrics.DROPPED, ((reason,) for reason in metrics.DROP_REASONS))
+    zero(metrics.DROPPED_RECORDS, ((reason,) for reason in metrics.DROP_REASONS))
     zero(metrics.RECORDS, ((event,) for event in metrics.RECORD_EVENTS))
     zero(metrics.FAULTS, [()])
     zero(metrics.LABEL_OVERFLOW, [("task",)])
@@ -109,13 +109,13 @@ def _stored(found: dict[str, Series], stored: Sum, space: Mapping[str, float]) -
     for (kind, operation, task), point in stored.points.get(metrics.SIZE.name, {}).items():
         if (kind, operation) == ("stored", "save") and isinstance(point, Histogram):
             kept[task,] = point.sum
-    for (_, task), point in stored.points.get(metrics.FREED.name, {}).items():
+    for (_, task), point in stored.points.get(metrics.FREED_BYTES.name, {}).items():
         if (task,) in kept and isinstance(point, Counter):
             kept[task,] = max(0.0, kept[task,] - point.value)
-    found[metrics.KEPT.name] = dict(kept)
+    found[metrics.KEPT_BYTES.name] = dict(kept)
     saves = {task: progress for (operation, task), progress in stored.progress.items() if operation == "save"}
     found[metrics.KEY_SIZE.name] = {(key, task): size for task, progress in saves.items() for key, size in progress.keys.items()}
-    found[metrics.FREE.name] = {(task,): space[progress.location] for task, progress in saves.items() if progress.location in space}
+    found[metrics.FREE_BYTES.name] = {(task,): space[progress.location] for task, progress in saves.items() if progress.location in space}
 
 
 def _running(found: dict[str, Series], stored: Sum, running: Iterable[Running]) -> None:

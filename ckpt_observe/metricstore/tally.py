@@ -125,14 +125,14 @@ class Tally:
             self._observe(metrics.RESTORE_AGE, (task,), age, span)
 
     def _findings(self, operation: str, task: str, outcome: str, failure: str, given: dict[str, Any]) -> None:
-        damaged = amount(given.get(names.DAMAGED)) + (failure == "integrity")
+        damaged = amount(given.get(names.DAMAGED_COUNT)) + (failure == "integrity")
         if damaged:
             self.count(metrics.CORRUPTION, (operation, task), damaged)
-        if altered := given.get(names.ALTERED):
-            self.count(metrics.ALTERED, (operation, task), len(altered) if isinstance(altered, list | tuple) else 1.0)
+        if altered := given.get(names.ALTERED_KEYS):
+            self.count(metrics.ALTERED_KEYS, (operation, task), len(altered) if isinstance(altered, list | tuple) else 1.0)
         if outcome == "ok" and operation in ("delete", "prune"):
-            self.count(metrics.DELETED, (operation, task), 1.0 if operation == "delete" else amount(given.get(names.COUNT)))
-            self.count(metrics.FREED, (operation, task), amount(given.get(names.SIZE_FREED)))
+            self.count(metrics.DELETED_CHECKPOINTS, (operation, task), 1.0 if operation == "delete" else amount(given.get(names.COUNT)))
+            self.count(metrics.FREED_BYTES, (operation, task), amount(given.get(names.SIZE_FREED)))
 
 
 def amount(value: Any) -> float:
@@ -147,7 +147,7 @@ def _exemplar(span: Span, value: float) -> Exemplar:
 def _attempt(span: Span, operation: str, outcome: str, failure: str, now: float, label: Label, *, validated: bool) -> Attempt:
     given = span.attributes
     saving = operation == "save"
-    damaged, altered = given.get(names.DAMAGED), given.get(names.ALTERED)
+    damaged, altered = given.get(names.DAMAGED_COUNT), given.get(names.ALTERED_KEYS)
     read_back = operation == "verify" or (operation in _READ_BACK and validated)
     return Attempt(
         start=span.start_unix_nano / 1e9,

@@ -37,13 +37,13 @@ STATUS: Final = _attribute(
     "checkpoint.status", "string", "operation", "What the program says of the run at that moment: `running`, `done`, or its own word."
 )
 COUNT: Final = _attribute("checkpoint.count", "int", "operation", "How many checkpoints a list, prune or verify touched.")
-DAMAGED: Final = _attribute(
+DAMAGED_COUNT: Final = _attribute(
     "checkpoint.damaged",
     "int",
     "verify, load, restore",
     "How many checkpoints were found damaged: by a verify, or passed over until a whole one was found.",
 )
-ALTERED: Final = _attribute(
+ALTERED_KEYS: Final = _attribute(
     "checkpoint.altered.keys",
     "string[]",
     "verify, load, restore",

@@ -117,13 +117,13 @@ CORRUPTION: Final = MetricSpec(
     _TASK,
     "Checkpoints found damaged: operations that failed with error_class integrity, what a verify found, and what a load or restore passed over.",
 )
-ALTERED: Final = MetricSpec(
+ALTERED_KEYS: Final = MetricSpec(
     "checkpoint.altered.keys", "counter", "{key}", _TASK, "Top-level keys of a state that came back other than they were saved."
 )
-DELETED: Final = MetricSpec(
+DELETED_CHECKPOINTS: Final = MetricSpec(
     "checkpoint.deleted", "counter", "{checkpoint}", _TASK, "Checkpoints removed by delete, and by retention (prune)."
 )
-FREED: Final = MetricSpec("checkpoint.freed", "counter", "By", _TASK, "Stored bytes of the checkpoints that delete and prune removed.")
+FREED_BYTES: Final = MetricSpec("checkpoint.freed", "counter", "By", _TASK, "Stored bytes of the checkpoints that delete and prune removed.")
 CPU_TIME: Final = MetricSpec("checkpoint.cpu.time", "counter", "s", _TASK, "CPU time of the calling thread in operations.")
 PHASE_CPU_TIME: Final = MetricSpec(
     "checkpoint.phase.cpu.time", "counter", "s", ("operation", "phase"), "CPU time of the calling thread in phases."
@@ -196,14 +196,14 @@ KEY_SIZE: Final = MetricSpec(
     ("key", "task"),
     "Serialized size of the largest top-level keys in the last good save, at most eight, and a hundred names in all; `_other_` is the rest of it.",
 )
-KEPT: Final = MetricSpec(
+KEPT_BYTES: Final = MetricSpec(
     "checkpoint.storage.kept",
     "gauge",
     "By",
     ("task",),
     "Stored bytes of all saves less those that delete and prune gave back, as far as they were observed.",
 )
-FREE: Final = MetricSpec(
+FREE_BYTES: Final = MetricSpec(
     "checkpoint.storage.free",
     "gauge",
     "By",
@@ -230,11 +230,11 @@ RECORDS: Final = MetricSpec(
     ("event",),
     "Operations that left the ordinary way: spilled to disk by the caller, or without a protected page.",
 )
-DROPPED: Final = MetricSpec(
+DROPPED_RECORDS: Final = MetricSpec(
     "ckpt_observe.dropped", "counter", "{operation}", ("reason",), "Operations that were not recorded or not delivered, by reason."
 )
-DELIVERED: Final = MetricSpec("ckpt_observe.delivered", "counter", "{span}", ("exporter",), "Spans that an exporter has.")
-REFUSED: Final = MetricSpec("ckpt_observe.refused", "counter", "{span}", ("exporter",), "Spans that an exporter will never take.")
+DELIVERED_SPANS: Final = MetricSpec("ckpt_observe.delivered", "counter", "{span}", ("exporter",), "Spans that an exporter has.")
+REFUSED_SPANS: Final = MetricSpec("ckpt_observe.refused", "counter", "{span}", ("exporter",), "Spans that an exporter will never take.")
 RETRIES: Final = MetricSpec(
     "ckpt_observe.retries", "counter", "{attempt}", ("exporter",), "Attempts to deliver that failed and are repeated."
 )
@@ -250,10 +250,10 @@ LABEL_OVERFLOW: Final = MetricSpec(
 )
 
 METRICS: Final = (
-    OPERATIONS, OPERATION_DURATION, PHASE_DURATION, SIZE, RATIO, THROUGHPUT, RESTORE_AGE, CORRUPTION, ALTERED, DELETED, FREED, CPU_TIME, PHASE_CPU_TIME, IO,
+    OPERATIONS, OPERATION_DURATION, PHASE_DURATION, SIZE, RATIO, THROUGHPUT, RESTORE_AGE, CORRUPTION, ALTERED_KEYS, DELETED_CHECKPOINTS, FREED_BYTES, CPU_TIME, PHASE_CPU_TIME, IO,
     TASKS, IN_FLIGHT, OLDEST_START, TASKS_IN_FLIGHT, TASKS_OLDEST_START, LAST_SUCCESS, LAST_ATTEMPT, FIRST_ATTEMPT, LAST_FAILURE, LAST_ALTERED, LAST_VERIFIED,
-    EXPECTED_INTERVAL, CONSECUTIVE_FAILURES, LAST_DURATION, LAST_SIZE, KEY_SIZE, KEPT, FREE, MEMORY_PEAK,
-    BUILD, PROCESSES, SPOOL_SIZE, RECORDS, DROPPED, DELIVERED, REFUSED, RETRIES, FAULTS, LABEL_OVERFLOW,
+    EXPECTED_INTERVAL, CONSECUTIVE_FAILURES, LAST_DURATION, LAST_SIZE, KEY_SIZE, KEPT_BYTES, FREE_BYTES, MEMORY_PEAK,
+    BUILD, PROCESSES, SPOOL_SIZE, RECORDS, DROPPED_RECORDS, DELIVERED_SPANS, REFUSED_SPANS, RETRIES, FAULTS, LABEL_OVERFLOW,
 )  # fmt: skip
 
 DROP_REASONS: Final = {

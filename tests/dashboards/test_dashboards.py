@@ -33,7 +33,7 @@ UNSHOWN = {
     metrics.LAST_ATTEMPT: "with a last success it tells nothing more; without one the first attempt does",
     metrics.CPU_TIME: "shown by phase",
     metrics.LAST_FAILURE: "for alerts on rare events; dashboards count the operations themselves",
-    metrics.ALTERED: "an alert tells it, and the span names the keys",
+    metrics.ALTERED_KEYS: "an alert tells it, and the span names the keys",
     metrics.LAST_ALTERED: "for the alert on it",
 }
 """Metrics that no dashboard shows, and why."""

@@ -20,7 +20,7 @@ from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, metrics
 from tests.delivery.conftest import NOW, FakeExporter, operation, until
 
-OVERFLOW = (metrics.DROPPED.name, ("overflow",))
+OVERFLOW = (metrics.DROPPED_RECORDS.name, ("overflow",))
 LIMIT = 40_000
 EACH = 1_000
 

@@ -23,7 +23,7 @@ from ckpt_observe.semconv import events, metrics
 from tests.delivery.conftest import NOW, FakeExporter, operation, remove, until
 
 FAULTS = (metrics.FAULTS.name, ())
-OVERFLOW = (metrics.DROPPED.name, ("overflow",))
+OVERFLOW = (metrics.DROPPED_RECORDS.name, ("overflow",))
 
 
 @pytest.fixture

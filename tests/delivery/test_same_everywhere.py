@@ -21,7 +21,7 @@ pytestmark = pytest.mark.faults  # whole lives of several processes: half a minu
 
 SCENARIO = Path(__file__).parents[1] / "services" / "daemon.py"
 COUNTED = (
-    metrics.OPERATIONS, metrics.TASKS, metrics.CORRUPTION, metrics.DELETED, metrics.DELIVERED, metrics.REFUSED, metrics.DROPPED, metrics.RECORDS,
+    metrics.OPERATIONS, metrics.TASKS, metrics.CORRUPTION, metrics.DELETED_CHECKPOINTS, metrics.DELIVERED_SPANS, metrics.REFUSED_SPANS, metrics.DROPPED_RECORDS, metrics.RECORDS,
     metrics.FAULTS, metrics.CONSECUTIVE_FAILURES, metrics.IN_FLIGHT, metrics.TASKS_IN_FLIGHT, metrics.PROCESSES,
 )  # fmt: skip
 MEASURED = (metrics.OPERATION_DURATION, metrics.PHASE_DURATION, metrics.SIZE, metrics.RATIO, metrics.THROUGHPUT, metrics.RESTORE_AGE)

@@ -120,10 +120,10 @@ def test_health_is_added_as_it_grows(make, tmp_path):
     """Counters of two processes, each from zero, make one sum; nothing is added twice."""
     for delivered in (3.0, 4.0):
         exporter = make()
-        exporter.start(lambda delivered=delivered: {(metrics.DELIVERED.name, ("x",)): delivered})
+        exporter.start(lambda delivered=delivered: {(metrics.DELIVERED_SPANS.name, ("x",)): delivered})
         exporter.close()
     stored, _ = gather(tmp_path, "1")
-    assert stored.points[metrics.DELIVERED.name]["x",].value == 7
+    assert stored.points[metrics.DELIVERED_SPANS.name]["x",].value == 7
 
 
 def test_health_is_asked_at_the_beginning_and_at_the_end(make, monkeypatch):

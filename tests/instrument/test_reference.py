@@ -158,10 +158,10 @@ def test_what_a_load_found_wrong(spans, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpointer.serializer, "decode", lambda _: {**STATE, "step": "3"})
     checkpointer.load("run-1")
     [load] = [span for span in spans() if span.name == "checkpoint.load"]
-    assert (load.attributes[names.DAMAGED], load.attributes[names.ALTERED]) == (1, ["step"])
+    assert (load.attributes[names.DAMAGED_COUNT], load.attributes[names.ALTERED_KEYS]) == (1, ["step"])
     checkpointer.verify("run-1")
     [verify] = [span for span in spans() if span.name == "checkpoint.verify"]
-    assert (verify.attributes[names.DAMAGED], verify.attributes[names.ALTERED]) == (1, ["step"])
+    assert (verify.attributes[names.DAMAGED_COUNT], verify.attributes[names.ALTERED_KEYS]) == (1, ["step"])
 
 
 def test_what_a_save_says(spans):

@@ -60,7 +60,7 @@ def test_interrupted_in_each_phase(dead_journal, phase):
     assert (span.span_id, span.attributes[names.OUTCOME], span.status) == (SPAN, "interrupted", "error")
     assert span.attributes[names.ERROR_PHASE] == phase
     assert span.attributes[names.ERROR_CODE] == "interrupted.process_died"
-    assert f"in phase {phase}" in message(span)
+    assert f"died (killed or crashed) during {phase}" in message(span)
     assert [each.attributes[names.OUTCOME] for each in spans[:2]] == ["ok", "interrupted"]
     assert spans[0].end_unix_nano - spans[0].start_unix_nano == 1
     assert all(NOW <= each.start_unix_nano <= each.end_unix_nano <= span.end_unix_nano for each in spans)
@@ -68,7 +68,7 @@ def test_interrupted_in_each_phase(dead_journal, phase):
 
 @pytest.mark.parametrize(
     ("steps", "where"),
-    [((), "before its first phase"), (((2, phase_word("write", 1)), (3, 2 << 12 | 1)), "after phase write")],
+    [((), "before its first phase"), (((2, phase_word("write", 1)), (3, 2 << 12 | 1)), "after write")],
 )
 def test_interrupted_between_phases(dead_journal, steps, where):
     """Between two phases, or before any, no phase is blamed, and the message says where it was."""

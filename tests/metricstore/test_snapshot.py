@@ -38,7 +38,7 @@ def running(kind, name, task, start=START_UNIX_NANO):
 def test_nothing_happened_yet(store):
     """An empty store serves its version, and our own counters at zero: silence is not absence."""
     assert series(store, metrics.BUILD) == {("1",): 1.0}
-    assert {labels: point.value for labels, point in series(store, metrics.DROPPED).items()} == {
+    assert {labels: point.value for labels, point in series(store, metrics.DROPPED_RECORDS).items()} == {
         (reason,): 0 for reason in metrics.DROP_REASONS
     }
     assert series(store, metrics.LAST_SUCCESS) == {}
@@ -66,10 +66,10 @@ def test_never_succeeded_has_no_last_success(store):
     ("spans", "verified"),
     [
         ([operation(2, "verify")], True),
-        ([operation(2, "verify", **{names.DAMAGED: 1})], False),
+        ([operation(2, "verify", **{names.DAMAGED_COUNT: 1})], False),
         ([make_span(1, "checkpoint.validate", attributes={names.PHASE: "validate"}), operation(2, "restore")], True),
         ([operation(2, "restore")], False),
-        ([operation(2, "verify", **{names.ALTERED: ["lr"]})], False),
+        ([operation(2, "verify", **{names.ALTERED_KEYS: ["lr"]})], False),
         ([make_span(1, "checkpoint.validate", attributes={names.PHASE: "validate"}), operation(2, "save")], False),
     ],
     ids=[
@@ -93,7 +93,7 @@ def test_corruption_and_deletions(store):
     store.fold(
         [
             operation(1, "load", **bad),
-            operation(2, "verify", **{names.DAMAGED: 3}),
+            operation(2, "verify", **{names.DAMAGED_COUNT: 3}),
             operation(3, "prune", **{names.COUNT: 4}),
             operation(4, "delete"),
         ]
@@ -102,7 +102,7 @@ def test_corruption_and_deletions(store):
         ("load", "demo"): 1,
         ("verify", "demo"): 3,
     }
-    assert {labels: point.value for labels, point in series(store, metrics.DELETED).items()} == {
+    assert {labels: point.value for labels, point in series(store, metrics.DELETED_CHECKPOINTS).items()} == {
         ("prune", "demo"): 4,
         ("delete", "demo"): 1,
     }
@@ -111,9 +111,9 @@ def test_corruption_and_deletions(store):
 def test_altered_keys(store):
     """Each key that came back other than it was saved counts, whoever says so and however he writes it; when, is told."""
     store.fold(
-        [operation(1, "restore", **{names.ALTERED: ["lr", "step"]}), operation(2, "load"), operation(3, "verify", **{names.ALTERED: 7})]
+        [operation(1, "restore", **{names.ALTERED_KEYS: ["lr", "step"]}), operation(2, "load"), operation(3, "verify", **{names.ALTERED_KEYS: 7})]
     )
-    assert {labels: point.value for labels, point in series(store, metrics.ALTERED).items()} == {
+    assert {labels: point.value for labels, point in series(store, metrics.ALTERED_KEYS).items()} == {
         ("restore", "demo"): 2,
         ("load", "demo"): 0,
         ("verify", "demo"): 1,
@@ -128,7 +128,7 @@ def test_last_failure_by_class(store, monkeypatch):
     monkeypatch.setattr("ckpt_observe.metricstore.store.time.time", lambda: 4e9)
     died = operation(3, "save", **{names.OUTCOME: "interrupted", names.ERROR_CLASS: "interrupted"})
     found, failed = (
-        operation(4, "verify", **{names.DAMAGED: 3}),
+        operation(4, "verify", **{names.DAMAGED_COUNT: 3}),
         operation(5, "load", **{names.OUTCOME: "error", names.ERROR_CLASS: "storage"}),
     )
     store.fold([died, found, failed])
@@ -195,10 +195,10 @@ def test_kept_is_saved_less_removed(store):
     """What retention gave back is no longer kept; more than was ever seen saved leaves nothing, and no debt."""
     store.fold([operation(number, "save", **{names.SIZE_STORED: 1000}) for number in (1, 2, 3)])
     store.fold([operation(4, "prune", **{names.COUNT: 2, names.SIZE_FREED: 2000}), operation(5, "load", **{names.SIZE_STORED: 1000})])
-    assert series(store, metrics.KEPT) == {("demo",): 1000.0}
-    assert {labels: point.value for labels, point in series(store, metrics.FREED).items()} == {("prune", "demo"): 2000}
+    assert series(store, metrics.KEPT_BYTES) == {("demo",): 1000.0}
+    assert {labels: point.value for labels, point in series(store, metrics.FREED_BYTES).items()} == {("prune", "demo"): 2000}
     store.fold([operation(6, "delete", **{names.SIZE_FREED: 5000})])
-    assert series(store, metrics.KEPT) == {("demo",): 0.0}
+    assert series(store, metrics.KEPT_BYTES) == {("demo",): 0.0}
 
 
 def test_keys_are_those_of_the_last_good_save(store):
@@ -252,4 +252,4 @@ def test_free_space_is_told_where_it_is_known(store):
     store.fold(
         [operation(1, "save", **{names.LOCATION: "file:///a"}), operation(2, "save", **{names.LOCATION: "s3://b", names.TASK_NAME: "far"})]
     )
-    assert series(store, metrics.FREE, space={"file:///a": 5.0, "file:///other": 7.0}) == {("demo",): 5.0}
+    assert series(store, metrics.FREE_BYTES, space={"file:///a": 5.0, "file:///other": 7.0}) == {("demo",): 5.0}

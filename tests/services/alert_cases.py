@@ -335,7 +335,7 @@ CASES = (
     Case(
         "room for fewer than three more saves",
         "CheckpointStorageFilling",
-        (of(metrics.FREE, "5e9x9 2e9"), of(metrics.LAST_SIZE, "1e9", kind="stored")),
+        (of(metrics.FREE_BYTES, "5e9x9 2e9"), of(metrics.LAST_SIZE, "1e9", kind="stored")),
         {
             9: None,
             14: None,
@@ -345,7 +345,7 @@ CASES = (
     Case(
         "less and less room: none left in two days",
         "CheckpointStorageFilling",
-        (of(metrics.FREE, "5e10-2e8x40"), of(metrics.LAST_SIZE, "1e9", kind="stored")),
+        (of(metrics.FREE_BYTES, "5e10-2e8x40"), of(metrics.LAST_SIZE, "1e9", kind="stored")),
         {
             0: None,
             400: Fires(f"39.12GiB are free for {WHO}: too little for three more saves, or gone in 2d if this goes on.", severity="warning"),
@@ -355,20 +355,20 @@ CASES = (
     Case(
         "slowly less room",
         "CheckpointStorageFilling",
-        (of(metrics.FREE, "5e10-1e8x40"), of(metrics.LAST_SIZE, "1e9", kind="stored")),
+        (of(metrics.FREE_BYTES, "5e10-1e8x40"), of(metrics.LAST_SIZE, "1e9", kind="stored")),
         {400: None},
         tick=10,
     ),
     Case(
         "one large save, soon after the first that is known",
         "CheckpointStorageFilling",
-        (of(metrics.FREE, "1e12x29 9.5e11"), of(metrics.LAST_SIZE, "5e10", kind="stored")),
+        (of(metrics.FREE_BYTES, "1e12x29 9.5e11"), of(metrics.LAST_SIZE, "5e10", kind="stored")),
         {30: None, 40: None},
     ),
     Case(
         "the first saves of a run take room, then retention gives back as much",
         "CheckpointStorageFilling",
-        (of(metrics.FREE, "1e12-1.6e10x24 6.2e11"), of(metrics.LAST_SIZE, "5e10", kind="stored")),
+        (of(metrics.FREE_BYTES, "1e12-1.6e10x24 6.2e11"), of(metrics.LAST_SIZE, "5e10", kind="stored")),
         {200: None, 360: None, 400: None},
         tick=10,
     ),
@@ -385,7 +385,7 @@ CASES = (
     Case(
         "an exporter that is tried again and again",
         "CkptObserveNotDelivering",
-        (of(metrics.RETRIES, "0+1x60", exporter="otlp"), of(metrics.DELIVERED, 5, exporter="otlp")),
+        (of(metrics.RETRIES, "0+1x60", exporter="otlp"), of(metrics.DELIVERED_SPANS, 5, exporter="otlp")),
         {
             14: None,
             20: Fires(
@@ -396,7 +396,7 @@ CASES = (
     Case(
         "an exporter that fails at times",
         "CkptObserveNotDelivering",
-        (of(metrics.RETRIES, "0+1x60", exporter="otlp"), of(metrics.DELIVERED, "0+1x60", exporter="otlp")),
+        (of(metrics.RETRIES, "0+1x60", exporter="otlp"), of(metrics.DELIVERED_SPANS, "0+1x60", exporter="otlp")),
         {60: None},
     ),
     Case(
@@ -408,13 +408,13 @@ CASES = (
     Case(
         "records were lost",
         "CkptObserveDropped",
-        (of(metrics.DROPPED, counter(2, 50), reason="overflow"),),
+        (of(metrics.DROPPED_RECORDS, counter(2, 50), reason="overflow"),),
         {49: None, 61: Fires("About 1.017 records on host:9464 were lost (overflow).", {"reason": "overflow"}, "warning"), 111: None},
     ),
     Case(
         "an exporter refused a span",
         "CkptObserveDropped",
-        (of(metrics.REFUSED, counter(2, 50), exporter="otlp"),),
+        (of(metrics.REFUSED_SPANS, counter(2, 50), exporter="otlp"),),
         {49: None, 61: Fires("About 1.017 records on host:9464 were lost (otlp).", {"exporter": "otlp"}, "warning")},
     ),
     Case(

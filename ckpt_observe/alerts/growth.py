@@ -34,7 +34,9 @@ def storage_filling(plan: Plan) -> Alert:
     The last of them must go the same way: the first ones of a run take room until retention gives it back.
     """
     free, size = series(metrics.FREE_BYTES), series(metrics.LAST_SIZE, STORED)
-    long, short = (f"predict_linear({series(metrics.FREE_BYTES, over=over)}, {number(plan.past)}) < 0" for over in (plan.window, plan.window / 4))
+    long, short = (
+        f"predict_linear({series(metrics.FREE_BYTES, over=over)}, {number(plan.past)}) < 0" for over in (plan.window, plan.window / 4)
+    )
     return Alert(
         "CheckpointStorageFilling",
         WARNING,

@@ -165,7 +165,9 @@ kept = Query(named(f"sum by ({WHO}) ({series(metrics.KEPT_BYTES)})"), BY_TASK)
 free = Query(named(f"min by ({WHO}) ({series(metrics.FREE_BYTES)})"), BY_TASK)
 TREND: Final = f"{series(metrics.FREE_BYTES)} offset $window"
 """A trend is told where the whole window is known: of the first minute it would be a guess."""
-free_tomorrow = Query(named(f"min by ({WHO}) (predict_linear({series(metrics.FREE_BYTES)}[$window], 86400) and {TREND})"), f"{BY_TASK}: in a day")
+free_tomorrow = Query(
+    named(f"min by ({WHO}) (predict_linear({series(metrics.FREE_BYTES)}[$window], 86400) and {TREND})"), f"{BY_TASK}: in a day"
+)
 least_free = Query(f"min({series(metrics.FREE_BYTES)})", "free")
 full_in = Query(f"min({series(metrics.FREE_BYTES)} / -(deriv({series(metrics.FREE_BYTES)}[$window]) < 0 and {TREND}))", "until full")
 room = Query(f"min(min by ({WHO}) ({series(metrics.FREE_BYTES)}) / on ({WHO}) ({newest(metrics.LAST_SIZE, kind='stored')} > 0))", "saves")

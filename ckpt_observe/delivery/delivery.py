@@ -131,7 +131,11 @@ class Delivery:
             if part is not None:
                 found.update(part.health())
         for each in self.workers:
-            for spec, count in ((metrics.DELIVERED_SPANS, each.delivered), (metrics.REFUSED_SPANS, each.refused), (metrics.RETRIES, each.retries)):
+            for spec, count in (
+                (metrics.DELIVERED_SPANS, each.delivered),
+                (metrics.REFUSED_SPANS, each.refused),
+                (metrics.RETRIES, each.retries),
+            ):
                 found[spec.name, (each.name,)] += count
         return dict(found)
 

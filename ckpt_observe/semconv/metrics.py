@@ -123,7 +123,9 @@ ALTERED_KEYS: Final = MetricSpec(
 DELETED_CHECKPOINTS: Final = MetricSpec(
     "checkpoint.deleted", "counter", "{checkpoint}", _TASK, "Checkpoints removed by delete, and by retention (prune)."
 )
-FREED_BYTES: Final = MetricSpec("checkpoint.freed", "counter", "By", _TASK, "Stored bytes of the checkpoints that delete and prune removed.")
+FREED_BYTES: Final = MetricSpec(
+    "checkpoint.freed", "counter", "By", _TASK, "Stored bytes of the checkpoints that delete and prune removed."
+)
 CPU_TIME: Final = MetricSpec("checkpoint.cpu.time", "counter", "s", _TASK, "CPU time of the calling thread in operations.")
 PHASE_CPU_TIME: Final = MetricSpec(
     "checkpoint.phase.cpu.time", "counter", "s", ("operation", "phase"), "CPU time of the calling thread in phases."

@@ -111,7 +111,11 @@ def test_corruption_and_deletions(store):
 def test_altered_keys(store):
     """Each key that came back other than it was saved counts, whoever says so and however he writes it; when, is told."""
     store.fold(
-        [operation(1, "restore", **{names.ALTERED_KEYS: ["lr", "step"]}), operation(2, "load"), operation(3, "verify", **{names.ALTERED_KEYS: 7})]
+        [
+            operation(1, "restore", **{names.ALTERED_KEYS: ["lr", "step"]}),
+            operation(2, "load"),
+            operation(3, "verify", **{names.ALTERED_KEYS: 7}),
+        ]
     )
     assert {labels: point.value for labels, point in series(store, metrics.ALTERED_KEYS).items()} == {
         ("restore", "demo"): 2,

@@ -14,6 +14,7 @@ from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.base import Instrumentor, TargetReport
 from ckpt_observe.record.guard import fault
 from ckpt_observe.record.recorder import Page, recorder
+from ckpt_observe.support import forks
 
 if TYPE_CHECKING:  # made at the first operation, and imported only then: an import is paid by every program, a checkpoint by few
     from ckpt_observe.journal.journal import Journal
@@ -113,7 +114,7 @@ class Watch:
     def _forked(self) -> None:
         """In a child: the journal is the parent's, and the threads are not here. The first operation makes our own."""
         self._starting = False
-        _inherited.append(self._delivery)  # kept, not freed: its exporters hold connections that are the parent's, and would close them
+        forks.keep_alive(self._delivery)  # its exporters hold connections of the parent, and would close them
         journal, self._journal, self._delivery = self._journal, None, None
         if journal is not None:
             journal.forget()
@@ -121,7 +122,6 @@ class Watch:
 
 
 _watch: Watch | None = None
-_inherited: list[DeliveryHandle | None] = []
 _observing = threading.Lock()
 
 
@@ -205,4 +205,5 @@ def _after_fork_in_child() -> None:
             recorder.take = lambda: None  # better unobserved than waiting for ever
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
+forks.run_in_parent(_before_fork, _after_fork)
+forks.run_in_child(_after_fork_in_child, forks.Order.PROGRAM)

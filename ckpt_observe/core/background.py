@@ -14,9 +14,9 @@ from typing import Any, Self
 
 from ckpt_observe.core.checkpointer import Checkpointer
 from ckpt_observe.core.model import CheckpointInfo
-from ckpt_observe.core.stores import forks
 from ckpt_observe.core.workers import Workers
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.support import forks
 
 
 class BackgroundCheckpointer:
@@ -28,10 +28,10 @@ class BackgroundCheckpointer:
         self.checkpointer = checkpointer
         self._depth = depth
         self._worker = Workers(1, "ckpt-save")
-        self.begin_anew()
-        forks.watch(self)
+        self.reset_after_fork()
+        forks.register(self)
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a child nobody makes the room that saves of the parent have taken."""
         self._room = threading.BoundedSemaphore(self._depth)
 

@@ -9,7 +9,7 @@ import time
 from typing import TypeVar
 
 from ckpt_observe.core.model import CheckpointInfo
-from ckpt_observe.core.stores import forks
+from ckpt_observe.support import forks
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _TICK = dt.timedelta(microseconds=1)
@@ -23,10 +23,10 @@ class Clock:
 
     def __init__(self) -> None:
         self._last = 0
-        self.begin_anew()
-        forks.watch(self)
+        self.reset_after_fork()
+        forks.register(self)
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked child: a lock that no thread holds which is not there."""
         self._lock = threading.Lock()
 
@@ -42,10 +42,10 @@ class Heads:
     def __init__(self) -> None:
         self._heads: dict[str, CheckpointInfo] = {}
         self._ahead: dict[str, dt.datetime] = {}
-        self.begin_anew()
-        forks.watch(self)
+        self.reset_after_fork()
+        forks.register(self)
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """As above."""
         self._lock = threading.Lock()
 

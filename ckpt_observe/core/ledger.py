@@ -10,8 +10,9 @@ import threading
 from bisect import bisect_left
 
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
-from ckpt_observe.core.stores import Store, forks
+from ckpt_observe.core.stores import Store
 from ckpt_observe.core.stores.base import newest_first
+from ckpt_observe.support import forks
 
 FRESH_FOR = 64
 """Saves after which a task is listed anew; more where it has more checkpoints than that, so that listing costs every save the same."""
@@ -33,10 +34,10 @@ class Ledger:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.begin_anew()
-        forks.watch(self)
+        self.reset_after_fork()
+        forks.register(self)
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Know nothing, as in a forked child: there a lock may be held by a thread that is not there."""
         self._lock = threading.Lock()
         self._tasks: dict[str, _Known] = {}

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from ckpt_observe.core.stores import forks
 from ckpt_observe.errors import ConfigError, StorageError
+from ckpt_observe.support import forks
 
 T = TypeVar("T")
 
@@ -22,10 +22,10 @@ class Workers:
         self._count = count
         self._name = name
         self._closed = False
-        self.begin_anew()
-        forks.watch(self)
+        self.reset_after_fork()
+        forks.register(self)
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """A child has none of its parent's threads, and a pool that counts on them would wait for ever."""
         if not self._closed:
             self._pool = ThreadPoolExecutor(self._count, thread_name_prefix=self._name)

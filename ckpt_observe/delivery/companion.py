@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ckpt_observe.delivery.once import Once
-from ckpt_observe.journal.locks import Lock
+from ckpt_observe.support.locks import FileLock
 
 MODULE: Final = "ckpt_observe.cli.companion"
 LOOK_EVERY: Final = 1.0
@@ -46,7 +46,7 @@ class Companion:
     def __init__(self, state: Path, settings: str, environ: Mapping[str, str]) -> None:
         self._path, self._environ = lock_path(state, settings), environ
         self._process: subprocess.Popen[bytes] | None = None
-        self._starter: Lock | None = None
+        self._starter: FileLock | None = None
         """Held while we start one, so that of many hosts that begin together one does."""
         self._since = self._looked = 0.0
         self._attempts = 0
@@ -75,7 +75,7 @@ class Companion:
         self._let_go()
 
     def _there(self) -> bool:
-        lock = Lock.take(self._path)
+        lock = FileLock.try_acquire(self._path)
         if lock is not None:
             lock.release()
         return lock is None
@@ -86,7 +86,7 @@ class Companion:
         program = sys.executable or ""
         if not Path(program).name.startswith(("python", "pypy")):  # an application with Python inside would start itself once more
             return self._impossible(f"'{program}' is no Python interpreter")
-        self._starter = Lock.take(self._path + ".starting")
+        self._starter = FileLock.try_acquire(self._path + ".starting")
         if self._starter is None or self._there():  # somebody else starts it, or just has
             self._let_go()
             return True

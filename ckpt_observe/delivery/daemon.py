@@ -12,8 +12,8 @@ from typing import Final
 from ckpt_observe.delivery.once import Once
 from ckpt_observe.errors import DaemonRunningError
 from ckpt_observe.journal.journal import Journal
-from ckpt_observe.journal.locks import Lock
 from ckpt_observe.journal.place import private_directory
+from ckpt_observe.support.locks import FileLock, is_locked
 
 LOCK: Final = "daemon.lock"
 LOOK_EVERY: Final = 2.0
@@ -23,21 +23,21 @@ _TRIES: Final = 20
 """Somebody who only looks whether there is a daemon holds the lock for a moment."""
 
 
-def hold(state: Path) -> Lock:
+def hold(state: Path) -> FileLock:
     """Be the daemon of a state directory, until the lock is given back. DaemonRunningError: somebody else is."""
     path = private_directory(state) / LOCK
     lock = take(str(path))
     if lock is None:
         who = path.read_text(encoding="utf-8", errors="replace").strip()
         raise DaemonRunningError(f"{state}: has a daemon already ({who or 'it does not say who'}); stop it, or give this one another --dir")
-    lock.note(f"pid {os.getpid()} on {socket.gethostname()} since {datetime.now().astimezone():%Y-%m-%d %H:%M:%S%z}")
+    lock.describe_holder(f"pid {os.getpid()} on {socket.gethostname()} since {datetime.now().astimezone():%Y-%m-%d %H:%M:%S%z}")
     return lock
 
 
-def take(path: str) -> Lock | None:
+def take(path: str) -> FileLock | None:
     """A lock that is held for long or not at all."""
     for _ in range(_TRIES):
-        lock = Lock.take(path)
+        lock = FileLock.try_acquire(path)
         if lock is not None:
             return lock
         time.sleep(0.02)
@@ -47,12 +47,9 @@ def take(path: str) -> Lock | None:
 def present(state: Path) -> bool:
     """Whether there is a daemon."""
     try:
-        lock = Lock.take(str(state / LOCK), create=False)
+        return is_locked(str(state / LOCK))
     except OSError:
         return False
-    if lock is not None:
-        lock.release()
-    return lock is None
 
 
 class Daemon:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, TraceStoreError
 from ckpt_observe.span import Span
+from ckpt_observe.support import files, forks
 from ckpt_observe.tracestore import FILENAME, MAX_BYTES, TraceWriter
 
 
@@ -49,23 +50,12 @@ class LocalExporter:
         if self._pid == os.getpid():
             writer.close()
         else:
-            _inherited.append(writer)
+            forks.keep_alive(writer)  # SQLite forbids to use the parent's connection here, even to close it
 
     def _ready(self) -> TraceWriter:
-        if self._writer is None or self._pid != os.getpid() or self._opened != self._file():
+        # After `rm traces.db` nobody could read what an open file takes.
+        if self._writer is None or self._pid != os.getpid() or self._opened != files.identity(self.path):
             self.close()
             self._writer = TraceWriter(self.path, self._max_bytes)
-            self._pid, self._opened = os.getpid(), self._file()
+            self._pid, self._opened = os.getpid(), files.identity(self.path)
         return self._writer
-
-    def _file(self) -> tuple[int, int] | None:
-        """Which file now has our path: after `rm traces.db` an open one would take spans that nobody can read."""
-        try:
-            status = os.stat(self.path)
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino
-
-
-_inherited: list[TraceWriter] = []
-"""Writers that came through a fork. SQLite forbids to use their connections in the child, even to close them; so they are kept."""

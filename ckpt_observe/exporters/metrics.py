@@ -8,11 +8,9 @@ several processes with one port are the normal case: one of them serves the sum 
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
@@ -25,6 +23,7 @@ from ckpt_observe.metricstore.store import FILENAME, MetricStore, Sum
 from ckpt_observe.metricstore.tally import Key
 from ckpt_observe.metricstore.turn import Turn
 from ckpt_observe.span import Span
+from ckpt_observe.support import forks
 
 logger = logging.getLogger("ckpt_observe")
 
@@ -71,7 +70,7 @@ class MetricsExporter:
         self._reported: dict[Key, float] = {}
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        _exporters.add(self)
+        forks.register(self)
 
     def __repr__(self) -> str:
         return f"MetricsExporter({str(self.path)!r}, {[outlet.name for outlet in self._outlets]})"
@@ -154,23 +153,11 @@ class MetricsExporter:
         outlet.close()
         turn.give_back()
 
-    def _forked(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a child: sockets, locks and connections are the parent's. SQLite forbids even to close its own here, so it is kept."""
         if self._store is not None:
-            _inherited.append(self._store)
+            forks.keep_alive(self._store)
             self._store = None
         for outlet, turn in zip(self._outlets, self._turns, strict=True):
             outlet.forget()
             turn.give_back()
-
-
-_exporters: weakref.WeakSet[MetricsExporter] = weakref.WeakSet()
-_inherited: list[MetricStore] = []
-
-
-def _forked() -> None:
-    for exporter in list(_exporters):
-        exporter._forked()
-
-
-os.register_at_fork(after_in_child=_forked)

@@ -19,12 +19,12 @@ from typing import Any, Final
 import msgspec
 
 from ckpt_observe.errors import JournalError
-from ckpt_observe.journal.locks import Lock
 from ckpt_observe.journal.page_file import heartbeat_page
 from ckpt_observe.journal.pages import AnyPage
 from ckpt_observe.journal.place import page_directory, private_directory
 from ckpt_observe.journal.pool import Pool
 from ckpt_observe.journal.spool import Spool
+from ckpt_observe.support.locks import FileLock, is_locked
 
 VERSION: Final = 1
 JOURNALS: Final = "journals"
@@ -88,16 +88,13 @@ class Journal:
 
     def deliver_here(self) -> bool:
         """Whether the owner delivers it from now on; not if somebody else does."""
-        lock = Lock.take(os.path.join(self.directory, DELIVERY_LOCK), create=False)
+        lock = FileLock.try_acquire(os.path.join(self.directory, DELIVERY_LOCK), create=False)
         self._delivery = lock or self._delivery
         return lock is not None
 
     def has_deliverer(self) -> bool:
         """Whether somebody delivers it, we ourselves included. OSError: the directory is gone."""
-        lock = Lock.take(os.path.join(self.directory, DELIVERY_LOCK), create=False)
-        if lock is not None:
-            lock.release()
-        return lock is None
+        return is_locked(os.path.join(self.directory, DELIVERY_LOCK))
 
     def sync(self) -> None:
         """What was recorded survives the machine, too: what is in the spool, and a copy of the pages of what is not."""
@@ -158,14 +155,14 @@ def erase(directory: str) -> None:
         shutil.rmtree(directory + UNFINISHED, ignore_errors=True)
 
 
-def _made(directory: str, about: About) -> tuple[Lock, Lock]:
+def _made(directory: str, about: About) -> tuple[FileLock, FileLock]:
     """The journal's directory with its locks held. It gets its name last, so nobody sees a journal that is not locked yet."""
     temporary = directory + UNFINISHED
     os.mkdir(temporary, 0o700)
-    locks: list[Lock] = []
+    locks: list[FileLock] = []
     try:
         for name in (OWNER_LOCK, DELIVERY_LOCK):
-            lock = Lock.take(os.path.join(temporary, name))
+            lock = FileLock.try_acquire(os.path.join(temporary, name))
             if lock is None:
                 raise JournalError(f"{directory}: cannot be locked; set CKPT_OBSERVE_DIR to a file system with locks")
             locks.append(lock)

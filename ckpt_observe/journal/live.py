@@ -15,10 +15,10 @@ from typing import Any
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.journal import JOURNALS, OWNER_LOCK
-from ckpt_observe.journal.locks import Lock
 from ckpt_observe.journal.page_file import page_files, read_open
 from ckpt_observe.journal.recovery import beginning, read_about
 from ckpt_observe.journal.remains import parse_lines
+from ckpt_observe.support.locks import is_locked
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,7 @@ def look(state: Path) -> Live:
             continue
         try:
             found.waiting += spool.size(directory)
-            lock = Lock.take(os.path.join(directory, OWNER_LOCK), create=False)
-            if lock is not None:
-                lock.release()
+            if not is_locked(os.path.join(directory, OWNER_LOCK)):
                 found.dead += 1
                 continue
             found.live += 1

@@ -18,11 +18,11 @@ import msgspec
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.journal import ABOUT, DELIVERY_LOCK, INTERRUPTED, OPEN, OWNER_LOCK, VERSION, About, boot_id
-from ckpt_observe.journal.locks import Lock
 from ckpt_observe.journal.page_file import page_files, read_pages
 from ckpt_observe.journal.remains import Remains, parse_lines
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
+from ckpt_observe.support.locks import FileLock
 
 UNFINISHED_FOR: Final = 60.0
 """Seconds after which a journal that is not finished never will be; it takes a millisecond."""
@@ -34,14 +34,14 @@ _encode = msgspec.json.Encoder().encode
 class Claim:
     """A journal that we alone delivery. Its owner is dead, or it is one whose owner leaves the delivery to us."""
 
-    def __init__(self, directory: str, about: About, delivery: Lock, owner: Lock | None) -> None:
+    def __init__(self, directory: str, about: About, delivery: FileLock, owner: FileLock | None) -> None:
         self.directory, self.about = directory, about
         self._delivery, self._owner = delivery, owner
 
     def dead(self) -> bool:
         """Whether its owner is gone: then what it left is ours to recover, and the journal ours to remove."""
         if self._owner is None:
-            self._owner = Lock.take(os.path.join(self.directory, OWNER_LOCK), create=False)
+            self._owner = FileLock.try_acquire(os.path.join(self.directory, OWNER_LOCK), create=False)
         return self._owner is not None
 
     def release(self) -> None:
@@ -61,14 +61,14 @@ def attend(directory: str) -> Claim | None:
     return _claimed(directory, _take(directory, DELIVERY_LOCK), None)
 
 
-def _take(directory: str, name: str) -> Lock | None:
+def _take(directory: str, name: str) -> FileLock | None:
     try:
-        return Lock.take(os.path.join(directory, name), create=False)
+        return FileLock.try_acquire(os.path.join(directory, name), create=False)
     except FileNotFoundError:  # somebody else finished and removed it
         return None
 
 
-def _claimed(directory: str, delivery: Lock | None, owner: Lock | None) -> Claim | None:
+def _claimed(directory: str, delivery: FileLock | None, owner: FileLock | None) -> Claim | None:
     try:
         if delivery and os.path.exists(os.path.join(directory, ABOUT)):
             claimed = Claim(directory, read_about(directory), delivery, owner)

@@ -20,13 +20,14 @@ from typing import Any, Final
 
 import msgspec
 
-from ckpt_observe.metricstore.database import connect, identity, transaction
+from ckpt_observe.metricstore.database import connect, transaction
 from ckpt_observe.metricstore.labels import PROGRESS, Labels
 from ckpt_observe.metricstore.points import Counter, Histogram, Point
 from ckpt_observe.metricstore.progress import Progress
 from ckpt_observe.metricstore.tally import Key, Record, Tally, records
 from ckpt_observe.semconv.metrics import LABEL_OVERFLOW, METRICS
 from ckpt_observe.span import Span
+from ckpt_observe.support import files
 
 FILENAME: Final = "metrics.db"
 REMEMBERED: Final = 100_000
@@ -56,11 +57,11 @@ class MetricStore:
     def __init__(self, path: Path) -> None:
         self._connection = connect(path)
         self._label = Labels(self._connection)
-        self._path, self._file = path, identity(path)
+        self._path, self._file = path, files.identity(path)
 
     def gone(self) -> bool:
         """Whether somebody moved or removed the file: then nobody would read what is added to it."""
-        return identity(self._path) != self._file
+        return files.identity(self._path) != self._file
 
     def fold(self, spans: Sequence[Span]) -> None:
         """Count every operation that was not counted yet: all of them, or none (sqlite3.Error)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ckpt_observe.journal.locks import Lock
+from ckpt_observe.support.locks import FileLock
 
 
 class Turn:
@@ -12,12 +12,12 @@ class Turn:
 
     def __init__(self, directory: Path, name: str) -> None:
         self._path = str(directory / f"metrics-{name}.lock")
-        self._lock: Lock | None = None
+        self._lock: FileLock | None = None
 
     def mine(self) -> bool:
         """Whether it is ours, or has become ours now. OSError: the directory cannot be used."""
         if self._lock is None:
-            self._lock = Lock.take(self._path)
+            self._lock = FileLock.try_acquire(self._path)
         return self._lock is not None
 
     def give_back(self) -> None:

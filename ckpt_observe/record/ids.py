@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from ckpt_observe.support import forks
+
 _IDS_PER_REFILL: Final = 512
 _pool: list[str] = []
 
@@ -29,4 +31,4 @@ def new_trace_id() -> str:
         return new_span_id() + new_span_id()
 
 
-os.register_at_fork(after_in_child=_pool.clear)
+forks.run_in_child(_pool.clear)

@@ -44,6 +44,15 @@ def replace_file(path: str, *pieces: Buffer, sync: bool, mode: int | None = None
         raise
 
 
+def identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """Return which file has this path now, or None. It changes when somebody removes or replaces the file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def move(source: str, target: str, *, directory: int | None = None) -> None:
     """Rename a file or directory. Both names are relative to the open directory, if there is one."""
     os.rename(source, target, src_dir_fd=directory, dst_dir_fd=directory)

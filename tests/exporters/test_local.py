@@ -8,8 +8,8 @@ import sqlite3
 import pytest
 
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
-from ckpt_observe.exporters import local
 from ckpt_observe.exporters.local import LocalExporter
+from ckpt_observe.support import forks
 from ckpt_observe.testing.exporters import ExporterContract
 from ckpt_observe.testing.spans import make_span, make_tree
 from ckpt_observe.tracestore import FILENAME, TraceReader, schema
@@ -107,7 +107,7 @@ def test_forked_child_opens_its_own(exporter, tmp_path):
         try:
             parents = exporter._writer
             exporter.send(make_tree(2))
-            assert local._inherited == [parents]  # neither used nor closed
+            assert forks._immortal[-1] is parents  # neither used nor closed
             exporter.close()
             code = 0
         finally:

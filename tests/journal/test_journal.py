@@ -12,7 +12,7 @@ from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import journal as journals
 from ckpt_observe.journal import pool, recovery, spool
 from ckpt_observe.journal.journal import UNFINISHED, Journal
-from ckpt_observe.journal.locks import Lock
+from ckpt_observe.support.locks import FileLock
 from tests.journal.conftest import begin, copied_then_delivered, end, open_below
 
 
@@ -67,7 +67,7 @@ def test_released_can_be_claimed(state, tmp_path):
     """A journal that is released with work in it waits for whoever comes next."""
     journal = Journal(state, tmp_path / "pages", [], {})
     journal.release()
-    lock = Lock.take(os.path.join(journal.directory, "owner.lock"), create=False)
+    lock = FileLock.try_acquire(os.path.join(journal.directory, "owner.lock"), create=False)
     assert lock is not None
     lock.release()
     journal.remove()

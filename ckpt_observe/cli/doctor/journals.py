@@ -12,8 +12,8 @@ from ckpt_observe.delivery import daemon, outbox
 from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.journal import recovery, spool
 from ckpt_observe.journal.journal import JOURNALS, UNFINISHED
-from ckpt_observe.journal.locks import Lock
 from ckpt_observe.journal.page_file import page_files
+from ckpt_observe.support.locks import is_locked
 
 
 def backlog(settings: Settings) -> Iterator[Finding]:
@@ -77,8 +77,4 @@ def _is_for_daemon(directory: Path) -> bool:
 
 def _is_alive(directory: Path) -> bool:
     """By the lock that the kernel gives back at death: a pid may be another's by now."""
-    lock = Lock.take(os.path.join(directory, "owner.lock"), create=False)
-    if lock is None:
-        return True
-    lock.release()
-    return False
+    return is_locked(os.path.join(directory, "owner.lock"))

@@ -21,7 +21,7 @@ from ckpt_observe.config import Prometheus, Settings
 from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.exporters.metrics_push import NoRedirect, address
 from ckpt_observe.exporters.prometheus import Endpoint
-from ckpt_observe.journal.locks import Lock
+from ckpt_observe.support.locks import is_locked
 
 TIMEOUT: Final = 5.0
 _ANOTHER_PORT: Final = f"set {environment.PROMETHEUS_PORT} to a free one"
@@ -116,9 +116,6 @@ def _connection(asked: Prometheus) -> http.client.HTTPConnection:
 def _is_ours(directory: Path, asked: Prometheus) -> bool:
     """Whether a process of this state directory has the turn to serve that port."""
     try:
-        lock = Lock.take(os.path.join(directory, f"metrics-{Endpoint(asked).name}.lock"), create=False)
+        return is_locked(os.path.join(directory, f"metrics-{Endpoint(asked).name}.lock"))
     except OSError:
         return False
-    if lock is not None:
-        lock.release()
-    return lock is None

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection
 from ckpt_observe.core import container
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.names import to_file_name
-from ckpt_observe.core.stores import forks
 from ckpt_observe.errors import CheckpointError, IntegrityError
+from ckpt_observe.support import forks
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe that somebody put there is not waited for
 _GUESS = 16 * 1024
@@ -25,9 +25,9 @@ class Headers:
         self._known: dict[str, dict[str, tuple[object, CheckpointInfo]]] = {}
         self._count = 0
         self._lock = threading.Lock()
-        forks.watch(self)
+        forks.register(self)
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked child: the lock may be held by a thread that is not there."""
         self._lock = threading.Lock()
 

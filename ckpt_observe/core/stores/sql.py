@@ -16,9 +16,10 @@ from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.query import Query
-from ckpt_observe.core.stores import facts, forks
+from ckpt_observe.core.stores import facts
 from ckpt_observe.core.stores.base import Store
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, IntegrityError, StorageError
+from ckpt_observe.support import forks
 
 COLUMNS = "task, id, created, step, status, error_class, stored_size, facts, header, payload"
 _PORTION = 500
@@ -112,7 +113,7 @@ class SqlStore(Store):
         self._lock = threading.RLock()
         self._connection: Any = None
         self._closed = False
-        forks.watch(self)
+        forks.register(self)
 
     @staticmethod
     @abstractmethod
@@ -131,10 +132,10 @@ class SqlStore(Store):
     def _transaction(self, doing: str) -> AbstractContextManager[Any]:
         """The connection, in a transaction that is durable when the block ends."""
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked child: a connection of its own."""
         self._lock = threading.RLock()
-        forks.abandoned.append(self._connection)
+        forks.keep_alive(self._connection)
         self._connection = None
 
     def info(self, task: str, id: str) -> CheckpointInfo:

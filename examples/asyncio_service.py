@@ -1,16 +1,16 @@
-"""Many sessions at once on one event loop, each with its own trace: `python examples/asyncio_service.py`."""
+"""Trace concurrent sessions on one event loop, one trace per session. Run `python examples/asyncio_service.py`."""
 
 import asyncio
 
 import ckpt_observe
 
-watch = ckpt_observe.observe(exporters="local", service="sessions")
+watch = ckpt_observe.observe(service="sessions")
 
 
 @ckpt_observe.checkpoint("save")
 async def save(state: dict) -> None:
     async with ckpt_observe.phase("write") as phase:
-        await asyncio.sleep(0.01)  # a database would be here
+        await asyncio.sleep(0.01)  # stands for a database call
         phase.set({"checkpoint.phase.bytes_in": len(str(state))})
 
 
@@ -26,4 +26,4 @@ async def main() -> None:
 
 asyncio.run(main())
 watch.close()
-print("5 sessions; see: ckpt-observe traces --task chat")
+print("Saved 5 sessions. To see their traces, run: ckpt-observe traces --task chat")

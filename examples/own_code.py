@@ -1,4 +1,4 @@
-"""Your own checkpoint code, observed in three lines: `python examples/own_code.py`, then `ckpt-observe traces`."""
+"""Instrument your own checkpoint code. Run `python examples/own_code.py`, then `ckpt-observe traces`."""
 
 import json
 import tempfile
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import ckpt_observe
 
-watch = ckpt_observe.observe(exporters=["local", "console"], service="own-code")
+watch = ckpt_observe.observe(service="own-code")
 
 
 @ckpt_observe.phase("serialize")

@@ -1,4 +1,4 @@
-"""An agent that saves after every step, is started again, and goes on where it was: `python examples/resume_agent.py`."""
+"""An agent that saves after every step and resumes after a restart. Run `python examples/resume_agent.py`."""
 
 import tempfile
 
@@ -21,5 +21,5 @@ def run(checkpoints: str, steps: int) -> dict:
 
 with tempfile.TemporaryDirectory() as checkpoints:
     run(checkpoints, steps=2)
-    state = run(checkpoints, steps=2)  # in real life: the next process
-    print(f"{len(state['conversation'])} messages; see: ckpt-observe traces --operation restore")
+    state = run(checkpoints, steps=2)  # in practice, this is another process
+    print(f"{len(state['conversation'])} messages. To see the trace of the resumed run: ckpt-observe traces --operation restore")

@@ -1,4 +1,4 @@
-"""Links, anchors, file names and commands in the Markdown pages exist. Sphinx checks the links again in CI; this needs no extra."""
+"""Links, files, commands, settings and metrics that the Markdown pages name exist. Sphinx checks the links again in CI."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import pytest
 
 import ckpt_observe
 import ckpt_observe.core
+from ckpt_observe import environment
+from ckpt_observe.cli.main import parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "dashboards" / "alerts").glob("*.md")]
+REFERENCE = (ROOT / "docs" / "semconv.md").read_text(encoding="utf-8")
 FOLDERS = ".ci|benchmarks|ckpt_observe|dashboards|deploy|docs|examples|tests"
 
 
@@ -59,6 +62,23 @@ def test_files(page):
     benchmarks = re.findall(r"benchmarks\.(\w+)", page.read_text(encoding="utf-8"))
     assert [path for path in paths if not list(ROOT.glob(path.rstrip("/")))] == []
     assert [name for name in benchmarks if not (ROOT / "benchmarks" / f"{name}.py").exists()] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: str(page.relative_to(ROOT)))
+def test_names(page):
+    """Every command, setting and metric that a page names exists; former names appear only in the changelog."""
+    text = page.read_text(encoding="utf-8")
+    commands = next(action.choices for action in parser(())._actions if action.choices and action.metavar == "COMMAND")
+    settings = {variable.name for variable in environment.VARIABLES} | {"CKPT_OBSERVE_SERVICES"}  # the last is of .ci/services
+    assert set(re.findall(r"ckpt-observe ([a-z]+)", "\n".join(code_of(text)))) <= set(commands)
+    assert set(re.findall(r"\bCKPT_OBSERVE_[A-Z_]+\b", text)) <= settings
+    metrics = set(re.findall(r"\b(?:checkpoint|ckpt_observe)_[a-z_]+_(?:total|seconds|bytes|ratio)\b", text))
+    assert {name for name in metrics if f"`{name}`" not in REFERENCE} == set()
+
+
+def code_of(text: str) -> list[str]:
+    """Code blocks and inline code."""
+    return [*re.findall(r"```sh\n(.*?)```", text, re.DOTALL), *re.findall(r"`(ckpt-observe [^`\n]+)`", text)]
 
 
 def test_api_page():

@@ -15,7 +15,9 @@ from urllib.parse import unquote
 from ckpt_observe import endpoints, environment, samplers
 from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.exporter import ENTRY_POINT_GROUP
 from ckpt_observe.samplers import Sampler
+from ckpt_observe.support import entry_points
 
 logger = logging.getLogger("ckpt_observe")
 
@@ -131,7 +133,8 @@ def _exporters(value: str | Sequence[str]) -> tuple[str, ...]:
     if names == ("none",):
         return ()
     for name in names:
-        _one_of(environment.EXPORTERS, name, (*EXPORTERS, "none"))
+        if name not in EXPORTERS:
+            _one_of(environment.EXPORTERS, name, (*EXPORTERS, *entry_points.names(ENTRY_POINT_GROUP), "none"))
     if "none" in names:
         raise ConfigError(f"{environment.EXPORTERS}: 'none' cannot stand beside other exporters ({', '.join(names)})")
     return names

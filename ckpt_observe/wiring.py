@@ -33,15 +33,16 @@ from ckpt_observe.delivery.companion import Companion
 from ckpt_observe.delivery.daemon import Daemon
 from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.delivery.disk_limit import DiskLimit
-from ckpt_observe.delivery.exporter_worker import Exporter, identity
 from ckpt_observe.delivery.genai_events import lifecycle
 from ckpt_observe.delivery.handover import Handover
 from ckpt_observe.delivery.lost_steps import Begun, History
+from ckpt_observe.exporter import ENTRY_POINT_GROUP, Exporter, Health
 from ckpt_observe.journal.counts import Counts
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record import redact
 from ckpt_observe.record.guard import faults
 from ckpt_observe.semconv import metrics
+from ckpt_observe.support import entry_points
 
 logger = logging.getLogger("ckpt_observe")
 
@@ -62,7 +63,7 @@ def begin(settings: Settings, environ: Mapping[str, str], replace: Replace) -> t
     lifecycle.on = settings.genai_events
     if settings.delivery == "in-process":
         exporters = build_exporters(settings)
-        journal = _journal(settings, [identity(exporter) for exporter in exporters if exporter.lasting])
+        journal = _journal(settings, [exporter.identity for exporter in exporters if exporter.durable])
         return journal, _in_threads(settings, exporters, journal)
     names = exporter_names(settings)
     disk_limit = DiskLimit(settings.dir, settings.disk_limit)
@@ -96,10 +97,10 @@ def for_others(settings: Settings, exporters: list[Exporter], attends: Attends) 
     return Delivery(settings.dir, exporters, None, last_save(settings.dir), attends, settings.disk_limit)
 
 
-def publish(exporters: Iterable[Exporter], health: Callable[[], Counts]) -> None:
-    """Start those that also publish, by themselves."""
-    for start in [exporter.start for exporter in exporters if hasattr(exporter, "start")]:
-        start(health)
+def publish(exporters: Iterable[Exporter], health: Health) -> None:
+    """Start the exporters. Those that publish metrics begin to do so."""
+    for exporter in exporters:
+        exporter.start(health)
 
 
 def _faults() -> Counts:
@@ -138,7 +139,12 @@ def resource(settings: Settings) -> dict[str, Any]:
 
 def build_exporters(settings: Settings, names: Iterable[str] | None = None) -> list[Exporter]:
     """Build the named exporters, by default those of `exporter_names`. An exporter's libraries are imported when it is built."""
-    return [EXPORTERS[name](settings) for name in (exporter_names(settings) if names is None else names)]
+    return [_build(name, settings) for name in (exporter_names(settings) if names is None else names)]
+
+
+def _build(name: str, settings: Settings) -> Exporter:
+    build: Callable[[Settings], Exporter] = EXPORTERS.get(name) or entry_points.load(ENTRY_POINT_GROUP, name)
+    return build(settings)
 
 
 def exporter_names(settings: Settings) -> tuple[str, ...]:
@@ -163,9 +169,9 @@ _LEFT_OUT: Final = {"companion": ("provider", "console"), "daemon": ("provider",
 
 
 def exporter_identities(settings: Settings, names: Iterable[str]) -> list[str]:
-    """As a journal knows lasting destinations (`identity` of their exporters), without making or importing one of them."""
+    """Return `Exporter.identity` of each exporter, without importing the bundled ones: only the companion needs those."""
     servers = {name: f"{name}@{endpoint.fingerprint}" for name, endpoint in settings.endpoints.items()}
-    return [servers.get(name, name) for name in names]
+    return [servers.get(name, name) if name in EXPORTERS else _build(name, settings).identity for name in names]
 
 
 def last_save(state: Path) -> History:

@@ -19,26 +19,27 @@ ARROWS = {
     "errors": set(),
     "environment": set(),
     "span": set(),
+    "exporter": {"span"},
     "semconv": set(),
     "endpoints": {"environment", "errors"},
     "samplers": {"environment", "errors"},
-    "config": {"endpoints", "samplers", "environment", "errors"},
+    "config": {"endpoints", "samplers", "environment", "errors", "exporter"},
     "support": {"errors"},
     "core": {"errors"},
     "record": {"semconv", "errors", "config"},
     "journal": {"errors", "semconv"},
-    "delivery": {"journal", "semconv", "config", "errors", "span"},
+    "delivery": {"journal", "semconv", "config", "errors", "exporter", "span"},
     "tracestore": {"span", "errors", "semconv"},
     "metricstore": {"journal", "span", "errors", "semconv"},
     "alerts": {"semconv", "errors"},
-    "exporters": {"semconv", "config", "endpoints", "errors", "span", "tracestore", "metricstore", "__version__"},
+    "exporters": {"exporter", "semconv", "config", "endpoints", "errors", "span", "tracestore", "metricstore", "__version__"},
     "instrument": {"record", "semconv", "errors"},
     "dashboards": {"semconv"},
     "viewer": {"tracestore", "semconv", "errors", "span"},
 }
 """Each room and whom it may import. The others (api, auto, wiring, otel_instrumentor, scopes, cli, testing) may import all but testing."""
 
-STANDALONE = {"errors", "environment", "span", "semconv", "support"}
+STANDALONE = {"errors", "environment", "exporter", "span", "semconv", "support"}
 for room in ARROWS.keys() - STANDALONE:
     ARROWS[room].add("support")
 

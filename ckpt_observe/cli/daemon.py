@@ -15,7 +15,6 @@ from ckpt_observe.cli.health import HealthServer
 from ckpt_observe.cli.output import OK, about
 from ckpt_observe.cli.stopping import Stop
 from ckpt_observe.delivery import daemon
-from ckpt_observe.delivery.exporter_worker import identity
 from ckpt_observe.delivery.readiness import Readiness
 from ckpt_observe.errors import ConfigError
 
@@ -49,7 +48,7 @@ def run(args: Namespace) -> int:
         raise ConfigError("CKPT_OBSERVE_EXPORTERS: a daemon without exporters would deliver nothing; name one, such as local")
     lock = daemon.hold(settings.dir)
     exporters = wiring.build_exporters(settings)
-    names = tuple(identity(exporter) for exporter in exporters)
+    names = tuple(exporter.identity for exporter in exporters)
     delivery = wiring.for_others(settings, exporters, lambda about: names if about.delivery == "daemon" else None)
     with HealthServer(args.health, Readiness(settings.dir, delivery)):
         delivery.start()

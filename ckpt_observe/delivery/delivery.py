@@ -16,11 +16,12 @@ from typing import Final
 from ckpt_observe.config import DISK_LIMIT
 from ckpt_observe.delivery.adoption import Adoption, Attends, nobody
 from ckpt_observe.delivery.disk_limit import DiskLimit
-from ckpt_observe.delivery.exporter_worker import Exporter, ExporterWorker, identity
+from ckpt_observe.delivery.exporter_worker import ExporterWorker
 from ckpt_observe.delivery.lost_steps import History, LostSteps
 from ckpt_observe.delivery.once import Once
 from ckpt_observe.delivery.outbox import Outbox
 from ckpt_observe.delivery.page_collector import SYNC_EVERY, TICK, Collector
+from ckpt_observe.exporter import Exporter
 from ckpt_observe.journal.counts import Counts
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.semconv import metrics
@@ -49,7 +50,7 @@ class Delivery:
         self._journal = journal
         self.workers = [ExporterWorker(exporter) for exporter in exporters]
         self._names = tuple(worker.key for worker in self.workers)
-        passing = tuple(identity(exporter) for exporter in exporters if not exporter.lasting)
+        passing = tuple(exporter.identity for exporter in exporters if not exporter.durable)
         steps = LostSteps(history, self._find_dead)
         if journal is not None:
             journal.pool.noted = steps.noted

@@ -6,9 +6,10 @@ import logging
 import random
 import time
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
+from ckpt_observe.exporter import Exporter
 from ckpt_observe.span import Span
 
 logger = logging.getLogger("ckpt_observe")
@@ -18,31 +19,13 @@ LONGEST_PAUSE: Final = 60.0
 _jitter = random.SystemRandom().uniform  # never the host's `random`: its sequence is not ours to move
 
 
-class Exporter(Protocol):
-    """Where spans go."""
-
-    name: str
-    lasting: bool
-    """Whether what a dead process owed it is still owed. Not so for a console: who looked at it then does not look now."""
-
-    def send(self, spans: Sequence[Span], /) -> None:
-        """Returns: it has them, durably. ExporterRetryError: not now. ExporterRefusedError: never, as they are."""
-
-    def close(self) -> None: ...
-
-
-def identity(exporter: Exporter) -> str:
-    """By which a journal knows what it owes to whom: with the destination in it, where an exporter of that name may have several."""
-    return getattr(exporter, "identity", exporter.name)
-
-
 class ExporterWorker:
     """Brings spans to one exporter. Used by one thread."""
 
     def __init__(self, exporter: Exporter) -> None:
         self.exporter = exporter
         self.name = exporter.name
-        self.key = identity(exporter)
+        self.key = exporter.identity
         self.delivered = 0
         self.refused = 0
         self.retries = 0

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, TextIO
 
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
+from ckpt_observe.exporter import Exporter
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
 from ckpt_observe.tracestore.order import walk
@@ -20,11 +21,11 @@ _MOST_HELD: Final = 1000
 """Phases that wait for their operation; more than a batch has, so those of an operation that never comes do not pile up."""
 
 
-class ConsoleExporter:
+class ConsoleExporter(Exporter):
     """Prints to `file`, or to what standard error is at that moment."""
 
     name = "console"
-    lasting = False
+    durable = False
 
     def __init__(self, file: TextIO | None = None) -> None:
         self._file = file

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, TraceStoreError
+from ckpt_observe.exporter import Exporter
 from ckpt_observe.span import Span
 from ckpt_observe.support import files, forks
 from ckpt_observe.tracestore import FILENAME, MAX_BYTES, TraceWriter
 
 
-class LocalExporter:
+class LocalExporter(Exporter):
     """Durable when `send` returns; a repeated span replaces itself. For one thread at a time."""
 
     name = "local"
-    lasting = True
 
     def __init__(self, directory: Path, max_bytes: int = MAX_BYTES) -> None:
         self.path = directory / FILENAME

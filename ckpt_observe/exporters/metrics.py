@@ -11,13 +11,14 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, set_value
 
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
+from ckpt_observe.exporter import Exporter, Health
 from ckpt_observe.metricstore.snapshot import Snapshot
 from ckpt_observe.metricstore.store import FILENAME, MetricStore, Sum
 from ckpt_observe.metricstore.tally import Key
@@ -32,7 +33,6 @@ TICK: Final = 2.0
 PATIENCE: Final = 2.0
 """Seconds that `close` waits for the last publication."""
 
-Health = Callable[[], Mapping[Key, float]]
 """Counters of this process that do not come from spans, as they stand."""
 Gather = Callable[[], tuple[Sum, Snapshot]]
 """All metrics, as they stand."""
@@ -55,11 +55,10 @@ class Outlet(Protocol):
         """In a forked child: it is the parent's."""
 
 
-class MetricsExporter:
+class MetricsExporter(Exporter):
     """Adds spans to the metrics. After `start` it publishes them, too."""
 
     name = "prometheus"
-    lasting = True
 
     def __init__(self, directory: Path, gather: Gather, outlets: Sequence[Outlet] = ()) -> None:
         self.path = directory / FILENAME

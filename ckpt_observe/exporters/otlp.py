@@ -17,6 +17,7 @@ from opentelemetry.context import _SUPPRESS_HTTP_INSTRUMENTATION_KEY, _SUPPRESS_
 from ckpt_observe import __version__
 from ckpt_observe.endpoints import GRPC, Endpoint
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
+from ckpt_observe.exporter import Exporter
 from ckpt_observe.exporters.otlp_encode import requests
 from ckpt_observe.span import Span
 
@@ -36,18 +37,19 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
-class OtlpExporter:
+class OtlpExporter(Exporter):
     """For one thread at a time. Connects at the first batch."""
-
-    lasting = True
 
     def __init__(self, endpoint: Endpoint, name: str = "otlp") -> None:
         self.name = name
-        self.identity = f"{name}@{endpoint.fingerprint}"
         self.endpoint = endpoint
         self.rejected = 0
         """Spans that a server took the request of, but not them (OTLP's partial success)."""
         self._transport: Transport | None = None
+
+    @property
+    def identity(self) -> str:
+        return f"{self.name}@{self.endpoint.fingerprint}"
 
     def __repr__(self) -> str:
         return f"OtlpExporter({self.endpoint!r})"

@@ -19,6 +19,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from ckpt_observe import __version__
 from ckpt_observe.errors import ExporterRetryError
+from ckpt_observe.exporter import Exporter
 from ckpt_observe.exporters.laminar_shape import shape
 from ckpt_observe.exporters.otlp_encode import SCOPE, status_message
 from ckpt_observe.span import Span
@@ -34,11 +35,11 @@ _SCOPE: Final = InstrumentationScope(SCOPE, __version__)
 _MOST_DECISIONS: Final = 1000
 
 
-class ProviderExporter:
+class ProviderExporter(Exporter):
     """`find` gives the provider, or None while there is none; `is_laminar` says whether it is Laminar's."""
 
     name = "provider"
-    lasting = False
+    durable = False
 
     def __init__(self, find: Callable[[], Any], is_laminar: Callable[[Any], bool]) -> None:
         self._find, self._is_laminar = find, is_laminar

@@ -11,23 +11,14 @@ class TestMyExporter(ExporterContract):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import pytest
 
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
+from ckpt_observe.exporter import Exporter
 from ckpt_observe.span import Event, Link, Span
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
-
-
-class Exporter(Protocol):
-    """A place where spans go."""
-
-    name: str
-
-    def send(self, spans: Sequence[Span]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class ExporterContract:
@@ -48,6 +39,12 @@ class ExporterContract:
     def break_medium(self, exporter: Exporter) -> None:
         """Makes the medium fail from now on."""
         raise NotImplementedError
+
+    def test_has_the_interface(self, exporter: Exporter) -> None:
+        """It has every member of `Exporter`, and an identity that no other name shares."""
+        assert isinstance(exporter, Exporter)
+        assert exporter.identity.partition("@")[0] == exporter.name
+        assert isinstance(exporter.durable, bool)
 
     def test_sent_batch_is_had(self, exporter: Exporter) -> None:
         """When `send` returns, the medium has every span of the batch, whole."""
@@ -123,7 +120,7 @@ class ExporterContract:
         exporter.send([span])
         assert self.received(exporter) == [span]
 
-    def test_broken_medium_is_a_exporter_error(self, exporter: Exporter) -> None:
+    def test_broken_backend_raises_an_exporter_error(self, exporter: Exporter) -> None:
         """A medium that fails makes `send` say retry or refused, and nothing else."""
         self.break_medium(exporter)
         with pytest.raises((ExporterRetryError, ExporterRefusedError)) as caught:

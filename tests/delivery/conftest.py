@@ -9,16 +9,15 @@ import pytest
 
 from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
+from ckpt_observe.exporter import Exporter
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record.line import line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 
 
-class FakeExporter:
+class FakeExporter(Exporter):
     """An exporter that a test controls: `down` says retry, `bad` are ids that it refuses, `hang` an event that it waits for."""
-
-    lasting = True
 
     def __init__(self, name="fake"):
         self.name = name
@@ -77,7 +76,7 @@ def world(state, tmp_path):
 
     def make(*exporters, own=True, start=True):
         journal = (
-            Journal(state, tmp_path / "pages", [exporter.name for exporter in exporters if exporter.lasting], {"service.name": "t"})
+            Journal(state, tmp_path / "pages", [exporter.name for exporter in exporters if exporter.durable], {"service.name": "t"})
             if own
             else None
         )

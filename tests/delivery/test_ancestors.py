@@ -8,11 +8,12 @@ from opentelemetry.sdk.trace import TracerProvider
 
 import ckpt_observe
 from ckpt_observe import wiring
+from ckpt_observe.exporter import Exporter
 from ckpt_observe.record.operation import Operation
 
 
-class Kept:
-    name, lasting = "local", True
+class Kept(Exporter):
+    name = "local"
 
     def __init__(self):
         self.spans = []

@@ -13,7 +13,6 @@ import ckpt_observe
 from ckpt_observe import config, wiring
 from ckpt_observe.delivery import companion
 from ckpt_observe.delivery.companion import Companion
-from ckpt_observe.delivery.exporter_worker import identity
 from tests.delivery.conftest import until
 from tests.delivery.rig import PATIENCE, Host, companion_there, companions, end_companions, environ, gone, nothing_left, outcomes, processes
 
@@ -188,4 +187,4 @@ def test_owed_names_are_those_of_the_exporters(tmp_path):
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "LMNR_PROJECT_API_KEY": "k"}
     settings = config.read(variables, exporters="otlp,laminar,prometheus,local,console,provider", dir=tmp_path, delivery="companion")
     chosen = wiring.exporter_names(settings)
-    assert wiring.exporter_identities(settings, chosen) == [identity(exporter) for exporter in wiring.build_exporters(settings, chosen)]
+    assert wiring.exporter_identities(settings, chosen) == [exporter.identity for exporter in wiring.build_exporters(settings, chosen)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ckpt_observe.delivery.exporter_worker import identity
 from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.exporters.otlp import OtlpExporter
 
@@ -12,6 +11,6 @@ def test_destinations_are_told_apart():
     exporters = [
         OtlpExporter(Endpoint(url, headers={"k": key})) for url in ("http://a:1", "http://b:1") for key in ("secret-1", "secret-2")
     ]
-    assert len({identity(exporter) for exporter in exporters}) == 4
-    assert identity(exporters[0]) == identity(OtlpExporter(Endpoint("http://a:1", headers={"k": "secret-1"})))
-    assert not any("secret" in identity(exporter) or "a:1" in identity(exporter) for exporter in exporters)
+    assert len({exporter.identity for exporter in exporters}) == 4
+    assert exporters[0].identity == OtlpExporter(Endpoint("http://a:1", headers={"k": "secret-1"})).identity
+    assert not any("secret" in exporter.identity or "a:1" in exporter.identity for exporter in exporters)

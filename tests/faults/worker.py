@@ -15,17 +15,17 @@ from pathlib import Path
 
 import ckpt_observe
 from ckpt_observe import wiring
+from ckpt_observe.exporter import Exporter
 from ckpt_observe.span import to_json_line
 
 THREADS = 4
 COROUTINES = 3
 
 
-class FileExporter:
+class FileExporter(Exporter):
     """Keeps every copy of every span it is given, one a line."""
 
     name = "local"
-    lasting = True
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "spans.jsonl"

@@ -1,0 +1,52 @@
+"""The interface between delivery and exporters, which must not import each other.
+
+Third parties add an exporter through the entry point group `ckpt_observe.exporters`: the entry point's name is the name that
+`CKPT_OBSERVE_EXPORTERS` accepts, and its object is called with the settings and returns the exporter. Test it with
+`ckpt_observe.testing.exporters.ExporterContract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol, TypeAlias, runtime_checkable
+
+from ckpt_observe.span import Span
+
+ENTRY_POINT_GROUP: Final = "ckpt_observe.exporters"
+
+Health: TypeAlias = Callable[[], Mapping[tuple[str, tuple[str, ...]], float]]
+"""Returns the counters of delivery, by metric name and label values."""
+
+
+@runtime_checkable
+class Exporter(Protocol):
+    """Sends spans to one backend. Subclass it to inherit the defaults.
+
+    The constructor opens nothing; connect in `start` or at the first `send`. Only one thread uses an exporter.
+    """
+
+    name: str
+
+    durable: bool = True
+    """Whether records of a process that died are still delivered. False for a console: whoever watched it is gone."""
+
+    @property
+    def identity(self) -> str:
+        """Names the backend in the journal, which keeps a cursor for each. Override it if one name may have several addresses."""
+        return self.name
+
+    def start(self, health: Health) -> None:
+        """Called once, when delivery starts. For exporters that also publish on their own, such as a metrics endpoint."""
+        return
+
+    def send(self, spans: Sequence[Span], /) -> None:
+        """Store the spans durably, then return. A repeated batch must not duplicate them.
+
+        Raises:
+            ExporterRetryError: not now; the same spans are sent again later.
+            ExporterRefusedError: the backend will never accept this batch. It is split until the bad span is alone, which is dropped.
+
+        """
+
+    def close(self) -> None:
+        """Release connections. May be called twice."""

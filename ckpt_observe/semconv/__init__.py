@@ -1,4 +1,4 @@
-"""Names only: every span, attribute, metric, label, unit, bucket and closed set, each with a sentence of meaning.
+"""The names that spans and metrics use: spans, attributes, metrics, labels, units, buckets and closed sets, each with its meaning.
 
-Code, metrics, dashboards, CLI and docs take their words from here; `docs/semconv.md` is generated from it. Imports nothing of ours.
+Code, dashboards, alerts, CLI and docs take their names from here; `docs/semconv.md` is generated from it. Imports no other package of ours.
 """

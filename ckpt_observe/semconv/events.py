@@ -1,25 +1,25 @@
-"""The words of the journal: what an operation says of itself while it runs, as JSON lines and as marks.
+"""The journal's format: how a running operation is recorded, as JSON lines and as marks.
 
-Every line is `[word, operation id, time in Unix ns, ...]`; ids are hex. What follows the time:
+Every line is `[event, operation id, time in Unix ns, ...]`; ids are hex. The fields after the time are:
 
-    begin  kind, name, trace id, parent span id, attributes,    kind is `task` or `operation`; two maps of attributes
+    begin  kind, name, trace id, parent span id, attributes,    kind is `task` or `operation`; there are two maps of attributes
            attributes
-    phase  number, parent, name                                 a phase that the marks have no place for begins
-    done   [name, number, parent, start, end, attributes]       and ends
+    phase  number, parent, name                                 a phase for which no mark is free has started
+    done   [name, number, parent, start, end, attributes]       and ended
     link   trace id, span id, attributes
     event  name, attributes
-    end    attributes, phases, offset                           `checkpoint.outcome` is `ok` unless they say otherwise
+    end    attributes, phases, offset                           `checkpoint.outcome` is `ok` unless the attributes contain another
 
-`phases` in `end` are lists like that in `done`, of those that had marks; `offset` is to be added to their times, which are of the
-monotonic clock. A phase's parent is the number of another phase, 0 for the
-operation itself, or the hex id of somebody else's span. Its
-attributes are a map, or just `[bytes in, bytes out]`. Its own span id follows from the operation's and its number: `phase_span_id`.
+`phases` in `end` are the phases that had marks, as lists like the one in `done`. Their times are from the monotonic clock; add `offset` to get
+Unix time. The parent of a phase is the number of another phase, 0 for the operation itself, or the hex id of a span that is not ours. Its
+attributes are a map, or only `[bytes in, bytes out]`. Its span id is computed from the operation's id and the phase's number: `phase_span_id`.
 
-While an operation runs, its phases are marks: two 64-bit words for each of the first 14, begin and end, so that a phase costs two
-stores instead of two lines. Those of phase n are the words 2 n and 2 n + 1 of the page. A word is `ns since the operation began << 12 | parent << 8 | code of the phase` (1 at the end).
-Word 1 is set when there was no room for a line: then phases that have begun by their lines may have ended.
+While an operation runs, its first 14 phases are marks: two 64-bit words each, for start and end, so that a phase costs two stores instead of
+two lines. Phase n has the words 2 n and 2 n + 1 of the page. A word is `ns since the operation began << 12 | parent << 8 | code of the phase`
+(the code is 1 in an end). Word 1 is set if there was no room for a line; then a phase with a `phase` line may have ended without a `done` line.
 
-An operation whose owner died has no `end`; whoever finds it writes one, with outcome `interrupted`, from its lines and marks.
+If the process dies, the operation has no `end`. The process that recovers the journal writes one from the lines and marks, with the outcome
+`interrupted`.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ OPERATION: Final = "operation"
 CUT: Final = 1
 MARKED_PHASES: Final = 14
 PHASE_CODES: Final = {name: code for code, name in enumerate(PHASES, 1)}
-"""The place of a phase in the registry is its code in the journal: new ones are added at the end."""
+"""The position of a phase in `PHASES` is its code in the journal, so new phases are appended."""
 
 ANCESTORS: Final = "ckpt_observe.ancestors"
-"""Among the attributes of a `begin`, not of a span: the `ancestor` of each span above it, the root first; there where all are known."""
+"""An attribute of `begin` lines, not of spans: the `ancestor` of each span above, root first. Present only if all of them are known."""
 
-_ODD: Final = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: consecutive numbers land far apart
+_ODD: Final = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, so that consecutive numbers give very different ids
 
 
 def ancestor(span_id: str, kind: str, name: str) -> str:
-    """A span above, as a journal's line keeps it: without spaces, which would send the line the slow way. `kind` is empty if not ours."""
+    """Return the text for a span above. It has no spaces, because a line with spaces is redacted the slow way. `kind` is empty if it is not our span."""
     return f"{span_id}.{kind}.{name}"
 
 
 def phase_span_id(operation: str, number: int) -> str:
-    """The span id of a phase. A bijection of the operation's random id, so as unique as that one."""
+    """Return the span ID of a phase. It is a bijection of the operation's random ID, and therefore as unique."""
     return f"{(int(operation, 16) + number * _ODD) & 0xFFFF_FFFF_FFFF_FFFF:016x}"

@@ -1,4 +1,4 @@
-"""OpenTelemetry's draft of agent lifecycle events (semantic-conventions-genai, pull request 445). None of these names is stable."""
+"""Agent lifecycle events from a draft of OpenTelemetry (semantic-conventions-genai, pull request 445). None of these names is stable."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ RESUMED_FROM_ID: Final = "gen_ai.agent.resumed_from.id"
 
 FROM_CHECKPOINT: Final = "checkpoint"
 PAUSED_STATUS: Final = "paused"
-"""What `checkpoint.status` says of a run that waits for somebody."""
+"""Value of `checkpoint.status` for a run that waits for a person."""

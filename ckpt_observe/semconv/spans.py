@@ -1,4 +1,4 @@
-"""Span names and the events on them."""
+"""Names of spans and of their events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class SpanSpec(NamedTuple):
-    """One kind of span."""
+    """A kind of span."""
 
     name: str
     parent: str
@@ -14,16 +14,16 @@ class SpanSpec(NamedTuple):
 
 
 SPANS: Final = (
-    SpanSpec("task {name}", "the caller's span", "A run that makes checkpoints: an agent, a training job."),
-    SpanSpec("checkpoint.{operation}", "task, or the caller's span", "One operation on checkpoints."),
-    SpanSpec("checkpoint.{phase}", "its operation, or an enclosing phase", "One part of an operation."),
+    SpanSpec("task {name}", "the caller's span", "A run that makes checkpoints, such as an agent or a training job."),
+    SpanSpec("checkpoint.{operation}", "the task, or the caller's span", "An operation on checkpoints."),
+    SpanSpec("checkpoint.{phase}", "its operation, or an enclosing phase", "A part of an operation."),
 )
 
 OPERATION_PREFIX: Final = "checkpoint."
 TASK_PREFIX: Final = "task "
 
 EVENT_EXCEPTION: Final = "exception"
-"""Name of the span event for a failure. OpenTelemetry's; and the only thing by which Laminar shows an error."""
+"""Span event for a failure, as defined by OpenTelemetry. Laminar shows a span as failed only if it has this event."""
 
 EXCEPTION_TYPE: Final = "exception.type"
 EXCEPTION_MESSAGE: Final = "exception.message"

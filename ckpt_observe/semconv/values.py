@@ -1,46 +1,46 @@
-"""The closed sets: what an operation, phase, outcome or error class may be. Metric labels come only from these."""
+"""Closed sets: the possible operations, phases, outcomes, error classes and error codes. Metric labels take their values from these."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
 OPERATIONS: Final = {
-    "save": "A state is made durable as a new checkpoint.",
-    "load": "A checkpoint is read back as a state.",
-    "restore": "A run is put back to where a checkpoint left it: load, then apply.",
-    "delete": "A checkpoint is removed.",
-    "list": "The checkpoints of a task are enumerated.",
-    "prune": "Checkpoints that the retention policy no longer keeps are removed.",
-    "verify": "Stored checkpoints are read and checked without being used.",
+    "save": "Store a state durably as a new checkpoint.",
+    "load": "Read a checkpoint back as a state.",
+    "restore": "Put a run back to the point of a checkpoint: load it, then apply it.",
+    "delete": "Remove a checkpoint.",
+    "list": "List the checkpoints of a task.",
+    "prune": "Remove the checkpoints that the retention policy does not keep.",
+    "verify": "Read and check stored checkpoints without using them.",
 }
 
-PHASES: Final = {  # append only: the position is the phase's code in the journal
-    "stage": "The state is copied out of the way (device to host, live to frozen).",
-    "serialize": "The state becomes bytes.",
-    "compress": "The bytes become fewer.",
-    "encrypt": "The bytes become unreadable to others.",
-    "write": "The bytes reach the store and are durable.",
-    "commit": "What was written becomes the visible checkpoint.",
-    "validate": "What is stored is compared with what was meant.",
-    "read": "The bytes come from the store.",
-    "decrypt": "The bytes become readable again.",
-    "decompress": "The bytes become as many as they were.",
-    "deserialize": "The bytes become a state.",
-    "apply": "The state is put into the running program.",
-    "wait": "The caller waits for work that another thread does.",
+PHASES: Final = {  # append only: the position of a phase is its code in the journal
+    "stage": "Copy the state so that the program can go on changing it (for example from GPU to CPU memory).",
+    "serialize": "Turn the state into bytes.",
+    "compress": "Compress the bytes.",
+    "encrypt": "Encrypt the bytes.",
+    "write": "Write the bytes to the store and make them durable.",
+    "commit": "Make the written bytes visible as the new checkpoint.",
+    "validate": "Compare what is stored with what was saved.",
+    "read": "Read the bytes from the store.",
+    "decrypt": "Decrypt the bytes.",
+    "decompress": "Decompress the bytes.",
+    "deserialize": "Turn the bytes into a state.",
+    "apply": "Put the state into the running program.",
+    "wait": "Wait for work in another thread.",
 }
 
 OUTCOMES: Final = {
-    "ok": "It did what was asked.",
-    "error": "It failed, and the caller was told.",
-    "interrupted": "The process died in the middle (kill -9, out of memory, power): nobody could be told.",
-    "cancelled": "It was stopped on purpose (Ctrl-C, cancelled task, exit).",
-    "skipped": "There was nothing to do, by policy.",
+    "ok": "Succeeded.",
+    "error": "Failed; the caller got the error.",
+    "interrupted": "The process died during the operation (`kill -9`, out of memory, power failure), so no error could be raised.",
+    "cancelled": "Stopped on purpose (Ctrl-C, cancelled task, exit).",
+    "skipped": "Nothing had to be done, for example because of a policy.",
 }
 
 
 class ErrorCode(NamedTuple):
-    """A finer reason within an error class."""
+    """The specific reason for a failure, within an error class."""
 
     error_class: str
     retryable: bool
@@ -48,59 +48,61 @@ class ErrorCode(NamedTuple):
 
 
 ERROR_CLASSES: Final = {
-    "storage": "The medium refused: I/O error, broken file system, closed store.",
-    "serialization": "The state could not become bytes, or the bytes no state.",
-    "compression": "A codec refused, or the result grew beyond its bound.",
-    "integrity": "Stored bytes are not the bytes that were saved.",
-    "compatibility": "Written by a version, format or library that this one cannot read.",
-    "not_found": "There is no such checkpoint.",
-    "conflict": "Somebody else wrote the same thing first, or holds the lock.",
-    "timeout": "It took longer than allowed.",
+    "storage": "The storage failed: I/O error, broken file system, closed store.",
+    "serialization": "The state cannot be turned into bytes, or the bytes into a state.",
+    "compression": "A codec failed, or the result exceeded its size limit.",
+    "integrity": "The stored bytes are not the bytes that were saved.",
+    "compatibility": "Written with a version, format or library that this one cannot read.",
+    "not_found": "The checkpoint does not exist.",
+    "conflict": "Another writer was first, or holds the lock.",
+    "timeout": "The operation took longer than allowed.",
     "unavailable": "The store or its server cannot be reached.",
-    "permission": "Not allowed.",
+    "permission": "Access was denied.",
     "capacity": "No space, no memory, no quota left.",
-    "interrupted": "The process died in the middle.",
-    "cancelled": "It was stopped on purpose.",
+    "interrupted": "The process died during the operation.",
+    "cancelled": "The operation was stopped on purpose.",
     "configuration": "A setting is wrong.",
-    "unknown": "Nothing is known about this exception: please report its type.",
+    "unknown": "The exception is not in any error table. Please report its type.",
 }
 
+# fmt: off
 ERROR_CODES: Final = {
     "storage.io": ErrorCode("storage", True, "The device or file system reported an I/O error."),
     "storage.read_only": ErrorCode("storage", False, "The file system is mounted read-only."),
     "storage.closed": ErrorCode("storage", False, "The store was used after it was closed."),
-    "storage.no_bucket": ErrorCode("storage", False, "The bucket or container of an object store is not there."),
-    "storage.too_many_files": ErrorCode("storage", True, "The process or system has no file descriptor left."),
+    "storage.no_bucket": ErrorCode("storage", False, "The bucket or container of the object store does not exist."),
+    "storage.too_many_files": ErrorCode("storage", True, "The process or the system has run out of file descriptors."),
     "storage.no_space": ErrorCode("capacity", False, "The file system is full."),
     "storage.quota": ErrorCode("capacity", False, "The disk quota is used up."),
-    "storage.too_large": ErrorCode("capacity", False, "The checkpoint is larger than the store or file system takes."),
-    "storage.permission": ErrorCode("permission", False, "The store may not be read or written by this user."),
+    "storage.too_large": ErrorCode("capacity", False, "The checkpoint is larger than the store or file system allows."),
+    "storage.permission": ErrorCode("permission", False, "This user may not read or write the store."),
     "memory.exhausted": ErrorCode("capacity", False, "The process could not allocate memory."),
-    "serialization.unsupported_type": ErrorCode("serialization", False, "The state holds a value that the format cannot carry."),
-    "serialization.malformed": ErrorCode("serialization", False, "The bytes do not decode as the format they claim."),
-    "compression.malformed": ErrorCode("compression", False, "The compressed bytes do not decompress."),
-    "compression.bomb": ErrorCode("compression", False, "Decompression would exceed the size that the checkpoint declares."),
-    "integrity.checksum_mismatch": ErrorCode("integrity", False, "The digest of the stored bytes is not the one recorded."),
+    "serialization.unsupported_type": ErrorCode("serialization", False, "The state contains a value that the format cannot represent."),
+    "serialization.malformed": ErrorCode("serialization", False, "The bytes cannot be decoded in the declared format."),
+    "compression.malformed": ErrorCode("compression", False, "The compressed bytes cannot be decompressed."),
+    "compression.bomb": ErrorCode("compression", False, "The decompressed data would exceed the size that the checkpoint declares."),
+    "integrity.checksum_mismatch": ErrorCode("integrity", False, "The digest of the stored bytes differs from the recorded digest."),
     "integrity.truncated": ErrorCode("integrity", False, "The stored bytes end too early."),
     "integrity.malformed": ErrorCode("integrity", False, "The stored bytes are not a checkpoint."),
-    "integrity.size_mismatch": ErrorCode("integrity", False, "The stored bytes are more or fewer than recorded."),
-    "integrity.broken_base": ErrorCode("integrity", False, "An earlier checkpoint that this one is built on is gone or altered."),
-    "encryption.no_key": ErrorCode("permission", False, "The checkpoint is encrypted and no key was given."),
-    "encryption.wrong_key": ErrorCode("permission", False, "The key does not open the checkpoint, or its payload was moved."),
-    "compatibility.newer_version": ErrorCode("compatibility", False, "Written by a newer version of the format."),
-    "compatibility.unknown_format": ErrorCode("compatibility", False, "Written with a serializer or codec that is not here."),
-    "not_found.checkpoint": ErrorCode("not_found", False, "There is no checkpoint of that task and id."),
+    "integrity.size_mismatch": ErrorCode("integrity", False, "The size of the stored bytes differs from the recorded size."),
+    "integrity.broken_base": ErrorCode("integrity", False, "An earlier checkpoint that this one builds on is gone or has changed."),
+    "encryption.no_key": ErrorCode("permission", False, "The checkpoint is encrypted and no key was provided."),
+    "encryption.wrong_key": ErrorCode("permission", False, "The key cannot decrypt the checkpoint, or the payload belongs to another checkpoint."),
+    "compatibility.newer_version": ErrorCode("compatibility", False, "Written with a newer version of the format."),
+    "compatibility.unknown_format": ErrorCode("compatibility", False, "Written with a serializer or codec that is not installed."),
+    "not_found.checkpoint": ErrorCode("not_found", False, "The task has no checkpoint with this ID."),
     "not_found.path": ErrorCode("not_found", False, "A file or directory is missing."),
-    "conflict.exists": ErrorCode("conflict", False, "A checkpoint of that id exists already."),
-    "conflict.finished": ErrorCode("conflict", False, "The run is at its end: there is nothing to resume."),
-    "conflict.in_use": ErrorCode("conflict", False, "Another checkpoint is built on this one."),
-    "conflict.locked": ErrorCode("conflict", True, "Somebody else holds the lock."),
+    "conflict.exists": ErrorCode("conflict", False, "A checkpoint with this ID already exists."),
+    "conflict.finished": ErrorCode("conflict", False, "The run has finished; there is nothing to resume."),
+    "conflict.in_use": ErrorCode("conflict", False, "Another checkpoint builds on this one."),
+    "conflict.locked": ErrorCode("conflict", True, "Another process or thread holds the lock."),
     "timeout.deadline": ErrorCode("timeout", True, "The deadline passed."),
-    "unavailable.connection": ErrorCode("unavailable", True, "The connection was refused, reset or never made."),
-    "interrupted.process_died": ErrorCode("interrupted", True, "The process ended without a word while the operation ran."),
-    "cancelled.requested": ErrorCode("cancelled", True, "The caller or the user stopped it."),
-    "configuration.invalid": ErrorCode("configuration", False, "A setting has a value that cannot be."),
-    "configuration.invalid_name": ErrorCode("configuration", False, "A task or checkpoint cannot have that name."),
+    "unavailable.connection": ErrorCode("unavailable", True, "The connection was refused, reset or could not be made."),
+    "interrupted.process_died": ErrorCode("interrupted", True, "The process was killed or crashed during the operation."),
+    "cancelled.requested": ErrorCode("cancelled", True, "The caller or the user cancelled the operation."),
+    "configuration.invalid": ErrorCode("configuration", False, "A setting has an invalid value."),
+    "configuration.invalid_name": ErrorCode("configuration", False, "The name of a task or checkpoint is invalid."),
     "configuration.missing_extra": ErrorCode("configuration", False, "An optional package is not installed."),
-    "unknown.exception": ErrorCode("unknown", False, "An exception that no table names."),
+    "unknown.exception": ErrorCode("unknown", False, "The exception is not in any error table."),
 }
+# fmt: on

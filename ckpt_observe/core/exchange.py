@@ -13,8 +13,8 @@ import msgspec
 
 from ckpt_observe.core.checkpointer import Checkpointer
 from ckpt_observe.core.model import CheckpointInfos
-from ckpt_observe.core.stores import oserrors
 from ckpt_observe.errors import CompressionError, SerializationError
+from ckpt_observe.support.errnos import translate_os_errors
 
 LONGEST_LINE = 256 * 1024 * 1024
 """A line longer than this is no checkpoint, or a bomb."""
@@ -22,7 +22,7 @@ LONGEST_LINE = 256 * 1024 * 1024
 
 def read_json_lines(path: str | os.PathLike[str]) -> Iterator[Any]:
     """The value on each line that is not empty."""
-    with oserrors.translated(f"reading {path}"), open(path, "rb") as file:
+    with translate_os_errors(f"reading {path}"), open(path, "rb") as file:
         zipped = file.peek(2)[:2] == b"\x1f\x8b"
         lines: IO[bytes] = gzip.GzipFile(fileobj=file) if zipped else file  # type: ignore[assignment]
         number = 0

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ckpt_observe.core.names import checked, to_file_name
-from ckpt_observe.core.stores import oserrors
 from ckpt_observe.core.stores.gitrepo import Repository, from_reference, to_reference
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError
+from ckpt_observe.support.errnos import translate_os_errors
 
 _SNAPSHOTS = "refs/workspaces/"
 _KINDS = {"A": "added", "D": "removed", "M": "changed", "T": "changed"}
@@ -58,12 +58,12 @@ class Workspace:
         self._refuse_own_repository(directory)
         _refuse_inner_repositories(os.fspath(directory))
         self._refuse_damaged(commit, id)
-        with oserrors.translated(f"restoring {directory}"):
+        with translate_os_errors(f"restoring {directory}"):
             os.makedirs(directory, exist_ok=True)
         with self._index(directory) as (environment, place):
             self._repository.run("read-tree", commit, environment=environment, cwd=place)
             extra = self._repository.run("ls-files", "--others", "-z", environment=environment, cwd=place)
-            with oserrors.translated(f"restoring {directory}"):
+            with translate_os_errors(f"restoring {directory}"):
                 for name in filter(None, extra.split(b"\0")):
                     os.unlink(os.path.join(os.fsencode(place), name))
                 _remove_empty(place)
@@ -91,7 +91,7 @@ class Workspace:
 
     def _refuse_damaged(self, commit: str, id: str) -> None:
         """Git stops at a file that it cannot read, and takes one whose content is another's: so all are first put and looked at aside."""
-        with oserrors.translated(f"looking at snapshot {id!r} of {self._task!r}"), tempfile.TemporaryDirectory() as aside:
+        with translate_os_errors(f"looking at snapshot {id!r} of {self._task!r}"), tempfile.TemporaryDirectory() as aside:
             with self._index(aside) as (environment, place):
                 self._repository.run("read-tree", commit, environment=environment, cwd=place)
                 self._repository.run("checkout-index", "--all", environment=environment, cwd=place)
@@ -110,7 +110,7 @@ class Workspace:
     def _index(self, directory: str | os.PathLike[str]) -> Iterator[tuple[dict[str, str], str]]:
         """An index of its own for each operation, so that two do not meet in one."""
         place = os.path.abspath(directory)
-        with oserrors.translated("making a temporary directory"):
+        with translate_os_errors("making a temporary directory"):
             scratch = tempfile.mkdtemp()
         try:
             yield {"GIT_INDEX_FILE": os.path.join(scratch, "index"), "GIT_WORK_TREE": place}, place

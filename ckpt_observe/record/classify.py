@@ -6,11 +6,11 @@ Types are named, not imported: the table knows libraries that are not installed.
 
 from __future__ import annotations
 
-import errno
 from typing import Any, Final, NamedTuple
 
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.values import ERROR_CODES
+from ckpt_observe.support.errnos import ERROR_CODES_BY_ERRNO
 
 
 class Classified(NamedTuple):
@@ -37,27 +37,6 @@ class Classified(NamedTuple):
         }
         return {name: value for name, value in found.items() if value is not None}
 
-
-BY_ERRNO: Final = {
-    errno.ENOSPC: "storage.no_space",
-    errno.EDQUOT: "storage.quota",
-    errno.EFBIG: "storage.too_large",
-    errno.EIO: "storage.io",
-    errno.EROFS: "storage.read_only",
-    errno.EACCES: "storage.permission",
-    errno.EPERM: "storage.permission",
-    errno.ENOENT: "not_found.path",
-    errno.EEXIST: "conflict.exists",
-    errno.EMFILE: "storage.too_many_files",
-    errno.ENFILE: "storage.too_many_files",
-    errno.ENOMEM: "memory.exhausted",
-    errno.ETIMEDOUT: "timeout.deadline",
-    errno.ECONNREFUSED: "unavailable.connection",
-    errno.ECONNRESET: "unavailable.connection",
-    errno.EPIPE: "unavailable.connection",
-    errno.EHOSTUNREACH: "unavailable.connection",
-    errno.ENETUNREACH: "unavailable.connection",
-}
 
 BY_TYPE: Final = {
     "asyncio.exceptions.CancelledError": "cancelled.requested",
@@ -110,8 +89,8 @@ def classify(error: BaseException) -> Classified:
 
 
 def _by_tables(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.errno in BY_ERRNO:
-        return BY_ERRNO[error.errno]
+    if isinstance(error, OSError) and error.errno in ERROR_CODES_BY_ERRNO:
+        return ERROR_CODES_BY_ERRNO[error.errno]
     for kind in type(error).__mro__:
         code = BY_TYPE.get(f"{kind.__module__}.{kind.__qualname__}")
         if code is not None:

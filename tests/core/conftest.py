@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ckpt_observe.core.stores import durable
+from ckpt_observe.support import new_files
 
 
 @pytest.fixture
@@ -27,4 +27,4 @@ def state() -> dict[str, object]:
 def nameless(request, monkeypatch) -> None:
     """On a file system that has files without a name, and on one that has none."""
     if not request.param:
-        monkeypatch.setattr(durable, "_NAMELESS", os.O_WRONLY)
+        monkeypatch.setattr(new_files, "_UNNAMED", os.O_WRONLY)

@@ -16,11 +16,14 @@ from urllib.parse import unquote
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.names import from_file_name, id_to_file_name, known_as, to_file_name
-from ckpt_observe.core.stores import durable, headers, oserrors
+from ckpt_observe.core.stores import headers
 from ckpt_observe.core.stores.base import Promise, Store, newest_first, own
 from ckpt_observe.core.stores.headers import READ, FileHeaders
 from ckpt_observe.core.stores.locate import url_of
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, ConflictError
+from ckpt_observe.support import new_files
+from ckpt_observe.support.errnos import to_checkpoint_error, translate_os_errors
+from ckpt_observe.support.files import make_directory, move, read_range, read_whole
 
 QUARANTINED = ".bad"
 _COARSE = 0.02
@@ -55,7 +58,7 @@ class FileStore(Store):
         try:  # without the helpers below: every save and load comes through here
             file = os.open(f"{self._root}/{to_file_name(task)}/{id_to_file_name(id)}{self.suffix}", READ)
             try:
-                return durable.read_whole(file)
+                return read_whole(file)
             finally:
                 os.close(file)
         except OSError as error:
@@ -63,7 +66,7 @@ class FileStore(Store):
 
     def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
         with self._opened(task, id) as file:
-            return durable.read_range(file, start, size)
+            return read_range(file, start, size)
 
     def info(self, task: str, id: str) -> CheckpointInfo:
         with self._found(task, id, "reading"), self._directory(task) as directory:
@@ -86,7 +89,7 @@ class FileStore(Store):
         with self._found(task, id, "moving"), self._directory(task) as directory:
             name = id_to_file_name(id)
             aside = f"{name}.{secrets.token_hex(4)}{QUARANTINED}"  # the id is free again, and may have to move again
-            os.rename(name + self.suffix, aside, src_dir_fd=directory, dst_dir_fd=directory)
+            move(name + self.suffix, aside, directory=directory)
             os.fsync(directory)
 
     def list(self, task: str) -> CheckpointInfos:
@@ -114,7 +117,7 @@ class FileStore(Store):
         return max(times)[1] if times else None
 
     def tasks(self) -> tuple[str, ...]:
-        with oserrors.translated(f"listing tasks in {self._root}"):
+        with translate_os_errors(f"listing tasks in {self._root}"):
             try:
                 names = [entry.name for entry in os.scandir(self._root) if entry.is_dir(follow_symlinks=False)]
             except FileNotFoundError:
@@ -136,22 +139,22 @@ class FileStore(Store):
             return next((info.task for entry in entries if (info := self._headers.peek(directory, entry)) is not None), None)
 
     def _write(self, task: str, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
-        with oserrors.translated(f"saving a checkpoint of {task!r} in {self._root}"):
+        with translate_os_errors(f"saving a checkpoint of {task!r} in {self._root}"):
             files = [(id_to_file_name(info.id) + self.suffix, self._encoded(info, blob)) for info, blob in batch]
             if task not in self._settled:
                 self._settle(task)
             try:
                 with self._directory(task, make=True) as directory:
-                    durable.write_new(directory, files)
+                    new_files.create_files(directory, files)
             except FileExistsError as error:
                 taken = next((info.id for info, _ in batch if id_to_file_name(info.id) + self.suffix == error.filename2), batch[0][0].id)
                 raise ConflictError(f"{task!r} has a checkpoint of that id already: {taken!r}") from error
 
     def _settle(self, task: str) -> None:
         """Before this process first writes there: who made the directory may have been killed before it was durable, or tidy."""
-        durable.make_directory(os.path.join(self._root, to_file_name(task)))  # which syncs the parent of one that is there, too
+        make_directory(os.path.join(self._root, to_file_name(task)))  # which syncs the parent of one that is there, too
         with self._directory(task) as directory:
-            durable.sweep(directory)
+            new_files.remove_abandoned(directory)
         if len(self._settled) >= _MOST_TASKS:
             self._settled.clear()
         self._settled.add(task)
@@ -175,12 +178,12 @@ class FileStore(Store):
     def _error(self, error: OSError, task: str, id: str, doing: str) -> CheckpointError:
         if isinstance(error, FileNotFoundError):
             return CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._root}")
-        return oserrors.of(error, f"{doing} checkpoint {id!r} of {task!r} in {self._root}")
+        return to_checkpoint_error(error, f"{doing} checkpoint {id!r} of {task!r} in {self._root}")
 
     @contextmanager
     def _entries(self, task: str, *, encoded: bool = False) -> Iterator[tuple[int, Sequence[os.DirEntry[str]]]]:
         """The checkpoint files of a task, with the directory open; none where there is no directory."""
-        with oserrors.translated(f"listing checkpoints of {task!r} in {self._root}"):
+        with translate_os_errors(f"listing checkpoints of {task!r} in {self._root}"):
             path = os.path.join(self._root, task if encoded else to_file_name(task))
             try:
                 named = [entry for entry in os.scandir(path) if entry.name.endswith(self.suffix)]
@@ -203,7 +206,7 @@ class FileStore(Store):
         except FileNotFoundError:
             if not make:
                 raise
-            durable.make_directory(path)
+            make_directory(path)
             directory = os.open(path, _DIRECTORY)
         try:
             yield directory

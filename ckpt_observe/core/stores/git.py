@@ -15,11 +15,11 @@ from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.names import from_file_name, to_file_name
-from ckpt_observe.core.stores import oserrors
 from ckpt_observe.core.stores.base import Promise, Store, newest_first
 from ckpt_observe.core.stores.gitrepo import NO_COMMIT, Repository, from_reference, to_reference
 from ckpt_observe.core.stores.locate import url_of
 from ckpt_observe.errors import CheckpointNotFoundError, CompatibilityError, ConfigError, ConflictError, IntegrityError
+from ckpt_observe.support.errnos import translate_os_errors
 
 _CHECKPOINTS = "refs/checkpoints/"
 _QUARANTINED = "refs/quarantine/"
@@ -75,7 +75,7 @@ class GitStore(Store):
         return tuple(listed.get(reference) or name for reference, name in names.items())
 
     def tasks(self) -> tuple[str, ...]:
-        with oserrors.translated(f"listing tasks in {self._root}"):
+        with translate_os_errors(f"listing tasks in {self._root}"):
             try:
                 names = [name.removesuffix(".git") for name in os.listdir(self._root) if name.endswith(".git")]
             except FileNotFoundError:

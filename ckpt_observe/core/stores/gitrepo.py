@@ -14,8 +14,9 @@ import subprocess
 from collections.abc import Mapping
 
 from ckpt_observe.core.names import id_to_file_name, known_as
-from ckpt_observe.core.stores import durable, oserrors
 from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, ConfigError, ConflictError, IntegrityError, StorageError
+from ckpt_observe.support import files
+from ckpt_observe.support.errnos import translate_os_errors
 
 _SETTINGS = ("core.fsync=all", "core.fsyncMethod=fsync", "gc.auto=0", "user.name=ckpt", "user.email=ckpt@localhost")
 _SYSTEM = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
@@ -62,20 +63,20 @@ class Repository:
         if shutil.which("git") is None:
             raise ConfigError("git checkpoints need the git program, which is not installed")
         aside = f"{self.path}.{secrets.token_hex(4)}.tmp"
-        with oserrors.translated(f"making {self.path}"):
-            durable.make_directory(aside)
+        with translate_os_errors(f"making {self.path}"):
+            files.make_directory(aside)
             Repository(aside).run("init", "--bare", "--quiet", "--template=", aside)
             os.mkdir(os.path.join(aside, "info"))
             with open(os.path.join(aside, "info", "attributes"), "w", encoding="ascii") as file:
                 file.write(_ATTRIBUTES)
-            durable.sync_tree(aside)
+            files.sync_tree(aside)
             try:
-                os.rename(aside, self.path)
+                files.move(aside, self.path)
             except OSError:
                 if not self.exists():
                     raise
                 shutil.rmtree(aside)  # somebody else was faster
-            durable.sync_directory(os.path.dirname(self.path))
+            files.sync_directory(os.path.dirname(self.path))
 
     def run(
         self, *arguments: str, data: bytes | None = None, environment: Mapping[str, str] | None = None, cwd: str | None = None
@@ -118,11 +119,11 @@ class Repository:
         if commit != NO_COMMIT:
             self.run("update-ref", "-d", reference, commit)
             return
-        with oserrors.translated(f"moving {reference} in {self.path}"):
+        with translate_os_errors(f"moving {reference} in {self.path}"):
             aside = os.path.join(self.path, "damaged")
             os.makedirs(aside, exist_ok=True)
-            os.rename(os.path.join(self.path, reference), os.path.join(aside, f"{os.path.basename(reference)}.{secrets.token_hex(4)}"))
-            durable.sync_directory(aside)
+            files.move(os.path.join(self.path, reference), os.path.join(aside, f"{os.path.basename(reference)}.{secrets.token_hex(4)}"))
+            files.sync_directory(aside)
 
     def references(self, prefix: str) -> dict[str, str]:
         """Names below the prefix, and the commit of each: one that does not exist where the reference itself is damaged."""

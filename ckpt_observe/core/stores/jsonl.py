@@ -13,10 +13,10 @@ from ckpt_observe.core import container
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.codecs.gzip_ import GzipCodec
 from ckpt_observe.core.model import CheckpointInfo
-from ckpt_observe.core.stores import durable
 from ckpt_observe.core.stores.file import FileStore
 from ckpt_observe.core.stores.headers import READ
 from ckpt_observe.errors import ConfigError, IntegrityError
+from ckpt_observe.support.files import read_range
 
 _MAGIC = b"\x1f\x8b"
 
@@ -55,7 +55,7 @@ class JsonlStore(FileStore):
     def _header(self, directory: int, name: str) -> CheckpointInfo:
         file = os.open(name, READ, dir_fd=directory)
         try:
-            return container.read_header(_checkpoint(durable.read_range(file, 0, os.fstat(file).st_size)))
+            return container.read_header(_checkpoint(read_range(file, 0, os.fstat(file).st_size)))
         finally:
             os.close(file)
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo
-from ckpt_observe.core.stores import durable, oserrors, sql, sqlite_schema
+from ckpt_observe.core.stores import sql, sqlite_schema
 from ckpt_observe.core.stores.base import Promise
 from ckpt_observe.core.stores.locate import url_of
 from ckpt_observe.core.stores.sql import SqlStore
@@ -30,6 +30,8 @@ from ckpt_observe.errors import (
     IntegrityError,
     StorageError,
 )
+from ckpt_observe.support import files
+from ckpt_observe.support.errnos import translate_os_errors
 
 _INSERT = f"INSERT INTO checkpoints ({sql.COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _SELECT = "SELECT header, payload FROM checkpoints WHERE task = ? AND id = ?"
@@ -156,9 +158,9 @@ class SqliteStore(SqlStore):
                 connection.execute("ROLLBACK")
 
     def _connect(self) -> tuple[sqlite3.Connection, bool]:
-        with oserrors.translated(f"opening {self._path}"):
+        with translate_os_errors(f"opening {self._path}"):
             if not os.path.isdir(os.path.dirname(self._path)):
-                durable.make_directory(os.path.dirname(self._path))
+                files.make_directory(os.path.dirname(self._path))
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # sqlite3 itself would make it readable for all
         self._puts = 0
         connection = sqlite3.connect(self._path, timeout=_LOCK_WAIT, isolation_level=None, check_same_thread=False)

@@ -11,8 +11,8 @@ import os
 import sys
 
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.core.stores import durable
 from ckpt_observe.errors import CheckpointError
+from ckpt_observe.support import files, new_files
 
 OURS = {
     "file": "file://{}/store",
@@ -39,9 +39,9 @@ def skip_directory_sync():
         if not os.path.isdir(f"/proc/self/fd/{descriptor}"):
             real(descriptor)
 
-    durable.os = type(sys)("os")
-    durable.os.__dict__.update(os.__dict__)
-    durable.os.fsync = fsync
+    files.os = new_files.os = type(sys)("os")
+    files.os.__dict__.update(os.__dict__)
+    files.os.fsync = fsync
 
 
 def naive_in_place(place):
@@ -75,7 +75,7 @@ def main(subject, place, first, count):
     if subject == "naive_no_directory_sync":
         skip_directory_sync()
     if subject == "named_file":
-        durable._NAMELESS = os.O_WRONLY  # as where the system has no files without a name
+        new_files._UNNAMED = os.O_WRONLY  # as where the system has no files without a name
     save = ours(subject, place) if subject in OURS else globals()[subject](place)
     for n in range(first, first + count):
         try:

@@ -12,8 +12,8 @@ import os
 import pytest
 
 from ckpt_observe.core import Checkpointer, digests
-from ckpt_observe.core.stores import durable
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError
+from ckpt_observe.support import new_files
 
 
 class Recorder:
@@ -23,7 +23,7 @@ class Recorder:
         self.log = []
         self.names = {}
         for name in ("open", "pwrite", "fsync", "link", "unlink"):
-            monkeypatch.setattr(durable.os, name, getattr(self, name)(getattr(os, name)))
+            monkeypatch.setattr(os, name, getattr(self, name)(getattr(os, name)))
 
     def open(self, real):
         def call(path, flags, mode=0o777, *, dir_fd=None):
@@ -134,7 +134,7 @@ def test_every_crash_leaves_the_old_or_the_new(tmp_path, monkeypatch, nameless, 
     """F9, K7: the old state or the new one whole; after the save returned, the new one. So too where the header is written last."""
     if large:
         monkeypatch.setattr(digests, "LARGE", 1)
-        monkeypatch.setattr(durable, "_SMALL", 1)
+        monkeypatch.setattr(new_files, "_SMALL", 1)
     seen = list(outcomes(tmp_path, monkeypatch))
     assert {number for returned, number in seen if returned} == {1}
     assert {number for returned, number in seen if not returned} == {0, 1}

@@ -16,10 +16,11 @@ from urllib.parse import unquote
 
 from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo
-from ckpt_observe.core.stores import sql, sqlite_schema
+from ckpt_observe.core.stores import sql
 from ckpt_observe.core.stores.base import Promise
 from ckpt_observe.core.stores.locate import url_of
 from ckpt_observe.core.stores.sql import SqlStore
+from ckpt_observe.core.stores.sqlite_schema import MIGRATIONS
 from ckpt_observe.errors import (
     AccessError,
     CapacityError,
@@ -30,7 +31,7 @@ from ckpt_observe.errors import (
     IntegrityError,
     StorageError,
 )
-from ckpt_observe.support import files
+from ckpt_observe.support import files, sqlite
 from ckpt_observe.support.errnos import translate_os_errors
 
 _INSERT = f"INSERT INTO checkpoints ({sql.COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
@@ -126,15 +127,9 @@ class SqliteStore(SqlStore):
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
         with self._lock, _translated(f"{doing} a checkpoint in {self._path}"):
-            connection = self._opened()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
+            connection: sqlite3.Connection = self._opened()
+            with sqlite.transaction(connection):
                 yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
 
     def _extend_log(self, connection: sqlite3.Connection) -> None:
         """Write zeros behind what the log has; they are no frame, so no reader takes them for one.
@@ -154,8 +149,7 @@ class SqliteStore(SqlStore):
         except (OSError, AttributeError, sqlite3.Error):  # only about speed: no room, not this system, or somebody else's turn
             pass
         finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            sqlite.rollback(connection)
 
     def _connect(self) -> tuple[sqlite3.Connection, bool]:
         with translate_os_errors(f"opening {self._path}"):
@@ -163,15 +157,18 @@ class SqliteStore(SqlStore):
                 files.make_directory(os.path.dirname(self._path))
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # sqlite3 itself would make it readable for all
         self._puts = 0
-        connection = sqlite3.connect(self._path, timeout=_LOCK_WAIT, isolation_level=None, check_same_thread=False)
+        connection = sqlite.connect(self._path, busy_seconds=_LOCK_WAIT, create=False)
         connection.text_factory = _text
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            version, known = sqlite_schema.version(connection), sqlite_schema.VERSION
-            if version > known:
-                raise CompatibilityError(f"{self._path} has schema {version}, this program knows up to {known}: upgrade ckpt-observe")
-            return connection, version < known and sqlite_schema.brought_on(connection)
+            sqlite.enable_wal(connection)
+            sqlite.sync_commits(connection)
+            version, newest = sqlite.schema_version(connection), len(MIGRATIONS)
+            if version > newest:
+                raise CompatibilityError(f"{self._path} has schema {version}, this program knows up to {newest}: upgrade ckpt-observe")
+            if version < newest:
+                with sqlite.transaction(connection):
+                    version = sqlite.upgrade_schema(connection, MIGRATIONS)  # another process may have been faster
+            return connection, 0 < version < newest
         except BaseException:
             connection.close()
             raise
@@ -198,6 +195,5 @@ def _of(error: Exception, doing: str) -> CheckpointError:
         return CapacityError(f"{doing}: {error}", code="storage.too_large")
     if isinstance(error, UnicodeDecodeError):  # SQLite names what it found damaged, with the damage
         return IntegrityError(f"{doing}: {error}", code="integrity.malformed")
-    primary = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-    kind, code, retryable = _TABLE.get(primary, (StorageError, "storage.io", True))
+    kind, code, retryable = _TABLE.get(sqlite.primary_code(error), (StorageError, "storage.io", True))
     return kind(f"{doing}: {error}", code=code, retryable=retryable)

@@ -7,6 +7,7 @@ A checkpoint may have up to 1 GB, SQLite's limit for a value.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -155,7 +156,9 @@ class SqliteStore(SqlStore):
         with translate_os_errors(f"opening {self._path}"):
             if not os.path.isdir(os.path.dirname(self._path)):
                 files.make_directory(os.path.dirname(self._path))
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # sqlite3 itself would make it readable for all
+            sqlite.create_private_file(self._path)
+            if not os.access(self._path, os.R_OK | os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))  # SQLite would open it read-only
         self._puts = 0
         connection = sqlite.connect(self._path, busy_seconds=_LOCK_WAIT, create=False)
         connection.text_factory = _text

@@ -53,6 +53,17 @@ class TestSqliteStore(StoreContract):
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
         assert os.stat(store._path).st_mode & 0o777 == 0o600
 
+    def test_opening_again_keeps_our_own_locks(self, store, checkpointer):
+        """Two stores of one process on one file: a process that comes and goes does not remove the log that they still write to."""
+        checkpointer.save("t", {"n": 1}, id="1")
+        with self.another(store) as second:
+            assert second.ids("t") == ("1",)
+            visit = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT id FROM checkpoints').fetchall(); c.close()"
+            subprocess.run([sys.executable, "-c", visit, store._path], check=True)
+            checkpointer.save("t", {"n": 2}, id="2")
+            count = "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute('SELECT count(*) FROM checkpoints').fetchone()[0])"
+            assert subprocess.check_output([sys.executable, "-c", count, store._path], text=True) == "2\n"
+
     def test_extended_log_loses_nothing(self, store, checkpointer):
         """The log is made longer while another process's connection writes too, and the writer is killed: every save is there, and whole."""
         code = (

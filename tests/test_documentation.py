@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -86,3 +87,44 @@ def test_api_page():
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     public = {*ckpt_observe.__all__, *ckpt_observe.core.__all__}
     assert {name for name in public if not re.search(rf"`{name}\b", page)} == set()
+
+
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+PACKAGE = Path(ckpt_observe.__file__).parent
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Cells of the first table below a heading of ARCHITECTURE, without its header."""
+    table = re.search(rf"^## {heading}$.*?(^\|.*?)\n\n", ARCHITECTURE, re.DOTALL | re.MULTILINE)
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[1].splitlines()[2:]]
+
+
+def defined_in(path: Path) -> set[str]:
+    """Names of functions, classes and methods, such as `Pool.take`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    members = {
+        f"{node.name}.{member.name}"
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        for member in node.body
+        if isinstance(member, kinds)
+    }
+    return members | {node.name for node in tree.body if isinstance(node, kinds)}
+
+
+def test_walk_through_a_save():
+    """Every file and function of the step-by-step table in ARCHITECTURE exists."""
+    steps = rows("One save, step by step")
+    assert len(steps) > 10
+    for _, file, functions, _ in steps:
+        assert set(re.findall(r"`([\w.]+)`", functions)) <= defined_in(PACKAGE / file.strip("`")), file
+
+
+def test_modules_of_architecture():
+    """Every module that ARCHITECTURE names exists, and every class that it says is in a module is there."""
+    text = re.sub(r"^```.*?^```", "", ARCHITECTURE, flags=re.DOTALL | re.MULTILINE)
+    modules = {name for name in re.findall(r"`([\w/]+\.py)`", text) if not (ROOT / name).exists()}
+    assert {name for name in modules if not (PACKAGE / name).exists()} == set()
+    for name, module in re.findall(r"`(\w+)` \(`([\w/]+\.py)`\)", text):
+        assert name in defined_in(PACKAGE / module)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -199,3 +200,19 @@ def test_auto_patches():
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={"PATH": "", "CKPT_OBSERVE_DIR": "/nonexistent/x"}
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_architecture_shows_the_same_rules():
+    """The table of packages in ARCHITECTURE.md says what `ARROWS` says; `support` is left out of it, where a sentence below covers it."""
+    page = (Path(__file__).parents[1] / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    table = re.search(r"^## Packages$.*?^\|[-|]+\|\n(.*?)\n\n", page, re.DOTALL | re.MULTILINE)[1]
+    shown = {}
+    for line in table.splitlines():
+        packages, _, imported = line.strip("|").split(" | ")
+        for package in re.findall(r"`([\w/.]+)`", packages):
+            shown[package.rstrip("/").removesuffix(".py")] = set(re.findall(r"`(\w+)`", imported))
+    existing = {room_of(path) for path in modules()} - {"__init__", "__main__"}
+    assert shown.keys() == existing
+    assert {room: shown[room] for room in ARROWS if room in existing} == {
+        room: allowed - {"support", "__version__"} for room, allowed in ARROWS.items() if room in existing
+    }

@@ -177,8 +177,8 @@ def exporter_identities(settings: Settings, names: Iterable[str]) -> list[str]:
 def last_save(state: Path) -> History:
     """What the local store knows of a task's last save; nothing where there is no store."""
     from ckpt_observe.errors import TraceStoreError  # noqa: PLC0415
+    from ckpt_observe.tracestore import FILENAME  # noqa: PLC0415
     from ckpt_observe.tracestore.reader import TraceReader  # noqa: PLC0415
-    from ckpt_observe.tracestore.schema import FILENAME  # noqa: PLC0415
 
     def ask(task: str) -> Begun | None:
         if not (state / FILENAME).exists():

@@ -18,7 +18,8 @@ from ckpt_observe.errors import SerializationError
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
 from ckpt_observe.tracestore import FILENAME, TraceReader
-from ckpt_observe.tracestore.tree import render, wants_colour
+from ckpt_observe.tracestore.formatting import wants_colour
+from ckpt_observe.tracestore.tree import render
 
 _RUN: Final = "run-1"
 _SWITCHES: Final = (environment.ENABLED, environment.SDK_DISABLED, environment.TRACES_SAMPLER, environment.DISABLED_INSTRUMENTATIONS)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple, TextIO
 
-from ckpt_observe.tracestore.tree import printable
+from ckpt_observe.tracestore.formatting import printable
 
 OK = 0
 ERROR = 1

@@ -16,15 +16,16 @@ from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.journal import live
 from ckpt_observe.semconv.values import OPERATIONS, OUTCOMES
 from ckpt_observe.span import to_json_line
-from ckpt_observe.tracestore import FILENAME, Filter, TraceReader, TraceSummary, units
-from ckpt_observe.tracestore.tree import render, wants_colour
+from ckpt_observe.tracestore import FILENAME, TraceFilter, TraceReader, TraceSummary
+from ckpt_observe.tracestore.formatting import format_duration, format_time, wants_colour
+from ckpt_observe.tracestore.tree import render
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 _COLUMNS: Final = (
     Column("TRACE", lambda trace_id: str(trace_id)[:12]),
-    Column("LAST", units.moment, right=True),
-    Column("DURATION", units.duration, right=True),
+    Column("LAST", format_time, right=True),
+    Column("DURATION", format_duration, right=True),
     Column("OPERATIONS", right=True),
     Column("ERRORS", right=True),
     Column("INTERRUPTED", right=True),
@@ -74,8 +75,8 @@ def run(args: Namespace) -> int:
 
 
 def _list(reader: TraceReader, args: Namespace) -> int:
-    where = Filter(task_name=args.task, outcome=args.outcome, operation=args.operation)
-    traces = reader.newest(args.limit, since_unix_nano=args.since, where=where)
+    matching = TraceFilter(task_name=args.task, outcome=args.outcome, operation=args.operation)
+    traces = reader.newest(args.limit, since_unix_nano=args.since, matching=matching)
     if args.json:
         _print_json(reader, traces)
     elif traces:

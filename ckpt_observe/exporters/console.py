@@ -14,8 +14,8 @@ from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
-from ckpt_observe.tracestore.order import walk
-from ckpt_observe.tracestore.tree import render, wants_colour
+from ckpt_observe.tracestore.formatting import wants_colour
+from ckpt_observe.tracestore.tree import render, walk
 
 _MOST_HELD: Final = 1000
 """Phases that wait for their operation; more than a batch has, so those of an operation that never comes do not pile up."""

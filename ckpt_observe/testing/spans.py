@@ -8,7 +8,7 @@ from typing import Any
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.spans import OPERATION_PREFIX, TASK_PREFIX
 from ckpt_observe.span import Span
-from ckpt_observe.tracestore.order import walk
+from ckpt_observe.tracestore.tree import walk
 
 START_UNIX_NANO = 1_700_000_000_000_000_000
 MILLISECOND = 1_000_000

@@ -1,12 +1,12 @@
-"""The embedded store of traces: one SQLite file, its writer, its reader, and a trace as text.
+"""The local trace store: one SQLite file, its writer, its reader, and traces drawn as text.
 
-Knows spans and their names; nothing of how they are made or delivered.
+It knows spans and their names, but not how they are recorded or delivered.
 """
 
 from __future__ import annotations
 
-from ckpt_observe.tracestore.reader import Filter, TraceReader, TraceSummary
-from ckpt_observe.tracestore.schema import FILENAME
+from ckpt_observe.tracestore.database import FILENAME
+from ckpt_observe.tracestore.reader import TraceFilter, TraceReader, TraceSummary
 from ckpt_observe.tracestore.writer import MAX_BYTES, TraceWriter
 
-__all__ = ["FILENAME", "MAX_BYTES", "Filter", "TraceReader", "TraceSummary", "TraceWriter"]
+__all__ = ["FILENAME", "MAX_BYTES", "TraceFilter", "TraceReader", "TraceSummary", "TraceWriter"]

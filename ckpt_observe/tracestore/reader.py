@@ -1,4 +1,4 @@
-"""Reads traces back as values. Every list goes along an index from the newest backwards and stops at its limit."""
+"""Reads traces from the store. Every list follows an index from the newest trace backwards and stops at its limit."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final, NamedTuple, Self
 
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
-from ckpt_observe.tracestore import schema
-from ckpt_observe.tracestore.failure import explained
-from ckpt_observe.tracestore.order import walk
-from ckpt_observe.tracestore.row import COLUMNS, from_row
+from ckpt_observe.tracestore import database
+from ckpt_observe.tracestore.database import translate_errors
+from ckpt_observe.tracestore.span_rows import COLUMNS, from_row
+from ckpt_observe.tracestore.tree import walk
 
 
-class Filter(NamedTuple):
-    """What one span of a trace must be for the trace to be listed; None asks for nothing."""
+class TraceFilter(NamedTuple):
+    """Selects traces that contain a span with all of these values. None matches everything."""
 
     name: str | None = None
     outcome: str | None = None
@@ -27,23 +27,23 @@ class Filter(NamedTuple):
 
 
 class TraceSummary(NamedTuple):
-    """A trace as a line of a list."""
+    """One trace in a list."""
 
     trace_id: str
     name: str
-    """Of its earliest span."""
+    """The name of its earliest span."""
     start_unix_nano: int
     end_unix_nano: int
-    """When its newest span ended: a long task is as new as its last checkpoint."""
+    """End of its newest span, so a long task counts as recent as its last checkpoint."""
     spans: int
     operations: int
     errors: int
     """Operations that failed."""
     interrupted: int
-    """Operations that their process did not live to finish."""
+    """Operations whose process died before they finished."""
 
 
-_EVERYTHING: Final = Filter()
+_ALL: Final = TraceFilter()
 _NEWEST: Final = "SELECT * FROM trace WHERE end_unix_nano >= ? ORDER BY end_unix_nano DESC LIMIT ?"
 _BY_ID: Final = "SELECT * FROM trace WHERE trace_id = ?"
 _BY_PREFIX: Final = "SELECT * FROM trace WHERE trace_id >= ? AND trace_id < ? ORDER BY trace_id LIMIT ?"
@@ -58,11 +58,11 @@ _LAST_STEP: Final = (
 
 
 class TraceReader:
-    """The reading end of one store. Many may read while others write."""
+    """Reads one store. Any number of readers may work while others write. TraceStoreError if the file cannot be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._connection = schema.connect(path, create=False)
+        self._connection = database.connect(path, create=False)
         self._connection.execute("PRAGMA query_only = ON")
 
     def __enter__(self) -> Self:
@@ -75,37 +75,38 @@ class TraceReader:
         self._connection.close()
 
     def last_step(self, task_id: str) -> tuple[int, int] | None:
-        """When the last save of a task was begun, and its step."""
-        with explained(self.path):
-            found: tuple[int, int] | None = self._connection.execute(_LAST_STEP, (task_id,)).fetchone()
-            return found
+        """Return the start (Unix nanoseconds) and the step of a task's last save."""
+        with translate_errors(self.path):
+            row: tuple[int, int] | None = self._connection.execute(_LAST_STEP, (task_id,)).fetchone()
+            return row
 
-    def newest(self, limit: int = 20, *, since_unix_nano: int = 0, where: Filter = _EVERYTHING) -> list[TraceSummary]:
-        """The traces in which something last ended, or something that `where` asks for; newest first."""
-        with explained(self.path):
-            if where == _EVERYTHING:
+    def newest(self, limit: int = 20, *, since_unix_nano: int = 0, matching: TraceFilter = _ALL) -> list[TraceSummary]:
+        """Return the traces with the latest ends, newest first. With a filter, only the ends of matching spans count."""
+        with translate_errors(self.path):
+            if matching == _ALL:
                 return [TraceSummary(*row) for row in self._connection.execute(_NEWEST, (since_unix_nano, limit))]
-            found: dict[str, None] = {}
-            for trace_id in self._matching(since_unix_nano, where):
-                if len(found) == limit:
+            trace_ids: dict[str, None] = {}
+            for trace_id in self._matching_trace_ids(since_unix_nano, matching):
+                if len(trace_ids) == limit:
                     break
-                found[trace_id] = None
-            return [TraceSummary(*row) for trace_id in found for row in self._connection.execute(_BY_ID, (trace_id,))]
+                trace_ids[trace_id] = None
+            return [TraceSummary(*row) for trace_id in trace_ids for row in self._connection.execute(_BY_ID, (trace_id,))]
 
     def find(self, prefix: str, limit: int = 20) -> list[TraceSummary]:
-        """The traces whose id begins with this: one for a whole id or a unique prefix, more where it is ambiguous."""
+        """Return the traces whose id starts with `prefix`: one for a complete id or a unique prefix, several if it is ambiguous."""
         prefix = prefix.lower()
-        with explained(self.path):  # `g` comes after every hex digit
+        with translate_errors(self.path):  # "g" sorts after every hex digit
             return [TraceSummary(*row) for row in self._connection.execute(_BY_PREFIX, (prefix, prefix + "g", limit))]
 
     def spans(self, trace_id: str) -> list[Span]:
-        """The spans of a trace, parents before children and siblings by start; none if there is no such trace."""
-        with explained(self.path):
+        """Return the spans of a trace, parents before children and siblings by start. Empty if there is no such trace."""
+        with translate_errors(self.path):
             return [node.span for node in walk(from_row(row) for row in self._connection.execute(_SPANS, (trace_id,)))]
 
-    def _matching(self, since_unix_nano: int, where: Filter) -> Iterator[str]:
-        wanted = {column: value for column, value in where._asdict().items() if value is not None}
-        conditions = "".join(f" AND {column} = ?" for column in wanted)
-        query = f"SELECT trace_id FROM span WHERE end_unix_nano >= ?{conditions} ORDER BY end_unix_nano DESC"  # noqa: S608, fields of Filter
-        for (trace_id,) in self._connection.execute(query, (since_unix_nano, *wanted.values())):
+    def _matching_trace_ids(self, since_unix_nano: int, matching: TraceFilter) -> Iterator[str]:
+        """Yield the trace id of each matching span, latest end first."""
+        values = {column: value for column, value in matching._asdict().items() if value is not None}
+        conditions = "".join(f" AND {column} = ?" for column in values)
+        query = f"SELECT trace_id FROM span WHERE end_unix_nano >= ?{conditions} ORDER BY end_unix_nano DESC"  # noqa: S608, fields of TraceFilter
+        for (trace_id,) in self._connection.execute(query, (since_unix_nano, *values.values())):
             yield trace_id

@@ -1,4 +1,4 @@
-"""A trace as text: one line a span, drawn as a tree.
+"""The spans of a trace as a tree, and drawn as text with one line per span.
 
 task demo-agent                    1.2 s
 ├─ checkpoint.save      step 3    4.1 ms  2.0 kB -> 812 B (x2.5)  ok
@@ -9,23 +9,30 @@ task demo-agent                    1.2 s
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
-from typing import Final, NamedTuple, TextIO
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.spans import OPERATION_PREFIX
 from ckpt_observe.span import Span
-from ckpt_observe.tracestore import units
-from ckpt_observe.tracestore.order import Node, walk
+from ckpt_observe.tracestore.formatting import format_duration, format_ratio, format_size, printable
 
-_DEEPEST: Final = 30
-"""Deeper spans are drawn at this depth: no terminal is wider, and a chain of thousands would need the square of its length."""
+_MAX_DEPTH: Final = 30
+"""Deeper spans are drawn at this depth. A chain of thousands would otherwise need space quadratic in its length."""
 
-_WIDEST: Final = 60
-"""One long name does not push the numbers of all lines aside."""
+_MAX_LABEL_WIDTH: Final = 60
+"""A longer name does not move the numbers of all lines to the right."""
 
 _COLOURS: Final = {"ok": "32", "error": "31", "interrupted": "35", "cancelled": "33", "skipped": "36"}
+
+
+class TreeNode(NamedTuple):
+    """A span and its place in the tree."""
+
+    span: Span
+    depth: int
+    is_last: bool
+    """No sibling follows."""
 
 
 class _Line(NamedTuple):
@@ -34,84 +41,109 @@ class _Line(NamedTuple):
     duration: str
     sizes: str
     outcome: str
-    rest: str
+    source: str
+
+
+def walk(spans: Iterable[Span]) -> Iterator[TreeNode]:
+    """Yield every span once: parents before their children, siblings by start time.
+
+    A span whose parent is missing is a root. If spans form a cycle of parents, the earliest of them is a root.
+    """
+    by_id = {(span.trace_id, span.span_id): span for span in spans}
+    ordered = sorted(by_id.values(), key=lambda span: (span.start_unix_nano, span.trace_id, span.span_id))
+    children: dict[tuple[str, str], list[Span]] = {}
+    roots = []
+    for span in ordered:
+        parent = (span.trace_id, span.parent_span_id)
+        if parent in by_id:
+            children.setdefault(parent, []).append(span)
+        else:
+            roots.append(span)
+    visited: set[tuple[str, str]] = set()
+    # Spans that no root reaches are in a cycle. Trying all spans after the roots finds them; visited ones are skipped.
+    for root in (*roots, *ordered):
+        yield from _walk_down(root, children, visited)
+
+
+def _walk_down(root: Span, children: dict[tuple[str, str], list[Span]], visited: set[tuple[str, str]]) -> Iterator[TreeNode]:
+    """Walk the subtree without recursion, so that its depth is not limited."""
+    stack = [TreeNode(root, 0, is_last=True)]
+    while stack:
+        node = stack.pop()
+        key = (node.span.trace_id, node.span.span_id)
+        if key in visited:
+            continue
+        visited.add(key)
+        yield node
+        below = children.get(key, [])
+        stack.extend(TreeNode(child, node.depth + 1, is_last=child is below[-1]) for child in reversed(below))
 
 
 def render(spans: Iterable[Span], *, colour: bool = False) -> list[str]:
-    """One line for each span. A span whose parent is not there stands at the left edge."""
+    """Return one line per span. Spans whose parent is missing are not indented."""
     lines = []
     rails: list[str] = []
     for node in walk(spans):
         lines.append(_line(node, "".join(rails[: node.depth - 1]) if node.depth else ""))
         del rails[max(node.depth - 1, 0) :]
-        if 0 < node.depth <= _DEEPEST:
-            rails.append("   " if node.last else "│  ")
+        if 0 < node.depth <= _MAX_DEPTH:
+            rails.append("   " if node.is_last else "│  ")
     label, step, time, sizes = (max((len(line[column]) for line in lines), default=0) for column in range(4))
-    label = min(label, _WIDEST)
-    return [_join(line, (label, step, time, sizes), colour=colour) for line in lines]
+    label = min(label, _MAX_LABEL_WIDTH)
+    return [_join_columns(line, (label, step, time, sizes), colour=colour) for line in lines]
 
 
-def wants_colour(stream: TextIO) -> bool:
-    """A terminal whose user did not say NO_COLOR (no-color.org)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def printable(text: str) -> str:
-    """Keeps a name from moving the cursor, breaking the line or colouring the terminal."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def _join(line: _Line, widths: tuple[int, int, int, int], *, colour: bool) -> str:
+def _join_columns(line: _Line, widths: tuple[int, int, int, int], *, colour: bool) -> str:
     label, step, time, sizes = widths
     outcome = line.outcome
     if colour and outcome:
         outcome = f"\x1b[{_COLOURS.get(outcome.split()[0], '0')}m{outcome}\x1b[0m"
-    columns = (line.label.ljust(label), line.step.ljust(step), line.duration.rjust(time), line.sizes.ljust(sizes), outcome, line.rest)
+    columns = (line.label.ljust(label), line.step.ljust(step), line.duration.rjust(time), line.sizes.ljust(sizes), outcome, line.source)
     return "  ".join(column for column in columns if column).rstrip()
 
 
-def _line(node: Node, rails: str) -> _Line:
-    span, given = node.span, node.span.attributes
-    branch = "" if node.depth == 0 else "└─ " if node.last else "├─ "
-    name = span.name.removeprefix(OPERATION_PREFIX) if names.PHASE in given else span.name
-    outcome = str(given.get(names.OUTCOME) or ("error" if span.status == "error" else ""))
+def _line(node: TreeNode, rails: str) -> _Line:
+    span, attributes = node.span, node.span.attributes
+    branch = "" if node.depth == 0 else "└─ " if node.is_last else "├─ "
+    name = span.name.removeprefix(OPERATION_PREFIX) if names.PHASE in attributes else span.name
+    outcome = str(attributes.get(names.OUTCOME) or ("error" if span.status == "error" else ""))
     return _Line(
         label=rails + branch + printable(name),
-        step=f"step {given[names.STEP]}" if names.STEP in given else "",
-        # Nobody was there when it ended.
-        duration="" if outcome == "interrupted" else units.duration(span.seconds),
-        sizes=_sizes(span),
-        outcome=_outcome(span, outcome),
-        rest=_source(span),
+        step=f"step {attributes[names.STEP]}" if names.STEP in attributes else "",
+        # The end of an interrupted operation is only an estimate.
+        duration="" if outcome == "interrupted" else format_duration(span.seconds),
+        sizes=_format_sizes(span),
+        outcome=_format_outcome(span, outcome),
+        source=_format_source(span),
     )
 
 
-def _sizes(span: Span) -> str:
-    given = span.attributes
-    before, after = given.get(names.SIZE_SERIALIZED), given.get(names.SIZE_STORED)
-    if names.PHASE in given:
-        before, after = given.get(names.PHASE_BYTES_IN), given.get(names.PHASE_BYTES_OUT)
-    text = " -> ".join(units.size(count) for count in (before, after) if isinstance(count, int))
-    ratio = given.get(names.RATIO)
-    return f"{text} (x{units.ratio(ratio)})".strip() if isinstance(ratio, int | float) else text
+def _format_sizes(span: Span) -> str:
+    attributes = span.attributes
+    before, after = attributes.get(names.SIZE_SERIALIZED), attributes.get(names.SIZE_STORED)
+    if names.PHASE in attributes:
+        before, after = attributes.get(names.PHASE_BYTES_IN), attributes.get(names.PHASE_BYTES_OUT)
+    text = " -> ".join(format_size(count) for count in (before, after) if isinstance(count, int))
+    ratio = attributes.get(names.RATIO)
+    return f"{text} (x{format_ratio(ratio)})".strip() if isinstance(ratio, int | float) else text
 
 
-def _outcome(span: Span, outcome: str) -> str:
-    given = span.attributes
+def _format_outcome(span: Span, outcome: str) -> str:
+    attributes = span.attributes
     if outcome == "ok":
-        return outcome if names.OPERATION in given else ""  # of phases and tasks only trouble is said
+        return outcome if names.OPERATION in attributes else ""  # phases and tasks show only failures
     words: list[object] = [outcome]
     if outcome == "error":
-        words += [given.get(names.ERROR_CLASS), given.get(names.ERROR_CODE) or given.get(names.ERROR_TYPE)]
-    if names.ERROR_PHASE in given:
-        words += ["in", given[names.ERROR_PHASE]]
+        words += [attributes.get(names.ERROR_CLASS), attributes.get(names.ERROR_CODE) or attributes.get(names.ERROR_TYPE)]
+    if names.ERROR_PHASE in attributes:
+        words += ["in", attributes[names.ERROR_PHASE]]
     if outcome == "interrupted":
         words.append("(process died)")
     return printable(" ".join(str(word) for word in words if word))
 
 
-def _source(span: Span) -> str:
-    """Where a restore came from."""
+def _format_source(span: Span) -> str:
+    """Return which trace a restore read from."""
     trace_id = next((link.trace_id for link in span.links), span.attributes.get(names.SOURCE_TRACE))
     if not trace_id:
         return ""

@@ -12,7 +12,7 @@ from ckpt_observe.exporters.local import LocalExporter
 from ckpt_observe.support import forks
 from ckpt_observe.testing.exporters import ExporterContract
 from ckpt_observe.testing.spans import make_span, make_tree
-from ckpt_observe.tracestore import FILENAME, TraceReader, schema
+from ckpt_observe.tracestore import FILENAME, TraceReader, database
 
 
 def traces(directory):
@@ -54,7 +54,7 @@ def test_making_a_exporter_opens_nothing(tmp_path):
 
 def test_lock_is_retry_and_then_goes_in(exporter, tmp_path, monkeypatch):
     """While another process holds the store, `send` says retry; afterwards the same exporter has it."""
-    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.0)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.0)
     exporter.send(make_tree(1))
     other = sqlite3.connect(exporter.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""Reading: lists, filters, prefixes, order."""
+"""Reading traces: lists, filters, id prefixes and order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree, outline
-from ckpt_observe.tracestore import Filter, TraceReader
+from ckpt_observe.tracestore import TraceFilter, TraceReader
 from ckpt_observe.tracestore import reader as reader_module
 
 
@@ -15,15 +15,15 @@ def numbers(traces):
 
 
 def test_newest_first_and_limited(writer, reader):
-    """A list begins with what ended last and is as long as asked."""
+    """A list starts with the trace that ended last and is no longer than its limit."""
     for number in (2, 3, 1):
         writer.write(make_tree(number, start=number * 1000))
     assert numbers(reader.newest()) == [3, 2, 1]
     assert numbers(reader.newest(2)) == [3, 2]
 
 
-def test_since_leaves_out_the_older(writer, reader):
-    """`since` is about the end: a long task whose last checkpoint is recent is there."""
+def test_since_excludes_older_traces(writer, reader):
+    """`since` compares ends, so a long task with a recent checkpoint is included."""
     for number in (1, 2, 3):
         writer.write(make_tree(number, start=number * 1000))
     writer.write([make_span(500, "checkpoint.save", trace=1, start=5000)])
@@ -32,65 +32,65 @@ def test_since_leaves_out_the_older(writer, reader):
 
 
 def test_summary_counts_operations(writer, reader):
-    """A line of the list is named by the earliest span and counts operations and how they ended, not phases."""
+    """A summary is named after the earliest span and counts operations by outcome, not phases."""
     writer.write(make_tree(1, operations=("save", "save", "restore"), outcome="error"))
     [trace] = reader.newest()
     assert (trace.name, trace.spans, trace.operations, trace.errors, trace.interrupted) == ("task demo", 10, 3, 1, 0)
 
 
 @pytest.mark.parametrize(
-    ("where", "expected"),
+    ("matching", "expected"),
     [
-        (Filter(name="checkpoint.restore"), [3]),
-        (Filter(outcome="interrupted"), [2]),
-        (Filter(operation="save"), [3, 2, 1]),
-        (Filter(task_name="other"), [3]),
-        (Filter(task_id="demo-2"), [2]),
-        (Filter(session_id="s1"), [4]),
-        (Filter(error_class="capacity"), [4]),
-        (Filter(operation="save", outcome="interrupted"), [2]),
-        (Filter(operation="restore", outcome="interrupted"), []),
-        (Filter(task_name="nobody"), []),
+        (TraceFilter(name="checkpoint.restore"), [3]),
+        (TraceFilter(outcome="interrupted"), [2]),
+        (TraceFilter(operation="save"), [3, 2, 1]),
+        (TraceFilter(task_name="other"), [3]),
+        (TraceFilter(task_id="demo-2"), [2]),
+        (TraceFilter(session_id="s1"), [4]),
+        (TraceFilter(error_class="capacity"), [4]),
+        (TraceFilter(operation="save", outcome="interrupted"), [2]),
+        (TraceFilter(operation="restore", outcome="interrupted"), []),
+        (TraceFilter(task_name="nobody"), []),
     ],
     ids=str,
 )
-def test_filter_finds_traces_with_such_a_span(writer, reader, where, expected):
-    """A trace is listed when one of its spans is all that was asked for."""
+def test_filter_matches_traces_with_such_a_span(writer, reader, matching, expected):
+    """A trace is listed if a single span of it has all values of the filter."""
     writer.write(make_tree(1, start=1000))
     writer.write(make_tree(2, start=2000, outcome="interrupted"))
     writer.write(make_tree(3, start=3000, task="other", operations=("save", "restore")))
     writer.write([make_span(1, "checkpoint.load", trace=4, start=4000, attributes={names.SESSION_ID: "s1", names.ERROR_CLASS: "capacity"})])
-    assert numbers(reader.newest(where=where)) == expected
+    assert numbers(reader.newest(matching=matching)) == expected
 
 
 def test_filtered_list_is_limited_by_traces_not_spans(writer, reader):
-    """Many matching spans of one trace are one line."""
+    """Several matching spans of one trace count as one trace."""
     for number in (1, 2, 3):
         writer.write(make_tree(number, start=number * 1000, operations=("save",) * 9))
-    assert numbers(reader.newest(2, where=Filter(operation="save"))) == [3, 2]
+    assert numbers(reader.newest(2, matching=TraceFilter(operation="save"))) == [3, 2]
 
 
 def test_no_list_scans_the_store(writer, reader):
-    """Every list and every single filter is read along an index, without sorting."""
+    """Every list and every filter uses an index and needs no sorting."""
     queries = [
         (reader_module._NEWEST, (0, 1)),
         (reader_module._BY_ID, ("0",)),
         (reader_module._BY_PREFIX, ("0", "1", 2)),
         (reader_module._SPANS, ("0",)),
     ]
-    asked = []
-    reader._connection.set_trace_callback(asked.append)
-    for field in Filter._fields:
-        reader.newest(where=Filter(**{field: "x"}))
+    statements = []
+    reader._connection.set_trace_callback(statements.append)
+    for field in TraceFilter._fields:
+        reader.newest(matching=TraceFilter(**{field: "x"}))
     reader._connection.set_trace_callback(None)
-    queries += [(query, ()) for query in asked]
+    queries += [(query, ()) for query in statements]
     plans = [row[3] for query, values in queries for row in reader._connection.execute(f"EXPLAIN QUERY PLAN {query}", values)]
-    assert len(asked) == len(Filter._fields)
+    assert len(statements) == len(TraceFilter._fields)
     assert [plan for plan in plans if not plan.startswith("SEARCH")] == []
 
 
-def test_prefix_finds_one_or_lists_candidates(writer, reader):
-    """The beginning of an id is enough if it is unique; if not, all it may mean come back; capital letters are the same."""
+def test_prefix_returns_all_candidates(writer, reader):
+    """A unique prefix returns one trace, an ambiguous one all candidates. Case does not matter."""
     for number in (0xAB << 120, 0xAF << 120, 0xB0 << 120):
         writer.write(make_tree(number))
     assert [trace.trace_id[:2] for trace in reader.find("b")] == ["b0"]
@@ -100,8 +100,8 @@ def test_prefix_finds_one_or_lists_candidates(writer, reader):
     assert reader.find("%") == []
 
 
-def test_spans_come_parent_first(writer, reader):
-    """Spans that ended child first come back in the order of their tree."""
+def test_spans_are_ordered_parent_first(writer, reader):
+    """Spans are stored in the order of their ends and read in the order of their tree."""
     writer.write(make_tree(operations=("save", "restore")))
     spans = reader.spans(f"{1:032x}")
     assert [int(span.span_id, 16) for span in spans] == [1, 2, 3, 4, 5, 6, 7]
@@ -109,17 +109,17 @@ def test_spans_come_parent_first(writer, reader):
 
 
 def test_unknown_trace_has_no_spans(reader):
-    """Asking for what is not there is an empty answer."""
+    """The result for an unknown trace is empty."""
     assert reader.spans("f" * 32) == []
 
 
 def test_reader_cannot_write(reader):
-    """A reader is a reader."""
+    """Readers open the database for queries only."""
     assert reader._connection.execute("PRAGMA query_only").fetchone() == (1,)
 
 
-def test_readers_do_not_stop_a_writer(writer, reader, path):
-    """A list half read does not keep others from writing, and sees what came before it."""
+def test_readers_do_not_block_a_writer(writer, reader, path):
+    """A query in progress blocks no writer and keeps seeing the data from before the write."""
     writer.write(make_tree(1))
     cursor = reader._connection.execute("SELECT trace_id FROM span")
     cursor.fetchone()

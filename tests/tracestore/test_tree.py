@@ -1,4 +1,4 @@
-"""A trace as text."""
+"""Traces drawn as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Link
 from ckpt_observe.testing.spans import make_span, make_tree, outline
-from ckpt_observe.tracestore.tree import render, wants_colour
+from ckpt_observe.tracestore.formatting import wants_colour
+from ckpt_observe.tracestore.tree import render
 
 
 class Terminal(io.StringIO):
@@ -17,8 +18,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_tree_shows_what_happened():
-    """One line a span: name, step, time, sizes, how it ended."""
+def test_tree_shows_one_line_per_span():
+    """A line shows name, step, duration, sizes and outcome."""
     saved = {names.SIZE_SERIALIZED: 2000, names.SIZE_STORED: 812, names.RATIO: 2.463}
     spans = make_tree(operations=("save", "save"), outcome="interrupted")
     for number, more in ((2, saved), (5, {names.ERROR_PHASE: "write"})):
@@ -50,72 +51,72 @@ def test_tree_shows_what_happened():
     ],
     ids=["ok", "classified", "unclassified", "cancelled", "foreign", "skipped"],
 )
-def test_outcome_is_said(attributes, status, expected):
-    """A line ends with how the operation ended, and why."""
+def test_outcome_and_its_reason(attributes, status, expected):
+    """A line ends with the outcome of the operation and the reason."""
     span = make_span(1, "checkpoint.save", attributes={names.OPERATION: "save", **attributes}, status=status)
     assert render([span]) == [f"checkpoint.save  1.0 ms  {expected}"]
 
 
-def test_restore_points_to_its_save():
-    """A restore names the trace of the save it came from, so that it can be shown next."""
+def test_restore_names_the_trace_of_its_save():
+    """A restore names the trace of the save that it read."""
     elsewhere = make_span(1, "checkpoint.restore", links=(Link("4bf92f35" + "0" * 24, "1" * 16),))
-    here = make_span(2, "checkpoint.restore", links=(Link(f"{1:032x}", "1" * 16),))
+    same_trace = make_span(2, "checkpoint.restore", links=(Link(f"{1:032x}", "1" * 16),))
     assert render([elsewhere])[0].endswith("from trace 4bf92f35")
-    assert render([here])[0].endswith("from a save of this trace")
+    assert render([same_trace])[0].endswith("from a save of this trace")
 
 
-def test_orphans_are_roots_and_order_is_by_start():
-    """A span whose parent is elsewhere stands at the edge; the order of the list does not matter."""
+def test_orphans_are_roots_ordered_by_start():
+    """A span without its parent is a root; the order of the input does not matter."""
     spans = [make_span(5, "e", parent=2), make_span(3, "c", parent=99), make_span(2, "b", parent=88), make_span(4, "d", parent=2)]
     assert outline(spans) == outline(reversed(spans)) == "b\n  d\n  e\nc"
 
 
 def test_same_span_id_in_two_traces_is_two_spans():
-    """Ids of spans count within their trace."""
+    """Span ids are unique only within their trace."""
     spans = [make_span(1, "a"), make_span(2, "b", parent=1), make_span(1, "c", trace=2)]
     assert outline(spans) == "a\n  b\nc"
 
 
-def test_ring_of_parents_is_shown_once():
-    """Spans that are each other's parent, or their own, all appear, once."""
+def test_cycle_of_parents_is_shown_once():
+    """Spans that are each other's parent, or their own, all appear exactly once."""
     spans = [make_span(1, "a", parent=3), make_span(2, "b", parent=1), make_span(3, "c", parent=2), make_span(4, "self", parent=4)]
     assert outline(spans) == "a\n  b\n    c\nself"
 
 
-def test_thousands_deep_is_no_problem():
-    """A chain of 20,000 spans is drawn, and no line grows without end."""
+def test_very_deep_trace():
+    """A chain of 20,000 spans is drawn with lines of bounded length."""
     lines = render([make_span(number, "x", parent=number - 1) for number in range(1, 20_001)])
     assert len(lines) == 20_000
     assert max(map(len, lines)) < 200
 
 
-def test_thousands_wide_is_no_problem():
-    """A task with 20,000 operations is a line each."""
+def test_very_wide_trace():
+    """A task with 20,000 operations has one line for each."""
     lines = render([make_span(1, "task x"), *(make_span(number, "checkpoint.save", parent=1) for number in range(2, 20_002))])
     assert len(lines) == 20_001
     assert lines[-1].startswith("└─ ")
 
 
-def test_name_cannot_break_the_line():
-    """Control characters in names are shown, not obeyed."""
+def test_control_characters_are_escaped():
+    """Control characters in names are shown as escapes."""
     [line] = render([make_span(1, "task a\nb\x1b[2Jc")])
     assert line == r"task a\nb\x1b[2Jc  1.0 ms"
 
 
-def test_nothing_is_nothing():
-    """No spans, no lines."""
+def test_no_spans_no_lines():
+    """The text of an empty trace is empty."""
     assert render([]) == []
 
 
-def test_colour_only_where_asked():
-    """Without colour there is no escape; with it only the outcome has one."""
+def test_colour_is_optional():
+    """Without colour there are no escape sequences; with colour, only the outcome has one."""
     spans = make_tree(outcome="error")
     assert "\x1b" not in "".join(render(spans))
     assert sum("\x1b[31m" in line for line in render(spans, colour=True)) == 1
 
 
 def test_colour_is_for_terminals(monkeypatch):
-    """A pipe, NO_COLOR and a dumb terminal get none; an empty NO_COLOR says nothing."""
+    """There is no colour in a pipe, with NO_COLOR or on a dumb terminal. An empty NO_COLOR is ignored."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "")
     assert wants_colour(Terminal())

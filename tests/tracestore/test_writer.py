@@ -1,4 +1,4 @@
-"""Writing: repeats, limits, several processes, full disks."""
+"""Writing spans: repeats, size limit, several processes, full disks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from ckpt_observe.errors import TraceStoreError
 from ckpt_observe.testing.spans import make_span, make_tree
-from ckpt_observe.tracestore import TraceReader, TraceWriter, schema
+from ckpt_observe.tracestore import TraceReader, TraceWriter, database
 
 fork_free = multiprocessing.get_context("spawn")
 
@@ -23,8 +23,8 @@ def rows(path, table):
         connection.close()
 
 
-def test_repeat_replaces_itself(writer, reader):
-    """The same spans again are the same rows, and the trace's counts stay."""
+def test_repeated_spans_replace_earlier_copies(writer, reader):
+    """Writing the same spans again adds no rows and changes no counts."""
     writer.write(make_tree())
     before = reader.newest()
     writer.write(make_tree())
@@ -33,22 +33,22 @@ def test_repeat_replaces_itself(writer, reader):
 
 
 def test_repeat_within_a_batch_is_counted_once(writer, reader):
-    """Also where it is the first that the store hears of the trace."""
+    """A span that occurs twice in the first batch of a trace is counted once."""
     writer.write([*make_tree(), *make_tree()])
     [trace] = reader.newest()
     assert (trace.operations, trace.spans) == (1, len(make_tree()))
 
 
 def test_later_version_of_a_span_wins(writer, reader):
-    """A span that comes again changed is counted as what it is now."""
+    """The counts of a trace follow the latest version of each span."""
     writer.write(make_tree(outcome="interrupted"))
     writer.write(make_tree(outcome="ok"))
     [trace] = reader.newest()
     assert (trace.operations, trace.interrupted, trace.spans) == (1, 0, len(make_tree()))
 
 
-def test_resource_is_kept_once(writer, path):
-    """A thousand spans of one process say once what process it is; key order does not matter."""
+def test_resource_is_stored_once(writer, path):
+    """Equal resources share one row; the order of their keys does not matter."""
     writer.write(make_tree(1, resource={"a": 1, "b": 2}))
     writer.write(make_tree(2, resource={"b": 2, "a": 1}))
     writer.write(make_tree(3, resource={"a": 1, "b": 3}))
@@ -56,7 +56,7 @@ def test_resource_is_kept_once(writer, path):
 
 
 def test_batch_is_all_or_nothing(writer, reader):
-    """A batch with a value that no column takes leaves nothing behind, and the writer goes on."""
+    """A batch with a value that cannot be stored leaves nothing behind, and the next batch is stored."""
     with pytest.raises(TraceStoreError) as caught:
         writer.write([*make_tree(1), make_span(9, "bad", attributes={"own": object()})])
     assert not caught.value.retryable
@@ -68,7 +68,7 @@ def test_batch_is_all_or_nothing(writer, reader):
 
 
 def test_pruning_keeps_whole_traces_and_the_newest(path):
-    """Above its size the store gives up whole traces, longest idle first; every trace that is left is complete."""
+    """Above its limit the store removes whole traces, longest idle first. The remaining traces are complete."""
     limit = 400_000
     writer = TraceWriter(path, max_bytes=limit)
     padding = {"service.name": "x"}
@@ -76,17 +76,17 @@ def test_pruning_keeps_whole_traces_and_the_newest(path):
         writer.write(make_tree(number, start=number * 1000, operations=("save",) * 3, resource=padding))
     writer.close()
     with TraceReader(path) as reader:
-        left = reader.newest(1000)
-        kept = [int(trace.trace_id, 16) for trace in left]
-        assert kept == list(range(300, 300 - len(kept), -1))
-        assert 10 < len(kept) < 300
-        assert {len(reader.spans(trace.trace_id)) for trace in left} == {10}
-    assert rows(path, "span") == 10 * len(kept)
+        traces = reader.newest(1000)
+        numbers = [int(trace.trace_id, 16) for trace in traces]
+        assert numbers == list(range(300, 300 - len(numbers), -1))
+        assert 10 < len(numbers) < 300
+        assert {len(reader.spans(trace.trace_id)) for trace in traces} == {10}
+    assert rows(path, "span") == 10 * len(numbers)
     assert path.stat().st_size < limit * 1.2
 
 
-def test_long_idle_goes_before_long_ago_begun(path):
-    """A task that began first but is still at work outlives one that ended."""
+def test_idle_traces_are_pruned_before_old_active_ones(path):
+    """A task that started first but is still active is kept longer than one that ended."""
     writer = TraceWriter(path, max_bytes=300_000)
     for number in range(2, 200):
         writer.write([make_span(number, "checkpoint.save", trace=1, start=number * 1000)])
@@ -100,7 +100,7 @@ def test_long_idle_goes_before_long_ago_begun(path):
 
 
 def test_trace_larger_than_the_store_keeps_its_newest_spans(path):
-    """The size holds even for one endless trace: its oldest spans go."""
+    """The limit also holds for a single endless trace, which loses its oldest spans."""
     limit = 300_000
     writer = TraceWriter(path, max_bytes=limit)
     for number in range(1, 3001, 10):
@@ -114,8 +114,8 @@ def test_trace_larger_than_the_store_keeps_its_newest_spans(path):
     assert path.stat().st_size < limit * 1.2
 
 
-def test_pruning_forgets_resources_nobody_has(path):
-    """The resource of a pruned process goes with its last span."""
+def test_pruning_removes_unused_resources(path):
+    """A resource is removed with its last span."""
     writer = TraceWriter(path, max_bytes=300_000)
     for number in range(1, 201):
         writer.write(make_tree(number, start=number * 1000, resource={"process.pid": number}))
@@ -123,8 +123,8 @@ def test_pruning_forgets_resources_nobody_has(path):
     assert rows(path, "resource") == rows(path, "trace") < 200
 
 
-def test_absurd_limit_ends(path):
-    """A limit below an empty store keeps one span instead of looping for ever."""
+def test_tiny_limit_does_not_loop(path):
+    """With a limit below the size of an empty store, one span remains and pruning ends."""
     writer = TraceWriter(path, max_bytes=1)
     writer.write(make_tree())
     writer.close()
@@ -139,8 +139,8 @@ def _write_many(path, first, start_line):
     writer.close()
 
 
-def test_processes_write_at_once(path):
-    """Processes that create and fill one store at the same time lose nothing and wait for each other."""
+def test_processes_write_concurrently(path):
+    """Processes that create and fill one store at the same time wait for each other and lose nothing."""
     start_line = fork_free.Barrier(3)
     processes = [fork_free.Process(target=_write_many, args=(path, 100 * n, start_line)) for n in (1, 2, 3)]
     for process in processes:
@@ -154,9 +154,9 @@ def test_processes_write_at_once(path):
         assert reader._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def test_locked_store_says_retry(writer, path, monkeypatch):
-    """While another process holds the lock, the batch is refused for now, and goes in afterwards."""
-    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.0)
+def test_locked_store_is_retryable(writer, path, monkeypatch):
+    """While another process holds the lock, writing fails with a retryable error; afterwards it succeeds."""
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.0)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     second = TraceWriter(path)
@@ -177,7 +177,7 @@ def _fill_small_disk(path, answers):
     big = {"own.text": "x" * 300_000}
     try:
         writer.write([make_span(1, "big", trace=2, attributes=big)])
-        answers.put("written")
+        answers.put("stored")
     except TraceStoreError as error:
         answers.put((error.retryable, str(error)))
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -185,8 +185,8 @@ def _fill_small_disk(path, answers):
     writer.close()
 
 
-def test_full_disk_says_retry_and_store_stays_whole(path):
-    """A file that cannot grow refuses the batch for now; what was there is there, and later batches go in."""
+def test_full_disk_is_retryable_and_damages_nothing(path):
+    """If the file cannot grow, writing fails with a retryable error. Earlier batches are intact and later ones are stored."""
     answers = fork_free.Queue()
     process = fork_free.Process(target=_fill_small_disk, args=(path, answers))
     process.start()

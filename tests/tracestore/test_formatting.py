@@ -1,10 +1,10 @@
-"""Numbers for people."""
+"""Formatting of durations, sizes and ratios."""
 
 from __future__ import annotations
 
 import pytest
 
-from ckpt_observe.tracestore import units
+from ckpt_observe.tracestore.formatting import format_duration, format_ratio, format_size
 
 
 @pytest.mark.parametrize(
@@ -15,8 +15,8 @@ from ckpt_observe.tracestore import units
     ],
 )  # fmt: skip
 def test_duration_has_its_unit(seconds, text):
-    """A duration is short, and rounding never gives 1000 ms or 60 s."""
-    assert units.duration(seconds) == text
+    """Durations have few digits, and rounding never gives 1000 ms or 60 s."""
+    assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -32,13 +32,13 @@ def test_duration_has_its_unit(seconds, text):
     ],
 )
 def test_size_has_its_unit(count, text):
-    """A size is short, in steps of a thousand."""
-    assert units.size(count) == text
+    """Sizes have few digits and decimal units."""
+    assert format_size(count) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(12.56, "12.6"), (1.0, "1.0"), (0.96, "1.0"), (0.793, "0.8"), (0.046, "0.05"), (0.0012, "0.001"), (0, "0")]
 )
-def test_ratio_is_never_rounded_to_nothing(value, text):
-    """A ratio has one digit that matters, also of a state that is much smaller than its header."""
-    assert units.ratio(value) == text
+def test_ratio_is_never_rounded_to_zero(value, text):
+    """A ratio keeps one significant digit, also if the state is much smaller than its header."""
+    assert format_ratio(value) == text

@@ -1,4 +1,4 @@
-"""Opening the store: new, old, newer, foreign, damaged."""
+"""Opening the store: a new, older, newer, foreign or damaged file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import sys
 import pytest
 
 from ckpt_observe.errors import TraceStoreError
+from ckpt_observe.support.sqlite import transaction
 from ckpt_observe.testing.spans import make_tree
-from ckpt_observe.tracestore import TraceReader, TraceWriter, schema
+from ckpt_observe.tracestore import TraceReader, TraceWriter, database
 
 
 def shape(path):
@@ -34,7 +35,7 @@ def foreign(path, *statements):
 
 
 def test_new_store_is_private(writer, path):
-    """Nobody else may read what a program's checkpoints are called: 0600 in a directory of 0700, SQLite's side files included."""
+    """Only the owner can read the store: files are 0600, SQLite's side files included, and the directory is 0700."""
     writer.write(make_tree())
     modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in path.parent.iterdir()}
     assert set(modes.values()) == {0o600}
@@ -42,54 +43,56 @@ def test_new_store_is_private(writer, path):
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_store_is_wal_and_full(writer, path):
-    """Readers do not stop writers, and a commit outlives a power cut."""
+def test_store_uses_wal_and_full_sync(writer, path):
+    """Readers do not block writers, and a commit survives a power failure."""
     assert writer._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert writer._connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 def test_opening_again_changes_nothing(writer, path):
-    """A migration that ran is not run again."""
+    """Migrations are not repeated."""
     before = shape(path)
     TraceWriter(path).close()
     assert shape(path) == before
 
 
-def test_odd_path_opens(tmp_path):
-    """A path is a path, not a URI: `?`, `#`, `%` and spaces are letters in it."""
+def test_path_with_special_characters(tmp_path):
+    """`?`, `#`, `%` and spaces in a path are not interpreted as parts of a URI."""
     path = tmp_path / "a b?mode=ro#%41" / "traces.db"
     TraceWriter(path).close()
     assert path.exists()
 
 
 def test_older_store_is_migrated_and_keeps_its_spans(monkeypatch, path):
-    """A store of an older version gets the new tables, and what it held is still there."""
+    """Opening a store of an older version adds the new tables and keeps its spans."""
     older = TraceWriter(path)
     older.write(make_tree())
     older.close()
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("CREATE TABLE note (text TEXT)", "INSERT INTO note VALUES ('hello')")))
+    monkeypatch.setattr(
+        database, "MIGRATIONS", (*database.MIGRATIONS, ("CREATE TABLE note (text TEXT)", "INSERT INTO note VALUES ('hello')"))
+    )
     with TraceReader(path) as reader:
         assert reader._connection.execute("SELECT text FROM note").fetchall() == [("hello",)]
-        assert reader._connection.execute("PRAGMA user_version").fetchone() == (len(schema.MIGRATIONS),)
+        assert reader._connection.execute("PRAGMA user_version").fetchone() == (len(database.MIGRATIONS),)
         assert len(reader.newest()) == 1
 
 
 def test_migrated_store_looks_like_a_new_one(monkeypatch, tmp_path):
-    """One after the other or all at once, the migrations give the same tables."""
+    """Migrations give the same tables whether they run one at a time or all at once."""
     old, new = tmp_path / "old.db", tmp_path / "new.db"
     TraceWriter(old).close()
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("CREATE TABLE note (text TEXT)",)))
+    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, ("CREATE TABLE note (text TEXT)",)))
     TraceWriter(old).close()
     TraceWriter(new).close()
     assert shape(old) == shape(new)
 
 
-def test_failed_migration_leaves_the_old_store(monkeypatch, path):
-    """A migration and the record that it ran are one transaction: if it fails half way, neither happened."""
+def test_failed_migration_changes_nothing(monkeypatch, path):
+    """A migration and the version number change in one transaction, so a failure undoes both."""
     TraceWriter(path).close()
     before = shape(path)
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("CREATE TABLE note (text TEXT)", "this is not SQL")))
+        patch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, ("CREATE TABLE note (text TEXT)", "this is not SQL")))
         with pytest.raises(TraceStoreError):
             TraceWriter(path)
     assert shape(path) == before
@@ -97,7 +100,7 @@ def test_failed_migration_leaves_the_old_store(monkeypatch, path):
 
 
 def test_newer_store_is_refused_with_advice(path):
-    """A store of a newer version is not touched; the message says what to do."""
+    """A store of a newer version is rejected; the message says what to do."""
     TraceWriter(path).close()
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 99")
@@ -114,16 +117,16 @@ def test_newer_store_is_refused_with_advice(path):
         pytest.param(("PRAGMA application_id = 7",), id="application"),
     ],
 )
-def test_database_of_another_program_is_refused_and_kept(path, statements):
-    """A database that is not ours stays as it is, to the byte."""
+def test_database_of_another_program_is_rejected_unchanged(path, statements):
+    """A database of another program is not changed by a single byte."""
     before = foreign(path, *statements)
     with pytest.raises(TraceStoreError, match="another program"):
         TraceWriter(path)
     assert path.read_bytes() == before
 
 
-def test_file_that_is_no_database_is_refused_and_kept(path):
-    """A text file at our path stays as it is, to the byte."""
+def test_file_that_is_not_a_database_is_rejected_unchanged(path):
+    """A text file at the store's path is not changed by a single byte."""
     path.parent.mkdir()
     path.write_text("dear diary, " * 200)
     before = path.read_bytes()
@@ -132,8 +135,8 @@ def test_file_that_is_no_database_is_refused_and_kept(path):
     assert path.read_bytes() == before
 
 
-def test_damaged_store_is_said_and_kept(path):
-    """Overwritten pages are reported as damage with advice; nothing is deleted."""
+def test_damaged_store_is_reported_and_preserved(path):
+    """Overwritten pages are reported as damage; nothing is deleted."""
     writer = TraceWriter(path)
     writer.write([span for trace in range(1, 50) for span in make_tree(trace)])
     writer.close()
@@ -147,20 +150,20 @@ def test_damaged_store_is_said_and_kept(path):
     assert path.stat().st_size == size
 
 
-def test_transaction_owns_the_store_from_its_first_line(writer, path):
-    """Between a transaction's first read and its write nobody else writes, so it never fails half way for having read too early."""
+def test_transaction_locks_the_store_from_its_start(writer, path):
+    """No other process can write between the first read of a transaction and its write."""
     other = sqlite3.connect(path, timeout=0, isolation_level=None)
-    with schema.transaction(writer._connection), pytest.raises(sqlite3.OperationalError, match="locked"):
+    with transaction(writer._connection), pytest.raises(sqlite3.OperationalError, match="locked"):
         other.execute("BEGIN IMMEDIATE")
     other.execute("BEGIN IMMEDIATE")
     other.execute("ROLLBACK")
     other.close()
 
 
-def test_opening_a_second_time_keeps_the_first_one_s_lock(path):
-    """A process that opens its store twice still holds it: another process that comes and goes does not take the log for unused.
+def test_opening_a_second_time_keeps_the_locks_of_the_first(path):
+    """A failed second open in the same process does not release the locks of the first connection.
 
-    With fcntl's locks any closed descriptor of the file would drop them, and the other would remove the log under our writer.
+    Closing any descriptor of a file drops all fcntl locks of the process on it. Another process would then remove the log in use.
     """
     first = TraceWriter(path)
     first.write(make_tree(1))
@@ -175,8 +178,8 @@ def test_opening_a_second_time_keeps_the_first_one_s_lock(path):
     assert not log.exists()
 
 
-def test_reader_makes_no_file(path):
-    """Looking does not create a store."""
+def test_reader_creates_no_file(path):
+    """Reading a missing store fails and creates nothing."""
     with pytest.raises(TraceStoreError):
         TraceReader(path)
     assert not path.parent.exists()

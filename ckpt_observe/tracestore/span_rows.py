@@ -1,4 +1,4 @@
-"""A span as a row of the store, and back. Attributes, events and links are JSON, so that `sqlite3` on the command line can read them."""
+"""Spans as rows of the store, and back. Attributes, events and links are JSON, readable with `sqlite3` on the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS: Final = (
     "events",
     "links",
 )
-"""What a span is, but for its resource."""
+"""The fields of a span, except its resource."""
 
 FACETS: Final = {
     "outcome": names.OUTCOME,
@@ -31,7 +31,7 @@ FACETS: Final = {
     "session_id": names.SESSION_ID,
     "error_class": names.ERROR_CLASS,
 }
-"""Columns that repeat an attribute, because traces are found by it."""
+"""Columns that repeat an attribute, because traces are searched by it."""
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 _attributes = msgspec.json.Decoder(dict[str, Any])
@@ -40,7 +40,7 @@ _links = msgspec.json.Decoder(tuple[Link, ...])
 
 
 def to_row(span: Span) -> tuple[Any, ...]:
-    """Values of `COLUMNS`, then of `FACETS`."""
+    """Return the values of `COLUMNS`, followed by those of `FACETS`."""
     return (
         span.trace_id,
         span.span_id,
@@ -57,7 +57,7 @@ def to_row(span: Span) -> tuple[Any, ...]:
 
 
 def from_row(row: tuple[Any, ...]) -> Span:
-    """The span whose `COLUMNS`, and after them the resource, these are."""
+    """Return the span for a row of `COLUMNS` followed by the resource."""
     trace_id, span_id, parent, name, start, end, status, attributes, events, links, resource = row
     return Span(
         trace_id, span_id, parent, name, start, end, status,
@@ -66,7 +66,7 @@ def from_row(row: tuple[Any, ...]) -> Span:
 
 
 def to_json(value: Any) -> str:
-    """Equal values give equal text: keys are in order."""
+    """Return JSON with sorted keys, so that equal values give equal text."""
     return _encoder.encode(value).decode()
 
 

@@ -1,0 +1,56 @@
+"""Values as text for a terminal: durations, sizes, ratios, times and names."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from typing import TextIO
+
+
+def format_duration(seconds: float) -> str:
+    """Return two or three significant digits with a unit: `85 µs`, `4.1 ms`, `1.2 s`, `2m 05s`, `3h 12m`."""
+    if seconds < 0.000_999_5:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.999_5:
+        return f"{_format_digits(seconds * 1e3)} ms"
+    if seconds < 59.95:
+        return f"{_format_digits(seconds)} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02}s"
+    return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+
+
+def format_size(count: int) -> str:
+    """Return bytes in decimal units: `812 B`, `2.0 kB`, `1.4 GB`."""
+    if count < 1000:
+        return f"{count} B"
+    value, larger_units = count / 1000, ["TB", "GB", "MB"]
+    unit = "kB"
+    while value >= 999.5 and larger_units:
+        value, unit = value / 1000, larger_units.pop()
+    return f"{_format_digits(value)} {unit}"
+
+
+def format_ratio(value: float) -> str:
+    """Return `12.6` or `0.8`; small ratios keep one significant digit, such as `0.05`."""
+    return f"{value:.1f}" if value >= 0.95 else f"{value:.1g}"
+
+
+def format_time(unix_nano: int) -> str:
+    """Return the local time to the second."""
+    return datetime.fromtimestamp(unix_nano / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def printable(text: str) -> str:
+    """Escape control characters: a name must not move the cursor, break the line or colour the terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Return whether the stream is a terminal that can show colour and NO_COLOR is not set (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _format_digits(value: float) -> str:
+    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"

@@ -169,6 +169,7 @@ def test_large_header_is_that_of_the_payload(tmp_path, url):
     assert checkpointer.list("t") == [info]
     assert checkpointer.store.size("t", info.id) == info.stored_size
     assert checkpointer.load("t")["a"].all()
+    checkpointer.store.close()
 
 
 @pytest.mark.parametrize("state", [{"~py": "tuple", "v": [1]}, {"~py": 1, "x": (2,)}, {"a": {"~py": "array", "v": 0}}, [{"~py": "set"}]])

@@ -7,7 +7,7 @@ import random
 import sqlite3
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -74,7 +74,8 @@ class TestSqliteStore(StoreContract):
         assert os.stat(f"{store._path}-wal").st_size >= 4 << 20
         assert [checkpointer.load("t", str(n))["n"] for n in range(60)] == list(range(60))
         checkpointer.save("t", {"n": 60}, id="60")
-        assert direct(store).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        with closing(direct(store)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert len(checkpointer.list("t")) == 61
 
     def test_queries_use_the_index(self, store, checkpointer):

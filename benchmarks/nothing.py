@@ -12,9 +12,8 @@ from typing import Any
 
 from msgspec import Raw
 
-from ckpt_observe.instrument.base import Instrumentor
-from ckpt_observe.instrument.calls import Observed
-from ckpt_observe.instrument.targets import Target
+from ckpt_observe.instrument.instrumentor import Instrumentor, Target
+from ckpt_observe.instrument.wrappers import ObservedCall
 from ckpt_observe.record import parents, phase
 from ckpt_observe.record.guard import fault
 from ckpt_observe.record.line import prepared
@@ -101,7 +100,7 @@ class NothingInstrumentor(Instrumentor):
 
 
 TARGETS = (
-    Target(__name__, "Library.save", Observed(_begin, fault, lambda operation, sizes: operation.note(found(sizes)))),
+    Target(__name__, "Library.save", ObservedCall(_begin, fault, lambda operation, sizes: operation.note(found(sizes)))),
     Target(__name__, "serialize", phase.observed("serialize", lambda _, result: (None, len(result)))),
     Target(__name__, "compress", phase.observed("compress", lambda args, result: (len(args[0]), len(result)))),
     Target(__name__, "write", phase.observed("write", lambda args, _: (len(args[0]), None))),

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 from opentelemetry.trace import get_current_span
 
 from ckpt_observe.errors import ConfigError
-from ckpt_observe.instrument.calls import Observed
+from ckpt_observe.instrument.wrappers import ObservedCall
 from ckpt_observe.record import parents, redact
 from ckpt_observe.record.guard import fault
 from ckpt_observe.record.operation import Operation, current
@@ -62,7 +62,7 @@ class Scope(Generic[Scoped]):
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         from ckpt_observe.instrument.patching import PatchedCallable  # noqa: PLC0415 - wrapt: only who decorates pays for it
 
-        observed = Observed(lambda *_: self._make() if parents.observing() else None, fault)  # type: ignore[arg-type]
+        observed = ObservedCall(lambda *_: self._make() if parents.observing() else None, fault)  # type: ignore[arg-type]
         return PatchedCallable(function, observed.wrapper_for(function))
 
 

@@ -1,7 +1,7 @@
-"""Putting one wrapper around one callable of a module, and taking it away without a trace.
+"""Puts one wrapper around one callable of a module, and removes it without a trace.
 
-A patched callable still pickles, copies, binds and inspects as the original does. What cannot be helped: a reference to the original
-taken before patching is not observed, and cannot be pickled by name while the name means the patched one.
+A patched callable still pickles, copies, binds and inspects like the original. Two limits remain: a reference to the original taken
+before patching is not observed, and it cannot be pickled by name while the name refers to the patched callable.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, cast
 
 import wrapt
 
-from ckpt_observe.instrument.targets import Target
+from ckpt_observe.instrument.instrumentor import Target
 
 
 class Switch(list[None]):
-    """Empty is off. A list and no function, because wrapt asks a list for its truth without running any Python: 45 ns a call."""
+    """Enables a wrapper; empty means off. A list, because wrapt evaluates it without running Python code, which saves 45 ns per call."""
 
     def on(self) -> None:
         self[:] = [None]
@@ -31,7 +31,7 @@ class Switch(list[None]):
 
 
 class _PatchedMethod(wrapt.BoundFunctionWrapper[..., Any]):
-    """A patched callable after binding: reached again through what it is bound to."""
+    """A patched callable after binding. It pickles and copies by way of the object it is bound to."""
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         bound_to = getattr(self.__wrapped__, "__self__", None)
@@ -41,31 +41,31 @@ class _PatchedMethod(wrapt.BoundFunctionWrapper[..., Any]):
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        # As the standard library does for methods: the copy is bound to a copy of the instance.
+        # Like the standard library's methods: the copy is bound to a copy of the instance.
         bound_to = getattr(self.__wrapped__, "__self__", None)
         return self if bound_to is None else getattr(copy.deepcopy(bound_to, memo), self.__wrapped__.__name__)
 
 
 class PatchedCallable(wrapt.FunctionWrapper[..., Any]):
-    """Our wrapper, and the mark by which we know our own. Copies and pickles by reference, as functions do."""
+    """Our wrapper; its type marks it as ours. It copies and pickles by reference, like a function."""
 
     __bound_function_wrapper__ = _PatchedMethod
 
     def __init__(self, wrapped: Any, wrapper: Any, enabled: Any = None, *, of_module: bool = False) -> None:
         super().__init__(wrapped, wrapper, enabled)
         if of_module and isinstance(wrapped, FunctionType):
-            # It has no `__self__`, and yet wrapt asks for it at every call: the AttributeError that this makes and drops is half of
-            # what a patched call costs (3,800 instructions). It does not ask what it takes for a static method.
+            # wrapt looks up `__self__` at every call, and a module's function has none: raising and dropping the AttributeError is
+            # half of what a patched call costs (3,800 instructions). wrapt skips the lookup for static methods.
             super(wrapt.FunctionWrapper, self).__init__(wrapped, None, wrapper, enabled, "staticmethod")  # type: ignore[call-arg]
 
     def __reduce_ex__(self, protocol: object) -> str | tuple[Any, ...]:
         name: str = self.__wrapped__.__qualname__
-        named = _lookup(self.__wrapped__.__module__, name)
-        if named is self or wrapt.unwrapped(named) is not wrapt.unwrapped(self):
+        function = _lookup(self.__wrapped__.__module__, name)
+        if function is self or wrapt.unwrapped(function) is not wrapt.unwrapped(self):
             return name
-        # A second name for a function (torch.save is torch.serialization.save), or one kept from before it was unpatched.
-        # copy.copy gives back any function as it is, and is there also where this package is not.
-        return copy.copy, (named,)
+        # An alias (torch.save is torch.serialization.save), or a reference from before the target was unpatched.
+        # copy.copy returns a function unchanged, and it exists also where this package is not installed.
+        return copy.copy, (function,)
 
     def __copy__(self) -> PatchedCallable:
         return self
@@ -76,7 +76,7 @@ class PatchedCallable(wrapt.FunctionWrapper[..., Any]):
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A wrapper that is in place, and what is needed to take it away."""
+    """A wrapper that was put in place, and what is needed to remove it."""
 
     module: ModuleType
     path: str
@@ -88,14 +88,14 @@ class Patch:
 
     @property
     def in_place(self) -> bool:
-        """Whether it is on, and still found where it was put, over or under whatever else is there."""
+        """Whether the wrapper is on and still there, above or beneath other wrappers."""
         try:
             return bool(self.switch) and wrapt.is_wrapped_by(wrapt.resolve_path(self.module, self.path)[2], self.handle)
         except Missing:
             return False
 
     def remove(self) -> bool:
-        """Puts the very same object back; False where somebody's closure holds ours, which then stays, switched off."""
+        """Put the original object back. Return False if another package's closure holds our wrapper, which then stays, switched off."""
         with _lock:
             self.switch.off()
             try:
@@ -106,16 +106,16 @@ class Patch:
 
 
 Missing = wrapt.PathResolutionError
-"""The module has no such name."""
-_lock = threading.RLock()  # re-entrant: a signal handler may import a module that is to be patched
+"""Raised if the module does not have the target."""
+_lock = threading.RLock()  # re-entrant: a signal handler may import a module that has targets
 
 
 def apply(target: Target, module: ModuleType) -> Patch:
-    """Wraps the target, unless a wrapper of ours is there already, which is then shared.
+    """Wrap the target, or share our wrapper if it already has one.
 
-    Raises `Missing` when the module has no such name, TypeError when the name is not something to call.
+    Raise `Missing` if the module does not have the target, TypeError if the target is not callable.
     """
-    _callable_at(target, module)  # before the lock: looking may import lazily, and an import may be waiting for us
+    _callable_at(target, module)  # before the lock: the lookup may import a module lazily, and that import may be waiting for us
     with _lock:
         original = _callable_at(target, module)
         handle = wrapt.find_wrapper(original, predicate=_is_ours)
@@ -125,7 +125,7 @@ def apply(target: Target, module: ModuleType) -> Patch:
             handle = wrapt.wrap_object(module, target.path, PatchedCallable, (target.wrapper_for(original), switch), of_module)
             switch.on()
         elif not handle._self_enabled:
-            # Left behind, switched off, under a closure that could not be opened: put to use again.
+            # An earlier wrapper of ours that could not be removed from under a closure. Use it again.
             handle.__init__(handle.__wrapped__, target.wrapper_for(handle.__wrapped__), handle._self_enabled)
             handle._self_enabled.on()
         return Patch(module, target.path, handle)
@@ -138,8 +138,8 @@ def _callable_at(target: Target, module: ModuleType) -> Any:
     return original
 
 
-def _is_ours(entry: object) -> bool:
-    return type(entry) is PatchedCallable
+def _is_ours(wrapper: object) -> bool:
+    return type(wrapper) is PatchedCallable
 
 
 def _lookup(module: str, qualname: str) -> Any:

@@ -1,7 +1,7 @@
-"""The reference core: operations of `Checkpointer`, phases of `core.steps`, and the link from a restore to its save.
+"""Observes the reference core: operations of `Checkpointer`, phases of `core.steps`, and the link from a restore to its save.
 
-The core knows nothing of this. Its own context seam carries the save's trace context into the checkpoint's header; the check before a
-load sees that header, and so the load links back, across processes and days.
+The core does not know that it is observed. `core.context` stores the save's trace context in the checkpoint's header. A load reads the
+header, so its span links to that save, across processes and days.
 """
 
 from __future__ import annotations
@@ -11,11 +11,18 @@ from typing import Any, Final
 
 from opentelemetry.context import get_current
 
-from ckpt_observe.instrument import reference_facts as facts
-from ckpt_observe.instrument.base import Instrumentor
-from ckpt_observe.instrument.calls import Observed
-from ckpt_observe.instrument.operation import Begin
-from ckpt_observe.instrument.targets import Target
+from ckpt_observe.instrument.instrumentor import Instrumentor, Target
+from ckpt_observe.instrument.reference_attributes import (
+    record_count,
+    record_deleted,
+    record_loaded,
+    record_pruned,
+    record_saved,
+    record_verified,
+    safe_value,
+    shared_attributes,
+)
+from ckpt_observe.instrument.wrappers import BeginOperation, ObservedCall
 from ckpt_observe.record import parents, phase
 from ckpt_observe.record.guard import fault
 from ckpt_observe.record.operation import Operation, current
@@ -26,11 +33,11 @@ _CHECKPOINTER: Final = "ckpt_observe.core.checkpointer"
 _STEPS: Final = "ckpt_observe.core.steps"
 _WORKSPACE: Final = "ckpt_observe.core.workspace"
 _CONTEXT: Final = "ckpt_observe.core.context"
-_NAMED: Final = ("load", "restore", "delete")
-"""Operations whose second argument is the checkpoint's id."""
+_ID_SECOND: Final = ("load", "restore", "delete")
+"""Operations whose second argument is the checkpoint id."""
 
 
-def _operation(name: str) -> Begin:
+def _begin(name: str) -> BeginOperation:
     def begin(checkpointer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation | None:
         if not parents.observing():
             return None
@@ -40,49 +47,49 @@ def _operation(name: str) -> Begin:
         return Operation(
             name,
             {
-                names.TASK_ID: facts.said(args[0] if args else kwargs.get("task")),
-                names.STEP: facts.said(kwargs.get("step")),
-                names.STATUS: facts.said(kwargs.get("status")),
-                names.ID: facts.said(kwargs.get("id") or (args[1] if name in _NAMED and len(args) > 1 else None)),
+                names.TASK_ID: safe_value(args[0] if args else kwargs.get("task")),
+                names.STEP: safe_value(kwargs.get("step")),
+                names.STATUS: safe_value(kwargs.get("status")),
+                names.ID: safe_value(kwargs.get("id") or (args[1] if name in _ID_SECOND and len(args) > 1 else None)),
             },
-            facts.known(store.kind, store.location, pipeline.serializer.name, codec and codec.name, cipher and cipher.name),
+            shared_attributes(store.kind, store.location, pipeline.serializer.name, codec and codec.name, cipher and cipher.name),
         )
 
     return begin
 
 
-def _finding(checkpointer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _begin_find(checkpointer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     query = args[0] if args else kwargs.get("query")
-    return _listing(checkpointer, (getattr(query, "task", None),), {})
+    return _begin_list(checkpointer, (getattr(query, "task", None),), {})
 
 
-_listing: Final = _operation("list")
-_loading_keys: Final = _operation("load")
+_begin_list: Final = _begin("list")
+_begin_load: Final = _begin("load")
 
 
-def _opened(state: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    return _loading_keys(state._fetcher, (state.info.task, state.info.id), {})
+def _begin_lazy_load(state: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    return _begin_load(state._fetcher, (state.info.task, state.info.id), {})
 
 
-def _snapshot(name: str, id_at: int) -> Begin:
+def _begin_snapshot(name: str, id_at: int) -> BeginOperation:
     def begin(workspace: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation | None:
         if not parents.observing():
             return None
         id = args[id_at] if len(args) > id_at else kwargs.get("id")
-        own = {names.TASK_ID: facts.said(workspace._task), names.ID: facts.said(id), names.STATE_TYPE: "directory"}
-        return Operation(name, own, facts.known("git", workspace._repository.path, None, None, None))
+        attributes = {names.TASK_ID: safe_value(workspace._task), names.ID: safe_value(id), names.STATE_TYPE: "directory"}
+        return Operation(name, attributes, shared_attributes("git", workspace._repository.path, None, None, None))
 
     return begin
 
 
-def _run(session_at: int, name: str | None = None) -> Begin:
-    """A run is a task, unless the program has named one around it. A graph is called by nothing but an id, which is no name."""
+def _begin_run(session_at: int, name: str | None = None) -> BeginOperation:
+    """A run is a task, unless the program runs within a task of its own. A graph has only an id, so its name is passed."""
 
     def begin(_instance: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Operation | None:
         if not parents.observing() or parents.TASK_KEY in get_current():
             return None
         session = args[session_at]
-        id = facts.said(session.task)
+        id = safe_value(session.task)
         kind = Task if session._checkpointer.pipeline.cipher is None else _SecretTask
         return kind(name or id, {names.TASK_NAME: name or id, names.TASK_ID: id})
 
@@ -90,56 +97,57 @@ def _run(session_at: int, name: str | None = None) -> Begin:
 
 
 class _SecretTask(Task):
-    """A run whose checkpoints are encrypted: what an error says may quote its state."""
+    """A run whose checkpoints are encrypted. Error messages are not recorded, because they may quote the state."""
 
     __slots__ = ()
     tells_message = False
 
 
-def _committing(batch: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Operation | None:
+def _begin_commit(batch: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Operation | None:
     if not parents.observing():
         return None
     store = batch._store
-    return Operation("save", {names.COUNT: len(batch._drafts)}, facts.known(store.kind, store.location, None, None, None))
+    return Operation("save", {names.COUNT: len(batch._drafts)}, shared_attributes(store.kind, store.location, None, None, None))
 
 
-def _fetched(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Load and restore come through here with the checkpoint that was really used, also when damaged ones were passed over."""
+def _wrap_fetch(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record which checkpoint a load or restore really used, which may not be the newest if that one is damaged."""
     restored = wrapped(*args, **kwargs)
     operation = current()
     if operation is not None:
         try:
-            facts.loading(operation, restored)
+            record_loaded(operation, restored)
         except Exception as error:
             fault(error)
     return restored
 
 
-def _surroundings(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    given = wrapped(*args, **kwargs)
+def _wrap_gather(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Add the trace context of the running save to the context that the core stores."""
+    context = wrapped(*args, **kwargs)
     operation = current()
-    return given if operation is None else {**given, "traceparent": operation.traceparent()}
+    return context if operation is None else {**context, "traceparent": operation.traceparent()}
 
 
 TARGETS: Final = (
-    Target(_CHECKPOINTER, "Checkpointer.save", Observed(_operation("save"), fault, facts.saved)),
-    Target(_CHECKPOINTER, "Checkpointer.load", Observed(_operation("load"), fault)),
-    Target(_CHECKPOINTER, "Checkpointer.restore", Observed(_operation("restore"), fault)),
-    Target(_CHECKPOINTER, "Checkpointer.delete", Observed(_operation("delete"), fault, facts.deleted)),
-    Target(_CHECKPOINTER, "Checkpointer.list", Observed(_operation("list"), fault, facts.counted)),
-    Target(_CHECKPOINTER, "Checkpointer.prune", Observed(_operation("prune"), fault, facts.pruned)),
-    Target(_CHECKPOINTER, "Checkpointer.verify", Observed(_operation("verify"), fault, facts.verified)),
-    Target(_CHECKPOINTER, "Checkpointer._fetch", _fetched),
-    Target(_CHECKPOINTER, "Checkpointer.find", Observed(_finding, fault, facts.counted)),
-    Target("ckpt_observe.core.lazy", "LazyState.some", Observed(_opened, fault)),
-    Target(_WORKSPACE, "Workspace.save", Observed(_snapshot("save", 1), fault)),
-    Target(_WORKSPACE, "Workspace.restore", Observed(_snapshot("restore", 1), fault)),
-    Target(_WORKSPACE, "Workspace.delete", Observed(_snapshot("delete", 0), fault)),
-    Target(_WORKSPACE, "Workspace.list", Observed(_snapshot("list", 0), fault, facts.counted)),
-    Target("ckpt_observe.core.runner.agent", "_run", Observed(_run(0), fault)),
-    Target("ckpt_observe.core.runner.graph", "_walk", Observed(_run(2, "graph"), fault)),
-    Target("ckpt_observe.core.runner.graph", "_resume", Observed(_run(1, "graph"), fault)),
-    Target("ckpt_observe.core.batch", "Batch.commit", Observed(_committing, fault)),
+    Target(_CHECKPOINTER, "Checkpointer.save", ObservedCall(_begin("save"), fault, record_saved)),
+    Target(_CHECKPOINTER, "Checkpointer.load", ObservedCall(_begin("load"), fault)),
+    Target(_CHECKPOINTER, "Checkpointer.restore", ObservedCall(_begin("restore"), fault)),
+    Target(_CHECKPOINTER, "Checkpointer.delete", ObservedCall(_begin("delete"), fault, record_deleted)),
+    Target(_CHECKPOINTER, "Checkpointer.list", ObservedCall(_begin("list"), fault, record_count)),
+    Target(_CHECKPOINTER, "Checkpointer.prune", ObservedCall(_begin("prune"), fault, record_pruned)),
+    Target(_CHECKPOINTER, "Checkpointer.verify", ObservedCall(_begin("verify"), fault, record_verified)),
+    Target(_CHECKPOINTER, "Checkpointer._fetch", _wrap_fetch),
+    Target(_CHECKPOINTER, "Checkpointer.find", ObservedCall(_begin_find, fault, record_count)),
+    Target("ckpt_observe.core.lazy", "LazyState.some", ObservedCall(_begin_lazy_load, fault)),
+    Target(_WORKSPACE, "Workspace.save", ObservedCall(_begin_snapshot("save", 1), fault)),
+    Target(_WORKSPACE, "Workspace.restore", ObservedCall(_begin_snapshot("restore", 1), fault)),
+    Target(_WORKSPACE, "Workspace.delete", ObservedCall(_begin_snapshot("delete", 0), fault)),
+    Target(_WORKSPACE, "Workspace.list", ObservedCall(_begin_snapshot("list", 0), fault, record_count)),
+    Target("ckpt_observe.core.runner.agent", "_run", ObservedCall(_begin_run(0), fault)),
+    Target("ckpt_observe.core.runner.graph", "_walk", ObservedCall(_begin_run(2, "graph"), fault)),
+    Target("ckpt_observe.core.runner.graph", "_resume", ObservedCall(_begin_run(1, "graph"), fault)),
+    Target("ckpt_observe.core.batch", "Batch.commit", ObservedCall(_begin_commit, fault)),
     Target(_STEPS, "serialize", phase.observed("serialize", lambda _, result: (None, len(result)))),
     Target(_STEPS, "compress", phase.observed("compress", lambda args, result: (len(args[1]), len(result)))),
     Target(_STEPS, "encrypt", phase.observed("encrypt", lambda args, result: (len(args[1]), len(result)))),
@@ -153,7 +161,7 @@ TARGETS: Final = (
     Target(_STEPS, "decompress", phase.observed("decompress", lambda args, result: (len(args[1]), len(result)))),
     Target(_STEPS, "deserialize", phase.observed("deserialize", lambda args, _: (len(args[1]), None))),
     Target(_STEPS, "apply", phase.observed("apply", lambda _args, _: (None, None))),
-    Target(_CONTEXT, "gather", _surroundings),
+    Target(_CONTEXT, "gather", _wrap_gather),
 )
 
 

@@ -1,4 +1,8 @@
-"""Which instrumentors there are. Names and strings only: a library, and wrapt, is imported when its instrumentor is loaded."""
+"""The instrumentors that exist: the bundled ones, and those of other packages.
+
+Third parties add an instrumentor through the entry point group `ckpt_observe.instrumentors`; its object is a subclass of `Instrumentor`.
+Test it with `ckpt_observe.testing.instrumentors.InstrumentorContract`. An instrumentor's module is imported when it is loaded.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +12,54 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.support import entry_points
 
 if TYPE_CHECKING:
-    from ckpt_observe.instrument.base import Instrumentor
+    from ckpt_observe.instrument.instrumentor import Instrumentor
 
 logger = logging.getLogger(__name__)
+
+ENTRY_POINT_GROUP: Final = "ckpt_observe.instrumentors"
 
 INSTRUMENTORS: Final[Mapping[str, str]] = {
     "reference": "ckpt_observe.instrument.reference:ReferenceInstrumentor",
 }
+"""The bundled instrumentors: name, and `module:class`."""
 
 ALL: Final = frozenset({"*", "ckpt_observe"})
-"""Names that disable all of them: OpenTelemetry's, and that of our entry point in its group of instrumentors."""
+"""Names that disable all instrumentors: OpenTelemetry's wildcard, and the name of our entry point in OpenTelemetry's group."""
 
 
-def load(names: Iterable[str] | None = None, disabled: Collection[str] = ()) -> list[Instrumentor]:
-    """One new instrumentor per name, all there are by default, without the disabled. One that fails is logged and left out.
+def names() -> list[str]:
+    """Return the names of all instrumentors. A bundled one takes precedence over an entry point of the same name."""
+    return list(dict.fromkeys((*INSTRUMENTORS, *entry_points.names(ENTRY_POINT_GROUP))))
 
-    A disabled name may be unknown: the variable that lists them is shared with other instrumentations.
+
+def load(selection: Iterable[str] | None = None, disabled: Collection[str] = ()) -> list[Instrumentor]:
+    """Create the selected instrumentors (default: all), without the disabled ones. One that fails to load is logged and skipped.
+
+    A disabled name may be unknown, because OpenTelemetry's variable lists the instrumentations of other packages too.
     """
-    wanted = list(INSTRUMENTORS if names is None else dict.fromkeys(names))
-    for name in wanted:
-        if name not in INSTRUMENTORS:
-            raise ConfigError(f"there is no instrumentor {name!r}; there are {', '.join(sorted(INSTRUMENTORS))}")
+    available = names()
+    selected = available if selection is None else list(dict.fromkeys(selection))
+    for name in selected:
+        if name not in available:
+            raise ConfigError(f"unknown instrumentor {name!r}; available: {', '.join(sorted(available))}")
     if not ALL.isdisjoint(disabled):
         return []
-    made = (_make(name) for name in wanted if name not in disabled)
-    return [instrumentor for instrumentor in made if instrumentor is not None]
+    instrumentors = (_create(name) for name in selected if name not in disabled)
+    return [instrumentor for instrumentor in instrumentors if instrumentor is not None]
 
 
-def _make(name: str) -> Instrumentor | None:
+def _create(name: str) -> Instrumentor | None:
     try:
-        module, _, attribute = INSTRUMENTORS[name].partition(":")
-        instrumentor: Instrumentor = getattr(importlib.import_module(module), attribute)()
+        if name in INSTRUMENTORS:
+            module, _, attribute = INSTRUMENTORS[name].partition(":")
+            create = getattr(importlib.import_module(module), attribute)
+        else:
+            create = entry_points.load(ENTRY_POINT_GROUP, name)
+        instrumentor: Instrumentor = create()
     except Exception:
-        logger.exception("the instrumentor %s cannot be loaded; its library is not observed", name)
+        logger.exception("Cannot load the instrumentor %s; its library is not observed", name)
         return None
     return instrumentor

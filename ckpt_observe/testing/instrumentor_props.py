@@ -15,9 +15,8 @@ from typing import Any
 
 import wrapt
 
-from ckpt_observe.instrument.base import Instrumentor
+from ckpt_observe.instrument.instrumentor import Instrumentor, Target
 from ckpt_observe.instrument.patching import PatchedCallable
-from ckpt_observe.instrument.targets import Target
 
 
 @dataclass(frozen=True)

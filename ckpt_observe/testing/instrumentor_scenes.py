@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import wrapt
 
-from ckpt_observe.instrument.base import Instrumentor
+from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.patching import PatchedCallable
 from ckpt_observe.testing.instrumentor_props import manners_of, outcome_of, places, stand_in, wrap_with_closure, wrap_with_wrapt
 

@@ -11,8 +11,7 @@ from ckpt_observe.cli.doctor import disk
 from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM
 from ckpt_observe.delivery import outbox
 from ckpt_observe.instrument import registry
-from ckpt_observe.instrument.base import Instrumentor
-from ckpt_observe.instrument.targets import Target
+from ckpt_observe.instrument.instrumentor import Instrumentor, Target
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.journal.spool import Cursor
 from ckpt_observe.tracestore import FILENAME, TraceReader, TraceWriter

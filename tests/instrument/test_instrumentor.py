@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
+from ckpt_observe.instrument.instrumentor import Target
 from ckpt_observe.instrument.patching import PatchedCallable
-from ckpt_observe.instrument.targets import Target
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 import wrapt
 
 from ckpt_observe.instrument import patching
-from ckpt_observe.instrument.targets import Target
+from ckpt_observe.instrument.instrumentor import Target
 
 PATHS = ["save", "Store.save", "Store.open", "Store.check", "Store.asave", "Special.inherited"]
 

@@ -12,7 +12,7 @@ from typing import Final
 from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
 from ckpt_observe.config import Settings
 from ckpt_observe.instrument import registry
-from ckpt_observe.instrument.base import Instrumentor
+from ckpt_observe.instrument.instrumentor import Instrumentor
 
 _PACKAGES: Final = (
     "ckpt-observe", "opentelemetry-api", "opentelemetry-sdk", "opentelemetry-instrumentation", "wrapt", "msgspec", "grpcio",

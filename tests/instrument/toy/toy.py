@@ -1,8 +1,7 @@
 """An instrumentor of the toy library that writes down what becomes of its operations."""
 
-from ckpt_observe.instrument.base import Instrumentor
-from ckpt_observe.instrument.calls import Observed
-from ckpt_observe.instrument.targets import Target
+from ckpt_observe.instrument.instrumentor import Instrumentor, Target
+from ckpt_observe.instrument.wrappers import ObservedCall
 
 PATHS = ("save", "later", "Store.save", "Store.open", "Store.check", "Store.asave", "Store.parts", "Store.aparts", "Special.inherited")
 faults: list[Exception] = []
@@ -49,7 +48,7 @@ def note(operation, result):
     operation.noted = result
 
 
-observed = Observed(begin, faults.append, note)
+observed = ObservedCall(begin, faults.append, note)
 
 
 class ToyInstrumentor(Instrumentor):
@@ -69,7 +68,7 @@ class BrokenReaders(ToyInstrumentor):
         def explode(*args):
             raise RuntimeError("a reader failed")
 
-        return [Target(row.module, row.path, Observed(explode, faults.append)) for row in super().targets()]
+        return [Target(row.module, row.path, ObservedCall(explode, faults.append)) for row in super().targets()]
 
 
 class BrokenNotes(ToyInstrumentor):
@@ -77,4 +76,4 @@ class BrokenNotes(ToyInstrumentor):
         def explode(*args):
             raise RuntimeError("a note failed")
 
-        return [Target(row.module, row.path, Observed(begin, faults.append, explode)) for row in super().targets()]
+        return [Target(row.module, row.path, ObservedCall(begin, faults.append, explode)) for row in super().targets()]

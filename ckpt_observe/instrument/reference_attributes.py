@@ -1,4 +1,4 @@
-"""What an operation of the reference core tells: from the call, from what it gave, from the checkpoint that came back."""
+"""Attributes of the reference core's operations: from the call, from its result, and from the checkpoint that was loaded."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ckpt_observe.record.operation import Operation
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.metrics import LARGEST_KEYS, OTHER
 
-_ALTERED_TOLD: Final = 20
-"""Keys that are named."""
+_ALTERED_KEYS: Final = 20
+"""How many altered keys a span names."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
 @lru_cache(maxsize=256)
-def known(store: str, location: str, format: str | None, codec: str | None, cipher: str | None) -> Raw:
-    """What is the same for every operation of one Checkpointer."""
-    same = {names.SYSTEM: "reference", names.STORE: store, names.LOCATION: location}
-    return prepared({**same, names.FORMAT: format, names.CODEC: codec or "none", names.CIPHER: cipher})
+def shared_attributes(store: str, location: str, format: str | None, codec: str | None, cipher: str | None) -> Raw:
+    """Return the attributes that all operations of one Checkpointer share, encoded once."""
+    attributes = {names.SYSTEM: "reference", names.STORE: store, names.LOCATION: location}
+    return prepared({**attributes, names.FORMAT: format, names.CODEC: codec or "none", names.CIPHER: cipher})
 
 
-def said(value: Any) -> Any:
-    """What the host passed as a name: a secret, or a state in the wrong place, does not become telemetry."""
+def safe_value(value: Any) -> Any:
+    """Return what the host passed as a name or step, redacted: it may contain a secret, or be a state in the wrong place."""
     if value is None or type(value) is int:
         return value
     return _text(value) if type(value) is str else redact.value(value)
@@ -38,11 +38,11 @@ def said(value: Any) -> Any:
 _text = lru_cache(maxsize=1024)(redact.text)
 
 
-def saved(operation: Operation, info: Any) -> None:
+def record_saved(operation: Operation, info: Any) -> None:
     keys, sizes = _largest(info.keys)
     operation.note(
         {
-            names.ID: said(info.id),
+            names.ID: safe_value(info.id),
             names.SIZE_SERIALIZED: info.serialized_size,
             names.SIZE_STORED: info.stored_size,
             names.DIGEST: info.digest,
@@ -57,7 +57,7 @@ def saved(operation: Operation, info: Any) -> None:
 
 
 def _largest(keys: dict[str, Any]) -> tuple[tuple[str, ...], list[int]]:
-    """Names and sizes of the keys worth telling apart. What they hold is the program's own."""
+    """Return names and sizes of the largest keys. Their contents are never recorded."""
     if len(keys) <= LARGEST_KEYS:
         return tuple(keys), [key.size for key in keys.values()]
     largest = sorted([(key.size, name) for name, key in keys.items()], reverse=True)[:LARGEST_KEYS]
@@ -65,39 +65,39 @@ def _largest(keys: dict[str, Any]) -> tuple[tuple[str, ...], list[int]]:
 
 
 @lru_cache(maxsize=256)
-def _key_names(given: tuple[str, ...]) -> tuple[str, ...]:
-    """A state has the same keys at each save, so they are looked at once. A key that is no name, such as an address, may be content."""
-    return tuple(text if _NAME.fullmatch(text := redact.text(key)) else OTHER for key in given)
+def _key_names(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Replace keys that do not look like names, such as addresses: they may be content. Cached, as every save has the same keys."""
+    return tuple(text if _NAME.fullmatch(text := redact.text(key)) else OTHER for key in keys)
 
 
-def counted(operation: Operation, found: Any) -> None:
-    operation.note({names.COUNT: len(found)})
+def record_count(operation: Operation, checkpoints: Any) -> None:
+    operation.note({names.COUNT: len(checkpoints)})
 
 
-def deleted(operation: Operation, info: Any) -> None:
+def record_deleted(operation: Operation, info: Any) -> None:
     operation.note({names.SIZE_FREED: info and info.stored_size})
 
 
-def pruned(operation: Operation, removed: Any) -> None:
+def record_pruned(operation: Operation, removed: Any) -> None:
     operation.note({names.COUNT: len(removed), names.SIZE_FREED: sum(info.stored_size for info in removed)})
 
 
-def verified(operation: Operation, findings: Any) -> None:
+def record_verified(operation: Operation, findings: Any) -> None:
     damaged = sum(not finding.good for finding in findings)
     altered = {key for finding in findings for key in finding.altered}
     operation.note({names.COUNT: len(findings), names.DAMAGED_COUNT: damaged or None, names.ALTERED_KEYS: _keys(altered)})
 
 
 def _keys(altered: Iterable[str]) -> list[str] | None:
-    return list(_key_names(tuple(sorted(altered)[:_ALTERED_TOLD]))) or None
+    return list(_key_names(tuple(sorted(altered)[:_ALTERED_KEYS]))) or None
 
 
-def loading(operation: Operation, restored: Any) -> None:
-    """Facts of the checkpoint that was loaded, what is wrong with it, and the link to the save that made it."""
+def record_loaded(operation: Operation, restored: Any) -> None:
+    """Record which checkpoint was loaded, what is wrong with it, and link to the save that wrote it."""
     info = restored.info
     operation.note(
         {
-            names.ID: said(info.id),
+            names.ID: safe_value(info.id),
             names.STEP: info.step,
             names.FORMAT: info.format,
             names.CODEC: info.codec,

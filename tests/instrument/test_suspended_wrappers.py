@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from ckpt_observe.instrument.calls import Observed
+from ckpt_observe.instrument.wrappers import ObservedCall
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_generator_that_refuses_to_close(toy):
 
 def test_unobserved_generators_run_bare(world):
     """When `begin` gives None, sending and returning work all the same."""
-    declined = Observed(lambda instance, args, kwargs: None, pytest.fail, pytest.fail)
+    declined = ObservedCall(lambda instance, args, kwargs: None, pytest.fail, pytest.fail)
     store = world.lib.Store()
     steps = declined.wrapper_for(store.parts)(store.parts, store, (1,), {})
     assert next(steps) == 0

@@ -20,7 +20,7 @@ print(type(toylib.save).__name__)
 """
 IN_THE_MIDST = """
 import sys
-from ckpt_observe.instrument.imports import when_imported
+from ckpt_observe.instrument.import_hooks import when_imported
 if OBSERVED:
     when_imported("package.part", lambda module: print("hooked"))
 sys.path.insert(0, PACKAGE)
@@ -31,7 +31,7 @@ LIKE_ANY_OTHER = """
 import importlib.util, inspect, sys
 from importlib.machinery import SourceFileLoader
 sys.path.insert(0, TOY)
-from ckpt_observe.instrument.imports import when_imported
+from ckpt_observe.instrument.import_hooks import when_imported
 when_imported("toylib", lambda module: print("hooked"))
 found = importlib.util.find_spec("toylib")
 print(isinstance(found.loader, SourceFileLoader), found.loader.get_code("toylib").co_name, found.loader.is_package("toylib"))
@@ -41,7 +41,7 @@ print(type(toylib.__loader__) is type(toylib.__spec__.loader) is SourceFileLoade
 OTHERS = """
 import sys
 sys.path.insert(0, TOY)
-from ckpt_observe.instrument.imports import when_imported
+from ckpt_observe.instrument.import_hooks import when_imported
 class Asking:
     def find_spec(self, name, path=None, target=None):
         for finder in sys.meta_path:
@@ -54,7 +54,7 @@ import toylib
 IN_ITS_PLACE = """
 import sys
 sys.path.insert(0, PACKAGE)
-from ckpt_observe.instrument.imports import when_imported
+from ckpt_observe.instrument.import_hooks import when_imported
 when_imported("lazy", lambda module: print(module.value))
 import lazy
 print(lazy.value)

@@ -9,8 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from ckpt_observe.instrument import kinds
-from ckpt_observe.instrument.calls import Observed
+from ckpt_observe.instrument import wrappers
+from ckpt_observe.instrument.wrappers import ObservedCall
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def test_exception_is_the_same_object_with_one_more_frame(lib, toy):
     assert caught.value is error
     assert error.__context__ is None
     frames = traceback.extract_tb(error.__traceback__)
-    assert [frame.name for frame in frames][-2:] == ["call", "save"]
-    assert sum(frame.filename == kinds.__file__ for frame in frames) == 1
+    assert [frame.name for frame in frames][-2:] == ["wrapper", "save"]
+    assert sum(frame.filename == wrappers.__file__ for frame in frames) == 1
     assert the(toy.operations).error is error
 
 
@@ -72,7 +72,7 @@ def test_wrong_arguments_fail_at_the_call(lib):
 
 def test_declined_call_runs_bare(world):
     """When `begin` gives None nothing else of ours is called."""
-    wrapper = Observed(lambda instance, args, kwargs: None, pytest.fail, pytest.fail).wrapper_for(world.lib.save)
+    wrapper = ObservedCall(lambda instance, args, kwargs: None, pytest.fail, pytest.fail).wrapper_for(world.lib.save)
     assert wrapper(world.lib.save, None, (1,), {}) == {"saved": 1}
 
 

@@ -1,0 +1,275 @@
+"""Turns a call of the host program into an operation, for every kind of callable.
+
+`ObservedCall` describes what to record; its `wrapper_for` returns the wrapper for a plain function, coroutine function, generator or
+asynchronous generator. In each wrapper, the host's callable runs exactly once, outside every guard, and only it can raise. It is called
+when the host calls it, so wrong arguments fail where they always did. The operation of a coroutine or generator begins with its first
+step, because nothing happens before, and it may never be started.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, TypeAlias
+
+Args: TypeAlias = tuple[Any, ...]
+Kwargs: TypeAlias = dict[str, Any]
+Wrapper: TypeAlias = Callable[[Callable[..., Any], Any, Args, Kwargs], Any]
+"""wrapt's signature: `(wrapped, instance, args, kwargs)`."""
+
+
+class TimedScope(Protocol):
+    """What a wrapper needs of an operation or phase. It is entered once and left once."""
+
+    def __enter__(self) -> object:
+        """Start the clock and become current in the calling context."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /) -> object:
+        """End it. A suspended scope may be ended from another thread or context, which stays unchanged."""
+
+    def suspend(self) -> object:
+        """Stop being current. The clock keeps running."""
+
+    def resume(self) -> object:
+        """Become current again, in the context of the caller."""
+
+
+BeginOperation: TypeAlias = Callable[[Any, Args, Kwargs], TimedScope | None]
+"""Takes `(instance, args, kwargs)` of the host's call. Returns an operation that is not entered yet, or None to observe nothing."""
+RecordResult: TypeAlias = Callable[[Any, Any], object]
+"""Takes `(operation, result)` after success. The result is what the call, coroutine, generator or future returned."""
+RecordFault: TypeAlias = Callable[[Exception], object]
+"""Receives failures of our own code. Must not raise."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedCall:
+    """How a call becomes an operation: `Target("library", "Store.save", ObservedCall(begin, fault, record_result))`.
+
+    A function is timed until it returns, or until the future it returned is done; a coroutine while it is awaited; a generator from its
+    first step to its last. A plain function that returns a coroutine or generator of someone else is timed until it returns.
+
+    The methods are the steps of an operation's life. None of them raises; failures go to `fault`. An operation of None is not observed.
+    """
+
+    begin: BeginOperation
+    fault: RecordFault
+    record_result: RecordResult | None = None
+
+    def wrapper_for(self, original: Any) -> Wrapper:
+        """Return the wrapper for a callable. Called once per target, so that calls need not ask what kind it is."""
+        function = original.__func__ if isinstance(original, classmethod | staticmethod) else original
+        if inspect.iscoroutinefunction(function):
+            return _wrap_coroutine(self)
+        if inspect.isgeneratorfunction(function):
+            return _wrap_generator(self)
+        if inspect.isasyncgenfunction(function):
+            return _wrap_async_generator(self)
+        return _wrap_function(self)
+
+    def start(self, instance: Any, args: Args, kwargs: Kwargs) -> TimedScope | None:
+        try:
+            operation = self.begin(instance, args, kwargs)
+            if operation is not None:
+                operation.__enter__()
+        except Exception as error:
+            self.fault(error)
+            return None
+        return operation
+
+    def suspend(self, operation: TimedScope | None) -> None:
+        try:
+            if operation is not None:
+                operation.suspend()
+        except Exception as error:
+            self.fault(error)
+
+    def resume(self, operation: TimedScope | None) -> None:
+        try:
+            if operation is not None:
+                operation.resume()
+        except Exception as error:
+            self.fault(error)
+
+    def succeed(self, operation: TimedScope | None, result: Any) -> None:
+        try:
+            if self.record_result is not None and operation is not None:
+                self.record_result(operation, result)
+        except Exception as error:
+            self.fault(error)
+        self.end(operation)
+
+    def end(self, operation: TimedScope | None, error: BaseException | None = None) -> None:
+        if operation is None:
+            return
+        try:
+            if error is None:
+                operation.__exit__(None, None, None)
+            else:
+                operation.__exit__(type(error), error, error.__traceback__)
+        except Exception as fault:
+            self.fault(fault)
+
+
+def _wrap_function(call: ObservedCall) -> Wrapper:
+    """The most frequent kind. The steps of `ObservedCall` are inlined, which saves 0.2 of 1.5 µs."""
+    begin, record_result, fault = call.begin, call.record_result, call.fault
+
+    def wrapper(wrapped: Callable[..., Any], instance: Any, args: Args, kwargs: Kwargs) -> Any:
+        try:
+            operation = begin(instance, args, kwargs)
+            if operation is not None:
+                operation.__enter__()
+        except Exception as error:
+            fault(error)
+            operation = None
+        if operation is None:
+            return wrapped(*args, **kwargs)
+        try:
+            result = wrapped(*args, **kwargs)
+        except BaseException as error:
+            call.end(operation, error)
+            raise
+        try:
+            if _is_future(type(result)):  # type: ignore[arg-type]  # an unhashable type raises TypeError, a fault like any other
+                _end_when_done(call, operation, result)
+                return result
+            if record_result is not None:
+                record_result(operation, result)
+        except Exception as error:
+            fault(error)
+        try:
+            operation.__exit__(None, None, None)
+        except Exception as error:
+            fault(error)
+        return result
+
+    return wrapper
+
+
+def _wrap_coroutine(call: ObservedCall) -> Wrapper:
+    async def observe(inner: Awaitable[Any], instance: Any, args: Args, kwargs: Kwargs) -> Any:
+        operation = call.start(instance, args, kwargs)
+        try:
+            result = await inner
+        except BaseException as error:
+            call.end(operation, error)
+            raise
+        call.succeed(operation, result)
+        return result
+
+    return _wrap_result(inspect.isawaitable, observe)
+
+
+def _wrap_generator(call: ObservedCall) -> Wrapper:
+    def observe(inner: Generator[Any, Any, Any], instance: Any, args: Args, kwargs: Kwargs) -> Generator[Any, Any, Any]:
+        operation = call.start(instance, args, kwargs)
+        step: Callable[[Any], Any] = inner.send
+        value: Any = None
+        while True:
+            try:
+                item = step(value)
+            except StopIteration as stop:
+                call.succeed(operation, stop.value)
+                return stop.value
+            except BaseException as error:
+                call.end(operation, _failure(error))
+                raise
+            value = None  # a thrown exception refers to this frame; keeping it here would make a cycle
+            call.suspend(operation)  # the consumer runs between two steps; its work is not part of the operation
+            try:
+                step, value = inner.send, (yield item)
+            except BaseException as thrown:  # includes the GeneratorExit of close(); passed on like any other
+                step, value = inner.throw, thrown
+            call.resume(operation)
+
+    return _wrap_result(_is_generator, observe)
+
+
+def _wrap_async_generator(call: ObservedCall) -> Wrapper:
+    async def observe(inner: AsyncGenerator[Any, Any], instance: Any, args: Args, kwargs: Kwargs) -> AsyncGenerator[Any, Any]:
+        operation = call.start(instance, args, kwargs)
+        step: Callable[[Any], Awaitable[Any]] = inner.asend
+        value: Any = None
+        while True:
+            try:
+                item = await step(value)
+            except StopAsyncIteration:
+                call.succeed(operation, None)
+                return
+            except BaseException as error:
+                call.end(operation, _failure(error))
+                raise
+            value = None
+            call.suspend(operation)
+            try:
+                step, value = inner.asend, (yield item)
+            except BaseException as thrown:
+                step, value = inner.athrow, thrown
+            call.resume(operation)
+
+    return _wrap_result(inspect.isasyncgen, observe)
+
+
+def _wrap_result(is_expected: Callable[[Any], bool], observe: Callable[..., Any]) -> Wrapper:
+    """Return a wrapper that replaces the coroutine or generator returned by the host's callable with one that is observed."""
+
+    def wrapper(wrapped: Callable[..., Any], instance: Any, args: Args, kwargs: Kwargs) -> Any:
+        inner = wrapped(*args, **kwargs)
+        if not is_expected(inner):  # another wrapper beneath ours returns something else than the signature says
+            return inner
+        outer = observe(inner, instance, args, kwargs)
+        # The interpreter prints the name: "coroutine 'Store.save' was never awaited".
+        outer.__name__ = getattr(inner, "__name__", outer.__name__)
+        outer.__qualname__ = getattr(inner, "__qualname__", outer.__qualname__)
+        return outer
+
+    return wrapper
+
+
+@functools.lru_cache(maxsize=256)  # hasattr takes 300 ns if the attribute is missing, and the answer does not change
+def _is_future(kind: type) -> bool:
+    """Ask the type: an instance may answer to any name (mocks), or do work to answer (lazy values)."""
+    return hasattr(kind, "add_done_callback")
+
+
+def _is_generator(value: Any) -> bool:
+    return inspect.isgenerator(value) and not inspect.isawaitable(value)  # types.coroutine makes awaitable generators
+
+
+def _failure(error: BaseException) -> BaseException | None:
+    return None if isinstance(error, GeneratorExit) else error  # the consumer stopped early, which is not a failure
+
+
+def _end_when_done(call: ObservedCall, operation: TimedScope, future: Any) -> None:
+    def end(future: Any) -> None:
+        try:
+            error, value = _outcome(future)
+        except Exception as unreadable:
+            call.fault(unreadable)
+            call.end(operation)
+            return
+        if error is None:
+            call.succeed(operation, value)
+        else:
+            call.end(operation, error)
+
+    call.suspend(operation)
+    try:
+        future.add_done_callback(end)
+    except Exception as error:
+        call.fault(error)
+        call.end(operation)
+
+
+def _outcome(future: Any) -> tuple[BaseException | None, Any]:
+    """Return error and value of a finished future: asyncio's, concurrent.futures' or a similar one."""
+    if future.cancelled():
+        return CancelledError(), None
+    # Calling exception() would mark an asyncio future as retrieved and suppress "exception was never retrieved".
+    error = future._exception if hasattr(future, "_exception") else future.exception()
+    return error, None if error is not None else future.result()

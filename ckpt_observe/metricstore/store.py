@@ -20,14 +20,14 @@ from typing import Any, Final
 
 import msgspec
 
-from ckpt_observe.metricstore.database import connect, transaction
+from ckpt_observe.metricstore.database import connect
 from ckpt_observe.metricstore.labels import PROGRESS, Labels
 from ckpt_observe.metricstore.points import Counter, Histogram, Point
 from ckpt_observe.metricstore.progress import Progress
 from ckpt_observe.metricstore.tally import Key, Record, Tally, records
 from ckpt_observe.semconv.metrics import LABEL_OVERFLOW, METRICS
 from ckpt_observe.span import Span
-from ckpt_observe.support import files
+from ckpt_observe.support import files, sqlite
 
 FILENAME: Final = "metrics.db"
 REMEMBERED: Final = 100_000
@@ -65,7 +65,7 @@ class MetricStore:
 
     def fold(self, spans: Sequence[Span]) -> None:
         """Count every operation that was not counted yet: all of them, or none (sqlite3.Error)."""
-        with transaction(self._connection):
+        with sqlite.transaction(self._connection):
             now = time.time()
             self._label.begin(int(now // 86400))
             tally = Tally(self._label, now)
@@ -78,18 +78,15 @@ class MetricStore:
 
     def add(self, counts: Mapping[Key, float]) -> None:
         """Add to counters that do not come from spans."""
-        with transaction(self._connection):
+        with sqlite.transaction(self._connection):
             for key, value in counts.items():
                 self._put(key, Counter(value))
 
     def read(self) -> Sum:
         """Everything, as of one moment."""
-        self._connection.execute("BEGIN")
-        try:
+        with sqlite.snapshot(self._connection):
             created, id = self._connection.execute("SELECT created, id FROM about").fetchone()
             rows = self._connection.execute("SELECT metric, labels, point FROM series ORDER BY metric, labels").fetchall()
-        finally:
-            self._connection.execute("ROLLBACK")
         found = Sum(id, created, {}, {})
         for metric, text, blob in rows:
             labels = _labels_from_text(text)

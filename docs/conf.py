@@ -33,7 +33,7 @@ nitpick_ignore_regex = [("py:.*", ".*")]  # signatures name types of other packa
 
 CONTENTS = {
     "Start": ["Introduction </README>", "/docs/jaeger", "/docs/stack"],
-    "Instrument": ["/docs/own-code", "/docs/core"],
+    "Instrument": ["/docs/own-code", "/docs/core", "/docs/extending"],
     "Deliver": ["/docs/backends", "/docs/delivery", "/docs/metrics", "/docs/scale"],
     "Operate": ["/docs/dashboards", "/docs/alerts", "/dashboards/alerts/runbook"],
     "Reference": ["/docs/semconv", "/docs/api", "/CHANGELOG"],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,15 @@ def test_api_page():
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     public = {*ckpt_observe.__all__, *ckpt_observe.core.__all__}
     assert {name for name in public if not re.search(rf"`{name}\b", page)} == set()
+
+
+def test_page_on_extending(tmp_path):
+    """The examples of docs/extending.md run, and its exporter passes the contract."""
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    (tmp_path / "test_page.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
 
 
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")

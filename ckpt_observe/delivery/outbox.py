@@ -17,6 +17,7 @@ from ckpt_observe.journal.counts import Counts
 from ckpt_observe.journal.spool import Cursor
 from ckpt_observe.semconv import metrics
 from ckpt_observe.span import Span
+from ckpt_observe.support.files import replace_file
 
 SPOOL_LIMIT: Final = 256 << 20
 """Disk that one process may take while an exporter is away: about 200,000 operations. Beyond it the oldest go, and are counted."""
@@ -130,11 +131,8 @@ class Outbox:
         return dict(found)
 
     def save(self) -> None:
-        temporary = os.path.join(self.directory, _CURSORS + ".new")
         try:
-            with open(temporary, "wb") as file:
-                file.write(msgspec.json.encode(self._cursors))
-            os.replace(temporary, os.path.join(self.directory, _CURSORS))
+            replace_file(os.path.join(self.directory, _CURSORS), msgspec.json.encode(self._cursors), sync=False)
         except OSError:  # full or gone: they are right in memory, and a repeat is harmless
             self.counts["cursor not saved"] += 1
 

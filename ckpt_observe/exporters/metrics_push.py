@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from ckpt_observe.exporters.exposition import TEXT, render
 from ckpt_observe.exporters.metrics import Gather
+from ckpt_observe.support.files import replace_file
 
 EVERY: Final = 15.0
 TIMEOUT: Final = 5.0
@@ -29,11 +30,8 @@ class TextFile:
         self._path = path
 
     def publish(self, gather: Gather) -> None:
-        temporary = f"{self._path}.{os.getpid()}.new"  # does not end in .prom: nobody reads it
-        with open(temporary, "wb") as file:
-            file.write(render(gather()[1]))
-        os.chmod(temporary, 0o644)  # node_exporter is another user
-        os.replace(temporary, self._path)
+        temporary = f"{self._path}.{os.getpid()}.new"  # does not end in .prom, so node_exporter ignores it
+        replace_file(self._path, render(gather()[1]), sync=False, mode=0o644, temporary=temporary)  # node_exporter is another user
 
     def close(self) -> None: ...
 

@@ -12,6 +12,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from ckpt_observe.support.files import replace_file
+
 Counts: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
 """By metric and label values."""
 
@@ -46,6 +48,4 @@ def _read(path: str) -> Counts:
 
 
 def _write(path: str, counts: Mapping[tuple[str, tuple[str, ...]], float]) -> None:
-    with open(path + ".new", "wb") as file:
-        file.write(msgspec.json.encode([(metric, labels, value) for (metric, labels), value in counts.items()]))
-    os.replace(path + ".new", path)
+    replace_file(path, msgspec.json.encode([(metric, labels, value) for (metric, labels), value in counts.items()]), sync=False)

@@ -24,6 +24,7 @@ from ckpt_observe.journal.pages import AnyPage
 from ckpt_observe.journal.place import page_directory, private_directory
 from ckpt_observe.journal.pool import Pool
 from ckpt_observe.journal.spool import Spool
+from ckpt_observe.support import files
 from ckpt_observe.support.locks import FileLock, is_locked
 
 VERSION: Final = 1
@@ -34,7 +35,7 @@ OWNER_LOCK: Final = "owner.lock"
 DELIVERY_LOCK: Final = "drain.lock"
 INTERRUPTED: Final = "interrupted"
 """Empty, and there when the last segment of the spool tells of operations that the owner's death cut short."""
-UNFINISHED: Final = ".new"
+UNFINISHED: Final = files.ASIDE
 """Ending of a journal that is being made, or removed."""
 
 
@@ -105,12 +106,7 @@ class Journal:
     def _save_open(self, images: list[bytes]) -> None:
         if images == self._open_saved:
             return
-        temporary = os.path.join(self.directory, OPEN + ".new")
-        with open(temporary, "wb") as file:
-            file.writelines([heartbeat_page(time.time_ns()), *images])
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, os.path.join(self.directory, OPEN))
+        files.replace_file(os.path.join(self.directory, OPEN), heartbeat_page(time.time_ns()), *images, sync=True)
         self._open_saved = images
 
     def forget(self) -> None:
@@ -149,10 +145,8 @@ class Journal:
 
 
 def erase(directory: str) -> None:
-    """Remove a journal, all at once: it loses its name first, and what is left when its remover dies is swept like one never finished."""
-    with suppress(OSError):  # gone
-        os.rename(directory, directory + UNFINISHED)
-        shutil.rmtree(directory + UNFINISHED, ignore_errors=True)
+    """Remove a journal. It is renamed first; if we die in between, the rest is removed like a journal that was never finished."""
+    files.remove_tree(directory)
 
 
 def _made(directory: str, about: About) -> tuple[FileLock, FileLock]:
@@ -166,11 +160,8 @@ def _made(directory: str, about: About) -> tuple[FileLock, FileLock]:
             if lock is None:
                 raise JournalError(f"{directory}: cannot be locked; set CKPT_OBSERVE_DIR to a file system with locks")
             locks.append(lock)
-        with open(os.path.join(temporary, ABOUT), "wb") as file:
-            file.write(msgspec.json.encode(about))
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, directory)
+        files.write_file(os.path.join(temporary, ABOUT), msgspec.json.encode(about), sync=True)
+        files.move(temporary, directory)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         for lock in locks:

@@ -12,6 +12,7 @@ from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import journal as journals
 from ckpt_observe.journal import pool, recovery, spool
 from ckpt_observe.journal.journal import UNFINISHED, Journal
+from ckpt_observe.support import files
 from ckpt_observe.support.locks import FileLock
 from tests.journal.conftest import begin, copied_then_delivered, end, open_below
 
@@ -55,7 +56,7 @@ def test_no_room_for_the_journal(state, tmp_path, monkeypatch, failing):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(journals, "open", full, raising=False) if failing == "open" else monkeypatch.setattr(os, "rename", full)
+    monkeypatch.setattr(files, "open", full, raising=False) if failing == "open" else monkeypatch.setattr(os, "rename", full)
     with pytest.raises(OSError):
         Journal(state, tmp_path / "pages", [], {})
     monkeypatch.undo()

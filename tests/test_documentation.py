@@ -18,6 +18,8 @@ from ckpt_observe.cli.main import parser
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "dashboards" / "alerts").glob("*.md")]
 REFERENCE = (ROOT / "docs" / "semconv.md").read_text(encoding="utf-8")
+CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
+"""The changelog lists former names, too."""
 FOLDERS = ".ci|benchmarks|ckpt_observe|dashboards|deploy|docs|examples|tests"
 
 
@@ -57,7 +59,7 @@ def test_broken_links_are_noticed(tmp_path):
     assert broken_links(page) == ["gone.md", "#nowhere"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files(page):
     """Every file, directory and benchmark that a page names in backticks exists."""
     names = re.findall(r"`([^`\n]+)`", text_of(page))
@@ -67,9 +69,9 @@ def test_files(page):
     assert [name for name in benchmarks if not (ROOT / "benchmarks" / f"{name}.py").exists()] == []
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
 def test_names(page):
-    """Every command, setting and metric that a page names exists; former names appear only in the changelog."""
+    """Every command, setting and metric that a page names exists."""
     text = page.read_text(encoding="utf-8")
     commands = next(action.choices for action in parser(())._actions if action.choices and action.metavar == "COMMAND")
     settings = {variable.name for variable in environment.VARIABLES} | {"CKPT_OBSERVE_SERVICES"}  # the last is of .ci/services
@@ -91,10 +93,24 @@ def test_api_page():
     assert {name for name in public if not re.search(rf"`{name}\b", page)} == set()
 
 
+USE_OF_INSTRUMENTOR = """
+def test_instrumentor(tmp_path):
+    import io, pickle, ckpt_observe
+    from ckpt_observe.tracestore import FILENAME, TraceReader
+    watch = ckpt_observe.observe(exporters="local", dir=tmp_path)
+    PickleInstrumentor().instrument()
+    pickle.dump({}, io.BytesIO())
+    watch.close()
+    with TraceReader(tmp_path / FILENAME) as reader:
+        assert [trace.name for trace in reader.newest()] == ["checkpoint.save"]
+"""
+
+
 def test_page_on_extending(tmp_path):
-    """The examples of docs/extending.md run, and its exporter passes the contract."""
+    """The examples of docs/extending.md run: its exporter passes the contract, its instrumentor records a save."""
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    (tmp_path / "test_page.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), encoding="utf-8")
+    examples = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    (tmp_path / "test_page.py").write_text(examples + USE_OF_INSTRUMENTOR, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout

@@ -1,8 +1,8 @@
-"""Alerts as data: one table, from which the rule file of Prometheus and the configuration of Alertmanager are made for a site.
+"""Alerts as data, and the files made from them: rules for Prometheus, a configuration for Alertmanager, and the runbook.
 
-`plan` is what the site is like; `promql` are the pieces of expressions, by names of `semconv`; `saves`, `reads`, `growth` and `bridge` are
-the alerts; `rules` and `routing` make of them what the files say, `files` the files. Knows `semconv` and `errors` only.
+`site` describes the site that the alerts are made for. `alert` defines an alert and the parts of its PromQL expression. The alerts are in
+`saves`, `storage` and `observability`, and `files` writes the files.
 
-Checkpoints are minutes or days apart, so a rate over five minutes is mostly nothing by nothing. These alerts ask for ages, rows of failures
-and counts over many intervals; rates only where the cadence carries them (`saves.budget_burn`).
+Checkpoints are minutes or days apart, so a rate over five minutes is mostly 0/0. These alerts use ages, consecutive failures, and counts
+over many save intervals. Rates are used only if saves are frequent enough (`saves.budget_burn`).
 """

@@ -1,38 +1,82 @@
-"""One alert."""
+"""The definition of an alert, and the parts from which its PromQL expression is built.
+
+Labels that a site adds (cluster, region) are kept: no expression matches `on` a list of labels.
+"""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-CRITICAL: Final = "critical"
-"""Somebody is woken: work is being lost, or could not be got back."""
-WARNING: Final = "warning"
-"""Somebody looks at it in the morning."""
-NONE: Final = "none"
-"""Nobody: it only shows that alerts arrive."""
+from ckpt_observe.alerts.site import format_duration
+from ckpt_observe.semconv import metrics
+from ckpt_observe.semconv.metrics import MetricSpec
 
-# What a description takes from the alert that fires.
+CRITICAL: Final = "critical"
+"""Pages somebody: work is being lost or cannot be recovered."""
+WARNING: Final = "warning"
+"""To be looked at during working hours."""
+NONE: Final = "none"
+"""Notifies nobody; used only by the watchdog."""
+
+# Templates for descriptions
 TASK: Final = "task {{ $labels.task }} on {{ $labels.instance }}"
 OPERATION: Final = "{{ $labels.operation }}"
 VALUE: Final = "{{ $value | humanize }}"
-SHARE: Final = "{{ $value | humanizePercentage }}"
-AGE: Final = "{{ $value | humanizeDuration }}"
-AT: Final = "{{ $value | humanizeTimestamp }}"
+PERCENTAGE: Final = "{{ $value | humanizePercentage }}"
+DURATION: Final = "{{ $value | humanizeDuration }}"
+TIMESTAMP: Final = "{{ $value | humanizeTimestamp }}"
 BYTES: Final = "{{ $value | humanize1024 }}B"
+
+# Label matchers
+SAVE: Final = 'operation="save"'
+READ: Final = 'operation=~"load|restore"'
+FAILED: Final = 'outcome=~"error|interrupted"'
+COMPLETED: Final = 'outcome=~"ok|error|interrupted"'
+"""Skipped and cancelled operations count neither as success nor as failure."""
+STORED: Final = 'kind="stored"'
+INTERRUPTED: Final = 'error_class="interrupted"'
+DAMAGED: Final = 'error_class="integrity"'
 
 
 class Alert(NamedTuple):
-    """One alert. Its heading in the runbook is its name."""
+    """An alert. Its heading in the runbook is its name."""
 
     name: str
     severity: str
     expr: str
     summary: str
-    """One sentence, the same for every task, so that it groups well."""
+    """One sentence that is the same for every task, so that notifications can be grouped."""
     description: str
-    """With this task's own names and numbers."""
+    """A sentence with the names and numbers of the task."""
     hold: float = 0.0
-    """Seconds for which it must be true."""
-    hides: tuple[str, ...] = ()
-    """Alerts of the same task that only say what this one says better."""
+    """Seconds for which the expression must be true before the alert fires."""
+    inhibits: tuple[str, ...] = ()
+    """Alerts of the same task that are not sent while this one fires."""
     labels: dict[str, str] = {}  # noqa: RUF012 - never changed
+
+
+def series(spec: MetricSpec, *matchers: str, part: str = "", over: float = 0.0, offset: float = 0.0) -> str:
+    """Return a selector for a metric. `part` is `_sum` or `_count`, `over` the range in seconds, `offset` how many seconds ago it ends."""
+    labels = f"{{{', '.join(matchers)}}}" if matchers else ""
+    span = f"[{format_duration(over)}]" if over else ""
+    return spec.prometheus_name + part + labels + span + (f" offset {format_duration(offset)}" if offset else "")
+
+
+def operation_count(*matchers: str, over: float) -> str:
+    """Return an expression for the number of matching operations that ended, by operation and task."""
+    return f"sum without (outcome, error_class, system, store) (increase({series(metrics.OPERATIONS, *matchers, over=over)}))"
+
+
+def last_failure(*matchers: str) -> str:
+    """Return an expression for the time of the last matching failure, by operation and task."""
+    return f"max without (error_class) ({series(metrics.LAST_FAILURE, *matchers)})"
+
+
+def attempted_within(matcher: str, seconds: float) -> str:
+    """Return a condition: the operation was last attempted less than this long ago."""
+    return f"time() - {series(metrics.LAST_ATTEMPT, matcher)} < {number(seconds)}"
+
+
+def number(value: float) -> str:
+    """Return a number without an exponent, which is hard to read in a rule."""
+    return f"{value:.6f}".rstrip("0").rstrip(".")

@@ -1,75 +1,103 @@
-"""Alerts on saves: are they made, do they succeed, do they end."""
+"""Alerts on saves: whether they are made, succeed, end, and take as long as usual."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ckpt_observe.alerts.alert import AGE, AT, CRITICAL, OPERATION, SHARE, TASK, VALUE, WARNING, Alert
-from ckpt_observe.alerts.plan import DAY, HOUR, MINUTE, Plan, duration
-from ckpt_observe.alerts.promql import FAILED, INTERRUPTED, SAVE, TRIED, number, operations, series, told, tried_lately
+from ckpt_observe.alerts.alert import (
+    COMPLETED,
+    CRITICAL,
+    DURATION,
+    FAILED,
+    INTERRUPTED,
+    OPERATION,
+    PERCENTAGE,
+    SAVE,
+    TASK,
+    TIMESTAMP,
+    VALUE,
+    WARNING,
+    Alert,
+    attempted_within,
+    last_failure,
+    number,
+    operation_count,
+    series,
+)
+from ckpt_observe.alerts.site import DAY, HOUR, MINUTE, Site, format_duration
 from ckpt_observe.semconv import metrics
 
-ROW: Final = 3
-"""Failures that are no accident any more."""
+MIN_FAILURES: Final = 3
+"""Fewer failures may be an accident."""
 
 
-def alerts(plan: Plan) -> list[Alert]:
-    return [never_succeeded(plan), failing(plan), stale(plan), failure_ratio(plan), *budget_burn(plan), stuck(plan), interrupted(plan)]
+def alerts(site: Site) -> list[Alert]:
+    """Return all alerts of this module."""
+    return [
+        never_succeeded(site),
+        failing(site),
+        stale(site),
+        failure_ratio(site),
+        *budget_burn(site),
+        stuck(site),
+        interrupted(site),
+        slow(site),
+    ]
 
 
-def never_succeeded(plan: Plan) -> Alert:
+def never_succeeded(site: Site) -> Alert:
     first, last = series(metrics.FIRST_ATTEMPT, SAVE), series(metrics.LAST_SUCCESS, SAVE)
     return Alert(
         "CheckpointNeverSucceeded",
         CRITICAL,
-        f"time() - {first} > {number(plan.interval)}\nunless {last}\nand {tried_lately(SAVE, plan.recent)}",
-        "A task has never made a checkpoint, though it tried.",
-        f"Saves of {TASK} have been tried for {AGE} without one success.",
-        hides=("CheckpointFailing", "CheckpointStale", "CheckpointFailureRatio", "CheckpointErrorBudgetBurn"),
+        f"time() - {first} > {number(site.interval)}\nunless {last}\nand {attempted_within(SAVE, site.abandoned_after)}",
+        "No save of a task has ever succeeded.",
+        f"Saves of {TASK} have been attempted for {DURATION}; none has succeeded.",
+        inhibits=("CheckpointFailing", "CheckpointStale", "CheckpointFailureRatio", "CheckpointErrorBudgetBurn"),
     )
 
 
-def failing(plan: Plan) -> Alert:
+def failing(site: Site) -> Alert:
     return Alert(
         "CheckpointFailing",
         CRITICAL,
-        f"{series(metrics.CONSECUTIVE_FAILURES, SAVE)} >= {ROW}\nand {tried_lately(SAVE, plan.recent)}",
-        "Saves of a task fail one after the other.",
+        f"{series(metrics.CONSECUTIVE_FAILURES, SAVE)} >= {MIN_FAILURES}\nand {attempted_within(SAVE, site.abandoned_after)}",
+        "Several saves of a task in a row have failed.",
         f"The last {VALUE} saves of {TASK} failed.",
-        hides=("CheckpointStale", "CheckpointFailureRatio", "CheckpointErrorBudgetBurn"),
+        inhibits=("CheckpointStale", "CheckpointFailureRatio", "CheckpointErrorBudgetBurn"),
     )
 
 
-def stale(plan: Plan) -> Alert:
-    """The age counts from the last save or from the start of the run, whichever is later: yesterday's run is not today's delay.
+def stale(site: Site) -> Alert:
+    """The age counts from the last save or from the start of the run, whichever is later, so that a new run does not inherit an old age.
 
-    One save that is skipped or fails doubles a gap, and saves are not on the minute: that is no alarm yet.
+    One skipped or failed save doubles a gap, and saves have jitter; neither should alert.
     """
-    saved, began = series(metrics.LAST_SUCCESS, SAVE), series(metrics.TASKS_OLDEST_START)
+    last_save, run_start = series(metrics.LAST_SUCCESS, SAVE), series(metrics.TASKS_OLDEST_START)
     return Alert(
         "CheckpointStale",
         CRITICAL,
-        f"time() - ({saved} >= ignoring (operation) {began} or {began})\n"
-        f"  > {metrics.LATE_AFTER} * {series(metrics.EXPECTED_INTERVAL)}\n  > {number(plan.interval)}",
-        "A task is running and its last checkpoint is older than two and a half of its intervals.",
-        f"If {TASK} died now, {AGE} of work would be lost.",
-        hold=plan.settle,
+        f"time() - ({last_save} >= ignoring (operation) {run_start} or {run_start})\n"
+        f"  > {metrics.LATE_AFTER} * {series(metrics.EXPECTED_INTERVAL)}\n  > {number(site.interval)}",
+        f"A task is running and has not saved for more than {metrics.LATE_AFTER:g} of its save intervals.",
+        f"If {TASK} died now, {DURATION} of work would be lost.",
+        hold=site.settle_time,
     )
 
 
-def failure_ratio(plan: Plan) -> Alert:
-    failed, tried = operations(SAVE, FAILED, over=plan.window), operations(SAVE, TRIED, over=plan.window)
+def failure_ratio(site: Site) -> Alert:
+    failures, saves = operation_count(SAVE, FAILED, over=site.window), operation_count(SAVE, COMPLETED, over=site.window)
     return Alert(
         "CheckpointFailureRatio",
         WARNING,
-        f"{failed}\n  / {tried}\n  > {number(plan.ratio)}\nand {failed} > {ROW - 0.5}",
-        "Too many of the last saves of a task failed.",
-        f"{SHARE} of the saves of {TASK} failed within {duration(plan.window)}.",
+        f"{failures}\n  / {saves}\n  > {number(site.failure_ratio)}\nand {failures} > {MIN_FAILURES - 0.5}",
+        "Too many recent saves of a task failed.",
+        f"{PERCENTAGE} of the saves of {TASK} failed in the last {format_duration(site.window)}.",
     )
 
 
-class _Burn(NamedTuple):
-    """So many times faster than allowed, over a long window and still over a short one (the SRE workbook's table)."""
+class _BurnRate(NamedTuple):
+    """Failures `factor` times faster than allowed, over a long window and still over a short one (table from the Google SRE workbook)."""
 
     factor: float
     long: float
@@ -77,54 +105,78 @@ class _Burn(NamedTuple):
     severity: str
 
 
-_BURNS: Final = (
-    _Burn(14.4, HOUR, 5 * MINUTE, CRITICAL),
-    _Burn(6, 6 * HOUR, 30 * MINUTE, CRITICAL),
-    _Burn(3, DAY, 2 * HOUR, WARNING),
-    _Burn(1, 3 * DAY, 6 * HOUR, WARNING),
+_BURN_RATES: Final = (
+    _BurnRate(14.4, HOUR, 5 * MINUTE, CRITICAL),
+    _BurnRate(6, 6 * HOUR, 30 * MINUTE, CRITICAL),
+    _BurnRate(3, DAY, 2 * HOUR, WARNING),
+    _BurnRate(1, 3 * DAY, 6 * HOUR, WARNING),
 )
 
 
-def budget_burn(plan: Plan) -> list[Alert]:
-    """Only windows in which at least three saves are expected: in a shorter one the ratio is mostly 0/0, and the alert flaps or sleeps."""
-    return [_burn(plan, each) for each in _BURNS if each.short >= ROW * plan.interval and each.factor * (1 - plan.slo) < 1]
+def budget_burn(site: Site) -> list[Alert]:
+    """Return the alerts whose short window has at least three expected saves: with fewer, the ratio is mostly 0/0 and the alert flaps."""
+    return [
+        _budget_burn(site, rate) for rate in _BURN_RATES if rate.short >= MIN_FAILURES * site.interval and rate.factor * (1 - site.slo) < 1
+    ]
 
 
-def _burn(plan: Plan, burn: _Burn) -> Alert:
-    limit = number(burn.factor * (1 - plan.slo))
-    failed = operations(SAVE, FAILED, over=burn.long)
-    long = f"{failed}\n  / {operations(SAVE, TRIED, over=burn.long)}\n  > {limit}"
-    short = f"{operations(SAVE, FAILED, over=burn.short)}\n  / {operations(SAVE, TRIED, over=burn.short)}\n  > {limit}"
+def _budget_burn(site: Site, rate: _BurnRate) -> Alert:
+    limit = number(rate.factor * (1 - site.slo))
+    failures = operation_count(SAVE, FAILED, over=rate.long)
+    long = f"{failures}\n  / {operation_count(SAVE, COMPLETED, over=rate.long)}\n  > {limit}"
+    short = f"{operation_count(SAVE, FAILED, over=rate.short)}\n  / {operation_count(SAVE, COMPLETED, over=rate.short)}\n  > {limit}"
     return Alert(
         "CheckpointErrorBudgetBurn",
-        burn.severity,
-        f"{long}\nand {short}\nand {failed} > {ROW - 0.5}",
-        "Saves of a task fail faster than its objective allows.",
-        f"{SHARE} of the saves of {TASK} failed within {duration(burn.long)}; {(1 - plan.slo) * 100:g}% may.",
-        labels={"window": duration(burn.long)},
+        rate.severity,
+        f"{long}\nand {short}\nand {failures} > {MIN_FAILURES - 0.5}",
+        "Saves of a task fail faster than the objective allows.",
+        f"{PERCENTAGE} of the saves of {TASK} failed in the last {format_duration(rate.long)}; "
+        f"the objective allows {(1 - site.slo) * 100:g}%.",
+        labels={"window": format_duration(rate.long)},
     )
 
 
-def stuck(plan: Plan) -> Alert:
-    """Against its own longest time lately; an operation that has none yet, against the interval."""
+def stuck(site: Site) -> Alert:
+    """Compares with the longest recent duration of the operation, or with the interval if there is none yet."""
     matcher = 'operation=~"save|load|restore"'
     age = f"time() - {series(metrics.OLDEST_START, matcher)}"
-    longest = f"max_over_time({series(metrics.LAST_DURATION, matcher, over=plan.recent)})"
+    longest = f"max_over_time({series(metrics.LAST_DURATION, matcher, over=site.abandoned_after)})"
     return Alert(
         "CheckpointStuck",
         WARNING,
-        f"({age} > 10 * {longest}) > {number(plan.settle)}\nor ({age} > {number(plan.interval)} unless {longest})",
-        "A checkpoint operation runs for far longer than it ever did.",
-        f"A {OPERATION} of {TASK} has been running for {AGE}.",
+        f"({age} > 10 * {longest}) > {number(site.settle_time)}\nor ({age} > {number(site.interval)} unless {longest})",
+        "A checkpoint operation is taking far longer than usual.",
+        f"A {OPERATION} of {TASK} has been running for {DURATION}.",
     )
 
 
-def interrupted(plan: Plan) -> Alert:
-    """By the moment at which the death was found, which may be a day after it."""
+def interrupted(site: Site) -> Alert:
+    """Uses the time at which the death was detected, which may be a day after it."""
     return Alert(
         "CheckpointInterrupted",
         WARNING,
-        f"{told(INTERRUPTED)} > time() - {number(plan.window)}",
-        "A process died in the middle of a checkpoint operation.",
-        f"A {OPERATION} of {TASK} was cut short; found {AT}.",
+        f"{last_failure(INTERRUPTED)} > time() - {number(site.window)}",
+        "A process died during a checkpoint operation.",
+        f"A process died during a {OPERATION} of {TASK}; detected at {TIMESTAMP}.",
     )
+
+
+def slow(site: Site) -> Alert:
+    """Compares the mean of at least three saves with the mean of at least ten before them. Saves below one second never alert."""
+    window, baseline = site.window, site.baseline
+    mean = f"{_duration('_sum', window)} / {_duration('_count', window)}"
+    usual = f"({_duration('_sum', baseline, window)} / {_duration('_count', baseline, window)})"
+    enough = f"{_duration('_count', window)} > 2.5\nand {_duration('_count', baseline, window)} > 9.5"
+    return Alert(
+        "CheckpointSlow",
+        WARNING,
+        f"({mean}\n  > 3 * {usual}) > 1\nand {enough}",
+        "Saves of a task take three times as long as before.",
+        f"A save of {TASK} takes {DURATION} on average.",
+        hold=site.settle_time,
+    )
+
+
+def _duration(part: str, over: float, offset: float = 0.0) -> str:
+    selector = series(metrics.OPERATION_DURATION, SAVE, part=part, over=over, offset=offset)
+    return f"sum without (system, store) (increase({selector}))"

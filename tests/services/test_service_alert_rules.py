@@ -1,4 +1,4 @@
-"""The rules and the routing as Prometheus' and Alertmanager's own tools judge them: understood, firing when they should, silent when all is well."""
+"""The rules and the routing, checked with the tools of Prometheus and Alertmanager."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import healthy
 import pytest
 from processes import program
 
-from ckpt_observe.alerts.files import ROUTING, RULES, RUNBOOK, files
-from ckpt_observe.alerts.plan import DAY, HOUR, MINUTE, Plan
-from ckpt_observe.alerts.rules import every_alert
+from ckpt_observe.alerts.files import ROUTING, RULES, RUNBOOK, all_alerts, files
+from ckpt_observe.alerts.site import DAY, HOUR, MINUTE, Site
 
 pytestmark = pytest.mark.services
 
@@ -27,51 +26,51 @@ def tool(name, *words):
     return done.returncode, done.stdout
 
 
-def written(directory, plan):
-    for name, text in files(plan).items():
+def write_files(directory, site):
+    for name, text in files(site).items():
         (directory / name).write_text(text)
     return directory
 
 
-@pytest.mark.parametrize("plan", [*map(Plan, CADENCES), Plan(slo=0.5), Plan(slo=0.9999), Plan(interval=2), Plan(batch=True)], ids=str)
-def test_rules_are_understood(plan, tmp_path):
-    """N7: promtool finds nothing wrong with the rules of any site, nor amtool with the routing."""
-    written(tmp_path, plan)
-    code, said = tool("promtool", "check", "rules", "--lint=all", "--lint-fatal", tmp_path / RULES)
-    assert code == 0, said
-    assert f"{len(every_alert(plan))} rules found" in said
-    code, said = tool("amtool", "check-config", tmp_path / ROUTING)
-    assert code == 0, said
+@pytest.mark.parametrize("site", [*map(Site, CADENCES), Site(slo=0.5), Site(slo=0.9999), Site(interval=2), Site(batch=True)], ids=str)
+def test_rules_are_understood(site, tmp_path):
+    """promtool accepts the rules of every site, and amtool the routing."""
+    write_files(tmp_path, site)
+    code, output = tool("promtool", "check", "rules", "--lint=all", "--lint-fatal", tmp_path / RULES)
+    assert code == 0, output
+    assert f"{len(all_alerts(site))} rules found" in output
+    code, output = tool("amtool", "check-config", tmp_path / ROUTING)
+    assert code == 0, output
 
 
-def test_every_alert_has_cases_of_both_kinds():
-    """Each is shown firing and, at another moment or with other data, silent."""
-    for name in {alert.name for alert in every_alert(Plan())} - {"CheckpointWatchdog"}:
-        found = [fires for case in alert_cases.CASES if case.alert == name for fires in case.expected.values()]
-        assert None in found, name
-        assert any(found), name
+def test_all_alerts_has_cases_of_both_kinds():
+    """Each alert has a case in which it fires and a case in which it is silent."""
+    for name in {alert.name for alert in all_alerts(Site())} - {"CheckpointWatchdog"}:
+        outcomes = [fires for case in alert_cases.CASES if case.alert == name for fires in case.expected.values()]
+        assert None in outcomes, name
+        assert any(outcomes), name
 
 
 def test_committed_cases_are_these():
-    """Else: python tests/services/alert_cases.py."""
-    made = alert_cases.committed()
-    assert {path.name for path in alert_cases.COMMITTED.glob("tests-*")} == set(made)
-    assert [name for name, text in made.items() if (alert_cases.COMMITTED / name).read_text(encoding="utf-8") != text] == []
+    """If not, run: python tests/services/alert_cases.py."""
+    expected = alert_cases.committed()
+    assert {path.name for path in alert_cases.COMMITTED.glob("tests-*")} == set(expected)
+    assert [name for name, text in expected.items() if (alert_cases.COMMITTED / name).read_text(encoding="utf-8") != text] == []
 
 
 @pytest.mark.parametrize(("interval", "tick"), alert_cases.KINDS)
 def test_alert_fires_and_stays_silent(interval, tick, tmp_path):
-    """N7: each alert fires when it should and says what it should, is silent just under it, and silent where there are no data."""
-    written(tmp_path, Plan(interval))
+    """Each alert fires with the expected description, is silent just below its threshold, and silent without data."""
+    write_files(tmp_path, Site(interval))
     (tmp_path / "tests.yml").write_text(json.dumps(alert_cases.suite(interval, tick, RULES)))
-    code, said = tool("promtool", "test", "rules", tmp_path / "tests.yml")
-    assert code == 0, said
+    code, output = tool("promtool", "test", "rules", tmp_path / "tests.yml")
+    assert code == 0, output
 
 
-def fired(directory, plan, tasks, days, tick):
-    """What promtool says of: nothing but the watchdog ever fired."""
+def fired(directory, site, tasks, days, tick):
+    """The verdict of promtool on the claim that only the watchdog ever fired."""
     directory.mkdir()
-    written(directory, plan)
+    write_files(directory, site)
     ever = 'group by (alertname) (count_over_time(ALERTS{alertstate="firing"}[31d]))'
     check = {"expr": ever, "eval_time": f"{int(days * 1440)}m", "exp_samples": [{"labels": '{alertname="CheckpointWatchdog"}', "value": 1}]}
     every = f"{int(tick)}s"
@@ -81,38 +80,38 @@ def fired(directory, plan, tasks, days, tick):
 
 
 SITES = {
-    "1 min": (Plan(MINUTE), (MINUTE,), 30, HOUR),
-    "1 min, closely": (Plan(MINUTE), (MINUTE,), 0.25, MINUTE),
-    "10 min": (Plan(10 * MINUTE), (10 * MINUTE,), 30, HOUR),
-    "10 min, closely": (Plan(10 * MINUTE), (10 * MINUTE,), 3, 10 * MINUTE),
-    "30 min": (Plan(30 * MINUTE), (30 * MINUTE,), 30, HOUR),
-    "6 h": (Plan(6 * HOUR), (6 * HOUR,), 30, HOUR),
-    "1 day": (Plan(DAY), (DAY,), 30, HOUR),
-    "all of them, default rules": (Plan(), CADENCES, 30, HOUR),
+    "1 min": (Site(MINUTE), (MINUTE,), 30, HOUR),
+    "1 min, closely": (Site(MINUTE), (MINUTE,), 0.25, MINUTE),
+    "10 min": (Site(10 * MINUTE), (10 * MINUTE,), 30, HOUR),
+    "10 min, closely": (Site(10 * MINUTE), (10 * MINUTE,), 3, 10 * MINUTE),
+    "30 min": (Site(30 * MINUTE), (30 * MINUTE,), 30, HOUR),
+    "6 h": (Site(6 * HOUR), (6 * HOUR,), 30, HOUR),
+    "1 day": (Site(DAY), (DAY,), 30, HOUR),
+    "all of them, default rules": (Site(), CADENCES, 30, HOUR),
 }
-"""Rules, cadences of the tasks, days, and seconds between two scrapes and evaluations: promtool takes a few milliseconds for each."""
+"""Rules, save intervals of the tasks, days, and seconds between two scrapes and evaluations (each takes promtool a few milliseconds)."""
 
 
 def test_a_healthy_month_is_silent(tmp_path):
-    """N7: thirty days of runs that save as they should, at each cadence, with jitter, a lone failure, pauses and new runs: nothing fires.
-    And the control: a task that runs and does not save for three days is noticed by the same check."""
+    """Thirty days of regular saves at each interval, with jitter, single failures, pauses and new runs: nothing fires.
+    Control: the same check notices a task that runs and does not save for three days."""
 
     def judged(name):
-        plan, cadences, days, tick = SITES[name]
-        return name, fired(tmp_path / name, plan, [healthy.Task(f"every-{cadence:g}", cadence) for cadence in cadences], days, tick)
+        site, cadences, days, tick = SITES[name]
+        return name, fired(tmp_path / name, site, [healthy.Task(f"every-{cadence:g}", cadence) for cadence in cadences], days, tick)
 
     with ThreadPoolExecutor(2) as pool:
         verdicts = dict(pool.map(judged, SITES))
-    assert {name: said for name, (code, said) in verdicts.items() if code} == {}
+    assert {name: output for name, (code, output) in verdicts.items() if code} == {}
     hung = healthy.Task("hung", 30 * MINUTE, hang=(3 * DAY, 6 * DAY))
-    code, said = fired(tmp_path / "hung", Plan(), [hung], 7, HOUR)
+    code, output = fired(tmp_path / "hung", Site(), [hung], 7, HOUR)
     assert code == 1
-    assert 'alertname="CheckpointStale"' in said
+    assert 'alertname="CheckpointStale"' in output
 
 
-@pytest.mark.parametrize("query", re.findall(r"```promql\n(.*?)```", files(Plan())[RUNBOOK], re.DOTALL))
+@pytest.mark.parametrize("query", re.findall(r"```promql\n(.*?)```", files(Site())[RUNBOOK], re.DOTALL))
 def test_query_of_the_runbook_is_understood(prometheus, query):
-    """What the runbook tells to ask first, Prometheus can answer."""
+    """Prometheus accepts the first query of each runbook entry."""
     try:
         prometheus.query(query.replace("$task", "train"))
     except urllib.error.HTTPError as refusal:
@@ -128,9 +127,11 @@ def test_query_of_the_runbook_is_understood(prometheus, query):
         ({"alertname": "SomebodyElses"}, "ticket"),
     ],
 )
-def test_who_is_told(labels, receiver, tmp_path):
-    """Critical pages, the watchdog goes to the dead man's switch, all else is a ticket."""
-    written(tmp_path, Plan())
+def test_receivers(labels, receiver, tmp_path):
+    """Critical alerts page, the watchdog goes to the dead man's switch, everything else is a ticket."""
+    write_files(tmp_path, Site())
     words = [f"{name}={value}" for name, value in labels.items()]
-    code, said = tool("amtool", "config", "routes", "test", f"--config.file={tmp_path / ROUTING}", f"--verify.receivers={receiver}", *words)
-    assert code == 0, said
+    code, output = tool(
+        "amtool", "config", "routes", "test", f"--config.file={tmp_path / ROUTING}", f"--verify.receivers={receiver}", *words
+    )
+    assert code == 0, output

@@ -14,14 +14,13 @@ import telemetry
 from processes import answers, eventually
 from webhook import Webhook
 
-from ckpt_observe.alerts.plan import Plan
-from ckpt_observe.alerts.routing import routing
-from ckpt_observe.alerts.rules import rules
+from ckpt_observe.alerts.files import routing, rules
+from ckpt_observe.alerts.site import Site
 from ckpt_observe.support import yaml
 
 pytestmark = pytest.mark.services
 
-SITE = Plan(interval=2, batch=True)
+SITE = Site(interval=2, batch=True)
 EXPECTED = {
     "failing": ("page", "CheckpointFailing"),
     "stalled": ("page", "CheckpointStale"),

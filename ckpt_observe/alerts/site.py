@@ -1,0 +1,81 @@
+"""The site that alerts are made for: its save interval and its objective, and the time windows derived from them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from ckpt_observe.errors import ConfigError
+
+MINUTE: Final = 60.0
+HOUR: Final = 3600.0
+DAY: Final = 86400.0
+
+_UNITS: Final = {"w": 7 * DAY, "d": DAY, "h": HOUR, "m": MINUTE, "s": 1.0, "ms": 0.001}
+_DURATION: Final = re.compile(r"(\d+(ms|[wdhms]))+")
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration in Prometheus notation: `90s`, `30m`, `1h30m`, `1d`."""
+    if not _DURATION.fullmatch(text):
+        raise ConfigError(f"{text!r} is not a duration: use a value such as 90s, 30m, 1h30m or 1d")
+    return sum(int(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+)(ms|[wdhms])", text))
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration in Prometheus notation, at least `1ms`."""
+    rest, parts = max(1, round(seconds * 1000)), []
+    for unit in ("d", "h", "m", "s", "ms"):
+        size = round(_UNITS[unit] * 1000)
+        if rest >= size:
+            parts.append(f"{rest // size}{unit}")
+            rest %= size
+    return "".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A site. Times are in seconds."""
+
+    interval: float = 30 * MINUTE
+    """Time between two saves; the shortest one if tasks differ. The interval of each task, declared or learnt, comes from its metrics."""
+    slo: float = 0.99
+    """Fraction of saves that should succeed."""
+    batch: bool = False
+    """Metrics exist only while a job runs, so missing metrics are not an alert."""
+    runbook: str = "runbook.md"
+    """URL of the runbook. Each alert links to its heading there."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.interval <= 31 * DAY:
+            raise ConfigError(f"--interval is {self.interval:g} s, but must be above zero and at most 31 days, such as 30m")
+        if not 0 < self.slo < 1:
+            raise ConfigError(
+                f"--slo is {self.slo:g}, but must be between 0 and 1: the fraction of saves that should succeed, such as 0.99"
+            )
+
+    @property
+    def settle_time(self) -> float:
+        """How long a condition that may clear by itself must hold."""
+        return self.interval / 6
+
+    @property
+    def window(self) -> float:
+        """Window in which failures are counted: a dozen saves."""
+        return min(12 * self.interval, 7 * DAY)
+
+    @property
+    def baseline(self) -> float:
+        """Window to compare with, before `window`."""
+        return min(8 * self.window, 14 * DAY)
+
+    @property
+    def abandoned_after(self) -> float:
+        """A task with no attempt for this long counts as abandoned and stops alerting."""
+        return min(96 * self.interval, 7 * DAY)
+
+    @property
+    def failure_ratio(self) -> float:
+        """Ratio of failed saves in the window that violates the objective: ten times what it allows, at most one half."""
+        return min(0.5, round(10 * (1 - self.slo), 6))

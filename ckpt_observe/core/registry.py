@@ -1,4 +1,4 @@
-"""Plug-ins by name: a dotted string until the first use, so that a driver is imported only when asked for."""
+"""Stores, serializers, codecs and ciphers by name. A driver is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from importlib import import_module
 from typing import Generic, TypeVar, cast
 
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.support import entry_points
 
 T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Factories of one kind of plug-in."""
+    """Factories of one kind. Other packages add theirs through the entry point group, if there is one."""
 
-    def __init__(self, kind: str, known: dict[str, str]) -> None:
-        self._kind = kind
-        self._factories: dict[str, str | Callable[..., T]] = dict(known)
+    def __init__(self, kind: str, bundled: dict[str, str], entry_point_group: str = "") -> None:
+        self._kind, self._group = kind, entry_point_group
+        self._factories: dict[str, str | Callable[..., T]] = dict(bundled)
 
     def register(self, name: str, factory: Callable[..., T]) -> None:
-        """Make an own plug-in known; a later one of the same name replaces it."""
+        """Add a factory. It replaces an earlier one of the same name."""
         self._factories[name] = factory
 
     def names(self) -> list[str]:
@@ -29,12 +30,16 @@ class Registry(Generic[T]):
         return name in self._factories
 
     def factory(self, name: str) -> Callable[..., T]:
-        try:
-            found = self._factories[name]
-        except KeyError:
-            raise ConfigError(f"unknown {self._kind} {name!r}: known are {', '.join(self.names())}") from None
-        if isinstance(found, str):
-            module, _, attribute = found.partition(":")
-            found = cast("Callable[..., T]", getattr(import_module(module), attribute))
-            self._factories[name] = found
-        return found
+        """Return the factory of this name. Raise ConfigError if there is none."""
+        factory = self._factories.get(name)
+        if factory is None:
+            installed = entry_points.names(self._group) if self._group else []
+            if name not in installed:
+                known = ", ".join(sorted({*self.names(), *installed}))
+                raise ConfigError(f"unknown {self._kind} {name!r}: known are {known}")
+            factory = cast("Callable[..., T]", entry_points.load(self._group, name))
+        elif isinstance(factory, str):
+            module, _, attribute = factory.partition(":")
+            factory = cast("Callable[..., T]", getattr(import_module(module), attribute))
+        self._factories[name] = factory
+        return factory

@@ -138,8 +138,9 @@ stores: Registry[Store] = Registry(
         "s3": "ckpt_observe.core.stores.objects:ObjectStore",
         "sqlite": "ckpt_observe.core.stores.sqlite:SqliteStore",
     },
+    entry_point_group="ckpt_observe.stores",
 )
-"""Factories by URL scheme. Each takes the URL."""
+"""Factories by URL scheme, which take the URL. Other packages add theirs through entry points and test them with `StoreContract`."""
 
 
 def own(info: CheckpointInfo) -> CheckpointInfo:

@@ -1,0 +1,65 @@
+"""An exporter, a store and an instrumentor in a package of their own. `pyproject.toml` announces them as entry points."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ckpt_observe.config import Settings
+from ckpt_observe.core.stores.memory import MemoryStore
+from ckpt_observe.errors import ExporterRetryError
+from ckpt_observe.exporter import Exporter
+from ckpt_observe.instrument.instrumentor import Instrumentor, Target
+from ckpt_observe.instrument.wrappers import ObservedCall
+from ckpt_observe.record.guard import fault
+from ckpt_observe.record.operation import Operation
+from ckpt_observe.span import Span, to_json_line
+
+
+class JsonFileExporter(Exporter):
+    """Appends spans to a file, one JSON object per line."""
+
+    name = "jsonfile"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def send(self, spans: Sequence[Span]) -> None:
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.writelines(to_json_line(span) + "\n" for span in spans)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:  # the spans are kept and sent again
+            raise ExporterRetryError(f"cannot write {self._path}: {error.strerror}; free space or fix its permissions") from error
+
+    def close(self) -> None: ...
+
+
+def build_exporter(settings: Settings) -> Exporter:
+    return JsonFileExporter(settings.dir / "spans.jsonl")
+
+
+class DictionaryStore(MemoryStore):
+    """Keeps checkpoints in memory, under a URL scheme of its own."""
+
+    kind = "dictionary"
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url.replace("dictionary://", "memory://"))
+        self.location = url
+
+
+def begin_save(_shelf: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Operation:
+    return Operation("save", {"checkpoint.system": "shelve"})
+
+
+class ShelveInstrumentor(Instrumentor):
+    """Records `Shelf.sync()` of the standard library as a save."""
+
+    name = library = "shelve"
+
+    def targets(self) -> Sequence[Target]:
+        return (Target("shelve", "Shelf.sync", ObservedCall(begin_save, fault)),)

@@ -1,0 +1,104 @@
+"""A package that is installed beside ours adds an exporter, a store and an instrumentor."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ckpt_observe
+from ckpt_observe.span import from_json_line
+from ckpt_observe.tracestore import FILENAME, TraceReader
+
+PLUGIN = Path(__file__).parent.parent / "examples" / "plugin"
+
+PROGRAM = """
+import shelve, sys
+import ckpt_observe.auto
+from ckpt_observe.core import Checkpointer
+Checkpointer("dictionary://runs").save("run", {"step": 1})
+with shelve.open(sys.argv[1]) as shelf:
+    shelf.sync()
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A directory with the installed wheel of the example plug-in."""
+    wheels, site = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("site")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels, PLUGIN], check=True)
+    [wheel] = wheels.iterdir()
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", site, wheel], check=True)
+    return site
+
+
+def run(site, *arguments, **variables):
+    """Run Python with the plug-in installed, beside the package under test."""
+    path = os.pathsep.join((str(site), str(Path(ckpt_observe.__file__).parent.parent)))
+    environ = {**os.environ, "PYTHONPATH": path, **variables}
+    return subprocess.run([sys.executable, *map(str, arguments)], env=environ, capture_output=True, text=True, check=False)
+
+
+def saves_in(state):
+    """The systems whose saves the plug-in's exporter received; the core's save must be in the plug-in's store."""
+    spans = [from_json_line(line) for line in (state / "spans.jsonl").read_text().splitlines()]
+    saves = {span.attributes["checkpoint.system"]: span for span in spans if span.name == "checkpoint.save"}
+    assert saves["reference"].attributes["checkpoint.store"] == "dictionary"
+    return set(saves)
+
+
+def test_plugin_is_used(site, tmp_path):
+    """One program uses the store by URL, the exporter by name, and is observed by the instrumentor without naming it."""
+    state = tmp_path / "state"
+    process = run(site, "-c", PROGRAM, tmp_path / "shelf", CKPT_OBSERVE_DIR=str(state), CKPT_OBSERVE_EXPORTERS="jsonfile")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
+    assert saves_in(state) == {"reference", "shelve"}
+
+
+def test_plugin_is_delivered_for_by_a_companion(site, tmp_path):
+    """Another process delivers to the plug-in's exporter, too."""
+    state = tmp_path / "state"
+    variables = {"CKPT_OBSERVE_DIR": str(state), "CKPT_OBSERVE_EXPORTERS": "jsonfile", "CKPT_OBSERVE_DELIVERY": "companion"}
+    program = PROGRAM + "from ckpt_observe import api; assert api._watch.flush(60)"
+    process = run(site, "-c", program, tmp_path / "shelf", **variables)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert saves_in(state) == {"reference", "shelve"}
+
+
+def test_doctor_lists_the_plugin(site, tmp_path):
+    """The doctor reports the plug-in's instrumentor like a bundled one."""
+    process = run(site, "-m", "ckpt_observe", "doctor", CKPT_OBSERVE_DIR=str(tmp_path / "state"), CKPT_OBSERVE_EXPORTERS="jsonfile")
+    assert "shelve" in process.stdout
+
+
+def test_plugin_that_cannot_be_imported(site, tmp_path):
+    """A broken plug-in is reported with its package; the program runs, and bundled libraries are observed."""
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "example_plugin.py").write_text("raise RuntimeError('no such device')")
+    variables = {"CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_EXPORTERS": "local"}
+    code = "import ckpt_observe.auto\nfrom ckpt_observe.core import Checkpointer\nCheckpointer('memory://').save('run', {})"
+    process = run(f"{broken}{os.pathsep}{site}", "-c", code, **variables)
+    assert process.returncode == 0
+    assert "Cannot load the instrumentor shelve" in process.stderr
+    assert "ckpt-observe-example-plugin" in process.stderr
+    with TraceReader(tmp_path / "state" / FILENAME) as reader:
+        assert [trace.name for trace in reader.newest(10)] == ["checkpoint.save"]
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("from ckpt_observe.core import Checkpointer; Checkpointer('dictionary://x')", "dictionary"),
+        ("import ckpt_observe; ckpt_observe.observe(exporters='jsonfile')", "jsonfile"),
+    ],
+)
+def test_without_the_plugin(code, message, tmp_path):
+    """The names mean nothing if the plug-in is not installed: ConfigError lists those that exist."""
+    process = run(tmp_path, "-c", code, CKPT_OBSERVE_DIR=str(tmp_path / "state"))
+    assert "ConfigError" in process.stderr
+    assert message in process.stderr

@@ -71,7 +71,7 @@ def collected(journal: Journal, library: Library) -> Callable[[], None]:
 def our_bytes(directory: str, cursor: spool.Cursor) -> Iterator[bytes]:
     """Read from the spool, assembled, encoded: what the delivery does for an exporter."""
     while (records := spool.read(directory, cursor)).payloads:
-        cursor = records.after
+        cursor = records.end
         for first in range(0, len(records.payloads), BATCH // SPANS):
             payloads = records.payloads[first : first + BATCH // SPANS]
             yield encode([span for payload in payloads for span in assemble(payload, RESOURCE)], __version__)
@@ -79,7 +79,7 @@ def our_bytes(directory: str, cursor: spool.Cursor) -> Iterator[bytes]:
 
 def end_of(directory: str, cursor: spool.Cursor) -> spool.Cursor:
     while (records := spool.read(directory, cursor)).payloads:
-        cursor = records.after
+        cursor = records.end
     return cursor
 
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from ckpt_observe.exporters.exposition import OPENMETRICS, TEXT, render
-from ckpt_observe.journal.live import look
+from ckpt_observe.journal.activity import read_activity
 from ckpt_observe.metricstore.snapshot import snapshot
 from ckpt_observe.metricstore.store import MetricStore
 from ckpt_observe.semconv import attributes as names
@@ -57,7 +57,7 @@ def main() -> None:
             times = []
             for _ in range(10):
                 before = time.perf_counter()
-                page = render(snapshot(store.read(), look(Path(directory)), "0"), content_type)
+                page = render(snapshot(store.read(), read_activity(Path(directory)), "0"), content_type)
                 times.append(time.perf_counter() - before)
             took = f"best {min(times) * 1e3:.1f} ms, median {sorted(times)[5] * 1e3:.1f} ms"
             print(f"scrape, {kind}: {took}, {len(page.splitlines()):,} lines, {len(page) >> 10:,} KiB")

@@ -117,7 +117,7 @@ class Watch:
         forks.keep_alive(self._delivery)  # its exporters hold connections of the parent, and would close them
         journal, self._journal, self._delivery = self._journal, None, None
         if journal is not None:
-            journal.forget()
+            journal.close_after_fork()
             recorder.take = self._first_page
 
 

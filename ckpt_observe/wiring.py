@@ -37,7 +37,7 @@ from ckpt_observe.delivery.genai_events import lifecycle
 from ckpt_observe.delivery.handover import Handover
 from ckpt_observe.delivery.lost_steps import Begun, History
 from ckpt_observe.exporter import ENTRY_POINT_GROUP, Exporter, Health
-from ckpt_observe.journal.counts import Counts
+from ckpt_observe.journal.directory import Counts
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record import redact
 from ckpt_observe.record.guard import faults
@@ -75,7 +75,7 @@ def begin(settings: Settings, environ: Mapping[str, str], replace: Replace) -> t
         journal = _journal(settings, owed)
         companion = Companion(settings.dir, companion_name(owed), _environ_of_companion(settings, names, environ))
         make = lambda: _in_threads(settings, build_exporters(settings, names), journal)  # noqa: E731
-        handover = Handover(journal, companion, disk_limit, _faults, lambda: journal.deliver_here() and replace(handover, make))
+        handover = Handover(journal, companion, disk_limit, _faults, lambda: journal.take_over_delivery() and replace(handover, make))
     handover.start()
     return journal, handover
 

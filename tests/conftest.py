@@ -11,7 +11,7 @@ from ckpt_observe import api
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.delivery.assemble import assemble
 from ckpt_observe.instrument.patching import PatchedCallable
-from ckpt_observe.journal.spool import record
+from ckpt_observe.journal.spool import join_lines
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.tracestore import FILENAME, TraceReader
 
@@ -97,7 +97,7 @@ class Recorded:
         return self.pages[-1]
 
     def spans(self):
-        return [span for page in self.pages for span in assemble(record(b"".join(page.lines)), {})]
+        return [span for page in self.pages for span in assemble(join_lines(b"".join(page.lines)), {})]
 
     def text(self):
         return b"".join(line for page in self.pages for line in page.lines).decode()

@@ -23,9 +23,8 @@ from ckpt_observe.delivery.adoption import Attends
 from ckpt_observe.delivery.companion import lock_path
 from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.errors import JournalError
-from ckpt_observe.journal.journal import JOURNALS, UNFINISHED, About
-from ckpt_observe.journal.place import private_directory
-from ckpt_observe.journal.recovery import read_about
+from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, About, read_about
+from ckpt_observe.journal.locations import private_directory
 
 logger = logging.getLogger("ckpt_observe")
 

@@ -13,7 +13,7 @@ from ckpt_observe import config
 from ckpt_observe.api import adopt
 from ckpt_observe.cli.output import ERROR, NOT_FOUND, OK, USAGE, Column, complain, print_table, until_pipe_closes
 from ckpt_observe.errors import CkptObserveError
-from ckpt_observe.journal import live
+from ckpt_observe.journal.activity import read_activity
 from ckpt_observe.semconv.values import OPERATIONS, OUTCOMES
 from ckpt_observe.span import to_json_line
 from ckpt_observe.tracestore import FILENAME, TraceFilter, TraceReader, TraceSummary
@@ -66,7 +66,7 @@ def run(args: Namespace) -> int:
             return NOT_FOUND
         with TraceReader(path) as reader:
             code = _show(reader, args) if args.trace else _list(reader, args)
-        if left := live.look(settings.dir).dead:
+        if left := read_activity(settings.dir).dead_processes:
             complain(f"what ended processes left ({left}) waits for a daemon or a server: `ckpt-observe doctor` says which")
         return code
     except CkptObserveError as error:

@@ -19,10 +19,10 @@ from ckpt_observe.delivery.lost_steps import LostSteps
 from ckpt_observe.delivery.once import Once
 from ckpt_observe.delivery.outbox import Outbox
 from ckpt_observe.errors import JournalError
-from ckpt_observe.journal import counts, recovery
-from ckpt_observe.journal.counts import Counts
-from ckpt_observe.journal.journal import JOURNALS, UNFINISHED, About, erase
-from ckpt_observe.journal.recovery import Claim
+from ckpt_observe.journal import claims, recovery
+from ckpt_observe.journal.claims import Claim
+from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, About, Counts, read_about, take_counts
+from ckpt_observe.support.files import remove_tree
 
 PATIENCE: Final = 60.0
 """Seconds for which a companion or daemon that comes only delivers, however much there is: then what is too much is dropped."""
@@ -95,7 +95,7 @@ class Adoption:
             found = sorted(entry.path for entry in os.scandir(self._root))
         except OSError:
             return False
-        recovery.sweep(path for path in found if path.endswith(UNFINISHED))
+        claims.remove_unfinished(path for path in found if path.endswith(UNFINISHED))
         news = False
         for directory in found:
             if directory != self._own and directory not in self._left_alone and not directory.endswith(UNFINISHED):
@@ -116,7 +116,7 @@ class Adoption:
 
     def _take(self, directory: str) -> bool:
         wanted = None if self._attends is nobody else self._attends(self._about(directory))
-        claim = recovery.claim(directory) if wanted is None else recovery.attend(directory)
+        claim = claims.claim_dead(directory) if wanted is None else claims.claim_delivery(directory)
         if claim is None:
             return False
         try:
@@ -124,7 +124,7 @@ class Adoption:
                 self._left_alone.add(directory)
                 claim.release()
                 return False
-            if claim.dead():
+            if claim.owner_is_dead():
                 self.interrupted += recovery.recover(claim, self._steps.found)
                 self._more_left = True
             else:
@@ -142,13 +142,13 @@ class Adoption:
 
     def _about(self, directory: str) -> About:
         if directory not in self._abouts:
-            self._abouts[directory] = recovery.read_about(directory)
+            self._abouts[directory] = read_about(directory)
         return self._abouts[directory]
 
     def _look_after(self, directory: str) -> bool:
         """A live one, until it is not."""
         _, claim = self._held[directory]
-        if directory not in self._live or not claim.dead():
+        if directory not in self._live or not claim.owner_is_dead():
             return False
         self.interrupted += recovery.recover(claim, self._steps.found)
         self._live.discard(directory)
@@ -190,7 +190,7 @@ class Adoption:
             self._count(directory)
             outbox, claim = self._held[directory]
             if delivered:
-                erase(directory)
+                remove_tree(directory)
             else:
                 self._left_alone.add(directory)
             claim.release()
@@ -200,6 +200,6 @@ class Adoption:
                 self._past.update(outbox.health())
 
     def _count(self, directory: str) -> None:
-        news = counts.take(directory)
+        news = take_counts(directory)
         with self._counting:
             self._past.update(news)

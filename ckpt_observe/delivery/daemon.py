@@ -12,7 +12,7 @@ from typing import Final
 from ckpt_observe.delivery.once import Once
 from ckpt_observe.errors import DaemonRunningError
 from ckpt_observe.journal.journal import Journal
-from ckpt_observe.journal.place import private_directory
+from ckpt_observe.journal.locations import private_directory
 from ckpt_observe.support.locks import FileLock, is_locked
 
 LOCK: Final = "daemon.lock"

@@ -22,7 +22,7 @@ from ckpt_observe.delivery.once import Once
 from ckpt_observe.delivery.outbox import Outbox
 from ckpt_observe.delivery.page_collector import SYNC_EVERY, TICK, Collector
 from ckpt_observe.exporter import Exporter
-from ckpt_observe.journal.counts import Counts
+from ckpt_observe.journal.directory import Counts
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.semconv import metrics
 
@@ -52,11 +52,9 @@ class Delivery:
         self._names = tuple(worker.key for worker in self.workers)
         passing = tuple(exporter.identity for exporter in exporters if not exporter.durable)
         steps = LostSteps(history, self._find_dead)
-        if journal is not None:
-            journal.pool.noted = steps.noted
         written = steps.noted if journal and journal.about.delivery != "in-process" else None  # before it fell to us
         self._own = Outbox(journal.directory, journal.about.resource, self._names, written) if journal else None
-        self._collector = Collector(journal, self._own.keep_within_limit) if journal and self._own else None
+        self._collector = Collector(journal, self._own.keep_within_limit, steps.noted) if journal and self._own else None
         self.adoption = Adoption(state, self._names, passing, journal.directory if journal else "", attends, steps, DiskLimit(state, limit))
         self._look_every, self._looks = (LOOK_EVERY, LOOKS) if attends is nobody else (ATTEND_EVERY, ATTENDED)
         self._news = threading.Condition()
@@ -109,7 +107,7 @@ class Delivery:
         done = not self.pending()
         self.adoption.release()
         if self._journal is not None:
-            if done and stopped and self._journal.pool.retire() and not self._journal.pool.waiting():
+            if done and stopped and self._journal.pool.retire() and not self._journal.pool.has_uncollected():
                 self._journal.remove()
             else:
                 if self._collector is not None:
@@ -180,7 +178,7 @@ class Delivery:
 
     def pending(self) -> bool:
         """Whether something was recorded that an exporter of ours has not had."""
-        if self._journal is not None and self._journal.pool.waiting():
+        if self._journal is not None and self._journal.pool.has_uncollected():
             return True
         try:
             return any(outbox.batch(name)[0] for outbox in self._outboxes() for name in self._names if outbox.wants(name))

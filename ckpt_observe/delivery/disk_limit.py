@@ -17,9 +17,9 @@ from ckpt_observe.delivery import outbox
 from ckpt_observe.delivery.once import Once
 from ckpt_observe.delivery.outbox import Outbox
 from ckpt_observe.errors import JournalError
-from ckpt_observe.journal import counts, recovery, spool
-from ckpt_observe.journal.counts import Counts
-from ckpt_observe.journal.journal import INTERRUPTED, JOURNALS, UNFINISHED, erase
+from ckpt_observe.journal import claims, recovery, spool
+from ckpt_observe.journal.directory import INTERRUPTED, JOURNALS, UNFINISHED, Counts, take_counts
+from ckpt_observe.support.files import remove_tree
 
 EACH: Final = 32 << 10
 """Bytes that a journal takes beside its records: its directory and small files."""
@@ -93,7 +93,7 @@ class DiskLimit:
             yield held[directory]
             return
         try:
-            claim = recovery.claim(directory)
+            claim = claims.claim_dead(directory)
         except JournalError:  # damaged, or of a newer version: not ours to touch
             claim = None
         if claim is None:
@@ -105,8 +105,8 @@ class DiskLimit:
             yield found
             self._lost.update(found.health())
             if not spool.segments(directory):
-                self._lost.update(counts.take(directory))
-                erase(directory)
+                self._lost.update(take_counts(directory))
+                remove_tree(directory)
         finally:
             claim.release()
 

@@ -18,8 +18,8 @@ from ckpt_observe.delivery.disk_limit import DiskLimit
 from ckpt_observe.delivery.once import Once
 from ckpt_observe.delivery.outbox import SPOOL_LIMIT, Outbox
 from ckpt_observe.delivery.page_collector import SYNC_EVERY, TICK, Collector
-from ckpt_observe.journal import counts, spool
-from ckpt_observe.journal.counts import Counts
+from ckpt_observe.journal import spool
+from ckpt_observe.journal.directory import Counts, save_counts
 from ckpt_observe.journal.journal import Journal
 
 STUCK: Final = SPOOL_LIMIT + (SPOOL_LIMIT >> 2)
@@ -107,7 +107,7 @@ class Handover:
     def _chores(self) -> None:
         self._collector.sync()
         try:
-            counts.save(self._journal.directory, self.health())
+            save_counts(self._journal.directory, self.health())
         except OSError:
             pass  # `sync` says so; the next round brings them
 
@@ -118,7 +118,7 @@ class Handover:
     def _pending(self) -> bool:
         """Whether an exporter of whoever delivers us has not had something."""
         try:
-            return self._journal.pool.waiting() or Outbox(self._journal.directory, {}, self._exporters()).pending()
+            return self._journal.pool.has_uncollected() or Outbox(self._journal.directory, {}, self._exporters()).pending()
         except FileNotFoundError:  # all delivered and removed; or removed by hand
             return False
 

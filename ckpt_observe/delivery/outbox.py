@@ -13,7 +13,7 @@ import msgspec
 
 from ckpt_observe.delivery.assemble import assemble
 from ckpt_observe.journal import spool
-from ckpt_observe.journal.counts import Counts
+from ckpt_observe.journal.directory import Counts
 from ckpt_observe.journal.spool import Cursor
 from ckpt_observe.semconv import metrics
 from ckpt_observe.span import Span
@@ -53,7 +53,7 @@ class Outbox:
         """The next spans for an exporter, and the cursor to pass to `passed` when it has them. No spans and its own cursor: nothing new."""
         with self._lock:
             cursor = self._cursors[exporter]
-            stamp = spool.stamp(self.directory, cursor)
+            stamp = spool.change_stamp(self.directory, cursor)
             if stamp is not None and self._still.get(exporter) == (cursor, stamp):
                 return [], cursor
             if self._last is None or self._last[0] != cursor or self._last[2] == cursor:  # there may be something new by now
@@ -74,7 +74,7 @@ class Outbox:
             spans += made
             self.counts["unknown"] += not made
         self.counts["corrupt"] += records.corrupt
-        return spans, records.after, len(records.payloads)
+        return spans, records.end, len(records.payloads)
 
     def passed(self, exporter: str, cursor: Cursor) -> None:
         """The exporter is done with everything before the cursor. Segments that all exporters are done with are removed."""
@@ -93,7 +93,7 @@ class Outbox:
         with self._lock:
             for cursor in self._cursors.values():
                 try:
-                    if spool.read(self.directory, cursor, 1).after != cursor:
+                    if spool.read(self.directory, cursor, 1).end != cursor:
                         return True
                 except FileNotFoundError:
                     continue
@@ -112,9 +112,9 @@ class Outbox:
             while spool.size(self.directory) > limit and len(oldest := spool.segments(self.directory)) > keep:
                 after = Cursor(oldest[0] + 1, 0)
                 for exporter, cursor in self._cursors.items():
-                    while cursor < after and cursor < (records := spool.read(self.directory, cursor)).after < after:
+                    while cursor < after and cursor < (records := spool.read(self.directory, cursor)).end < after:
                         self.counts[f"dropped {exporter}"] += len(records.payloads)
-                        cursor = records.after  # noqa: PLW2901
+                        cursor = records.end  # noqa: PLW2901
                     self._cursors[exporter] = max(self._cursors[exporter], after)
                 self._last = None
                 self.save()
@@ -140,7 +140,7 @@ class Outbox:
         for number in spool.segments(self.directory):
             if number < cursor.segment:
                 with suppress(FileNotFoundError):
-                    os.unlink(spool.path(self.directory, number))
+                    os.unlink(spool.segment_path(self.directory, number))
 
 
 def backlog(directory: str, exporters: Iterable[str]) -> dict[str, int]:

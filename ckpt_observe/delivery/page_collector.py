@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ckpt_observe.delivery.once import Once
-from ckpt_observe.journal.counts import Counts
+from ckpt_observe.journal.directory import Counts
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.semconv import metrics
 
@@ -25,8 +25,8 @@ SYNC_EVERY: Final = 1.0
 class Collector:
     """Of one journal. Used by one thread, and by whoever flushes."""
 
-    def __init__(self, journal: Journal, bound: Callable[[], None]) -> None:
-        self.journal, self._bound = journal, bound
+    def __init__(self, journal: Journal, bound: Callable[[], None], annotate: Callable[[bytes], bytes] | None = None) -> None:
+        self.journal, self._bound, self._annotate = journal, bound, annotate
         """`bound` keeps the spool within its limit; called when something came in."""
         self._moving = threading.Lock()
         """Held while records move to the spool: `flush` must not look in between."""
@@ -37,9 +37,9 @@ class Collector:
         pool = self.journal.pool
         try:
             with self._moving:
-                pool.beat(time.time_ns())
+                pool.write_heartbeat(time.time_ns())
                 pool.make_room()
-                moved = pool.collect()
+                moved = pool.collect(self._annotate)
                 if moved:
                     self._bound()
             return bool(moved)

@@ -1,5 +1,5 @@
-"""What a process records, kept where its death cannot reach it.
+"""Stores what a process records so that it survives the death of that process.
 
-`pages` hold operations in flight, in shared memory; the `spool` holds finished ones, on disk; `recovery` finishes what a dead process
-left. A journal is a directory with both, a lock that dies with its owner and a lock for whoever delivers it.
+`pages` hold running operations in shared memory, the `spool` holds finished ones on disk, and `recovery` finishes the operations of a dead
+process. A journal is a directory with the spool, a lock that its owner holds until it dies, and a lock for the process that delivers it.
 """

@@ -1,120 +1,71 @@
-"""Files of pages: made by their owner, read by whoever finds them.
+"""A file of pages in shared memory, created by its owner.
 
-A file is mapped once: every map of its own would take a file descriptor of the host's. It is allocated (`posix_fallocate`), so a full
-file system cannot raise SIGBUS in the host; a sparse one would. Truncating it by hand would too: no map survives that, which is why its
-directory is private.
+A file is mapped once as a whole, because every map takes a file descriptor of the host program. Its blocks are allocated with
+`posix_fallocate`, because on a full file system a store into a sparse file raises SIGBUS in the host program. So does a store into a file
+that was truncated by hand. Nothing can prevent that, which is why the directory is private.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import struct
 from contextlib import suppress
-from typing import NamedTuple
 
-from ckpt_observe.journal.pages import ENDED, HEADER, MARKS, PAGE_SIZE, WORD, Home, MappedPage, WrittenPage
-
-_MARK_WORDS = struct.Struct(f"@{MARKS}Q")
+from ckpt_observe.journal.pages import PAGE_SIZE, WORD, MappedPage, PagePool, PwritePage
 
 
 class PageFile:
-    """A file of pages, made by its owner. Page 0 is the heartbeat: the time of the owner's last sign of life."""
+    """A file of pages. Page 0 holds the heartbeat, the time at which the owner was last known to live."""
 
-    def __init__(self, path: str, count: int, home: Home, *, mapped: bool) -> None:
+    def __init__(self, path: str, count: int, pool: PagePool, *, mapped: bool) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
         self.path, self._fd = path, os.open(path, flags, 0o600)
         try:
             self._allocate((count + 1) * PAGE_SIZE)
-            self._map = self._mapped() if mapped else None
+            self._map = self._create_map() if mapped else None
             self._view = memoryview(self._map) if self._map else None
         except BaseException:
             os.close(self._fd)
             os.unlink(path)
             raise
-        numbers = range(1, count + 1)
-        self.pages: list[MappedPage | WrittenPage] = [
-            MappedPage(self._map, self._view, number, home) if self._map and self._view else WrittenPage(self._fd, number, home)
-            for number in numbers
+        self.pages: list[MappedPage | PwritePage] = [
+            MappedPage(self._map, self._view, number, pool) if self._map and self._view else PwritePage(self._fd, number, pool)
+            for number in range(1, count + 1)
         ]
 
     def _allocate(self, size: int) -> None:
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(self._fd, 0, size)  # ENOSPC here and now, rather than SIGBUS later
+            os.posix_fallocate(self._fd, 0, size)  # raises ENOSPC now instead of SIGBUS later
         else:
             os.write(self._fd, bytes(size))
 
-    def _mapped(self) -> mmap.mmap:
-        # populated at once: a page fault would cost the first operation more than its records do
+    def _create_map(self) -> mmap.mmap:
+        # Populated at once: a page fault would cost the first operation more than its records do.
         return mmap.mmap(self._fd, 0, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
 
-    def beat(self, now: int) -> None:
+    def write_heartbeat(self, now: int) -> None:
+        """Store the time, in Unix nanoseconds, at which the owner is known to live."""
         os.pwrite(self._fd, heartbeat_page(now)[:8], 0)
 
     def close(self) -> None:
-        """The pages are not ours any more (a forked child) or not needed (the end). A late `append` goes to `overflow`."""
-        if self._fd >= 0:  # once: by the second time the number may be a file of the host's
+        """Unmap and close: the pages belong to the parent of this process, or are not needed any more. Later lines are dropped."""
+        if self._fd >= 0:  # only once: by the second call the number may be a file of the host program
             fd, self._fd = self._fd, -1
             if self._map is not None and self._view is not None:
                 for page in self.pages:
                     if isinstance(page, MappedPage):
-                        page.abandon()
+                        page.detach()
                 self._view.release()
                 self._map.close()
             os.close(fd)
 
     def remove(self) -> None:
-        """Nobody needs what is in it."""
+        """Close and delete the file."""
         self.close()
         with suppress(FileNotFoundError):
             os.unlink(self.path)
 
 
 def heartbeat_page(now: int) -> bytes:
-    """The first page of a file of pages."""
+    """Return the first page of a page file."""
     return WORD.pack(now).ljust(PAGE_SIZE, b"\0")
-
-
-def page_files(prefix: str) -> list[str]:
-    """The files of one journal, in order; `prefix` is their path without number and ending.
-
-    By hand: `glob` would make a regular expression for each journal.
-    """
-    directory, name = os.path.split(prefix)
-    try:
-        found = os.listdir(directory)
-    except FileNotFoundError:
-        return []
-    return sorted(os.path.join(directory, each) for each in found if each.startswith(name + "-") and each.endswith(".pages"))
-
-
-class Found(NamedTuple):
-    """A used page of a file: its lines and its marks."""
-
-    lines: bytes
-    marks: tuple[int, ...]
-
-
-def read_pages(path: str) -> tuple[int, list[Found]]:
-    """What a page file holds: the last heartbeat, and each used page. Hostile input is fine."""
-    with open(path, "rb") as file:
-        data = file.read()
-    heartbeat = WORD.unpack_from(data)[0] if len(data) >= PAGE_SIZE else 0
-    found = []
-    for start in range(PAGE_SIZE, len(data) - PAGE_SIZE + 1, PAGE_SIZE):
-        used = WORD.unpack_from(data, start)[0] & ~ENDED
-        if HEADER < used <= PAGE_SIZE:
-            found.append(Found(data[start + HEADER : start + used], _MARK_WORDS.unpack_from(data, start + 8)))
-    return heartbeat, found
-
-
-def read_open(path: str) -> list[bytes]:
-    """The lines of each page whose operation has begun and not ended. Hostile input is fine, and pages that change meanwhile."""
-    with open(path, "rb") as file:
-        data = file.read()
-    found = []
-    for start in range(PAGE_SIZE, len(data) - PAGE_SIZE + 1, PAGE_SIZE):
-        used = WORD.unpack_from(data, start)[0]
-        if HEADER < used <= PAGE_SIZE:  # the mark of an ended one makes it larger
-            found.append(data[start + HEADER : start + used])
-    return found

@@ -1,10 +1,11 @@
-"""Pages: one operation in flight writes its lines into one page of shared memory, without a system call and without a lock.
+"""Pages: a running operation writes its lines into one page of shared memory, without a system call and without a lock.
 
-A page is 4 KiB of a mapped file: a word that says how much of it counts, words for marks, then JSON lines. `append` reserves a place,
-copies the line there, and makes it count with one aligned 8-byte store: a process killed before that leaves a line that was never there.
-`marks[n] = word`, n from 1 to 31, is one such store, at a third of what `pack_into` costs. CPython gives the GIL away, and runs signal
-handlers, only after calls and at jumps; so the three statements that reserve are one step, and so is reading the count in the same
-statement that stores it.
+A page is 4 KiB of a mapped file: a word with the number of valid bytes, 31 words for marks, then JSON lines. `append` reserves space,
+copies the line there, and makes it valid with one aligned 8-byte store. If the process is killed before that store, the line does not
+exist. `marks[n] = word`, n from 1 to 31, is one such store too, at a third of the cost of `pack_into`.
+
+Why this needs no lock: CPython switches threads and runs signal handlers only after calls and at jumps. The three statements in `append`
+that reserve space contain neither, so they are atomic; so is the statement that reads the reserved size and stores it.
 """
 
 from __future__ import annotations
@@ -17,175 +18,194 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 PAGE_SIZE: Final = 4096
-"""The smallest unit that can be mapped; an operation with four phases and twenty attributes takes about 1.5 KiB."""
+"""The smallest unit that can be mapped. An operation with four phases and twenty attributes needs about 1.5 KiB."""
 
-ENDED: Final = 1 << 63
-"""Set in the count of a page whose operation has ended."""
+ENDED_FLAG: Final = 1 << 63
+"""Set in the first word of a page whose operation has ended."""
 
-MARKS: Final = 31
-"""Words for marks; what they mean is the writer's."""
+MARK_COUNT: Final = 31
+"""Words for marks. Their meaning is up to the writer."""
 
 WORD = struct.Struct("@Q")  # native: one aligned store, never torn
-HEADER: Final = WORD.size * (1 + MARKS)
-_EMPTY: Final = bytes(HEADER)
-LINE_ROOM: Final = PAGE_SIZE - HEADER
-"""What a page has for lines."""
+HEADER_SIZE: Final = WORD.size * (1 + MARK_COUNT)
+_EMPTY_HEADER: Final = bytes(HEADER_SIZE)
+LINE_ROOM: Final = PAGE_SIZE - HEADER_SIZE
+"""Bytes that a page has for lines."""
 
 
-class Home(Protocol):
-    """Whom a page belongs to: takes it back when its operation ended, and finds room when it is full."""
+class PagePool(Protocol):
+    """What a page needs from its pool."""
 
-    abandoned: bool
+    closed: bool
+    """The pages cannot be written any more: they belong to the parent of this process, or the journal is closed."""
 
-    def ended(self, page: AnyPage) -> None: ...
-    def overflow(self, page: AnyPage, line: bytes) -> None: ...
+    def give_back(self, page: AnyPage) -> None:
+        """Take a page back whose operation has ended."""
+
+    def append_overflow(self, page: AnyPage, line: bytes) -> None:
+        """Store a line that does not fit into its page, if there is room elsewhere."""
 
 
 class MappedPage:
-    """A page of shared memory."""
+    """A page in shared memory."""
 
-    __slots__ = ("_limit", "_map", "_start", "_used", "_words", "home", "marks", "more")
+    __slots__ = ("_limit", "_map", "_start", "_used", "_words", "marks", "overflow_pages", "pool")
 
-    def __init__(self, shared: mmap.mmap, view: memoryview, number: int, home: Home) -> None:
+    def __init__(self, shared: mmap.mmap, view: memoryview, number: int, pool: PagePool) -> None:
         self._map, self._start = shared, number * PAGE_SIZE
-        self._used, self._limit = self._start + HEADER, self._start + PAGE_SIZE
+        self._used, self._limit = self._start + HEADER_SIZE, self._start + PAGE_SIZE
         self._words = view[self._start : self._limit].cast("Q")  # native: one aligned store, never torn
         self.marks: memoryview | dict[int, int] = self._words
-        self.home = home
-        self.more: tuple[AnyPage, ...] = ()
+        self.pool = pool
+        self.overflow_pages: tuple[AnyPage, ...] = ()
         """Further pages of the same operation."""
 
     def append(self, line: bytes) -> None:
-        """Keep a line, newline included."""
+        """Store a line, which ends with a newline."""
         size = len(line)
         used = self._used
         end = used + size
-        if end > self._limit or self.home.abandoned:  # full; or, in a forked child, the parent's
-            self.home.overflow(self, line)
+        if end > self._limit or self.pool.closed:  # full; or, in a forked child, the parent's
+            self.pool.append_overflow(self, line)
             return
         self._used = end
         self._map[used:end] = line
         self._words[0] = self._used - self._start
 
     def finish(self, line: bytes) -> None:
-        """Keep the last line; the delivery may have the page."""
+        """Store the last line and give the page back to its pool."""
         self.append(line)
-        home = self.home
-        if not home.abandoned:
-            self._words[0] = self._used - self._start | ENDED
-            home.ended(self)
+        pool = self.pool
+        if not pool.closed:
+            self._words[0] = self._used - self._start | ENDED_FLAG
+            pool.give_back(self)
 
-    def abandon(self) -> None:
-        """Not ours any more. Who still holds it marks nothing."""
+    def detach(self) -> None:
+        """Stop using the map, which is about to be closed. Operations that still hold the page set marks in a dict instead."""
         self.marks = {}
         self._words.release()
 
     def clear(self) -> None:
-        self._map[self._start : self._start + HEADER] = _EMPTY
-        self._used = self._start + HEADER
-        self.more = ()
+        """Make the page empty, for the next operation."""
+        self._map[self._start : self._start + HEADER_SIZE] = _EMPTY_HEADER
+        self._used = self._start + HEADER_SIZE
+        self.overflow_pages = ()
 
-    def lines(self) -> bytes:
-        return self._map[self._start + HEADER : self._used]
+    def read_lines(self) -> bytes:
+        """Return the lines, each with its newline."""
+        return self._map[self._start + HEADER_SIZE : self._used]
 
-    def image(self) -> bytes:
+    def read_image(self) -> bytes:
+        """Return the whole page, header included."""
         return self._map[self._start : self._limit]
 
-    def room(self, line: bytes) -> bool:
+    def has_room(self, line: bytes) -> bool:
+        """Return whether the line fits."""
         return self._used + len(line) <= self._limit
 
 
-class WrittenPage:
-    """The same by `pwrite`, where a map cannot be trusted: an error is no signal there, and the line is kept in memory."""
+class PwritePage:
+    """A page written with `pwrite`, where a map is not safe. A failed write is an error and not a signal; the line is kept in memory."""
 
-    def __init__(self, fd: int, number: int, home: Home) -> None:
-        self._fd, self._start, self._used = fd, number * PAGE_SIZE, HEADER
-        self._lock = threading.RLock()  # `pwrite` lets other threads in; a signal handler may come back in
-        self.home = home
-        self.marks = _WrittenMarks(self)
-        self.more: tuple[AnyPage, ...] = ()
+    def __init__(self, fd: int, number: int, pool: PagePool) -> None:
+        self._fd, self._start, self._used = fd, number * PAGE_SIZE, HEADER_SIZE
+        self._lock = threading.RLock()  # `pwrite` lets other threads run; re-entrant, because a signal handler may append too
+        self.pool = pool
+        self.marks = _PwriteMarks(self)
+        self.overflow_pages: tuple[AnyPage, ...] = ()
 
     def append(self, line: bytes) -> None:
+        """Store a line, which ends with a newline."""
         with self._lock:
-            if self.home.abandoned or not self.room(line):
-                self.home.overflow(self, line)
+            if self.pool.closed or not self.has_room(line):
+                self.pool.append_overflow(self, line)
                 return
-            place = self._used
-            self._used = end = place + len(line)  # first: a signal handler that comes in between must not take the same place
+            start = self._used
+            self._used = end = start + len(line)  # before writing: a signal handler that appends meanwhile must not use the same space
             try:
-                os.pwrite(self._fd, line, self._start + place)
+                os.pwrite(self._fd, line, self._start + start)
                 os.pwrite(self._fd, WORD.pack(self._used), self._start)
-            except OSError:  # full, or away
+            except OSError:  # the disk is full or gone
                 if self._used == end:
-                    self._used = place
+                    self._used = start
                 self._keep_in_memory(line)
 
     def _keep_in_memory(self, line: bytes) -> None:
-        if not self.more or not isinstance(self.more[-1], LoosePage):
-            self.more = (*self.more, LoosePage(self.home))
-        self.more[-1].append(line)
+        if not self.overflow_pages or not isinstance(self.overflow_pages[-1], MemoryPage):
+            self.overflow_pages = (*self.overflow_pages, MemoryPage(self.pool))
+        self.overflow_pages[-1].append(line)
 
-    def mark(self, number: int, word: int) -> None:
-        if not self.home.abandoned:
+    def set_mark(self, number: int, word: int) -> None:
+        """Store a mark."""
+        if not self.pool.closed:
             os.pwrite(self._fd, WORD.pack(word), self._start + number * WORD.size)
 
     def finish(self, line: bytes) -> None:
+        """Store the last line and give the page back to its pool."""
         self.append(line)
-        if not self.home.abandoned:
-            with suppress(OSError):  # only for who looks at what runs
-                os.pwrite(self._fd, WORD.pack(self._used | ENDED), self._start)
-            self.home.ended(self)
+        if not self.pool.closed:
+            with suppress(OSError):  # the flag matters only to readers of running operations
+                os.pwrite(self._fd, WORD.pack(self._used | ENDED_FLAG), self._start)
+            self.pool.give_back(self)
 
     def clear(self) -> None:
-        os.pwrite(self._fd, _EMPTY, self._start)
-        self._used = HEADER
-        self.more = ()
+        """Make the page empty, for the next operation."""
+        os.pwrite(self._fd, _EMPTY_HEADER, self._start)
+        self._used = HEADER_SIZE
+        self.overflow_pages = ()
 
-    def lines(self) -> bytes:
-        return os.pread(self._fd, self._used - HEADER, self._start + HEADER)
+    def read_lines(self) -> bytes:
+        """Return the lines, each with its newline."""
+        return os.pread(self._fd, self._used - HEADER_SIZE, self._start + HEADER_SIZE)
 
-    def image(self) -> bytes:
+    def read_image(self) -> bytes:
+        """Return the whole page, header included."""
         return os.pread(self._fd, PAGE_SIZE, self._start)
 
-    def room(self, line: bytes) -> bool:
+    def has_room(self, line: bytes) -> bool:
+        """Return whether the line fits."""
         return self._used + len(line) <= PAGE_SIZE
 
 
-class _WrittenMarks:
-    def __init__(self, page: WrittenPage) -> None:
+class _PwriteMarks:
+    def __init__(self, page: PwritePage) -> None:
         self._page = page
 
     def __setitem__(self, number: int, word: int) -> None:
-        self._page.mark(number, word)
+        self._page.set_mark(number, word)
 
 
-class LoosePage:
-    """The same in ordinary memory, when there is no page to be had: kept if the operation ends, lost if the process does."""
+class MemoryPage:
+    """A page in ordinary memory, used if no other is available: the operation is recorded if it ends, and lost if the process dies."""
 
-    def __init__(self, home: Home) -> None:
-        self.home = home
-        self.marks: dict[int, int] = {}  # for whoever finds the page of a dead process; nobody finds this one
-        self.more: tuple[AnyPage, ...] = ()
+    def __init__(self, pool: PagePool) -> None:
+        self.pool = pool
+        self.marks: dict[int, int] = {}  # never read: marks serve recovery, and this page cannot be recovered
+        self.overflow_pages: tuple[AnyPage, ...] = ()
         self._lines: list[bytes] = []
         self._used = 0
 
     def append(self, line: bytes) -> None:
-        if not self.room(line):
-            self.home.overflow(self, line)
+        """Store a line, which ends with a newline."""
+        if not self.has_room(line):
+            self.pool.append_overflow(self, line)
             return
         self._used += len(line)
         self._lines.append(line)
 
     def finish(self, line: bytes) -> None:
+        """Store the last line and give the page back to its pool."""
         self.append(line)
-        if not self.home.abandoned:
-            self.home.ended(self)
+        if not self.pool.closed:
+            self.pool.give_back(self)
 
-    def lines(self) -> bytes:
+    def read_lines(self) -> bytes:
+        """Return the lines, each with its newline."""
         return b"".join(self._lines)
 
-    def room(self, line: bytes) -> bool:
+    def has_room(self, line: bytes) -> bool:
+        """Return whether the line fits."""
         return self._used + len(line) <= LINE_ROOM
 
 
-AnyPage = MappedPage | WrittenPage | LoosePage
+AnyPage = MappedPage | PwritePage | MemoryPage

@@ -1,7 +1,7 @@
-"""The pool of pages of one process: who needs one takes it, who is done gives it back to be collected.
+"""The pages of one process: operations take free pages, and give them back to be collected.
 
-`free` and `_ended` are a list and a deque used only by single C calls (`pop`, `append`, `popleft`), which the GIL makes atomic: no
-lock, so no caller ever waits for another, and a signal handler that saves a checkpoint cannot deadlock.
+Free and finished pages are in a list and a deque that are used only through single C calls (`pop`, `append`, `popleft`), which the GIL
+makes atomic. There is no lock, so no caller waits for another, and a signal handler that saves a checkpoint cannot deadlock.
 """
 
 from __future__ import annotations
@@ -13,182 +13,190 @@ from contextlib import suppress
 from typing import Final
 
 from ckpt_observe.journal.page_file import PageFile
-from ckpt_observe.journal.pages import LINE_ROOM, AnyPage, LoosePage
-from ckpt_observe.journal.spool import record
+from ckpt_observe.journal.pages import LINE_ROOM, AnyPage, MemoryPage
+from ckpt_observe.journal.spool import join_lines
 from ckpt_observe.semconv import events
 
 PAGES_PER_FILE: Final = 128
-"""Half a mebibyte: what a process with few checkpoints takes of shared memory."""
+"""Half a mebibyte: the shared memory of a process with few checkpoints."""
 MAX_FILES: Final = 64
 """32 MiB of pages: 8,000 operations at once."""
-FURTHER_PAGES: Final = 16
-"""For one operation: some 400 events, where OpenTelemetry keeps 128 of a span. What a task adds in weeks beyond is cut, but for its end."""
-_END: Final = f'["{events.END}"'.encode()
+MAX_OVERFLOW_PAGES: Final = 16
+"""Further pages for one operation: about 400 events; OpenTelemetry keeps 128 per span. Lines beyond that are dropped, except the `end`."""
 BACKLOG: Final = 768
-"""Ended operations that wait for the delivery. Beyond it the caller writes its own to the spool: one disk write instead of a loss."""
+"""Finished operations that may wait to be collected. Beyond that the caller writes its own to the spool: a disk write is better than a
+loss."""
+_END: Final = f'["{events.END}"'.encode()
 
 
 class Pool:
-    """Pages, free and ended. `spill` writes records to the spool; it may raise OSError."""
+    """The pages of one process. `spill` writes records to the spool and may raise OSError."""
 
     def __init__(self, prefix: str, spill: Callable[[Iterable[bytes]], None], *, mapped: bool) -> None:
         self._prefix, self._spill, self._mapped = prefix, spill, mapped
         self._files: list[PageFile] = []
         self._free: list[AnyPage] = []
-        self._ended: deque[AnyPage] = deque()
-        self._numbers = itertools.count()
-        self.abandoned = False
+        self._finished: deque[AnyPage] = deque()
+        self._file_numbers = itertools.count()
+        self.closed = False
         self.counts = {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0}
-        """Operations the caller wrote to disk itself; that had no page; that were lost; lines that found no room."""
-        self.noted: Callable[[bytes], bytes] = lambda record: record
-        """What the delivery adds to a record that it collects."""
-        self._free.append(self._grow())  # type: ignore[arg-type]  # OSError where there is no room
+        """Operations that their caller wrote to the spool, that had no page in shared memory, that were lost; and dropped lines."""
+        self._free.append(self._add_file())  # type: ignore[arg-type]  # not None: the pool is open. OSError if there is no room
 
     def take(self) -> AnyPage | None:
-        """A page for an operation that begins; None when all is over: it came too late to be recorded."""
+        """Return a page for a new operation, or None if the pool is closed: then the operation is not recorded."""
         try:
             return self._free.pop()
         except IndexError:
-            return self._another()
+            return self._take_slowly()
 
-    def _another(self) -> AnyPage | None:
-        """A new one; else that of an operation that has ended and waits, which we bring to disk ourselves; else one that dies with us."""
-        page = self._grown()
-        while page is None and not self.abandoned:
+    def _take_slowly(self) -> AnyPage | None:
+        """Return a page of a new file; else one of a finished operation, which the caller moves to the spool; else one in memory."""
+        page = self._try_add_file()
+        while page is None and not self.closed:
             try:
                 page = self._free.pop()
-            except IndexError:  # none, or others were quicker
-                if not self._collected():
+            except IndexError:  # none is free, or other threads were faster
+                if not self._try_collect():
                     self.counts["unprotected"] += 1
-                    return LoosePage(self)
+                    return MemoryPage(self)
         return page
 
-    def _collected(self) -> int:
+    def _try_collect(self) -> int:
         try:
             return self.collect(limit=8)
         except OSError:
             return 0
 
-    def _grown(self) -> AnyPage | None:
-        """A page of one file more, whose others are free; None where there is no room.
+    def _try_add_file(self) -> AnyPage | None:
+        """Add a file of pages and return one of them; None if there is no room.
 
-        Threads that all need one make a file each: who waited, or went without, would be the one that is killed.
+        Threads that run out of pages at the same time each create a file; waiting would leave their operations unprotected.
         """
         try:
-            return self._grow() if not self.abandoned and len(self._files) < MAX_FILES else None
+            return self._add_file() if not self.closed and len(self._files) < MAX_FILES else None
         except OSError:
             return None
 
-    def _grow(self) -> AnyPage | None:
-        file = PageFile(f"{self._prefix}-{next(self._numbers):02}.pages", PAGES_PER_FILE, self, mapped=self._mapped)
+    def _add_file(self) -> AnyPage | None:
+        file = PageFile(f"{self._prefix}-{next(self._file_numbers):02}.pages", PAGES_PER_FILE, self, mapped=self._mapped)
         self._files.append(file)
-        if self.abandoned:  # meanwhile
+        if self.closed:  # in the meantime
             file.remove()
             return None
-        first, *others = file.pages  # the first is ours: who were quicker might take all the others
-        self._free.extend(others)
+        first, *rest = file.pages  # reserve the first for the caller: other threads may take all that are free
+        self._free.extend(rest)
         return first
 
     def make_room(self) -> None:
-        """By the delivery, ahead of need: so that no caller has to make pages itself."""
-        if len(self._free) < PAGES_PER_FILE // 4 and (page := self._grown()):
+        """Add pages ahead of need, so that no caller has to. For the page collector."""
+        if len(self._free) < PAGES_PER_FILE // 4 and (page := self._try_add_file()):
             self._free.append(page)
 
-    def overflow(self, page: AnyPage, line: bytes) -> None:
-        """A line that found its page full goes to a further page of the same operation."""
-        if self.abandoned:
+    def append_overflow(self, page: AnyPage, line: bytes) -> None:
+        """Store a line that does not fit into its page in a further page of the same operation."""
+        if self.closed:
             return
-        if len(line) > LINE_ROOM or (len(page.more) >= FURTHER_PAGES and not line.startswith(_END)):
+        if len(line) > LINE_ROOM or (len(page.overflow_pages) >= MAX_OVERFLOW_PAGES and not line.startswith(_END)):
             self.counts["cut"] += 1
             page.marks[events.CUT] = 1
             return
-        if not page.more or not page.more[-1].room(line):
-            further = self.take()
-            if further is None:
+        if not page.overflow_pages or not page.overflow_pages[-1].has_room(line):
+            new_page = self.take()
+            if new_page is None:
                 return
-            page.more = (*page.more, further)  # in one step: another thread of the same operation may have added one meanwhile
-        page.more[-1].append(line)  # and if it has filled that one, too, the line goes to a further page of that
+            # One store of a new tuple: another thread of the same operation may have added a page meanwhile.
+            page.overflow_pages = (*page.overflow_pages, new_page)
+        page.overflow_pages[-1].append(line)  # if another thread has filled that page meanwhile, the line overflows once more
 
-    def ended(self, page: AnyPage) -> None:
-        """The operation of this page has ended."""
-        if len(self._ended) < BACKLOG and not isinstance(page, LoosePage):
-            self._ended.append(page)
+    def give_back(self, page: AnyPage) -> None:
+        """Queue the page of an operation that has ended, to be collected. If too many wait, move the operation to the spool now."""
+        if len(self._finished) < BACKLOG and not isinstance(page, MemoryPage):
+            self._finished.append(page)
             return
         try:
-            self._spill([record(_lines(page))])
+            self._spill([join_lines(_read_lines(page))])
         except OSError:
-            if isinstance(page, LoosePage):
+            if isinstance(page, MemoryPage):
                 self.counts["lost"] += 1
-                self._release(page)
+                self._free_pages(page)
             else:
-                self._ended.append(page)  # wait in memory until the disk has room
+                self._finished.append(page)  # it waits in its page until the disk has room
         else:
             self.counts["spilled"] += 1
-            self._release(page)
+            self._free_pages(page)
 
-    def collect(self, limit: int = 1024) -> int:
-        """By the delivery: move ended operations to the spool; how many. OSError: they stay where they are."""
+    def collect(self, annotate: Callable[[bytes], bytes] | None = None, *, limit: int = 1024) -> int:
+        """Move finished operations to the spool and return how many. OSError: none was moved, and they wait for the next call.
+
+        `annotate` may add to each record. Only the page collector passes it, as it may read files, which host program threads must not do.
+        """
         pages: list[AnyPage] = []
-        with suppress(IndexError):  # no more; also where others collect at the same time
+        with suppress(IndexError):  # no more; another thread may collect at the same time
             while len(pages) < limit:
-                pages.append(self._ended.popleft())
+                pages.append(self._finished.popleft())
         if not pages:
             return 0
         try:
-            self._spill([self.noted(record(_lines(page))) for page in pages])
-        except BaseException:  # a fault, or a signal handler's: whatever it is, they are not lost by it
-            self._ended.extendleft(reversed(pages))
+            records = [join_lines(_read_lines(page)) for page in pages]
+            self._spill([annotate(record) for record in records] if annotate else records)
+        except BaseException:  # also a fault of ours, or what a signal handler raised: the records must not be lost
+            self._finished.extendleft(reversed(pages))
             raise
         for page in pages:
-            self._release(page)
+            self._free_pages(page)
         return len(pages)
 
-    def _release(self, page: AnyPage) -> None:
-        for each in list(_pages(page)):
-            if not isinstance(each, LoosePage):
-                with suppress(OSError):  # one that cannot be cleared is not used again
+    def _free_pages(self, page: AnyPage) -> None:
+        for each in list(_pages_of_operation(page)):
+            if not isinstance(each, MemoryPage):
+                with suppress(OSError):  # a page that cannot be cleared is not used again
                     each.clear()
                     self._free.append(each)
 
-    def uncollected(self) -> list[bytes]:
-        """Images, as they stand now, of the pages whose operations are not in the spool: those that run, and those that have ended."""
+    def read_uncollected(self) -> list[bytes]:
+        """Return images of the pages of all operations that are not in the spool, running or finished, as they are now."""
         free = {id(page) for page in self._free}
-        return [page.image() for file in self._files for page in file.pages if id(page) not in free]
+        return [page.read_image() for file in self._files for page in file.pages if id(page) not in free]
 
-    def waiting(self) -> bool:
-        """Whether an operation has ended and is not collected."""
-        return bool(self._ended)
+    def has_uncollected(self) -> bool:
+        """Return whether a finished operation waits to be collected."""
+        return bool(self._finished)
 
     def retire(self) -> bool:
-        """At the end: whether no operation runs. Then none will: the free pages are taken away, so that none begins while we look."""
+        """Close the pool unless an operation is running, and return whether it is closed. Files stay open.
+
+        The free pages are removed first, so that no operation begins during the check.
+        """
         free, self._free = self._free, []
-        self.abandoned = self.abandoned or len(free) + len(self._ended) == sum(len(file.pages) for file in self._files)
-        if not self.abandoned:
+        self.closed = self.closed or len(free) + len(self._finished) == sum(len(file.pages) for file in self._files)
+        if not self.closed:
             self._free.extend(free)
-        return self.abandoned
+        return self.closed
 
-    def beat(self, now: int) -> None:
-        self._files[0].beat(now)
+    def write_heartbeat(self, now: int) -> None:
+        """Store the time, in Unix nanoseconds, at which this process is known to live."""
+        self._files[0].write_heartbeat(now)
 
-    def abandon(self) -> None:
-        """In a forked child: the pages are the parent's."""
-        self.abandoned = True
+    def close(self) -> None:
+        """Close the files. In a forked child the pages belong to the parent."""
+        self.closed = True
         for file in self._files:
             file.close()
 
     def remove(self) -> None:
-        """At the end, when everything was collected."""
-        self.abandon()
+        """Close and delete the files. Everything was collected."""
+        self.close()
         for file in self._files:
             file.remove()
 
 
-def _pages(page: AnyPage) -> Iterator[AnyPage]:
-    """The page of an operation and its further ones."""
+def _pages_of_operation(page: AnyPage) -> Iterator[AnyPage]:
+    """Yield the first page of an operation and its further ones."""
     yield page
-    for more in page.more:
-        yield from _pages(more)
+    for overflow_page in page.overflow_pages:
+        yield from _pages_of_operation(overflow_page)
 
 
-def _lines(page: AnyPage) -> bytes:
-    return b"".join([each.lines() for each in _pages(page)])
+def _read_lines(page: AnyPage) -> bytes:
+    return b"".join([each.read_lines() for each in _pages_of_operation(page)])

@@ -1,137 +1,87 @@
-"""What a dead process left: its ended operations go to its spool, and those in flight end as `interrupted`, each exactly once.
+"""Recovers the operations of a dead process: finished ones go to its spool, running ones end as `interrupted`, each exactly once.
 
-Whoever recovers holds both locks of the journal. Every step may be cut short and done again: pages are removed only after what they held is
-in the spool and synced, and what is in the spool already is not written twice.
+The caller holds both locks of the journal. Recovery can be cut short at any point and repeated: pages are removed only after their content
+is in the spool and synced, and operations that the spool already has are not written again.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
 
-from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import spool
-from ckpt_observe.journal.journal import ABOUT, DELIVERY_LOCK, INTERRUPTED, OPEN, OWNER_LOCK, VERSION, About, boot_id
-from ckpt_observe.journal.page_file import page_files, read_pages
-from ckpt_observe.journal.remains import Remains, parse_lines
+from ckpt_observe.journal.claims import Claim
+from ckpt_observe.journal.directory import INTERRUPTED, OPEN_PAGES, boot_id
+from ckpt_observe.journal.page_reader import begin_line, page_files, parse_lines, read_pages
 from ckpt_observe.semconv import attributes as names
-from ckpt_observe.semconv import events
-from ckpt_observe.support.locks import FileLock
+from ckpt_observe.semconv import events, spans
 
-UNFINISHED_FOR: Final = 60.0
-"""Seconds after which a journal that is not finished never will be; it takes a millisecond."""
-
+_PHASE_NAMES: Final = {code: name for name, code in events.PHASE_CODES.items()}
+_LEAST_NANOSECONDS: Final = 1000
+"""An interrupted operation ends at least this long after its last line. Backends count in microseconds, and Jaeger warns about a span
+without duration."""
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Claim:
-    """A journal that we alone delivery. Its owner is dead, or it is one whose owner leaves the delivery to us."""
-
-    def __init__(self, directory: str, about: About, delivery: FileLock, owner: FileLock | None) -> None:
-        self.directory, self.about = directory, about
-        self._delivery, self._owner = delivery, owner
-
-    def dead(self) -> bool:
-        """Whether its owner is gone: then what it left is ours to recover, and the journal ours to remove."""
-        if self._owner is None:
-            self._owner = FileLock.try_acquire(os.path.join(self.directory, OWNER_LOCK), create=False)
-        return self._owner is not None
-
-    def release(self) -> None:
-        for lock in (self._delivery, self._owner):
-            if lock:
-                lock.release()
-
-
-def claim(directory: str) -> Claim | None:
-    """The journal if its owner is dead and nobody else delivers it. JournalError: it is damaged, or of a newer version; leave it alone."""
-    owner = _take(directory, OWNER_LOCK)
-    return _claimed(directory, _take(directory, DELIVERY_LOCK), owner) if owner else None
-
-
-def attend(directory: str) -> Claim | None:
-    """The journal if nobody else delivers it, its owner alive or dead. Only for one whose owner leaves the delivery to us."""
-    return _claimed(directory, _take(directory, DELIVERY_LOCK), None)
-
-
-def _take(directory: str, name: str) -> FileLock | None:
-    try:
-        return FileLock.try_acquire(os.path.join(directory, name), create=False)
-    except FileNotFoundError:  # somebody else finished and removed it
-        return None
-
-
-def _claimed(directory: str, delivery: FileLock | None, owner: FileLock | None) -> Claim | None:
-    try:
-        if delivery and os.path.exists(os.path.join(directory, ABOUT)):
-            claimed = Claim(directory, read_about(directory), delivery, owner)
-            delivery = owner = None
-            return claimed
-        return None
-    finally:
-        for lock in (delivery, owner):
-            if lock:
-                lock.release()
-
-
-def sweep(unfinished: Iterable[str]) -> None:
-    """Remove what processes left that died while they made their journal: nothing was recorded there yet."""
-    for directory in unfinished:
-        with suppress(OSError):
-            if time.time() - os.stat(directory).st_mtime > UNFINISHED_FOR:
-                shutil.rmtree(directory)
-
-
-def read_about(directory: str) -> About:
-    """Who the owner is. JournalError: damaged, or written by a newer version."""
-    try:
-        with open(os.path.join(directory, ABOUT), "rb") as file:
-            data = file.read()
-        version = msgspec.json.decode(data, type=dict[str, Any]).get("version")
-        if not isinstance(version, int) or version > VERSION:
-            raise JournalError(f"{directory}: written by a newer version (journal {version}, we read {VERSION}); upgrade ckpt-observe")
-        return msgspec.json.decode(data, type=About)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise JournalError(f"{directory}: about.json cannot be read ({error}); if nobody needs it, remove the directory") from error
-
-
-def recover(claimed: Claim, noted: Callable[[bytes], bytes] = lambda record: record) -> int:
-    """Finish what the dead owner began; how many operations were interrupted. `noted` is what the delivery adds to a record."""
-    directory, about = claimed.directory, claimed.about
+def recover(claim: Claim, annotate: Callable[[bytes], bytes] = lambda record: record) -> int:
+    """Move the operations of a dead owner to its spool. Return how many were interrupted. `annotate` may add to each record."""
+    directory, about = claim.directory, claim.about
     files = page_files(about.pages)
-    copy = os.path.join(directory, OPEN)
+    copy = os.path.join(directory, OPEN_PAGES)
     if about.boot == boot_id() and files:
-        heartbeat, left = _left_behind(files)
-    else:  # the machine died too, or somebody emptied the shared memory: the last copy on disk
-        heartbeat, left = _left_behind([copy] if os.path.exists(copy) else [])
-    known = {begun[1] for payload in spool.read_all(directory) if (begun := beginning(_lines_of(payload)))} if left else set()
-    ended = [each.ended(heartbeat, about.pid) for name, each in left.items() if name not in known and beginning(each.lines)]
-    interrupted: int = sum(lines[-1][3].get(names.OUTCOME) == "interrupted" for lines in ended if lines[-1][3])
-    if interrupted:  # said first: who dies in between must not leave some that nobody spares
+        heartbeat, operations = _read_operations(files)
+    else:  # the machine was restarted, or the shared memory was emptied: use the last copy on disk
+        heartbeat, operations = _read_operations([copy] if os.path.exists(copy) else [])
+    spooled_ids = _ids_in_spool(directory) if operations else set()
+    finished = [
+        operation.finish(heartbeat, about.pid)
+        for span_id, operation in operations.items()
+        if span_id not in spooled_ids and begin_line(operation.lines)
+    ]
+    interrupted: int = sum(lines[-1][3].get(names.OUTCOME) == "interrupted" for lines in finished if lines[-1][3])
+    if interrupted:  # mark first: after a crash here, the disk limit still spares the reports of these operations
         with open(os.path.join(directory, INTERRUPTED), "wb"):
             pass
-    if ended:
+    if finished:
         writer = spool.Spool(directory)
         try:
-            writer.append([noted(_encode(lines)) for lines in ended])
+            writer.append([annotate(_encode(lines)) for lines in finished])
             writer.sync()
-        finally:  # a full disk is tried again and again
+        finally:  # on a full disk this is tried again and again: do not leak descriptors
             writer.close()
-    for path in (copy, *files):  # the copy first: without the pages it would be believed, and it is older than what was delivered since
+    for path in (copy, *files):  # the copy first: it is older than what was delivered since, but without the pages it would be trusted
         if os.path.exists(path):
             os.unlink(path)
     return interrupted
 
 
-def _lines_of(payload: bytes) -> list[Any]:
-    """The lines of a record in the spool."""
+def _read_operations(files: list[str]) -> tuple[int, dict[str, UnfinishedOperation]]:
+    """Return the owner's last heartbeat, and the content of its pages by span id of the operation."""
+    heartbeat, operations = 0, dict[str, UnfinishedOperation]()
+    for path in files:
+        file_heartbeat, pages = read_pages(path)
+        heartbeat = max(heartbeat, file_heartbeat)
+        for page in pages:
+            lines = parse_lines(page.lines)
+            for line in lines:
+                operations.setdefault(line[1], UnfinishedOperation()).lines.append(line)
+            begin = begin_line(lines)
+            if begin:
+                operations[begin[1]].marks = page.marks
+    return heartbeat, operations
+
+
+def _ids_in_spool(directory: str) -> set[str]:
+    return {begin[1] for payload in spool.read_all(directory) if (begin := begin_line(_decode_record(payload)))}
+
+
+def _decode_record(payload: bytes) -> list[Any]:
+    """Return the lines of a record in the spool."""
     try:
         lines = _decode(payload)
     except msgspec.DecodeError:
@@ -139,22 +89,86 @@ def _lines_of(payload: bytes) -> list[Any]:
     return [line for line in lines if isinstance(line, list) and len(line) > 3] if isinstance(lines, list) else []
 
 
-def beginning(lines: list[Any]) -> list[Any] | None:
-    """The line with which the operation began."""
-    return next((line for line in lines if line[0] == events.BEGIN), None)
+@dataclass(slots=True)
+class RecoveredPhase:
+    """A phase, read from marks or lines. `end` is None if it was running."""
+
+    number: int
+    parent: Any
+    name: str
+    start: int
+    end: int | None = None
+    attributes: dict[str, Any] | None = None
+
+    def as_list(self) -> list[Any]:
+        """Return the phase as it is in an `end` line."""
+        return [self.name, self.number, self.parent, self.start, self.end, self.attributes]
 
 
-def _left_behind(files: list[str]) -> tuple[int, dict[str, Remains]]:
-    """What is left of each operation, by its id, and the owner's last sign of life."""
-    heartbeat, left = 0, dict[str, Remains]()
-    for path in files:
-        beat, pages = read_pages(path)
-        heartbeat = max(heartbeat, beat)
-        for page in pages:
-            lines = parse_lines(page.lines)
-            for line in lines:
-                left.setdefault(line[1], Remains()).lines.append(line)
-            begun = beginning(lines)
-            if begun:
-                left[begun[1]].marks = page.marks
-    return heartbeat, left
+@dataclass(slots=True)
+class UnfinishedOperation:
+    """Lines and marks that a dead process left of one operation."""
+
+    lines: list[list[Any]] = field(default_factory=list)
+    marks: tuple[int, ...] = ()
+
+    def finish(self, heartbeat: int, pid: int) -> list[list[Any]]:
+        """Return the lines with an `end`: the operation's, if it had ended, else `interrupted` at the owner's last heartbeat."""
+        lines = sorted(self.lines, key=lambda line: (line[0] == events.END, line[0] != events.BEGIN, line[2]))
+        if lines[-1][0] == events.END:
+            return lines
+        phases = sorted([*self._marked_phases(lines[0][2]), *self._line_phases(lines)], key=lambda phase: phase.start)
+        times = [line[2] for line in lines] + [moment for phase in phases for moment in (phase.start, phase.end or 0)]
+        end = max(heartbeat, max(times) + _LEAST_NANOSECONDS)
+        running = [phase for phase in phases if phase.end is None]
+        failure = _failure_attributes(running[-1].name if running else None)
+        other_lines = [line for line in lines if line[0] not in (events.PHASE, events.DONE)]
+        phase_lists = [phase.as_list() if phase.end else replace(phase, end=end, attributes=failure).as_list() for phase in phases]
+        span_id = lines[0][1]
+        message = f"process {pid} died (killed or crashed) {_describe_progress(phases, running)}"
+        exception = {spans.EXCEPTION_TYPE: "ProcessDied", spans.EXCEPTION_MESSAGE: message}
+        return [
+            *other_lines,
+            [events.EVENT, span_id, end, spans.EVENT_EXCEPTION, exception],
+            [events.END, span_id, end, failure, phase_lists, 0],
+        ]
+
+    def _marked_phases(self, start: int) -> list[RecoveredPhase]:
+        phases = []
+        for number in range(1, events.MARKED_PHASES + 1):
+            begin, end = self.marks[2 * number - 1 : 2 * number + 1] or (0, 0)  # words 2n and 2n + 1 of the page, whose word 0 is the count
+            name = _PHASE_NAMES.get(begin & 0xFF)
+            if name:
+                phases.append(RecoveredPhase(number, begin >> 8 & 0xF, name, start + (begin >> 12), start + (end >> 12) if end else None))
+        return phases
+
+    def _line_phases(self, lines: list[list[Any]]) -> list[RecoveredPhase]:
+        phases: dict[int, RecoveredPhase] = {}
+        for line in lines:
+            if line[0] == events.PHASE:
+                phases[line[3]] = RecoveredPhase(line[3], line[4], line[5], line[2])
+            elif line[0] == events.DONE:
+                name, number, parent, start, end, attributes = line[3]
+                phases[number] = RecoveredPhase(number, parent, name, start, end, attributes)
+        lines_dropped = self.marks[events.CUT - 1 : events.CUT] > (0,)  # then the end of a phase may be among them: it may not be running
+        return [phase for phase in phases.values() if phase.end or not lines_dropped]
+
+
+def _describe_progress(phases: list[RecoveredPhase], running: list[RecoveredPhase]) -> str:
+    if running:
+        return f"during {running[-1].name}"
+    return f"after {phases[-1].name}" if phases else "before its first phase"
+
+
+def _failure_attributes(phase: str | None) -> dict[str, Any]:
+    attributes = {
+        names.OUTCOME: "interrupted",
+        names.ERROR_TYPE: "ProcessDied",
+        names.ERROR_CLASS: "interrupted",
+        names.ERROR_CODE: "interrupted.process_died",
+        names.ERROR_RETRYABLE: True,
+        names.ERROR_IMPACT: "what it was writing is not to be relied on; earlier checkpoints are untouched",
+    }
+    if phase:
+        attributes[names.ERROR_PHASE] = phase
+    return attributes

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from ckpt_observe.journal.live import Live, Running, look
+from ckpt_observe.journal.activity import Activity, RunningOperation, read_activity
 from ckpt_observe.metricstore.labels import LONGEST
 from ckpt_observe.metricstore.points import Counter, Histogram, Point
 from ckpt_observe.metricstore.space import free
@@ -39,19 +39,19 @@ def gather(directory: Path, version: str) -> tuple[Sum, Snapshot]:
     with closing(MetricStore(directory / FILENAME)) as store:
         stored = store.read()
     places = {progress.location for (operation, _), progress in stored.progress.items() if operation == "save"}
-    return stored, snapshot(stored, look(directory), version, free(places))
+    return stored, snapshot(stored, read_activity(directory), version, free(places))
 
 
-def snapshot(stored: Sum, live: Live, version: str, space: Mapping[str, float] = MappingProxyType({})) -> Snapshot:
+def snapshot(stored: Sum, activity: Activity, version: str, space: Mapping[str, float] = MappingProxyType({})) -> Snapshot:
     """Every metric of the table that has a series, ready to be written in any format. `space` is what is free, by location."""
     found: dict[str, Series] = {name: dict(series) for name, series in stored.points.items()}
     _zeros(found)
     _standing(found, stored)
     _stored(found, stored, space)
-    _running(found, stored, live.running)
+    _running(found, stored, activity.running)
     found[metrics.BUILD.name] = {(version,): 1.0}
-    found[metrics.PROCESSES.name] = {("live",): float(live.live), ("dead",): float(live.dead)}
-    found[metrics.SPOOL_SIZE.name] = {(): float(live.waiting)}
+    found[metrics.PROCESSES.name] = {("live",): float(activity.live_processes), ("dead",): float(activity.dead_processes)}
+    found[metrics.SPOOL_SIZE.name] = {(): float(activity.spooled_bytes)}
     return [(spec, found[spec.name]) for spec in METRICS if found.get(spec.name)]
 
 
@@ -118,7 +118,7 @@ def _stored(found: dict[str, Series], stored: Sum, space: Mapping[str, float]) -
     found[metrics.FREE_BYTES.name] = {(task,): space[progress.location] for task, progress in saves.items() if progress.location in space}
 
 
-def _running(found: dict[str, Series], stored: Sum, running: Iterable[Running]) -> None:
+def _running(found: dict[str, Series], stored: Sum, running: Iterable[RunningOperation]) -> None:
     named = {task for _, task in stored.progress}
     operations: dict[tuple[str, ...], float] = dict.fromkeys(stored.progress, 0.0)
     tasks: dict[tuple[str, ...], float] = {(task,): 0.0 for task in named}

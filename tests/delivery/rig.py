@@ -11,7 +11,7 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
-from ckpt_observe.journal.journal import JOURNALS
+from ckpt_observe.journal.directory import JOURNALS
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.support.locks import is_locked
 from ckpt_observe.tracestore import FILENAME, TraceReader

@@ -206,7 +206,7 @@ def test_unknown_and_corrupt_records_are_counted(world):
     exporter = FakeExporter()
     journal, delivery = world(exporter, start=False)
     journal.spool.append([b'[["from the future"]]'])
-    with open(spool.path(journal.directory, 1), "ab") as file:
+    with open(spool.segment_path(journal.directory, 1), "ab") as file:
         file.write(b"00000000 [damaged]\n")
     operation(journal, "good")
     delivery.start()
@@ -222,7 +222,7 @@ def test_spool_removed_while_running(world):
     operation(journal, "gone")
     until(lambda: spool.segments(journal.directory))
     for number in spool.segments(journal.directory):
-        os.unlink(spool.path(journal.directory, number))
+        os.unlink(spool.segment_path(journal.directory, number))
     exporter.down = False
     operation(journal, "after")
     until(lambda: "after" in exporter.had)
@@ -315,7 +315,7 @@ def test_closing_twice(world):
     assert delivery.close(20)
     other = os.open(os.devnull, os.O_RDONLY)
     assert delivery.close(20)
-    journal.pool.abandon()
+    journal.pool.close()
     os.close(other)  # raises if it was closed already
     assert exporter.closed == 1
 

@@ -45,7 +45,7 @@ def ended(state, tmp_path):
                 line((events.BEGIN, "b" * 16, NOW, events.OPERATION, "save", "0" * 31 + "1", "", {names.ID: f"{name} open"}, None))
             )
             journal.spool.close()
-            journal._owner.release()  # as the kernel does
+            journal._owner_lock.release()  # as the kernel does
         else:
             journal.release()
         return journal

@@ -113,7 +113,7 @@ def test_owner_dies(host, attending):
     operation(journal, "ended")
     until(lambda: exporter.had == ["ended"])
     begun(journal, "open")
-    journal._owner.release()  # as the kernel does
+    journal._owner_lock.release()  # as the kernel does
     until(lambda: exporter.had == ["ended", "open"])
     until(lambda: delivery.interrupted == 1)  # it is counted after it is in the spool, where the exporter may find it at once
     until(lambda: not os.path.exists(journal.directory))

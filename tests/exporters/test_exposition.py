@@ -8,7 +8,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from ckpt_observe.exporters.exposition import OPENMETRICS, TEXT, negotiated, render
-from ckpt_observe.journal.live import Live
+from ckpt_observe.journal.activity import Activity
 from ckpt_observe.metricstore.snapshot import snapshot
 from ckpt_observe.metricstore.store import MetricStore
 from ckpt_observe.semconv import metrics
@@ -22,7 +22,7 @@ def exposed(tmp_path, content_type, *trees):
     store = MetricStore(tmp_path / "metrics.db")
     for tree in trees:
         store.fold(tree)
-    text = render(snapshot(store.read(), Live(), "1"), content_type).decode()
+    text = render(snapshot(store.read(), Activity(), "1"), content_type).decode()
     store.close()
     return text
 

@@ -116,7 +116,7 @@ def test_control_must_lose(run, state):
     def vanish():
         for directory in (state / "journals").iterdir():
             for number in spool.segments(str(directory)):
-                os.unlink(spool.path(str(directory), number))
+                os.unlink(spool.segment_path(str(directory), number))
 
     keys, _ = while_saving(run, "daemon", lambda: kill_daemons(run, between=lambda: (time.sleep(0.3), vanish())))
     assert len(outcomes(state)) < len(keys)

@@ -69,7 +69,7 @@ total += sum(map(save, range(1, 3000)))
 if observed():
     counts = api._watch._journal.pool.counts
     free(state)
-    until(lambda: not api._watch._journal.pool.uncollected())
+    until(lambda: not api._watch._journal.pool.read_uncollected())
     api._watch.flush(30)
     with open(os.environ["TEST_COUNTS"], "w") as file:
         print(counts["lost"], file=file)

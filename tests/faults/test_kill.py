@@ -16,7 +16,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from ckpt_observe.journal import place
+from ckpt_observe.journal import locations
 from tests.faults import worker
 from tests.faults.oracle import LOSSES, Tally, adopt, compare
 
@@ -83,7 +83,7 @@ def many(tmp_path, kills: int, how: int) -> Tally:
 )
 def test_killed_at_random_moments(tmp_path, monkeypatch, how, pages, kills):
     """Nothing begun is lost, nothing ended is lost, and what was in flight is reported once, in a phase that the oracle allows."""
-    monkeypatch.setattr(place, "file_system", lambda path: "tmpfs" if pages == "mapped" else "nfs4")
+    monkeypatch.setattr(locations, "file_system", lambda path: "tmpfs" if pages == "mapped" else "nfs4")
     total = many(tmp_path, kills, how)
     print(f"\n{kills} times {how.name}, pages {pages}: {total}")
     assert total["begun"] > kills * 10, "the rig must have worked"

@@ -19,27 +19,27 @@ TRACE = "0" * 31 + "1"
 
 
 def open_below(root):
-    """The descriptors of this process that are files below a directory: what threads of earlier tests still close is not counted."""
-    found = []
+    """Return the open files of this process below a directory. Files elsewhere may belong to threads of earlier tests."""
+    paths = []
     for descriptor in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):
-            found.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-    return [path for path in found if path.startswith(f"{root}/")]
+            paths.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return [path for path in paths if path.startswith(f"{root}/")]
 
 
-class Home:
-    """Stands in for the pool."""
+class FakePool:
+    """Stands in for the pool of a page file."""
 
     def __init__(self):
-        self.abandoned = False
-        self.gone = []
-        self.overflown = []
+        self.closed = False
+        self.returned_pages = []
+        self.overflow_lines = []
 
-    def ended(self, page):
-        self.gone.append(page)
+    def give_back(self, page):
+        self.returned_pages.append(page)
 
-    def overflow(self, page, line):
-        self.overflown.append(line)
+    def append_overflow(self, page, line):
+        self.overflow_lines.append(line)
 
 
 @pytest.fixture(params=["mapped", "pwrite"])
@@ -49,16 +49,16 @@ def mapped(request):
 
 
 @pytest.fixture
-def home():
-    return Home()
+def fake_pool():
+    return FakePool()
 
 
 @pytest.fixture
-def file(tmp_path, home, mapped):
-    made = PageFile(str(tmp_path / "x-00.pages"), 3, home, mapped=mapped)
-    yield made
-    if not home.abandoned:
-        made.close()
+def file(tmp_path, fake_pool, mapped):
+    file = PageFile(str(tmp_path / "x-00.pages"), 3, fake_pool, mapped=mapped)
+    yield file
+    if not fake_pool.closed:
+        file.close()
 
 
 def begin(span=SPAN, now=NOW, **attributes):
@@ -70,13 +70,13 @@ def end(span=SPAN, now=NOW + 10, **attributes):
 
 
 def copied_then_delivered(journal):
-    """An operation that was in flight when the copy was made, and that was delivered since."""
+    """Record an operation that was running when the copy of the pages was saved, and that was delivered since."""
     page = journal.take()
     page.append(begin())
     journal.sync()
     page.finish(end())
     journal.pool.collect()
-    os.unlink(spool.path(journal.directory, 1))
+    os.unlink(spool.segment_path(journal.directory, 1))
 
 
 def phase_word(name, since=1, parent=0):
@@ -86,14 +86,14 @@ def phase_word(name, since=1, parent=0):
 @pytest.fixture
 def journal(state, tmp_path):
     """A journal of this process."""
-    made = Journal(state, tmp_path / "pages", ["local"], {"service.name": "test"})
-    yield made
-    made.remove()
+    journal = Journal(state, tmp_path / "pages", ["local"], {"service.name": "test"})
+    yield journal
+    journal.remove()
 
 
 @pytest.fixture
 def dead_journal(state, tmp_path):
-    """A journal whose owner died at `work(journal)`: the directory."""
+    """A function that forks an owner, which dies after `work(journal)`, and returns the directory of its journal."""
 
     def make(work):
         sys.stdout.flush()
@@ -104,7 +104,7 @@ def dead_journal(state, tmp_path):
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
-        [found] = Path(state / "journals").iterdir()
-        return str(found)
+        [directory] = Path(state / "journals").iterdir()
+        return str(directory)
 
     return make

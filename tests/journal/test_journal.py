@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ckpt_observe.errors import JournalError
-from ckpt_observe.journal import journal as journals
-from ckpt_observe.journal import pool, recovery, spool
-from ckpt_observe.journal.journal import UNFINISHED, Journal
+from ckpt_observe.journal import claims, pool, recovery, spool
+from ckpt_observe.journal.directory import UNFINISHED
+from ckpt_observe.journal.journal import Journal
 from ckpt_observe.support import files
 from ckpt_observe.support.locks import FileLock
 from tests.journal.conftest import begin, copied_then_delivered, end, open_below
@@ -87,11 +87,11 @@ def test_released_takes_no_shared_memory(state, tmp_path):
         journal.release()
     assert [path.name for path in (tmp_path / "pages").iterdir()] == [os.path.basename(kept.about.pages) + "-00.pages"]
     for journal in (kept, gone):
-        claim = recovery.claim(journal.directory)
+        claim = claims.claim_dead(journal.directory)
         assert recovery.recover(claim) == 0
         assert len(list(spool.read_all(journal.directory))) == 1
         claim.release()
-        journals.erase(journal.directory)
+        files.remove_tree(journal.directory)
 
 
 def test_copy_of_what_is_in_flight(journal):
@@ -105,8 +105,8 @@ def test_copy_of_what_is_in_flight(journal):
     assert path.stat().st_ino == first
     page.marks[2] = 1
     journal.sync()
-    assert path.stat().st_ino != first or page.image() in path.read_bytes()
-    assert page.image() in path.read_bytes()
+    assert path.stat().st_ino != first or page.read_image() in path.read_bytes()
+    assert page.read_image() in path.read_bytes()
 
 
 @pytest.mark.parametrize("when", ["while it syncs", "just before"])
@@ -140,10 +140,10 @@ def test_killed_while_it_is_removed(dead_journal, state):
 
     def work(journal):
         copied_then_delivered(journal)
-        journals.erase = lambda _directory: os._exit(0)
+        files.remove_tree = lambda _directory: os._exit(0)
         journal.remove()
 
-    claim = recovery.claim(dead_journal(work))
+    claim = claims.claim_dead(dead_journal(work))
     assert recovery.recover(claim) == 0
     assert list(spool.read_all(claim.directory)) == []
     claim.release()
@@ -163,5 +163,5 @@ def test_removed_all_at_once(journal, monkeypatch):
     left = journal.directory + UNFINISHED
     assert os.listdir(os.path.dirname(left)) == [os.path.basename(left)]
     os.utime(left, (0, 0))
-    recovery.sweep([left])
+    claims.remove_unfinished([left])
     assert os.listdir(os.path.dirname(left)) == []

@@ -10,24 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_observe.journal.page_file import PageFile, read_pages
-from ckpt_observe.journal.pages import ENDED, HEADER, MARKS, PAGE_SIZE
+from ckpt_observe.journal.page_file import PageFile
+from ckpt_observe.journal.page_reader import read_pages
+from ckpt_observe.journal.pages import ENDED_FLAG, HEADER_SIZE, MARK_COUNT, PAGE_SIZE
 from tests.journal.conftest import open_below
 
 
-def test_append_mark_finish(file, home):
+def test_append_mark_finish(file, fake_pool):
     """What is appended and marked can be read by another, and a finished page goes back to its home."""
     page = file.pages[1]
     page.append(b"one\n")
     page.marks[1] = 5
-    page.marks[MARKS] = 1 << 63
-    file.beat(77)
+    page.marks[MARK_COUNT] = 1 << 63
+    file.write_heartbeat(77)
     heartbeat, [found] = read_pages(file.path)
     assert (heartbeat, found.lines, found.marks[0], found.marks[-1]) == (77, b"one\n", 5, 1 << 63)
     page.finish(b"two\n")
-    assert home.gone == [page]
-    assert page.lines() == read_pages(file.path)[1][0].lines == b"one\ntwo\n"
-    assert struct.unpack_from("@Q", page.image())[0] == HEADER + 8 | ENDED
+    assert fake_pool.returned_pages == [page]
+    assert page.read_lines() == read_pages(file.path)[1][0].lines == b"one\ntwo\n"
+    assert struct.unpack_from("@Q", page.read_image())[0] == HEADER_SIZE + 8 | ENDED_FLAG
 
 
 def test_cleared_page_is_empty(file):
@@ -43,23 +44,23 @@ def test_cleared_page_is_empty(file):
     assert set(found.marks) == {0}
 
 
-def test_full_page_overflows(file, home):
+def test_full_page_overflows(file, fake_pool):
     """A line that does not fit goes to the home, whole; one that just fits does not."""
     page = file.pages[0]
-    page.append(b"x" * (PAGE_SIZE - HEADER - 3) + b"\n")
+    page.append(b"x" * (PAGE_SIZE - HEADER_SIZE - 3) + b"\n")
     page.append(b"12\n")
-    assert home.overflown == [b"12\n"]
+    assert fake_pool.overflow_lines == [b"12\n"]
     page.append(b"1\n")
-    assert home.overflown == [b"12\n"]
-    assert len(page.lines()) == PAGE_SIZE - HEADER
-    assert not page.room(b"1")
+    assert fake_pool.overflow_lines == [b"12\n"]
+    assert len(page.read_lines()) == PAGE_SIZE - HEADER_SIZE
+    assert not page.has_room(b"1")
 
 
 def test_torn_line_is_never_read(file, tmp_path):
     """Killed between copying a line and making it count: the line was never there."""
     page = file.pages[0]
     page.append(b"whole\n")
-    counted = struct.unpack_from("@Q", page.image())[0]
+    counted = struct.unpack_from("@Q", page.read_image())[0]
     page.append(b"torn\n")
     with open(file.path, "r+b") as raw:
         raw.seek(PAGE_SIZE)
@@ -67,7 +68,7 @@ def test_torn_line_is_never_read(file, tmp_path):
     assert [found.lines for found in read_pages(file.path)[1]] == [b"whole\n"]
 
 
-def test_threads_do_not_mix_lines(file, home):
+def test_threads_do_not_mix_lines(file, fake_pool):
     """Lines of many threads in one page, or in the home when it is full: each whole, none twice, none missing."""
     page, start = file.pages[0], threading.Barrier(8)
 
@@ -81,28 +82,28 @@ def test_threads_do_not_mix_lines(file, home):
         thread.start()
     for thread in threads:
         thread.join(30)
-    written = page.lines().splitlines() + [each.strip() for each in home.overflown]
+    written = page.read_lines().splitlines() + [each.strip() for each in fake_pool.overflow_lines]
     assert sorted(written) == sorted(b"%d:%d" % (who, number) for who in range(8) for number in range(100))
-    assert read_pages(file.path)[1][0].lines == page.lines()
+    assert read_pages(file.path)[1][0].lines == page.read_lines()
 
 
-def test_abandoned_page_takes_nothing(file, home):
+def test_abandoned_page_takes_nothing(file, fake_pool):
     """After a fork the child's writes do not reach the parent's page, and raise nothing."""
     page = file.pages[0]
     page.append(b"parent\n")
     before = Path(file.path).read_bytes()
-    home.abandoned = True
+    fake_pool.closed = True
     file.close()
     page.append(b"child\n")
     page.marks[2] = 1
     page.finish(b"child\n")
-    assert home.gone == []
+    assert fake_pool.returned_pages == []
     assert Path(file.path).read_bytes() == before
 
 
-def test_few_file_descriptors(tmp_path, home):
+def test_few_file_descriptors(tmp_path, fake_pool):
     """A file of pages takes two descriptors of the host at most, however many pages it has."""
-    made = PageFile(str(tmp_path / "x.pages"), 128, home, mapped=True)
+    made = PageFile(str(tmp_path / "x.pages"), 128, fake_pool, mapped=True)
     assert 1 <= len(open_below(tmp_path)) <= 2
     made.close()
     assert open_below(tmp_path) == []
@@ -115,12 +116,12 @@ def test_blocks_are_allocated(file):
     assert status.st_mode & 0o777 == 0o600
 
 
-def test_existing_file_is_not_taken(tmp_path, home, mapped):
+def test_existing_file_is_not_taken(tmp_path, fake_pool, mapped):
     """A file that is there already is somebody's: never opened, followed or emptied."""
     path = tmp_path / "x.pages"
     path.write_bytes(b"precious")
     with pytest.raises(FileExistsError):
-        PageFile(str(path), 1, home, mapped=mapped)
+        PageFile(str(path), 1, fake_pool, mapped=mapped)
     assert path.read_bytes() == b"precious"
 
 
@@ -135,4 +136,4 @@ def test_hostile_file(tmp_path, size):
             data[start : start + 8] = struct.pack("@Q", chooser.choice([0, 255, 256, 300, PAGE_SIZE, PAGE_SIZE + 1, 1 << 63 | 400]))
         path.write_bytes(data)
         _, found = read_pages(str(path))
-        assert all(len(each.marks) == MARKS and len(each.lines) <= PAGE_SIZE for each in found)
+        assert all(len(each.marks) == MARK_COUNT and len(each.lines) <= PAGE_SIZE for each in found)

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from ckpt_observe.journal import pool as pools
-from ckpt_observe.journal.pages import LoosePage
-from ckpt_observe.journal.pool import FURTHER_PAGES, Pool
+from ckpt_observe.journal.pages import MemoryPage
+from ckpt_observe.journal.pool import MAX_OVERFLOW_PAGES, Pool
 
 FULL = OSError(28, "No space left on device")
 
@@ -60,13 +60,13 @@ def test_collected_pages_are_used_again(pool, disk):
         assert pool.collect() == 1
     assert disk.records == [b"[[%d],[2]]" % number for number in range(9)]
     assert len(pool._files) == 1
-    assert not pool.uncollected()
+    assert not pool.read_uncollected()
 
 
 def test_grows_then_goes_loose(pool, disk):
     """More operations at once than pages: more files, up to the limit; then operations without protection, which are counted."""
     held = [pool.take() for _ in range(6)]
-    assert [isinstance(page, LoosePage) for page in held] == [False] * 4 + [True] * 2
+    assert [isinstance(page, MemoryPage) for page in held] == [False] * 4 + [True] * 2
     assert pool.counts["unprotected"] == 2
     for page in held:
         page.append(b"[1]\n")
@@ -88,7 +88,7 @@ def test_protected_while_another_grows(pool, monkeypatch):
 
     monkeypatch.setattr(pools, "PageFile", meanwhile_another_begins)
     held.append(pool.take())
-    assert [isinstance(page, LoosePage) for page in held] == [False] * 4
+    assert [isinstance(page, MemoryPage) for page in held] == [False] * 4
 
 
 def test_others_take_what_we_make(pool, monkeypatch):
@@ -100,7 +100,7 @@ def test_others_take_what_we_make(pool, monkeypatch):
             held.extend(pages)
 
     pool._free = Meanwhile()
-    assert not isinstance(pool.take(), LoosePage)
+    assert not isinstance(pool.take(), MemoryPage)
     assert len(held) == 3
 
 
@@ -112,13 +112,13 @@ def test_others_take_what_we_free(pool, disk, monkeypatch):
     collect, stolen = pool.collect, []
 
     def meanwhile_another_begins(limit):
-        moved = collect(1)
+        moved = collect(limit=1)
         stolen.append(pool._free.pop())
         monkeypatch.setattr(pool, "collect", collect)
         return moved
 
     monkeypatch.setattr(pool, "collect", meanwhile_another_begins)
-    assert not isinstance(pool.take(), LoosePage)
+    assert not isinstance(pool.take(), MemoryPage)
     assert len(stolen) == 1
 
 
@@ -136,12 +136,12 @@ def test_two_collect_at_once(pool, disk):
                 pool.collect()
             return super().popleft()
 
-    pool._ended = Meanwhile()
+    pool._finished = Meanwhile()
     for number in range(3):
         run(pool, b"[%d]\n" % number)
     pool.collect()
     assert sorted(disk.records) == [b"[[%d],[2]]" % number for number in range(3)]
-    assert not pool.uncollected()
+    assert not pool.read_uncollected()
 
 
 def test_a_fault_while_collecting(pool, disk):
@@ -151,12 +151,10 @@ def test_a_fault_while_collecting(pool, disk):
     def broken(record):
         raise ZeroDivisionError
 
-    pool.noted, noted = broken, pool.noted
     with pytest.raises(ZeroDivisionError):
-        pool.collect()
-    pool.noted = noted
+        pool.collect(broken)
     assert pool.collect() == 1
-    assert not pool.uncollected()
+    assert not pool.read_uncollected()
 
 
 def test_pages_directory_full(pool, disk, monkeypatch):
@@ -191,7 +189,7 @@ def test_full_disk_keeps_pages(pool, disk):
         run(pool, b"[%d]\n" % number)
     with pytest.raises(OSError):
         pool.collect()
-    assert pool.uncollected()
+    assert pool.read_uncollected()
     disk.error = None
     assert pool.collect() == 3
     assert disk.records == [b"[[%d],[2]]" % number for number in range(3)]
@@ -214,7 +212,7 @@ def test_long_operation_takes_further_pages(pool, disk):
     for line in lines:
         page.append(line)
     page.finish(b"[2]\n")
-    assert len(page.more) == 2
+    assert len(page.overflow_pages) == 2
     pool.collect()
     [record] = disk.records
     assert sorted(msgspec.json.decode(record)) == sorted(msgspec.json.decode(line) for line in [*lines, b"[2]"])
@@ -242,7 +240,7 @@ def test_threads_that_fill_one_operation(pool, disk, monkeypatch, when):
     page.finish(b"[3]\n")
     pool.collect()
     assert sorted(each[0] for each in msgspec.json.decode(disk.records[0])) == [0, 1, 2, 3]
-    assert not pool.uncollected()
+    assert not pool.read_uncollected()
 
 
 def test_unprotected_and_lost(pool, disk, monkeypatch):
@@ -266,7 +264,7 @@ def test_endless_operation_is_bounded(pool, disk):
     page.finish(b'["end","last"]\n')
     kept = pool.counts["cut"]
     assert kept > 1500
-    assert len(page.more) <= FURTHER_PAGES + 1
+    assert len(page.overflow_pages) <= MAX_OVERFLOW_PAGES + 1
     pool.collect()
     lines = msgspec.json.decode(disk.records[0])
     assert len(lines) + kept == 2001
@@ -287,18 +285,18 @@ def test_uncollected(pool):
     pool.collect()
     page = pool.take()
     page.append(b"[1]\n")
-    assert pool.uncollected() == [page.image()]
+    assert pool.read_uncollected() == [page.read_image()]
     page.finish(b"[2]\n")
-    assert pool.uncollected() == [page.image()]
+    assert pool.read_uncollected() == [page.read_image()]
     pool.collect()
-    assert pool.uncollected() == []
+    assert pool.read_uncollected() == []
 
 
 def test_retired(pool):
     """While an operation runs the pool goes on; when none does, none begins, also none that comes while we look."""
     page = pool.take()
     assert not pool.retire()
-    assert not isinstance(pool.take(), LoosePage), "it may need a further page"
+    assert not isinstance(pool.take(), MemoryPage), "it may need a further page"
     pool._free.append(pool._files[0].pages[0])
     page.finish(b"[2]\n")
     assert pool.retire()
@@ -351,7 +349,7 @@ def test_page_that_cannot_be_written(written, disk, pwrite_fails, refused):
     pwrite_fails.clear()
     written.collect()
     assert sorted(msgspec.json.decode(disk.records[1])) == [[0], [1], [2]]
-    assert not written.uncollected()
+    assert not written.read_uncollected()
 
 
 def test_page_that_cannot_be_cleared(written, disk, pwrite_fails):
@@ -372,10 +370,10 @@ def test_forked_child(pool, disk, tmp_path):
     page.append(b"[1]\n")
     child = os.fork()
     if not child:
-        pool.abandon()
+        pool.close()
         page.append(b"[child]\n")
         page.finish(b"[child]\n")
-        os._exit(len(disk.records) + len(pool._ended))
+        os._exit(len(disk.records) + len(pool._finished))
     _, status = os.waitpid(child, 0)
     assert status == 0
     page.finish(b"[2]\n")

@@ -13,10 +13,10 @@ import pytest
 
 from ckpt_observe.delivery.assemble import assemble
 from ckpt_observe.errors import JournalError
-from ckpt_observe.journal import pool, recovery, spool
-from ckpt_observe.journal.journal import About
+from ckpt_observe.journal import claims, pool, recovery, spool
+from ckpt_observe.journal.directory import About, read_about
 from ckpt_observe.journal.pages import PAGE_SIZE
-from ckpt_observe.journal.spool import record
+from ckpt_observe.journal.spool import join_lines
 from ckpt_observe.record.line import line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
@@ -26,7 +26,7 @@ from tests.journal.conftest import NOW, SPAN, begin, copied_then_delivered, end,
 
 def recovered(directory):
     """The operations' spans after recovery, and how many were said to be interrupted."""
-    claim = recovery.claim(directory)
+    claim = claims.claim_dead(directory)
     count = recovery.recover(claim)
     spans = [span for payload in spool.read_all(directory) for span in assemble(payload, claim.about.resource)]
     claim.release()
@@ -116,7 +116,7 @@ def test_collected_but_not_cleared(dead_journal):
         page = journal.take()
         page.append(begin())
         page.append(end())
-        journal.spool.append([record(page.lines())])
+        journal.spool.append([join_lines(page.read_lines())])
 
     spans, _, count = recovered(dead_journal(work))
     assert (len(spans), count) == (1, 0)
@@ -138,7 +138,7 @@ def test_lines_in_further_pages(dead_journal):
 @pytest.mark.parametrize("phase", ["write", None])
 def test_more_phases_than_there_is_room(dead_journal, monkeypatch, phase):
     """Lines of later phases were left out: the one whose end may be among them is not blamed, one that is known to run is."""
-    monkeypatch.setattr(pool, "FURTHER_PAGES", 1)
+    monkeypatch.setattr(pool, "MAX_OVERFLOW_PAGES", 1)
 
     def work(journal):
         page = journal.take()
@@ -157,7 +157,7 @@ def test_more_phases_than_there_is_room(dead_journal, monkeypatch, phase):
 def test_twice_is_once(dead_journal):
     """Recovery that is done again, or was cut short before it removed the pages, reports nothing a second time."""
     directory = dead_journal(in_flight())
-    claim = recovery.claim(directory)
+    claim = claims.claim_dead(directory)
     pages = {path: Path(path).read_bytes() for path in glob.glob(claim.about.pages + "-*")}
     assert recovery.recover(claim) == 1
     assert recovery.recover(claim) == 0
@@ -171,7 +171,7 @@ def test_twice_is_once(dead_journal):
 def test_cut_short_when_the_pages_were_gone(dead_journal, monkeypatch):
     """Recovery that died when it had removed the pages: the copy, older than what was delivered since, is not believed."""
     directory = dead_journal(copied_then_delivered)
-    claim, unlink = recovery.claim(directory), os.unlink
+    claim, unlink = claims.claim_dead(directory), os.unlink
 
     def killed_after_the_pages(path):
         unlink(path)
@@ -189,7 +189,7 @@ def test_cut_short_when_the_pages_were_gone(dead_journal, monkeypatch):
 def test_full_disk_takes_no_descriptors(dead_journal, monkeypatch, tmp_path):
     """Recovery that finds no room is tried again and again, and holds nothing in between."""
     directory = dead_journal(in_flight())
-    claim = recovery.claim(directory)
+    claim = claims.claim_dead(directory)
     before = open_below(tmp_path)
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, b""))
@@ -204,7 +204,7 @@ def test_full_disk_takes_no_descriptors(dead_journal, monkeypatch, tmp_path):
 
 def test_live_owner(journal):
     """A journal whose owner lives cannot be claimed."""
-    assert recovery.claim(journal.directory) is None
+    assert claims.claim_dead(journal.directory) is None
 
 
 def test_one_claim_of_many(dead_journal):
@@ -219,7 +219,7 @@ def test_one_claim_of_many(dead_journal):
             try:
                 os.close(go)
                 os.read(go_reader, 1)  # all begin when the parent closes the pipe
-                claim = recovery.claim(directory)
+                claim = claims.claim_dead(directory)
                 os.write(result, b"%d" % recovery.recover(claim) if claim else b"-")
                 os.read(go_reader, 1)
                 if claim:
@@ -249,7 +249,7 @@ def test_foreign_about(dead_journal, about):
     path.write_bytes(about)
     before = sorted(os.listdir(directory))
     with pytest.raises(JournalError, match=r"upgrade|remove the directory") as caught:
-        recovery.claim(directory)
+        claims.claim_dead(directory)
     assert directory in str(caught.value)
     assert (sorted(os.listdir(directory)), path.read_bytes()) == (before, about)
 
@@ -310,7 +310,7 @@ def test_hostile_pages(dead_journal, seed):
     """Random bytes, and lines that are nearly right, never raise; what is made of them can be encoded."""
     chooser = random.Random(seed)
     directory = dead_journal(lambda journal: None)
-    [path] = glob.glob(recovery.read_about(directory).pages + "-*")
+    [path] = glob.glob(read_about(directory).pages + "-*")
     data = bytearray(PAGE_SIZE)
     for _ in range(4):
         lines = b"".join(hostile_lines(chooser)) if chooser.random() < 0.8 else chooser.randbytes(2000)

@@ -33,9 +33,9 @@ def test_round_trip(tmp_path, writer):
     writer.append(RECORDS[2:])
     writer.sync()
     assert first.payloads == RECORDS[:2]
-    assert read(str(tmp_path), first.after).payloads == RECORDS[2:]
+    assert read(str(tmp_path), first.end).payloads == RECORDS[2:]
     assert everything(tmp_path) == RECORDS
-    last = read(str(tmp_path), read(str(tmp_path), first.after).after)
+    last = read(str(tmp_path), read(str(tmp_path), first.end).end)
     assert (last.payloads, last.corrupt) == ([], 0)
 
 
@@ -57,7 +57,7 @@ def test_full_segments_are_synced(tmp_path, writer, monkeypatch):
     for each in RECORDS:
         writer.append([each])
     writer.sync()
-    assert {os.stat(spool.path(str(tmp_path), number)).st_ino for number in spool.segments(str(tmp_path))} == synced
+    assert {os.stat(spool.segment_path(str(tmp_path), number)).st_ino for number in spool.segments(str(tmp_path))} == synced
     writer.close()
     assert open_below(tmp_path) == []
 
@@ -69,7 +69,7 @@ def test_a_signal_handler_appends_too(tmp_path, writer, monkeypatch):
 
     def handler_comes(fd, data):
         monkeypatch.undo()
-        with pytest.raises(OSError, match="under way"):
+        with pytest.raises(OSError, match="in progress"):
             writer.append(RECORDS[1:])
         return write(fd, data)
 
@@ -82,20 +82,20 @@ def test_a_signal_handler_appends_too(tmp_path, writer, monkeypatch):
 def test_a_later_writer_begins_a_new_segment(tmp_path, writer):
     """Nobody writes behind what a dead process may have left half written."""
     writer.append(RECORDS[:1])
-    with open(spool.path(str(tmp_path), 1), "ab") as file:
+    with open(spool.segment_path(str(tmp_path), 1), "ab") as file:
         file.write(b"0badc0de half a li")
     later = Spool(str(tmp_path))
     later.append(RECORDS[1:])
     later.close()
     assert everything(tmp_path) == RECORDS
-    second = read(str(tmp_path), read(str(tmp_path), Cursor()).after)
+    second = read(str(tmp_path), read(str(tmp_path), Cursor()).end)
     assert second.corrupt == 1, "the half line is counted"
 
 
 @pytest.fixture
 def original(tmp_path, writer):
     writer.append(RECORDS)
-    path = spool.path(str(tmp_path), 1)
+    path = spool.segment_path(str(tmp_path), 1)
     with open(path, "rb") as file:
         return path, file.read()
 
@@ -132,7 +132,7 @@ def test_segment_removed_since_it_was_listed(tmp_path, writer, monkeypatch):
     writer.append(RECORDS[:1])
     before = spool.segments(str(tmp_path))
     writer.append(RECORDS[1:2])
-    os.unlink(spool.path(str(tmp_path), before[0]))
+    os.unlink(spool.segment_path(str(tmp_path), before[0]))
     listings = iter([before])
     listed = spool.segments
     monkeypatch.setattr(spool, "segments", lambda directory: next(listings, None) or listed(directory))
@@ -142,7 +142,7 @@ def test_segment_removed_since_it_was_listed(tmp_path, writer, monkeypatch):
 def test_removed_while_running(tmp_path, writer):
     """A segment that somebody removed is not written into any more: the next record is readable."""
     writer.append(RECORDS[:1])
-    os.unlink(spool.path(str(tmp_path), 1))
+    os.unlink(spool.segment_path(str(tmp_path), 1))
     writer.append(RECORDS[1:2])
     assert everything(tmp_path) == RECORDS[1:2]
 
@@ -203,23 +203,23 @@ def test_large_record(tmp_path, writer):
     writer.append([large, RECORDS[0]])
     first = read(str(tmp_path), Cursor(), limit=100)
     assert first.payloads == [large]
-    assert read(str(tmp_path), first.after, limit=100).payloads == [RECORDS[0]]
+    assert read(str(tmp_path), first.end, limit=100).payloads == [RECORDS[0]]
 
 
 def test_stamp(tmp_path):
     """It changes with every record behind the cursor, in the same segment and in a new one; a fresh directory has none."""
     writer = spool.Spool(str(tmp_path))
     writer.append([b"[1]"])
-    cursor = spool.read(str(tmp_path), Cursor()).after
-    assert spool.stamp(str(tmp_path), cursor) is None, "it changed just now"
+    cursor = spool.read(str(tmp_path), Cursor()).end
+    assert spool.change_stamp(str(tmp_path), cursor) is None, "it changed just now"
     os.utime(tmp_path, (1, 1))
-    before = spool.stamp(str(tmp_path), cursor)
-    assert before == spool.stamp(str(tmp_path), cursor) is not None
+    before = spool.change_stamp(str(tmp_path), cursor)
+    assert before == spool.change_stamp(str(tmp_path), cursor) is not None
     writer.append([b"[2]"])
-    after = spool.stamp(str(tmp_path), cursor)
+    after = spool.change_stamp(str(tmp_path), cursor)
     assert after not in (before, None)
     writer.close()
     writer.append([b"[3]"])
     writer.close()
-    assert spool.stamp(str(tmp_path), cursor) != after
-    assert spool.stamp(str(tmp_path / "gone"), cursor) is None
+    assert spool.change_stamp(str(tmp_path), cursor) != after
+    assert spool.change_stamp(str(tmp_path / "gone"), cursor) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ckpt_observe.journal.live import Live, Running
+from ckpt_observe.journal.activity import Activity, RunningOperation
 from ckpt_observe.metricstore.snapshot import snapshot
 from ckpt_observe.metricstore.store import MetricStore
 from ckpt_observe.semconv import attributes as names
@@ -23,7 +23,7 @@ def store(tmp_path):
 
 
 def series(store, spec, running=(), space=None):
-    return {found.name: values for found, values in snapshot(store.read(), Live(list(running)), "1", space or {})}.get(spec.name, {})
+    return {found.name: values for found, values in snapshot(store.read(), Activity(list(running)), "1", space or {})}.get(spec.name, {})
 
 
 def operation(number, name, **attributes):
@@ -32,7 +32,7 @@ def operation(number, name, **attributes):
 
 
 def running(kind, name, task, start=START_UNIX_NANO):
-    return Running(kind, name, start, "", "", {names.TASK_NAME: task})
+    return RunningOperation(kind, name, start, "", "", {names.TASK_NAME: task})
 
 
 def test_nothing_happened_yet(store):

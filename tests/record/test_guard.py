@@ -161,7 +161,7 @@ def test_does_not_begin_when_interrupted(watch, kept, monkeypatch, interrupted):
         contextvars.copy_context().run(begin)
     assert watch.flush(30)
     assert [span.attributes[names.OUTCOME] for span in kept()] == ["cancelled"]
-    assert watch._journal.pool.uncollected() == []
+    assert watch._journal.pool.read_uncollected() == []
 
 
 @pytest.mark.parametrize("interrupted", ["detach", "classify"])

@@ -12,7 +12,7 @@ from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
 from ckpt_observe.config import Settings
 from ckpt_observe.delivery.outbox import SPOOL_LIMIT
 from ckpt_observe.errors import CkptObserveError
-from ckpt_observe.journal.place import file_system, page_directory, private_directory
+from ckpt_observe.journal.locations import file_system, page_directory, private_directory
 from ckpt_observe.tracestore import FILENAME, TraceWriter
 
 _PROBE: Final = b"x" * 4096

@@ -10,9 +10,9 @@ from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
 from ckpt_observe.config import Settings
 from ckpt_observe.delivery import daemon, outbox
 from ckpt_observe.errors import CkptObserveError
-from ckpt_observe.journal import recovery, spool
-from ckpt_observe.journal.journal import JOURNALS, UNFINISHED
-from ckpt_observe.journal.page_file import page_files
+from ckpt_observe.journal import spool
+from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, read_about
+from ckpt_observe.journal.page_reader import page_files
 from ckpt_observe.support.locks import is_locked
 
 
@@ -40,7 +40,7 @@ def backlog(settings: Settings) -> Iterator[Finding]:
 
 def _journal(directory: Path, alive: bool) -> tuple[Finding | None, int]:
     """What is worth saying of one, and its size on disk."""
-    about = recovery.read_about(str(directory))
+    about = read_about(str(directory))
     size = spool.size(str(directory))
     owed_to = outbox.known(str(directory)) if about.delivery == "daemon" else about.exporters  # a daemon has exporters of its own
     behind = {key.partition("@")[0]: left for key, left in outbox.backlog(str(directory), owed_to).items() if left}
@@ -70,7 +70,7 @@ def _daemon(state: Path, journals: int) -> Finding:
 
 def _is_for_daemon(directory: Path) -> bool:
     try:
-        return recovery.read_about(str(directory)).delivery == "daemon"
+        return read_about(str(directory)).delivery == "daemon"
     except CkptObserveError:
         return False
 

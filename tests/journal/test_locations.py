@@ -7,8 +7,8 @@ import os
 import pytest
 
 from ckpt_observe.errors import JournalError
-from ckpt_observe.journal import place
-from ckpt_observe.journal.place import file_system, page_directory, private_directory
+from ckpt_observe.journal import locations
+from ckpt_observe.journal.locations import file_system, page_directory, private_directory
 
 
 def test_made_private(tmp_path):
@@ -22,7 +22,7 @@ def test_open_to_others(tmp_path, mode):
     """A directory into which others can write is refused, with what to do."""
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(mode)
-    with pytest.raises(JournalError, match=r"open: .*somebody else; set CKPT_OBSERVE_DIR"):
+    with pytest.raises(JournalError, match=r"open: .*writable by others; set CKPT_OBSERVE_DIR"):
         private_directory(tmp_path / "open")
 
 
@@ -39,8 +39,8 @@ def test_not_a_directory(tmp_path):
 
 def test_cannot_be_made():
     """A place where nothing can be made is refused, not half made."""
-    nowhere = place.Path("/proc/none/such")
-    with pytest.raises(JournalError, match="cannot be made"):
+    nowhere = locations.Path("/proc/none/such")
+    with pytest.raises(JournalError, match="cannot be created"):
         private_directory(nowhere)
     with pytest.raises(JournalError, match="CKPT_OBSERVE_PAGES_DIR"):
         page_directory(nowhere, nowhere)
@@ -48,23 +48,23 @@ def test_cannot_be_made():
 
 def test_file_systems(tmp_path):
     """The kernel's own name of what holds a path; nested mounts count."""
-    assert file_system(place.Path("/proc/self")) == "proc"
+    assert file_system(locations.Path("/proc/self")) == "proc"
     assert file_system(tmp_path)
 
 
 def test_pages_where_maps_cannot_be_trusted(tmp_path, monkeypatch):
     """On a file system that may take blocks back the pages are written, not mapped."""
-    monkeypatch.setattr(place, "file_system", lambda path: "nfs4")
+    monkeypatch.setattr(locations, "file_system", lambda path: "nfs4")
     assert page_directory(tmp_path, tmp_path / "pages") == (tmp_path / "pages", False)
-    monkeypatch.setattr(place, "file_system", lambda path: "tmpfs")
+    monkeypatch.setattr(locations, "file_system", lambda path: "tmpfs")
     assert page_directory(tmp_path, tmp_path / "pages") == (tmp_path / "pages", True)
 
 
 def test_no_shared_memory(tmp_path, monkeypatch):
     """Without shared memory, or with too little of it, the pages lie in the state directory."""
-    monkeypatch.setattr(place, "SHARED_MEMORY", tmp_path / "none")
+    monkeypatch.setattr(locations, "SHARED_MEMORY", tmp_path / "none")
     assert page_directory(tmp_path, None)[0] == tmp_path / "pages"
-    monkeypatch.setattr(place, "SHARED_MEMORY", place.Path("/dev/shm"))
-    monkeypatch.setattr(place, "ROOM", 1 << 62)
+    monkeypatch.setattr(locations, "SHARED_MEMORY", locations.Path("/dev/shm"))
+    monkeypatch.setattr(locations, "LEAST_FREE", 1 << 62)
     assert page_directory(tmp_path, None)[0] == tmp_path / "pages"
     assert os.path.isdir(tmp_path / "pages")

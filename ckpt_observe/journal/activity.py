@@ -1,0 +1,71 @@
+"""What every process of a state directory is doing right now. Read from pages and spools without disturbing their owners.
+
+For metrics and for the command line. A page may change while it is read, and a journal may disappear.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ckpt_observe.errors import JournalError
+from ckpt_observe.journal import spool
+from ckpt_observe.journal.directory import JOURNALS, OWNER_LOCK, UNFINISHED, read_about
+from ckpt_observe.journal.page_reader import begin_line, page_files, parse_lines, read_running
+from ckpt_observe.support.locks import is_locked
+
+
+@dataclass(frozen=True, slots=True)
+class RunningOperation:
+    """An operation or task that is running. `start` is in Unix nanoseconds."""
+
+    kind: str
+    name: str
+    start: int
+    trace_id: str
+    span_id: str
+    attributes: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Activity:
+    """All processes of a state directory at one moment."""
+
+    running: list[RunningOperation] = field(default_factory=list)
+    live_processes: int = 0
+    dead_processes: int = 0
+    """Processes that died before all their records were delivered."""
+    spooled_bytes: int = 0
+
+
+def read_activity(state: Path) -> Activity:
+    """Return what is running now and how much waits for delivery. Journals that cannot be read are skipped."""
+    activity = Activity()
+    for directory in sorted(glob.glob(os.path.join(glob.escape(str(state / JOURNALS)), "*"))):
+        if directory.endswith(UNFINISHED):
+            continue
+        try:
+            activity.spooled_bytes += spool.size(directory)
+            if not is_locked(os.path.join(directory, OWNER_LOCK)):
+                activity.dead_processes += 1
+                continue
+            activity.live_processes += 1
+            activity.running += _running_operations(read_about(directory).pages)
+        except (OSError, JournalError):
+            continue
+    return activity
+
+
+def _running_operations(pages: str) -> Iterator[RunningOperation]:
+    for path in page_files(pages):
+        for lines in read_running(path):
+            begin = begin_line(parse_lines(lines))
+            if begin is None or len(begin) < 8:
+                continue
+            _, span_id, start, kind, name, trace_id, _, attributes = begin[:8]
+            if isinstance(kind, str) and isinstance(name, str) and isinstance(trace_id, str):
+                yield RunningOperation(kind, name, start, trace_id, span_id, attributes if isinstance(attributes, dict) else {})

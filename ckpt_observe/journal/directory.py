@@ -1,0 +1,143 @@
+"""The directory of a journal, `<state>/journals/<name>/`: its files, and how it is created.
+
+| file | content |
+|---|---|
+| `owner.lock` | held by the owner until it dies |
+| `drain.lock` | held by the one process that delivers: the owner, its companion or a daemon; after the owner's death any process |
+| `about.json` | the owner, who delivers for it, and to which exporters: `About` |
+| `spool-*.jsonl`, cursors | finished operations, and how far each exporter has read |
+| `open.pages` | a copy of the pages of running operations, for the case that the machine dies |
+| `counts.json`, `counts-taken.json` | the owner's counters, if another process delivers, and those that it has already taken |
+| `interrupted` | marks a journal whose owner died during an operation |
+
+The page files themselves are in shared memory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from ckpt_observe.errors import JournalError
+from ckpt_observe.support import files
+from ckpt_observe.support.locks import FileLock
+
+VERSION: Final = 1
+JOURNALS: Final = "journals"
+ABOUT: Final = "about.json"
+OPEN_PAGES: Final = "open.pages"
+OWNER_LOCK: Final = "owner.lock"
+DELIVERY_LOCK: Final = "drain.lock"
+INTERRUPTED: Final = "interrupted"
+"""An empty file. It exists if the last segment of the spool reports operations that the owner's death interrupted."""
+UNFINISHED: Final = files.ASIDE
+"""Suffix of a journal that is being created or removed."""
+_COUNTS: Final = "counts.json"
+_TAKEN_COUNTS: Final = "counts-taken.json"
+
+FORMER_MODES: Final = {"thread": "in-process", "agent": "daemon"}
+"""Delivery modes as earlier versions wrote them."""
+
+Counts: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
+"""Counters by metric and label values."""
+_decode_counts = msgspec.json.Decoder(list[tuple[str, tuple[str, ...], float]]).decode
+
+
+class About(msgspec.Struct, frozen=True, rename={"exporters": "sinks", "delivery": "drain"}):
+    """Describes the owner of a journal. `about.json` keeps the first field names, so that journals of earlier versions stay readable."""
+
+    version: int
+    pid: int
+    boot: str
+    started: int
+    pages: str
+    """Path of the page files, without number and suffix."""
+    exporters: tuple[str, ...]
+    resource: dict[str, Any]
+    delivery: str = "in-process"
+    """Who delivers the journal while its owner lives: the owner (`in-process`), a `companion`, or a `daemon` with its own exporters."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "delivery", FORMER_MODES.get(self.delivery, self.delivery))
+
+
+def create_journal(directory: str, about: About) -> tuple[FileLock, FileLock]:
+    """Create the directory and return its locks, held: owner and delivery. It gets its name last, so nobody sees an unlocked journal."""
+    temporary = directory + UNFINISHED
+    os.mkdir(temporary, 0o700)
+    locks: list[FileLock] = []
+    try:
+        for name in (OWNER_LOCK, DELIVERY_LOCK):
+            lock = FileLock.try_acquire(os.path.join(temporary, name))
+            if lock is None:
+                raise JournalError(f"{directory}: cannot be locked; set CKPT_OBSERVE_DIR to a file system with locks")
+            locks.append(lock)
+        files.write_file(os.path.join(temporary, ABOUT), msgspec.json.encode(about), sync=True)
+        files.move(temporary, directory)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        for lock in locks:
+            lock.release()
+        raise
+    return locks[0], locks[1]
+
+
+def read_about(directory: str) -> About:
+    """Return the description of the owner. JournalError if it is damaged or was written by a newer version."""
+    try:
+        with open(os.path.join(directory, ABOUT), "rb") as file:
+            data = file.read()
+        version = msgspec.json.decode(data, type=dict[str, Any]).get("version")
+        if not isinstance(version, int) or version > VERSION:
+            raise JournalError(
+                f"{directory}: written by a newer version (journal format {version}, this one reads up to {VERSION}); upgrade ckpt-observe"
+            )
+        return msgspec.json.decode(data, type=About)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise JournalError(f"{directory}: cannot read about.json ({error}); remove the directory if nobody needs it") from error
+
+
+def boot_id() -> str:
+    """Return the id of this boot of the machine. Pages of another boot are gone or cannot be trusted."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def save_counts(directory: str, counts: Mapping[tuple[str, tuple[str, ...]], float]) -> None:
+    """Publish the owner's counters to the process that delivers. Writes nothing while all are zero. OSError: try again later."""
+    if any(counts.values()):
+        _write_counts(os.path.join(directory, _COUNTS), counts)
+
+
+def take_counts(directory: str) -> Counts:
+    """Return by how much the owner's counters grew since the last call. For the process that delivers.
+
+    They are marked as taken before they are used: a crash in between loses an increase, but none is ever counted twice.
+    """
+    with suppress(OSError):
+        counts, taken_counts = _read_counts(os.path.join(directory, _COUNTS)), _read_counts(os.path.join(directory, _TAKEN_COUNTS))
+        increases = {key: value - taken_counts.get(key, 0.0) for key, value in counts.items() if value > taken_counts.get(key, 0.0)}
+        if increases:
+            _write_counts(os.path.join(directory, _TAKEN_COUNTS), counts)
+        return increases
+    return {}
+
+
+def _read_counts(path: str) -> Counts:
+    try:
+        with open(path, "rb") as file:
+            return {(metric, labels): value for metric, labels, value in _decode_counts(file.read())}
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return {}
+
+
+def _write_counts(path: str, counts: Mapping[tuple[str, tuple[str, ...]], float]) -> None:
+    files.replace_file(path, msgspec.json.encode([(metric, labels, value) for (metric, labels), value in counts.items()]), sync=False)

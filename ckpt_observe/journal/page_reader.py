@@ -1,0 +1,108 @@
+"""Reads page files of other processes, dead or alive.
+
+They are untrusted input: a page may be damaged, and may change while it is read.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+
+from ckpt_observe.journal.pages import ENDED_FLAG, HEADER_SIZE, MARK_COUNT, PAGE_SIZE, WORD
+from ckpt_observe.semconv import events
+
+_decode = msgspec.json.Decoder().decode
+_MARK_WORDS = struct.Struct(f"@{MARK_COUNT}Q")
+
+_Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+_Id = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
+_TraceId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+_Parent = _Number | _Id
+_Attributes = dict[str, Any] | None
+
+_Sizes = tuple[int | None, int | None]
+_Phase = tuple[str, _Number, _Parent, _Time, _Time, _Attributes | _Sizes]
+
+LINE_TYPES: Final[dict[str, Any]] = {
+    events.BEGIN: tuple[str, _Id, _Time, str, str, _TraceId, str, _Attributes, _Attributes],
+    events.PHASE: tuple[str, _Id, _Time, _Number, _Parent, str],
+    events.DONE: tuple[str, _Id, _Time, _Phase],
+    events.LINK: tuple[str, _Id, _Time, str, str, _Attributes],
+    events.EVENT: tuple[str, _Id, _Time, str, _Attributes],
+    events.END: tuple[str, _Id, _Time, _Attributes, list[_Phase], int],
+}
+"""The type of each kind of line. Lines that do not conform are dropped."""
+
+
+class PageContent(NamedTuple):
+    """Lines and marks of a page in use."""
+
+    lines: bytes
+    marks: tuple[int, ...]
+
+
+def page_files(prefix: str) -> list[str]:
+    """Return the page files of one journal, in order. `prefix` is their path without number and suffix.
+
+    Not with `glob`, which would compile a regular expression for each journal.
+    """
+    directory, name = os.path.split(prefix)
+    try:
+        entries = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return sorted(os.path.join(directory, entry) for entry in entries if entry.startswith(name + "-") and entry.endswith(".pages"))
+
+
+def read_pages(path: str) -> tuple[int, list[PageContent]]:
+    """Return the last heartbeat of a page file, and the content of each page in use."""
+    data = _read(path)
+    heartbeat = WORD.unpack_from(data)[0] if len(data) >= PAGE_SIZE else 0
+    pages = []
+    for start in _page_starts(data):
+        used = WORD.unpack_from(data, start)[0] & ~ENDED_FLAG
+        if HEADER_SIZE < used <= PAGE_SIZE:
+            pages.append(PageContent(data[start + HEADER_SIZE : start + used], _MARK_WORDS.unpack_from(data, start + WORD.size)))
+    return heartbeat, pages
+
+
+def read_running(path: str) -> list[bytes]:
+    """Return the lines of each page whose operation is running."""
+    data = _read(path)
+    pages = []
+    for start in _page_starts(data):
+        used = WORD.unpack_from(data, start)[0]
+        if HEADER_SIZE < used <= PAGE_SIZE:  # ENDED_FLAG makes it larger
+            pages.append(data[start + HEADER_SIZE : start + used])
+    return pages
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _page_starts(data: bytes) -> range:
+    return range(PAGE_SIZE, len(data) - PAGE_SIZE + 1, PAGE_SIZE)
+
+
+def parse_lines(data: bytes) -> list[list[Any]]:
+    """Return the well-formed lines among these."""
+    lines = []
+    for line in data.split(b"\n"):
+        try:
+            values = _decode(line)
+            msgspec.convert(values, LINE_TYPES[values[0]])
+        except (msgspec.MsgspecError, LookupError, TypeError, ValueError, RecursionError):
+            continue
+        lines.append(values)
+    return lines
+
+
+def begin_line(lines: list[Any]) -> list[Any] | None:
+    """Return the `begin` line of an operation, if it is among these."""
+    return next((line for line in lines if line[0] == events.BEGIN), None)

@@ -15,7 +15,7 @@ import ckpt_observe.core
 project = "ckpt_observe"
 version = release = ckpt_observe.__version__
 root_doc = "docs/index"
-include_patterns = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/*.md", "dashboards/**/*.md"]
+include_patterns = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/*.md", "ckpt_observe/alerts/*.md"]
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 
 html_theme = "furo"
@@ -35,7 +35,7 @@ CONTENTS = {
     "Start": ["Introduction </README>", "/docs/jaeger", "/docs/stack"],
     "Instrument": ["/docs/own-code", "/docs/core", "/docs/extending"],
     "Deliver": ["/docs/backends", "/docs/delivery", "/docs/metrics", "/docs/scale"],
-    "Operate": ["/docs/dashboards", "/docs/alerts", "/dashboards/alerts/runbook"],
+    "Operate": ["/docs/dashboards", "/docs/alerts", "/ckpt_observe/alerts/runbook"],
     "Reference": ["/docs/semconv", "/docs/api", "/CHANGELOG"],
     "Develop": ["/ARCHITECTURE", "/docs/contributing"],
 }

@@ -16,7 +16,7 @@ from ckpt_observe import environment
 from ckpt_observe.cli.main import parser
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "dashboards" / "alerts").glob("*.md")]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "ckpt_observe" / "alerts" / "runbook.md"]
 REFERENCE = (ROOT / "docs" / "semconv.md").read_text(encoding="utf-8")
 CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
 """The changelog lists former names, too."""
@@ -91,6 +91,15 @@ def test_api_page():
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     public = {*ckpt_observe.__all__, *ckpt_observe.core.__all__}
     assert {name for name in public if not re.search(rf"`{name}\b", page)} == set()
+
+
+def test_alerts_page():
+    """docs/alerts.md lists every alert, with its severity."""
+    page = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
+    rules = (ROOT / "dashboards" / "alerts" / "checkpoint.rules.yml").read_text(encoding="utf-8")
+    alerts = re.findall(r"alert: (\w+).*?severity: (\w+)", rules, re.DOTALL)
+    assert len(alerts) > 15
+    assert [alert for alert, severity in alerts if not re.search(rf"\| `{alert}` \|[^|]*\b{severity}\b", page)] == []
 
 
 USE_OF_INSTRUMENTOR = """

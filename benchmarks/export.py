@@ -95,7 +95,7 @@ def main() -> None:
     times: dict[str, list[float]] = {name: [] for name in ("bare", "sdk spans", "sdk encoder", "our records", "our delivery")}
     with tempfile.TemporaryDirectory() as directory:
         journal = Journal(Path(directory), None, ["otlp"], RESOURCE)
-        recorder.take, recorder.on = journal.take, True
+        recorder.start(journal.take)
         cursor = spool.Cursor()
         for _ in range(TURNS):
             times["bare"].append(cpu(saves(bare)))
@@ -108,7 +108,7 @@ def main() -> None:
             times["our delivery"].append(cpu(lambda cursor=cursor: list(our_bytes(journal.directory, cursor))))
             assert spans_in(list(our_bytes(journal.directory, cursor))) == spans_in(sdk_bytes(finished)) == SAVES * SPANS
             cursor = end_of(journal.directory, cursor)
-        recorder.on = False
+        recorder.stop()
         journal.remove()
     report({name: min(values) for name, values in times.items()})
 

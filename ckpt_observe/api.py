@@ -1,4 +1,4 @@
-"""Where all rooms meet: `observe()` reads the settings, patches the libraries, and starts journal and delivery at the first operation."""
+"""`observe()`: reads the settings and patches the libraries. The journal and delivery start with the first operation."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ckpt_observe.record.guard import fault
 from ckpt_observe.record.recorder import Page, recorder
 from ckpt_observe.support import forks
 
-if TYPE_CHECKING:  # made at the first operation, and imported only then: an import is paid by every program, a checkpoint by few
+if TYPE_CHECKING:  # imported at the first operation: every program pays for an import, but few save checkpoints
     from ckpt_observe.journal.journal import Journal
     from ckpt_observe.wiring import DeliveryHandle
 
-EXIT_PATIENCE: Final = 2.0
-"""Seconds that the end of a program may wait for exporters; what is not delivered by then is on disk for whoever comes next."""
-FORK_PATIENCE: Final = 10.0
-"""Seconds that a fork waits for a watch that another thread starts, which takes a tenth of one."""
+EXIT_TIMEOUT: Final = 2.0
+"""Seconds that the exit of a program may wait for exporters. The next process delivers what is left on disk."""
+FORK_TIMEOUT: Final = 10.0
+"""Seconds that a fork waits while another thread starts the journal, which takes about 0.1 s."""
 
 _lock = threading.RLock()
-"""Held while a watch is started or let go. Re-entrant: a signal handler may save a checkpoint while the first one starts us."""
+"""Held while a watch starts or closes. Re-entrant: a signal handler may save a checkpoint while the first one starts the journal."""
 
 
 class Watch:
-    """What `observe()` returns: the observation of this process, until it is closed."""
+    """The observation of this process, returned by `observe()`. It ends with `close()` or with the process."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -38,91 +38,105 @@ class Watch:
         self._journal: Journal | None = None
         self._delivery: DeliveryHandle | None = None
         self._environ = dict(os.environ) if settings.delivery == "companion" else {}
-        """As it was when the settings were read: a companion gets what they came from, keys included."""
+        """A copy from when the settings were read: a companion needs the variables that they came from, keys included."""
         self._instrumentors: list[Instrumentor] = []
 
-    def _switch_on(self) -> None:
+    def flush(self, timeout: float = 5.0) -> bool:
+        """Deliver everything recorded so far to every exporter. Must not be called from a signal handler.
+
+        Args:
+            timeout: Seconds to wait at most.
+
+        Returns:
+            False on timeout. What is not delivered is kept on disk and sent later.
+
+        """
+        return self._delivery is None or self._delivery.flush(timeout)
+
+    def close(self, timeout: float = EXIT_TIMEOUT) -> bool:
+        """Stop observing, restore the patched libraries, and deliver what was recorded.
+
+        Args:
+            timeout: Seconds to wait for delivery at most.
+
+        Returns:
+            Whether everything was delivered. What was not is kept on disk, and the next process delivers it.
+
+        """
+        global _watch
+        if _watch is self:
+            recorder.pause()
+        for instrumentor in self._instrumentors:
+            instrumentor.uninstrument()
+        with _lock:  # a first operation that is starting the journal gets its page; a later one gets none
+            self._closed = True
+            delivery, self._delivery, self._journal = self._delivery, None, None
+            if _watch is self:
+                recorder.stop()
+                _watch = None
+        return delivery is None or delivery.close(timeout)
+
+    def report(self) -> list[TargetReport]:
+        """Return which callables are patched, and which are not and why."""
+        return [row for instrumentor in self._instrumentors for row in instrumentor.report()]
+
+    def _start(self) -> None:
+        """Patch the libraries and start recording."""
         self._instrumentors = registry.load(disabled=self.settings.disabled_instrumentations)
         for instrumentor in self._instrumentors:
             instrumentor.instrument()
-        recorder.traceparent = self.settings.traceparent
-        recorder.samples = self.settings.sampler.rule()
-        recorder.take = self._first_page
-        recorder.on = self.settings.sampler.name != samplers.NEVER  # of which nothing can come: as cheap as switched off
+        if self.settings.sampler.name != samplers.NEVER:  # nothing would be recorded: stay as cheap as switched off
+            recorder.start(self._first_page, samples=self.settings.sampler.rule(), traceparent=self.settings.traceparent)
         if "prometheus" in self.settings.exporters and self.settings.delivery != "daemon":
-            self._ready()  # a scraper must find what was before the restart, also while nothing is saved
+            self._ensure_journal()  # a scraper must find the metrics from before a restart, even while nothing is saved
 
     def _first_page(self) -> Page | None:
-        """The first operation of this process, or of a forked child: only now is a journal made and a thread started."""
-        with _lock:  # until it has its page: who closes us meanwhile sees that it runs
-            journal = self._ready()
+        """Return the page of the first operation of this process or forked child. Only now the journal and threads are created."""
+        with _lock:  # held until it has its page, so that a concurrent `close()` sees that the operation is running
+            journal = self._ensure_journal()
             return journal.take() if journal else None
 
-    def _ready(self) -> Journal | None:
+    def _ensure_journal(self) -> Journal | None:
         with _lock:
             if self._journal is None and not self._starting and not self._closed:
                 self._starting = True
                 try:
-                    self._start()
+                    self._start_journal()
                 except Exception as error:
-                    recorder.take = lambda: None  # nowhere to keep it: the host goes on unobserved, and was told why
+                    recorder.discard()  # the host program goes on unobserved; `fault` logs the reason
                     fault(error)
                 finally:
                     self._starting = False
             return self._journal
 
-    def _start(self) -> None:
+    def _start_journal(self) -> None:
         from ckpt_observe import wiring  # noqa: PLC0415
 
-        self._journal, self._delivery = wiring.begin(self.settings, self._environ, self._replace)
-        recorder.take = self._journal.take
-        atexit.unregister(_flush_at_exit)  # to be the last registered, so the first at exit: before the user's provider shuts down
+        self._journal, self._delivery = wiring.start_delivery(self.settings, self._environ, self._replace_delivery)
+        recorder.use_pages(self._journal.take)
+        atexit.unregister(_flush_at_exit)  # registered last, it runs first: before the user's TracerProvider shuts down
         atexit.register(_flush_at_exit)
 
-    def _replace(self, delivery: DeliveryHandle, make: Callable[[], DeliveryHandle]) -> bool:
-        """Another delivery in the place of this one, unless we are being closed."""
+    def _replace_delivery(self, delivery: DeliveryHandle, build: Callable[[], DeliveryHandle]) -> bool:
+        """Replace a delivery with a new one, unless the watch is being closed. Return whether it was replaced."""
         with _lock:
-            mine = self._delivery is delivery
-            if mine:
-                self._delivery = make()
-            return mine
+            is_current = self._delivery is delivery
+            if is_current:
+                self._delivery = build()
+            return is_current
 
-    def flush(self, timeout: float = 5.0) -> bool:
-        """Bring everything recorded so far to every exporter; whether that was done in time. Never in a signal handler."""
-        return self._delivery is None or self._delivery.flush(timeout)
-
-    def close(self, timeout: float = EXIT_PATIENCE) -> bool:
-        """Stop observing and put the patched libraries back; whether everything was delivered. What was not is kept on disk."""
-        global _watch
-        if _watch is self:
-            recorder.on = False
-        for instrumentor in self._instrumentors:
-            instrumentor.uninstrument()
-        with _lock:  # a first operation that is starting us has its page, and one that comes later none
-            self._closed = True
-            delivery, self._delivery, self._journal = self._delivery, None, None
-            if _watch is self:
-                recorder.take = lambda: None
-                recorder.samples = None
-                _watch = None
-        return delivery is None or delivery.close(timeout)
-
-    def report(self) -> list[TargetReport]:
-        """Which callables are patched, and which are not and why."""
-        return [row for instrumentor in self._instrumentors for row in instrumentor.report()]
-
-    def _forked(self) -> None:
-        """In a child: the journal is the parent's, and the threads are not here. The first operation makes our own."""
+    def _reset_after_fork(self) -> None:
+        """In a child: the journal belongs to the parent, and its threads do not exist. The first operation creates a new journal."""
         self._starting = False
         forks.keep_alive(self._delivery)  # its exporters hold connections of the parent, and would close them
         journal, self._journal, self._delivery = self._journal, None, None
         if journal is not None:
             journal.close_after_fork()
-            recorder.take = self._first_page
+            recorder.use_pages(self._first_page)
 
 
 _watch: Watch | None = None
-_observing = threading.Lock()
+_observe_lock = threading.Lock()
 
 
 def observe(
@@ -134,76 +148,81 @@ def observe(
     delivery: str | None = None,
     enabled: bool | None = None,
 ) -> Watch:
-    """Observe every checkpoint operation of this process. Arguments go before the environment; a wrong one is a ConfigError.
+    """Observe every checkpoint operation of this process, from now on.
 
-    Called again, it observes with the new settings.
+    An argument overrides its environment variable; None means that it is not set. If called again with other settings, the former watch
+    is closed and a new one starts.
+
+    Args:
+        exporters: Names of the exporters, as a sequence or comma-separated, or `none`. `CKPT_OBSERVE_EXPORTERS`
+        service: The `service.name` of the spans. `OTEL_SERVICE_NAME`
+        dir: State directory, for journals and the local store. `CKPT_OBSERVE_DIR`
+        pages_dir: Directory for the pages of running operations, in shared memory. `CKPT_OBSERVE_PAGES_DIR`
+        delivery: `in-process`, `companion` or `daemon`. `CKPT_OBSERVE_DELIVERY`
+        enabled: False to do nothing at all. `CKPT_OBSERVE_ENABLED`
+
+    Raises:
+        ConfigError: A setting is wrong. The message names it.
+
+    Example:
+        >>> watch = ckpt_observe.observe(exporters="local", service="trainer")
+        >>> watch.flush()
+        True
+
     """
     global _watch
     settings = config.read(exporters=exporters, service=service, dir=dir, pages_dir=pages_dir, delivery=delivery, enabled=enabled)
-    with _observing:
+    with _observe_lock:
         if _watch is not None:
             if _watch.settings == settings:
                 return _watch
             _watch.close()
         watch = Watch(settings)
         if settings.enabled and settings.exporters:
-            watch._switch_on()
+            watch._start()
             _watch = watch
         return watch
 
 
-def adopt(settings: Settings, timeout: float = 10.0) -> int:
-    """Deliver what dead processes left in the state directory; how many of their operations had been interrupted."""
-    from ckpt_observe import wiring  # noqa: PLC0415
-    from ckpt_observe.delivery.delivery import Delivery  # noqa: PLC0415
-    from ckpt_observe.delivery.genai_events import lifecycle  # noqa: PLC0415
-
-    lifecycle.on = settings.genai_events
-    delivery = Delivery(settings.dir, wiring.build_exporters(settings), limit=settings.disk_limit)
-    delivery.start()
-    delivery.close(timeout)
-    return delivery.interrupted
-
-
-def _patience(watch: Watch) -> float:
-    """Half of it, for there are two such moments; none where another process delivers and outlives us: not a container's first."""
+def _exit_timeout(watch: Watch) -> float:
+    """Half of EXIT_TIMEOUT, because exit waits twice. Zero if another process delivers, unless we are PID 1 of a container."""
     delivery = watch.settings.delivery
-    return EXIT_PATIENCE / 2 if delivery == "in-process" or (delivery == "companion" and os.getpid() == 1) else 0.0
+    return EXIT_TIMEOUT / 2 if delivery == "in-process" or (delivery == "companion" and os.getpid() == 1) else 0.0
 
 
 def _flush_at_exit() -> None:
     if _watch is not None:
-        _watch.flush(_patience(_watch))
+        _watch.flush(_exit_timeout(_watch))
 
 
 @atexit.register
-def _at_exit() -> None:
-    """Registered at the import, so it runs late: what the host saves at its own exit is recorded, too."""
+def _close_at_exit() -> None:
+    """Close the watch. Registered at import, so it runs late: checkpoints that the program saves in its own exit handlers are recorded."""
     if _watch is not None:
-        _watch.close(_patience(_watch))
+        _watch.close(_exit_timeout(_watch))
 
 
-# A fork waits for whoever starts us: a module that is being imported by another thread stays locked in the child, for ever.
-_fork = threading.local()
+# A fork waits until the journal has started: a module that another thread is importing would stay locked in the child for ever.
+_fork_state = threading.local()
 
 
 def _before_fork() -> None:
-    _fork.settled = _lock.acquire(timeout=FORK_PATIENCE)
+    _fork_state.has_lock = _lock.acquire(timeout=FORK_TIMEOUT)
 
 
-def _after_fork() -> None:
-    if _fork.settled:
+def _after_fork_in_parent() -> None:
+    if _fork_state.has_lock:
         _lock.release()
 
 
 def _after_fork_in_child() -> None:
-    global _lock, _observing
-    _lock, _observing = threading.RLock(), threading.Lock()
+    global _lock, _observe_lock
+    _lock, _observe_lock = threading.RLock(), threading.Lock()
     if _watch is not None:
-        _watch._forked()
-        if not _fork.settled:
-            recorder.take = lambda: None  # better unobserved than waiting for ever
+        _watch._reset_after_fork()
+        if not _fork_state.has_lock:
+            recorder.discard()  # starting the journal could hang in the child: better not to record
 
 
-forks.run_in_parent(_before_fork, _after_fork)
+forks.run_in_parent(_before_fork, _after_fork_in_parent)
 forks.run_in_child(_after_fork_in_child, forks.Order.PROGRAM)

@@ -1,8 +1,7 @@
-"""For `opentelemetry-instrument`: this package as one of its instrumentations, called `ckpt_observe`.
+"""The instrumentor `ckpt_observe` for the command `opentelemetry-instrument`, which finds it by its entry point.
 
-Found by the entry point `opentelemetry_instrumentor`; needs the package `opentelemetry-instrumentation`, which only that command has to
-have. The same as `import ckpt_observe.auto`: the settings come from the environment, and the TracerProvider that the command has set up
-gets the spans.
+It does the same as `import ckpt_observe.auto`: the settings come from the environment, and spans go to the TracerProvider that the command
+has set. Needs the package `opentelemetry-instrumentation`, which contains the command.
 """
 
 from __future__ import annotations
@@ -13,24 +12,24 @@ from typing import Any
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 
 from ckpt_observe.api import Watch, observe
-from ckpt_observe.record.guard import logger
+from ckpt_observe.support.logs import logger
 
 
-class CheckpointInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # of an optional package
-    """Switched on and off as every instrumentor of OpenTelemetry: `CheckpointInstrumentor().instrument()`."""
+class CheckpointInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # from an optional package
+    """Observes checkpoints. Used like every OpenTelemetry instrumentor: `CheckpointInstrumentor().instrument()`."""
 
     _watch: Watch | None = None
 
     def instrumentation_dependencies(self) -> Collection[str]:
-        """None that must be there: a library is patched when the program imports it."""
+        """Return no dependency: a library is patched when the program imports it."""
         return ()
 
     def _instrument(self, **_options: Any) -> None:
-        """Never raises: that would keep all instrumentations after it from being loaded."""
+        """Observe this process. Never raises, because an exception would prevent the instrumentors after it from loading."""
         try:
             self._watch = observe()
         except Exception as error:
-            logger.error("ckpt_observe: not observing: %s", error)
+            logger.error("Checkpoints are not observed: %s", error)
 
     def _uninstrument(self, **_options: Any) -> None:
         watch, self._watch = self._watch, None

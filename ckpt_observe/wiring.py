@@ -17,7 +17,6 @@ whatever the processes it delivers for have configured.
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import socket
 import sys
@@ -28,92 +27,80 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from ckpt_observe import __version__, environment
 from ckpt_observe.config import Settings
-from ckpt_observe.delivery.adoption import Attends
-from ckpt_observe.delivery.companion import Companion
+from ckpt_observe.delivery.adoption import LiveExporters
+from ckpt_observe.delivery.companion import Companion, lock_path
 from ckpt_observe.delivery.daemon import Daemon
 from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.delivery.disk_limit import DiskLimit
-from ckpt_observe.delivery.genai_events import lifecycle
 from ckpt_observe.delivery.handover import Handover
-from ckpt_observe.delivery.lost_steps import Begun, History
+from ckpt_observe.delivery.lost_steps import History, LastSave
 from ckpt_observe.exporter import ENTRY_POINT_GROUP, Exporter, Health
-from ckpt_observe.journal.directory import Counts
+from ckpt_observe.journal.directory import About, Counts
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record import redact
 from ckpt_observe.record.guard import faults
 from ckpt_observe.semconv import metrics
 from ckpt_observe.support import entry_points
-
-logger = logging.getLogger("ckpt_observe")
+from ckpt_observe.support.logs import warn
 
 
 class DeliveryHandle(Protocol):
-    """What `observe()` needs of it."""
+    """What `observe()` needs of a delivery."""
 
     def flush(self, timeout: float = ..., /) -> bool: ...
     def close(self, timeout: float = ..., /) -> bool: ...
 
 
-Replace: TypeAlias = Callable[[DeliveryHandle, Callable[[], DeliveryHandle]], bool]
-"""Put what the function makes in the place of the first; whether that was done."""
+ReplaceDelivery: TypeAlias = Callable[[DeliveryHandle, Callable[[], DeliveryHandle]], bool]
+"""Replaces a delivery with the one that the function builds. Returns False, without building one, if it is no longer in use."""
 
 
-def begin(settings: Settings, environ: Mapping[str, str], replace: Replace) -> tuple[Journal, DeliveryHandle]:
-    """At the first operation of a process."""
-    lifecycle.on = settings.genai_events
+# The host program
+
+
+def start_delivery(settings: Settings, environ: Mapping[str, str], replace: ReplaceDelivery) -> tuple[Journal, DeliveryHandle]:
+    """Create the journal and start delivering it. Called at the first operation of a process.
+
+    `environ` is the environment from which the settings were read; a companion gets it. `replace` is called if no companion can be
+    started, to deliver in this process instead.
+    """
     if settings.delivery == "in-process":
         exporters = build_exporters(settings)
-        journal = _journal(settings, [exporter.identity for exporter in exporters if exporter.durable])
-        return journal, _in_threads(settings, exporters, journal)
+        journal = _create_journal(settings, [exporter.identity for exporter in exporters if exporter.durable])
+        return journal, _start_in_process(settings, exporters, journal)
     names = exporter_names(settings)
     disk_limit = DiskLimit(settings.dir, settings.disk_limit)
     if settings.delivery == "daemon":
-        journal = _journal(settings, ())
-        handover = Handover(journal, Daemon(settings.dir, journal), disk_limit, _faults, lambda: False)
+        journal = _create_journal(settings, ())
+        handover = Handover(journal, Daemon(settings.dir, journal), disk_limit, _fault_counts, lambda: False)
     else:
-        owed = exporter_identities(settings, names)
-        journal = _journal(settings, owed)
-        companion = Companion(settings.dir, companion_name(owed), _environ_of_companion(settings, names, environ))
-        make = lambda: _in_threads(settings, build_exporters(settings, names), journal)  # noqa: E731
-        handover = Handover(journal, companion, disk_limit, _faults, lambda: journal.take_over_delivery() and replace(handover, make))
+        identities = exporter_identities(settings, names)
+        journal = _create_journal(settings, identities)
+        companion = Companion(settings.dir, companion_name(identities), _companion_environ(settings, names, environ))
+        build = lambda: _start_in_process(settings, build_exporters(settings, names), journal)  # noqa: E731
+        handover = Handover(
+            journal, companion, disk_limit, _fault_counts, lambda: journal.take_over_delivery() and replace(handover, build)
+        )
     handover.start()
     return journal, handover
 
 
-def _journal(settings: Settings, owed: Iterable[str]) -> Journal:
-    return Journal(settings.dir, settings.pages_dir, tuple(owed), resource(settings), settings.delivery)
+def _create_journal(settings: Settings, identities: Iterable[str]) -> Journal:
+    return Journal(settings.dir, settings.pages_dir, tuple(identities), resource(settings), settings.delivery)
 
 
-def _in_threads(settings: Settings, exporters: list[Exporter], journal: Journal) -> Delivery:
-    delivery = Delivery(settings.dir, exporters, journal, last_save(settings.dir), limit=settings.disk_limit)
-    delivery.start()
-    publish(exporters, lambda: {**delivery.health(), **_faults()})
+def _start_in_process(settings: Settings, exporters: list[Exporter], journal: Journal) -> Delivery:
+    delivery = _build_delivery(settings, exporters, journal)
+    start(delivery, lambda: {**delivery.health(), **_fault_counts()})
     return delivery
 
 
-def for_others(settings: Settings, exporters: list[Exporter], attends: Attends) -> Delivery:
-    """The delivery of a companion or a daemon, which is not started yet."""
-    lifecycle.on = settings.genai_events
-    return Delivery(settings.dir, exporters, None, last_save(settings.dir), attends, settings.disk_limit)
-
-
-def publish(exporters: Iterable[Exporter], health: Health) -> None:
-    """Start the exporters. Those that publish metrics begin to do so."""
-    for exporter in exporters:
-        exporter.start(health)
-
-
-def _faults() -> Counts:
+def _fault_counts() -> Counts:
     return {(metrics.FAULTS.name, ()): float(sum(list(faults.values())))}
 
 
-def companion_name(owed: Iterable[str]) -> str:
-    """One for each set of destinations: a companion delivers only for processes that want what it has."""
-    return hashlib.sha256("\n".join(sorted(owed)).encode()).hexdigest()[:12]
-
-
-def _environ_of_companion(settings: Settings, names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings, where arguments may stand over the environment; and it is not to be observed itself, however Python is started."""
+def _companion_environ(settings: Settings, names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a companion: ours, with settings that came from arguments. The companion itself is not observed."""
     return {
         **environ,
         environment.EXPORTERS: ",".join(names) or "none",
@@ -124,8 +111,72 @@ def _environ_of_companion(settings: Settings, names: Iterable[str], environ: Map
     }
 
 
+# Processes that deliver for others
+
+
+class CompanionRole:
+    """What a companion does: which lock it holds, which processes it delivers for, and with which exporters."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._names = exporter_names(settings)
+        self._identities = exporter_identities(settings, self._names)
+        self.lock_path = lock_path(settings.dir, companion_name(self._identities))
+
+    def live_exporters(self, about: About) -> tuple[str, ...] | None:
+        """Return the exporters of a process that leaves delivery to this companion, or None for any other process."""
+        return about.exporters if about.delivery == "companion" and set(about.exporters) == set(self._identities) else None
+
+    def build_delivery(self) -> Delivery:
+        return _build_delivery(self._settings, build_exporters(self._settings, self._names), live_exporters=self.live_exporters)
+
+
+def build_daemon_delivery(settings: Settings) -> Delivery:
+    """Build the delivery of the daemon: it has its own exporters, and serves every process that leaves delivery to a daemon."""
+    exporters = build_exporters(settings)
+    identities = tuple(exporter.identity for exporter in exporters)
+    return _build_delivery(settings, exporters, live_exporters=lambda about: identities if about.delivery == "daemon" else None)
+
+
+def deliver_dead(settings: Settings, timeout: float = 10.0) -> int:
+    """Deliver the records of dead processes in the state directory. Return how many of their operations were interrupted."""
+    delivery = Delivery(settings.dir, build_exporters(settings), disk_limit=settings.disk_limit, genai_events=settings.genai_events)
+    delivery.start()
+    delivery.close(timeout)
+    return delivery.interrupted
+
+
+def _build_delivery(
+    settings: Settings,
+    exporters: list[Exporter],
+    journal: Journal | None = None,
+    live_exporters: LiveExporters | None = None,
+) -> Delivery:
+    return Delivery(
+        settings.dir,
+        exporters,
+        journal,
+        last_save(settings.dir),
+        live_exporters,
+        settings.disk_limit,
+        genai_events=settings.genai_events,
+    )
+
+
+def start(delivery: Delivery, health: Health | None = None) -> None:
+    """Start a delivery and its exporters. `health` returns the counters that exporters publish, by default those of the delivery."""
+    delivery.start()
+    for worker in delivery.workers:
+        worker.exporter.start(health or delivery.health)
+
+
+def companion_name(identities: Iterable[str]) -> str:
+    """Return a name for a set of exporters. A companion delivers only for processes with the same exporters."""
+    return hashlib.sha256("\n".join(sorted(identities)).encode()).hexdigest()[:12]
+
+
 def resource(settings: Settings) -> dict[str, Any]:
-    """Who made the spans, in OpenTelemetry's names."""
+    """Return the resource attributes of this process, with OpenTelemetry's names."""
     return {
         "service.name": settings.service,
         "service.instance.id": str(uuid.UUID(bytes=os.urandom(16), version=4)),
@@ -135,6 +186,9 @@ def resource(settings: Settings) -> dict[str, Any]:
         "telemetry.distro.version": __version__,
         **redact.attributes(settings.resource),
     }
+
+
+# Exporters
 
 
 def build_exporters(settings: Settings, names: Iterable[str] | None = None) -> list[Exporter]:
@@ -148,24 +202,22 @@ def _build(name: str, settings: Settings) -> Exporter:
 
 
 def exporter_names(settings: Settings) -> tuple[str, ...]:
-    """Return the names of the exporters to use."""
+    """Return the names of the exporters to use. Warn about those that cannot work in another process."""
     names = settings.exporters
     provider = sdk_provider() if settings.origin.get("exporters") == "default" else None
     if settings.delivery != "in-process":
         if provider is not None or "provider" in names:
-            logger.warning(
-                "ckpt_observe: your TracerProvider gets no spans: it is in your process, the delivery (%s) is not", settings.delivery
-            )
+            warn("Your TracerProvider gets no spans, because delivery (%s) runs in another process.", settings.delivery)
         if settings.delivery == "companion" and "console" in names:
-            logger.warning("ckpt_observe: nothing is printed to the console: the companion has none")
-        return tuple(name for name in names if name not in _LEFT_OUT[settings.delivery])
+            warn("Nothing is printed to the console, because the companion has no terminal.")
+        return tuple(name for name in names if name not in _UNUSABLE[settings.delivery])
     if provider is not None:
-        instead = "laminar" if is_laminar(provider) else "otlp"
-        names = ("provider", *(name for name in names if name != instead))
+        duplicate = "laminar" if is_laminar(provider) else "otlp"
+        names = ("provider", *(name for name in names if name != duplicate))
     return names
 
 
-_LEFT_OUT: Final = {"companion": ("provider", "console"), "daemon": ("provider",)}
+_UNUSABLE: Final = {"companion": ("provider", "console"), "daemon": ("provider",)}
 
 
 def exporter_identities(settings: Settings, names: Iterable[str]) -> list[str]:
@@ -175,26 +227,26 @@ def exporter_identities(settings: Settings, names: Iterable[str]) -> list[str]:
 
 
 def last_save(state: Path) -> History:
-    """What the local store knows of a task's last save; nothing where there is no store."""
+    """Return a function that looks up the last save of a task in the local store. It returns None if there is no store."""
     from ckpt_observe.errors import TraceStoreError  # noqa: PLC0415
     from ckpt_observe.tracestore import FILENAME  # noqa: PLC0415
     from ckpt_observe.tracestore.reader import TraceReader  # noqa: PLC0415
 
-    def ask(task: str) -> Begun | None:
+    def find(task: str) -> LastSave | None:
         if not (state / FILENAME).exists():
             return None
         try:
             with TraceReader(state / FILENAME) as reader:
-                found = reader.last_step(task)
+                row = reader.last_step(task)
         except TraceStoreError:
             return None
-        return Begun(*found) if found else None
+        return LastSave(*row) if row else None
 
-    return ask
+    return find
 
 
 def sdk_provider() -> Any:
-    """The TracerProvider that the user has set, if it is one of the SDK. None is set by asking."""
+    """Return the TracerProvider that the host program has set, if it is one of the SDK. Does not create one."""
     from opentelemetry import trace  # noqa: PLC0415
 
     provider = trace.get_tracer_provider()
@@ -202,13 +254,13 @@ def sdk_provider() -> Any:
 
 
 def is_laminar(provider: Any) -> bool:
-    """Whether it is the one that `Laminar.initialize()` made. Looks, but never imports lmnr: 350 ms, 650 modules."""
+    """Return whether `Laminar.initialize()` created the provider. Never imports lmnr, which takes 350 ms and 650 modules."""
     lmnr = sys.modules.get("lmnr")
     return lmnr is not None and lmnr.Laminar.is_initialized() and lmnr.get_laminar_tracer_provider() is provider
 
 
 def _otlp(settings: Settings) -> Exporter:
-    from ckpt_observe.exporters.otlp import OtlpExporter  # noqa: PLC0415 - an exporter is imported when it is used
+    from ckpt_observe.exporters.otlp import OtlpExporter  # noqa: PLC0415 - imported only if it is used
 
     return OtlpExporter(settings.endpoints["otlp"])
 

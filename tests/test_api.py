@@ -13,7 +13,6 @@ import pytest
 
 import ckpt_observe
 from ckpt_observe import api, config, wiring
-from ckpt_observe.api import adopt
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.record import guard
 from ckpt_observe.record.recorder import recorder
@@ -79,7 +78,11 @@ def test_close_restores(watch, kept):
 def test_close_while_the_first_operation_begins(watch, kept, monkeypatch, when):
     """An operation that has begun is kept; one that has not is not recorded, and starts nothing after the close."""
     reached, go_on = threading.Event(), threading.Event()
-    targets = {"it starts us": (wiring, "begin"), "it is about to": (watch, "_ready"), "it has its page": (watch, "_ready")}
+    targets = {
+        "it starts us": (wiring, "start_delivery"),
+        "it is about to": (watch, "_ensure_journal"),
+        "it has its page": (watch, "_ensure_journal"),
+    }
     target, name = targets[when]
     real = getattr(target, name)
 
@@ -100,7 +103,7 @@ def test_close_while_the_first_operation_begins(watch, kept, monkeypatch, when):
     thread.join(30)
     closing.join(30)
     assert recorder.take() is None
-    adopt(watch.settings)
+    wiring.deliver_dead(watch.settings)
     assert [span.span_id for span in kept() if span.span_id == begun[0].span_id] == [begun[0].span_id] * bool(begun[0].span_id)
     assert ours() == []
 
@@ -188,7 +191,7 @@ def test_instrumentation_switched_off(monkeypatch, state):
 def test_who_waits_at_the_end(monkeypatch, state, delivery, pid, waits):
     """Who delivers itself, and the first process of a container, with which its companion ends."""
     monkeypatch.setattr(os, "getpid", lambda: pid)
-    assert (api._patience(api.Watch(config.read(dir=state, delivery=delivery))) > 0) == waits
+    assert (api._exit_timeout(api.Watch(config.read(dir=state, delivery=delivery))) > 0) == waits
 
 
 @pytest.mark.parametrize("trouble", ["file", "open to others", "foreign"])
@@ -246,7 +249,7 @@ def test_auto_with_a_wrong_setting(tmp_path):
     """A wrong setting is logged, and the program runs."""
     done = host(tmp_path, CKPT_OBSERVE_EXPORTERS="pigeon")
     assert (done.returncode, done.stdout) == (5, "run\n")
-    assert "not observing: CKPT_OBSERVE_EXPORTERS: 'pigeon'" in done.stderr
+    assert "Checkpoints are not observed: CKPT_OBSERVE_EXPORTERS: 'pigeon'" in done.stderr
 
 
 def test_forked_child(watch, kept):
@@ -317,7 +320,7 @@ def test_forked_while_the_first_operation_begins(tmp_path, state, kept):
 
 def test_forked_while_it_never_begins(watch, monkeypatch):
     """Where the start hangs, a fork goes on after a while, and its child is not observed."""
-    monkeypatch.setattr(api, "FORK_PATIENCE", 0.1)
+    monkeypatch.setattr(api, "FORK_TIMEOUT", 0.1)
     held, go_on = threading.Event(), threading.Event()
 
     def hangs():

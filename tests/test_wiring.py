@@ -71,7 +71,7 @@ def test_provider_is_left_out_where_the_delivery_is_elsewhere(monkeypatch, caplo
     """Another process cannot reach it; that is said, and the other destinations stay."""
     monkeypatch.setattr(config, "DELIVERY_MODES", ("in-process", "daemon"))
     assert chosen({}, monkeypatch, provider=object(), delivery="daemon") == ("local",)
-    assert "your TracerProvider gets no spans" in caplog.text
+    assert "Your TracerProvider gets no spans" in caplog.text
 
 
 def test_import_brings_no_exporter():

@@ -1,7 +1,7 @@
-"""The companion: `python -m ckpt_observe.cli.companion`, started by a host that finds none (delivery/companion.py), never by people.
+"""The companion process: `python -m ckpt_observe.cli.companion`. Started by a host program (`delivery/companion.py`), never by people.
 
-It delivers for every process of its state directory that wants what it has, and is gone a moment after the last of them, when all is
-delivered. Whoever started it sees only a process between, which ends when the companion works (0) or cannot (1).
+It delivers for every process of its state directory that has the same exporters, and exits shortly after the last of them when
+everything is delivered. The host program only sees an intermediate process, which exits when the companion works (0) or failed (1).
 """
 
 from __future__ import annotations
@@ -17,30 +17,28 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from ckpt_observe import config, wiring
-from ckpt_observe.cli.stopping import Stop
-from ckpt_observe.delivery import daemon
-from ckpt_observe.delivery.adoption import Attends
-from ckpt_observe.delivery.companion import lock_path
+from ckpt_observe.cli.stopping import StopSignal
+from ckpt_observe.delivery.adoption import LiveExporters
+from ckpt_observe.delivery.daemon import acquire_lock
 from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.errors import JournalError
-from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, About, read_about
+from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, read_about
 from ckpt_observe.journal.locations import private_directory
+from ckpt_observe.support.logs import logger
 
-logger = logging.getLogger("ckpt_observe")
-
-LOOK_EVERY: Final = 0.2
+POLL_INTERVAL: Final = 0.2
 LINGER: Final = 2.0
-"""Seconds that it stays after its last process: programs in a loop need not start one each."""
-ALONE: Final = 600.0
-"""Seconds that it tries to deliver what its last process left, while a destination is away. Then that waits on disk for the next one."""
-STOP_WITHIN: Final = 5.0
+"""Seconds to stay after the last process ended, so that a loop of short programs does not start one each."""
+MAX_ALONE: Final = 600.0
+"""Seconds to keep trying after the last process ended, while an exporter is down. Then the records wait on disk for the next companion."""
+STOP_TIMEOUT: Final = 5.0
 LOG: Final = "companion.log"
 LOG_SIZE: Final = 1 << 20
-"""Bytes of it."""
+"""Maximum size in bytes."""
 
 
 def main() -> int:
-    """The exit code of the process between; the companion itself never returns."""
+    """Return the exit code of the intermediate process. The companion itself never returns."""
     reader, writer = os.pipe()
     if os.fork():
         os.close(writer)
@@ -49,70 +47,66 @@ def main() -> int:
     try:
         _run(writer)
     except BaseException:
-        logger.exception("ckpt_observe: the companion ends")
+        logger.exception("The companion failed and exits.")
         os._exit(1)
     os._exit(0)
 
 
 def _run(writer: int) -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the host blocks or ignores is its own business
-    stop = Stop()
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the host program may block or ignore signals; the companion must not inherit that
+    stop = StopSignal()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     settings = config.read()
     _log_to(private_directory(settings.dir) / LOG)
-    names = wiring.exporter_names(settings)
-    owed = wiring.exporter_identities(settings, names)
-
-    def attends(about: About) -> tuple[str, ...] | None:
-        return about.exporters if about.delivery == "companion" and set(about.exporters) == set(owed) else None
-
-    seen: set[str] = set()
-    while lock := daemon.take(lock_path(settings.dir, wiring.companion_name(owed))):  # else another was first
-        exporters = wiring.build_exporters(settings, names)
-        delivery = wiring.for_others(settings, exporters, attends)
-        delivery.adoption.look()
-        delivery.start()
-        wiring.publish(exporters, delivery.health)
-        _works(writer)
-        _until_alone(delivery, stop)
-        seen |= {outbox.directory for outbox in delivery.adoption.outboxes()}
-        delivery.close(STOP_WITHIN)
+    role = wiring.CompanionRole(settings)
+    served: set[str] = set()
+    while lock := acquire_lock(role.lock_path):  # None: another companion was faster
+        delivery = role.build_delivery()
+        delivery.adoption.scan()
+        wiring.start(delivery)
+        _report_ready(writer)
+        _wait_until_alone(delivery, stop)
+        served |= {outbox.directory for outbox in delivery.adoption.outboxes()}
+        delivery.close(STOP_TIMEOUT)
         lock.release()
-        late = _left_to_us(settings.dir, attends) - seen
-        if stop.asked or not late:
+        latecomers = _waiting_journals(settings.dir, role.live_exporters) - served
+        if stop.received or not latecomers:
             return
-        seen |= late  # each makes us stay once: somebody else may delivery it, or nobody be able to
-    _works(writer)
+        served |= latecomers  # each makes us stay only once: another process may deliver it, or nobody can
+    _report_ready(writer)
 
 
-def _works(writer: int) -> None:
-    with suppress(OSError):  # nobody waits for it any more, or it was told
+def _report_ready(writer: int) -> None:
+    with suppress(OSError):  # the intermediate process has exited
         os.write(writer, b"+")
 
 
-def _left_to_us(state: Path, attends: Attends) -> set[str]:
-    """Of these, some may have begun while we still held the lock and saw it. Who looks later finds us gone, and starts another."""
-    found = set()
+def _waiting_journals(state: Path, live_exporters: LiveExporters) -> set[str]:
+    """Return the journals that are left to us. Some processes may have started while we still held the lock, and started no companion.
+
+    A process that checks after the release finds no companion, and starts one.
+    """
+    directories = set()
     for directory in glob.glob(os.path.join(glob.escape(str(state / JOURNALS)), "*")):
-        with suppress(JournalError):  # removed since
-            if not directory.endswith(UNFINISHED) and attends(read_about(directory)) is not None:
-                found.add(directory)
-    return found
+        with suppress(JournalError):  # removed meanwhile
+            if not directory.endswith(UNFINISHED) and live_exporters(read_about(directory)) is not None:
+                directories.add(directory)
+    return directories
 
 
-def _until_alone(delivery: Delivery, stop: Stop) -> None:
-    """Until no process lives that we delivery for, and all is delivered."""
-    alone = time.monotonic()
-    while not stop.wait(LOOK_EVERY):
+def _wait_until_alone(delivery: Delivery, stop: StopSignal) -> None:
+    """Wait until all processes that we deliver for have ended, and everything is delivered."""
+    alone_since = time.monotonic()
+    while not stop.wait(POLL_INTERVAL):
         now = time.monotonic()
-        if delivery.adoption.live():
-            alone = now
-        if now - alone > (ALONE if delivery.adoption.outboxes() else LINGER):
+        if delivery.adoption.live_count():
+            alone_since = now
+        if now - alone_since > (MAX_ALONE if delivery.adoption.outboxes() else LINGER):
             return
 
 
-class _Log(logging.StreamHandler[TextIO]):
-    """Begins again when it is full: whoever else writes there appends, and so goes on in the empty file."""
+class _BoundedLog(logging.StreamHandler[TextIO]):
+    """Truncates the file when it is full. Other writers append, and so continue in the empty file."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError):
@@ -122,9 +116,10 @@ class _Log(logging.StreamHandler[TextIO]):
 
 
 def _log_to(path: Path) -> None:
-    """A file of the state directory, private and bounded: it has no terminal, and must not keep the host's."""
-    stream = open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w", encoding="utf-8")  # noqa: SIM115 - until we end
-    logging.basicConfig(handlers=[_Log(stream)], format=f"%(asctime)s {os.getpid()} %(levelname)s %(message)s", level=logging.WARNING)
+    """Log to a private, bounded file of the state directory. The companion has no terminal, and must not keep the host program's."""
+    stream = open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w", encoding="utf-8")  # noqa: SIM115 - open until we exit
+    log_format = f"%(asctime)s {os.getpid()} %(levelname)s %(message)s"
+    logging.basicConfig(handlers=[_BoundedLog(stream)], format=log_format, level=logging.WARNING)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""How a process of ours is told to end: SIGTERM or SIGINT set a flag, and nothing else.
+"""How our own processes stop: SIGTERM and SIGINT set a flag, and nothing else.
 
-Not an Event: its `set` takes a lock, and a handler that interrupts the `wait` of the same thread would wait for it for ever.
+The flag is not a `threading.Event`: its `set` acquires a lock, and a handler that interrupts the `wait` of the same thread would deadlock.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import time
 from types import FrameType
 
 
-class Stop:
-    """`asked` turns true with the first signal."""
+class StopSignal:
+    """`received` becomes True with the first SIGTERM or SIGINT."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.received = False
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask)
+            signal.signal(number, self._handle)
 
-    def _ask(self, _number: int, _frame: FrameType | None) -> None:
-        self.asked = True
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        self.received = True
 
     def wait(self, seconds: float) -> bool:
-        """Whether it was asked by then. Seconds are few: a signal does not cut them short."""
-        if not self.asked:
+        """Sleep, and return whether a signal was received. A signal does not shorten the sleep, so keep it short."""
+        if not self.received:
             time.sleep(seconds)
-        return self.asked
+        return self.received

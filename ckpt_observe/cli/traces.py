@@ -9,8 +9,7 @@ from argparse import ArgumentTypeError, Namespace, _SubParsersAction
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ckpt_observe import config
-from ckpt_observe.api import adopt
+from ckpt_observe import config, wiring
 from ckpt_observe.cli.output import ERROR, NOT_FOUND, OK, USAGE, Column, complain, print_table, until_pipe_closes
 from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.journal.activity import read_activity
@@ -60,7 +59,7 @@ def run(args: Namespace) -> int:
         settings = config.read(dir=args.dir, exporters="local")
         path = settings.dir / FILENAME
         if settings.dir.exists():
-            adopt(settings)  # what dead processes left is part of the picture
+            wiring.deliver_dead(settings)  # what dead processes left is part of the picture
         if not path.exists():
             complain(f"nothing is recorded yet: there is no {path}; what waits for delivery is told by `ckpt-observe doctor`")
             return NOT_FOUND

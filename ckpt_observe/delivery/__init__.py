@@ -1,7 +1,7 @@
 """Moves records from the journal to the exporters, off the hot path, in this process or in another one.
 
-`page_collector` moves records from pages to the spool; `assemble` turns them into spans; `exporter_worker` brings them to one exporter,
-with its own cursor in an `outbox`; `adoption` holds the journals of other processes; `disk_limit` bounds what ended processes left;
-`delivery` runs all of this. If another process delivers, `handover` takes its place, `companion` or `daemon` represents the other process,
-and `readiness` reports its health.
+`page_collector` moves records from pages to the spool; `assemble` builds spans from them; `exporter_worker` sends them to one exporter,
+which has its own cursor in an `outbox`; `adoption` takes over the journals of other processes; `disk_limit` bounds what ended processes
+leave; `delivery` runs all of this. If another process delivers, `handover` takes the place of `delivery`, and `companion` or `daemon`
+represents the other process.
 """

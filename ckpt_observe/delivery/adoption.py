@@ -1,7 +1,7 @@
-"""The journals of other processes that this one delivers: dead ones, and in a companion or daemon also live ones that leave it to them.
+"""Adopts the journals of other processes: those of dead processes, and in a companion or daemon also those of live ones.
 
-Each is held by its `drain.lock`, so exactly one process delivers it. A live one is read from its spool only; when its owner dies, its
-pages are recovered, and it is a dead one like any other.
+The `drain.lock` of a journal makes sure that exactly one process delivers it. While its owner lives, only its spool is read. When the
+owner dies, its pages are recovered, and the journal is removed once everything is delivered.
 """
 
 from __future__ import annotations
@@ -16,190 +16,208 @@ from typing import Final, TypeAlias
 
 from ckpt_observe.delivery.disk_limit import DiskLimit
 from ckpt_observe.delivery.lost_steps import LostSteps
-from ckpt_observe.delivery.once import Once
 from ckpt_observe.delivery.outbox import Outbox
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import claims, recovery
 from ckpt_observe.journal.claims import Claim
 from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, About, Counts, read_about, take_counts
 from ckpt_observe.support.files import remove_tree
+from ckpt_observe.support.logs import WarningLog
 
-PATIENCE: Final = 60.0
-"""Seconds for which a companion or daemon that comes only delivers, however much there is: then what is too much is dropped."""
-Attends: TypeAlias = Callable[[About], Collection[str] | None]
-"""The exporters to which a journal is to be delivered though its owner lives; None: its owner does it, or another process."""
-
-
-def nobody(_about: About) -> None:
-    """Only dead ones, as a process does that delivers itself."""
+GRACE_PERIOD: Final = 60.0
+"""Seconds after its start before a companion or daemon enforces the disk limit. Until then it only delivers, however much there is."""
+LiveExporters: TypeAlias = Callable[[About], Collection[str] | None]
+"""Returns the exporters for a journal whose owner may be alive. None if its owner or another process delivers it."""
 
 
 class Adoption:
-    """Used by one thread, and by whoever flushes; `outboxes` by any."""
+    """The journals of other processes that this one delivers. Used by one thread and by `flush()`; `outboxes()` by any thread.
+
+    Args:
+        exporters: Identities of our exporters.
+        transient: Those that get the records of every journal, but are not named in any (see `Exporter.durable`).
+        own_directory: The journal of this process, or empty.
+        live_exporters: None to adopt only journals of dead processes, as a process does that delivers itself.
+
+    """
 
     def __init__(
         self,
         state: Path,
-        names: Collection[str],
-        passing: Collection[str],
-        own: str,
-        attends: Attends,
-        steps: LostSteps,
+        exporters: Collection[str],
+        transient: Collection[str],
+        own_directory: str,
+        live_exporters: LiveExporters | None,
+        lost_steps: LostSteps,
         disk_limit: DiskLimit,
+        *,
+        genai_events: bool = False,
     ) -> None:
-        self._root, self._own, self._disk_limit = state / JOURNALS, own, disk_limit
-        self._names, self._passing, self._attends, self._steps = names, passing, attends, steps
-        self._held: dict[str, tuple[Outbox, Claim]] = {}
-        self._looking = threading.RLock()  # re-entrant: a signal handler that finds no page collects, and looks for the dead
-        """Held while a journal is taken, recovered or let go. No outbox is asked meanwhile: it may be looking for the dead itself."""
-        self._left_alone: set[str] = set()
-        self._abouts: dict[str, About] = {}
-        """Of journals that are not ours, or not yet: a journal's never changes, and neither does its name."""
+        self._root, self._own_directory, self._disk_limit = state / JOURNALS, own_directory, disk_limit
+        self._exporters, self._transient, self._live_exporters = exporters, transient, live_exporters
+        self._lost_steps, self._genai_events = lost_steps, genai_events
+        self._journals: dict[str, tuple[Outbox, Claim]] = {}
+        self._lock = threading.RLock()  # re-entrant: a signal handler that finds no free page collects, and so searches for the dead
+        """Held while a journal is adopted, recovered or released. No outbox is called meanwhile: it may be searching for the dead."""
+        self._ignored: set[str] = set()
+        """Directories that we do not adopt: damaged, of a newer version, or without an exporter of ours."""
+        self._about_cache: dict[str, About] = {}
+        """For journals that we have not adopted. `about.json` never changes, and names are never reused."""
         self._live: set[str] = set()
-        self._more_left = True
-        """Whether what ended processes left may have become too much."""
-        self._patient_until = 0.0 if attends is nobody else time.monotonic() + PATIENCE
-        self._once = Once()
+        """Adopted journals whose owner is alive."""
+        self._limit_check_due = True
+        """Whether ended processes may have left more than the disk limit since the last check."""
+        self._grace_until = 0.0 if live_exporters is None else time.monotonic() + GRACE_PERIOD
+        self._warnings = WarningLog()
         self.interrupted = 0
-        """Operations of dead processes that were reported."""
-        self._past: Counter[tuple[str, tuple[str, ...]]] = Counter()
-        """What owners counted, and outboxes that were let go."""
-        self._counting = threading.Lock()
+        """Number of interrupted operations of dead processes that were reported."""
+        self._totals: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        """Counters of owners and of outboxes that were released."""
+        self._totals_lock = threading.Lock()
 
     def outboxes(self) -> list[Outbox]:
-        return [outbox for outbox, _ in list(self._held.values())]
+        """Return the outboxes of all adopted journals."""
+        return [outbox for outbox, _ in list(self._journals.values())]
 
     def health(self) -> Counts:
-        """Counters, by metric and labels; none ever falls."""
-        with self._counting:
-            found = self._past.copy()
-            found.update(self._disk_limit.health())
+        """Return the counters, by metric and labels. None ever decreases."""
+        with self._totals_lock:
+            totals = self._totals.copy()
+            totals.update(self._disk_limit.health())
             for outbox in self.outboxes():
-                found.update(outbox.health())
-        return dict(found)
+                totals.update(outbox.health())
+        return dict(totals)
 
-    def live(self) -> int:
-        """How many owners live of those that we delivery for."""
+    def live_count(self) -> int:
+        """Return how many live processes we deliver for."""
         return len(self._live)
 
-    def crowd(self) -> int:
-        """How many journals there are."""
+    def journal_count(self) -> int:
+        """Return how many journals the state directory has."""
         try:
             return len(os.listdir(self._root))
         except OSError:
             return 0
 
-    def look(self) -> bool:
-        """Take what there is to take, finish what dead processes began; whether an exporter may have something new."""
+    def scan(self) -> bool:
+        """Adopt journals, and recover those whose owner died. Return whether there may be something new for an exporter."""
         try:
-            found = sorted(entry.path for entry in os.scandir(self._root))
+            directories = sorted(entry.path for entry in os.scandir(self._root))
         except OSError:
             return False
-        claims.remove_unfinished(path for path in found if path.endswith(UNFINISHED))
-        news = False
-        for directory in found:
-            if directory != self._own and directory not in self._left_alone and not directory.endswith(UNFINISHED):
-                try:
-                    with self._looking:
-                        news |= self._look_after(directory) if directory in self._held else self._take(directory)
-                except JournalError as error:  # damaged, or of a newer version: not ours to touch
-                    if os.path.exists(directory):  # else it was finished and removed while we looked
-                        self._left_alone.add(directory)
-                        self._once.say(directory, str(error))
-                except OSError as error:  # a full disk may have room later
-                    self._once.say(directory, f"{directory}: cannot be taken over yet: {error}")
-        with self._looking:
-            self._left_alone.intersection_update(found)
-            for gone in self._abouts.keys() - found:
-                del self._abouts[gone]
-        return news
+        claims.remove_unfinished(path for path in directories if path.endswith(UNFINISHED))
+        has_news = False
+        for directory in directories:
+            if directory == self._own_directory or directory in self._ignored or directory.endswith(UNFINISHED):
+                continue
+            try:
+                with self._lock:
+                    has_news |= self._check_owner(directory) if directory in self._journals else self._adopt(directory)
+            except JournalError as error:  # damaged, or written by a newer version: do not touch it
+                if os.path.exists(directory):  # otherwise it was delivered and removed meanwhile
+                    self._ignored.add(directory)
+                    self._warnings.warn_once(directory, "%s", error)
+            except OSError as error:  # a full disk may have room later
+                self._warnings.warn_once(directory, "Cannot adopt %s: %s. Trying again.", directory, error)
+        with self._lock:
+            self._ignored.intersection_update(directories)
+            for directory in self._about_cache.keys() - directories:
+                del self._about_cache[directory]
+        return has_news
 
-    def _take(self, directory: str) -> bool:
-        wanted = None if self._attends is nobody else self._attends(self._about(directory))
-        claim = claims.claim_dead(directory) if wanted is None else claims.claim_delivery(directory)
+    def _adopt(self, directory: str) -> bool:
+        exporters = self._live_exporters(self._about(directory)) if self._live_exporters else None
+        claim = claims.claim_dead(directory) if exporters is None else claims.claim_delivery(directory)
         if claim is None:
             return False
         try:
-            if claim.about.delivery == "daemon" and wanted is None:  # it is for the daemon's exporters, which we do not know
-                self._left_alone.add(directory)
+            if claim.about.delivery == "daemon" and exporters is None:  # meant for exporters of the daemon, which we do not know
+                self._ignored.add(directory)
                 claim.release()
                 return False
             if claim.owner_is_dead():
-                self.interrupted += recovery.recover(claim, self._steps.found)
-                self._more_left = True
+                self._recover(claim)
             else:
                 self._live.add(directory)
         except BaseException:
             claim.release()
             raise
-        self._abouts.pop(directory, None)
-        exporters = {*(claim.about.exporters if wanted is None else wanted), *self._passing}
-        outbox = Outbox(directory, claim.about.resource, exporters, self._steps.noted if claim.about.delivery != "in-process" else None)
+        self._about_cache.pop(directory, None)
+        outbox = Outbox(
+            directory,
+            claim.about.resource,
+            {*(claim.about.exporters if exporters is None else exporters), *self._transient},
+            self._lost_steps.annotate if claim.about.delivery != "in-process" else None,
+            genai_events=self._genai_events,
+        )
         if directory in self._live:
-            outbox.save()  # so that its owner knows for which exporters to wait
-        self._held[directory] = outbox, claim
+            outbox.save_cursors()  # tells the owner which exporters to wait for
+        self._journals[directory] = outbox, claim
         return True
 
     def _about(self, directory: str) -> About:
-        if directory not in self._abouts:
-            self._abouts[directory] = read_about(directory)
-        return self._abouts[directory]
+        if directory not in self._about_cache:
+            self._about_cache[directory] = read_about(directory)
+        return self._about_cache[directory]
 
-    def _look_after(self, directory: str) -> bool:
-        """A live one, until it is not."""
-        _, claim = self._held[directory]
+    def _check_owner(self, directory: str) -> bool:
+        """Recover an adopted journal if its owner died since the last check. Return whether it did."""
+        _, claim = self._journals[directory]
         if directory not in self._live or not claim.owner_is_dead():
             return False
-        self.interrupted += recovery.recover(claim, self._steps.found)
+        self._recover(claim)
         self._live.discard(directory)
-        self._more_left = True
         return True
 
-    def care(self) -> None:
-        """For those that we hold: keep them within their limits, take what live owners counted, let dead ones go."""
-        if self._more_left and time.monotonic() >= self._patient_until:
-            self._more_left = False
-            dead = self._held.keys() - self._live
-            self._disk_limit.keep_within_limit({directory: self._held[directory][0] for directory in dead})
-        for directory, (outbox, _) in list(self._held.items()):
-            if not os.path.exists(directory):  # removed by hand
-                self._let_go(directory, delivered=True)
-            elif directory in self._live:
-                self._keep_within_limit(outbox)
-                self._count(directory)
-            elif not any(outbox.batch(name)[0] for name in self._names if outbox.wants(name)):
-                # held only as long as we can do something for it: it takes two descriptors of the host's
-                self._let_go(directory, delivered=not outbox.pending())
+    def _recover(self, claim: Claim) -> None:
+        self.interrupted += recovery.recover(claim, self._lost_steps.annotate_dead)
+        self._limit_check_due = True
 
-    def _keep_within_limit(self, outbox: Outbox) -> None:
+    def maintain(self) -> None:
+        """Enforce the disk limits, collect the counters of live owners, and release journals that we can do nothing more for."""
+        if self._limit_check_due and time.monotonic() >= self._grace_until:
+            self._limit_check_due = False
+            dead = self._journals.keys() - self._live
+            self._disk_limit.enforce({directory: self._journals[directory][0] for directory in dead})
+        for directory, (outbox, _) in list(self._journals.items()):
+            if not os.path.exists(directory):  # removed by hand
+                self._release(directory, delivered=True)
+            elif directory in self._live:
+                self._enforce_spool_limit(outbox)
+                self._collect_counts(directory)
+            elif not any(outbox.next_batch(name)[0] for name in self._exporters if outbox.delivers_to(name)):
+                # Holding a journal takes two descriptors of the host program.
+                self._release(directory, delivered=not outbox.pending())
+
+    def _enforce_spool_limit(self, outbox: Outbox) -> None:
         try:
-            outbox.keep_within_limit()
-        except OSError as error:  # the others are not to wait for it
-            self._once.say(outbox.directory, f"{outbox.directory}: {error}")
+            outbox.enforce_spool_limit()
+        except OSError as error:  # the other journals do not wait for this one
+            self._warnings.warn_once(outbox.directory, "Cannot shrink %s: %s.", outbox.directory, error)
 
     def release(self) -> None:
-        """All of them; what is not delivered is for whoever comes next."""
-        for directory, (outbox, _) in list(self._held.items()):
-            self._let_go(directory, delivered=directory not in self._live and not outbox.pending())
+        """Release all journals. The next process delivers what is not delivered."""
+        for directory, (outbox, _) in list(self._journals.items()):
+            self._release(directory, delivered=directory not in self._live and not outbox.pending())
 
-    def _let_go(self, directory: str, *, delivered: bool) -> None:
-        """`delivered`: to all its exporters, of which we may not have all."""
-        with self._looking:
-            if directory not in self._held:  # somebody else was first
+    def _release(self, directory: str, *, delivered: bool) -> None:
+        """Release one journal. Remove it if it is delivered to all its exporters, of which we may have only some."""
+        with self._lock:
+            if directory not in self._journals:  # another thread released it
                 return
-            self._count(directory)
-            outbox, claim = self._held[directory]
+            self._collect_counts(directory)
+            outbox, claim = self._journals[directory]
             if delivered:
                 remove_tree(directory)
             else:
-                self._left_alone.add(directory)
+                self._ignored.add(directory)
             claim.release()
             self._live.discard(directory)
-            with self._counting:
-                self._held.pop(directory, None)
-                self._past.update(outbox.health())
+            with self._totals_lock:
+                self._journals.pop(directory, None)
+                self._totals.update(outbox.health())
 
-    def _count(self, directory: str) -> None:
-        news = take_counts(directory)
-        with self._counting:
-            self._past.update(news)
+    def _collect_counts(self, directory: str) -> None:
+        increase = take_counts(directory)
+        with self._totals_lock:
+            self._totals.update(increase)

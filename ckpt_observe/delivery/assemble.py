@@ -1,88 +1,105 @@
-"""Records of the journal become spans; what can be worked out is worked out here, not on the host's thread."""
+"""Builds spans from the records of a journal. Everything that can be derived is derived here, not on the host program's thread.
+
+If the setting `CKPT_OBSERVE_GENAI_EVENTS` is on, successful saves and restores also get the span events of OpenTelemetry's draft for the
+life cycle of AI agents. The draft has them as log records; here they are on the span.
+
+| operation | event |
+| --- | --- |
+| `save` | `gen_ai.agent.checkpointed` |
+| `save` with `checkpoint.status` `paused` | also `gen_ai.agent.paused` |
+| `restore` | `gen_ai.agent.resumed` |
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET
 
-from ckpt_observe.delivery.genai_events import lifecycle
 from ckpt_observe.semconv import attributes as names
-from ckpt_observe.semconv import events, spans
+from ckpt_observe.semconv import events, genai, spans
 from ckpt_observe.span import Event, Link, Span
 
 Ancestors: TypeAlias = tuple[tuple[str, str], ...] | msgspec.UnsetType
+"""Id and name of each span above, the root first; unset if the chain is not known."""
 
 _decode = msgspec.json.Decoder().decode
 _PREFIXES: Final = {events.TASK: spans.TASK_PREFIX, events.OPERATION: spans.OPERATION_PREFIX}
 _EXCEPTION: Final = (spans.EXCEPTION_TYPE, spans.EXCEPTION_MESSAGE)
 
 
-def assemble(payload: bytes, resource: dict[str, Any]) -> list[Span]:
-    """The spans of one finished operation: its phases, then itself. Empty if the record is not one that we know."""
+def assemble(payload: bytes, resource: dict[str, Any], *, genai_events: bool = False) -> list[Span]:
+    """Return the spans of one finished operation: its phases, then the operation. Empty if the record cannot be understood."""
     try:
         lines = _decode(payload)
         begin = next(line for line in lines if line[0] == events.BEGIN)
-        mine = [line for line in lines if line[1] == begin[1]]  # a thread that comes too late writes into a page that is another's by then
-        end = next(line for line in mine if line[0] == events.END)
-        written = [(line[3], 0) for line in mine if line[0] == events.DONE]
-        stories = [*written, *((story, end[5]) for story in (end[4] if len(end) > 4 else ()))]
-        above = _ancestors(begin)
-        own = _operation(begin, end, mine, resource, above)
-        return [*_phases(begin, stories, resource, above if above is UNSET else (*above, (own.span_id, own.name))), own]
+        # A late thread may have written into a page that belongs to another operation by then.
+        lines = [line for line in lines if line[1] == begin[1]]
+        end = next(line for line in lines if line[0] == events.END)
+        phases = [(line[3], 0) for line in lines if line[0] == events.DONE]
+        phases += [(phase, end[5]) for phase in (end[4] if len(end) > 4 else ())]
+        ancestors = _take_ancestors(begin)
+        operation = _operation(begin, end, lines, resource, ancestors, genai_events=genai_events)
+        above_phases = ancestors if ancestors is UNSET else (*ancestors, (operation.span_id, operation.name))
+        return [*_phases(begin, phases, resource, above_phases), operation]
     except (msgspec.DecodeError, StopIteration, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         return []
 
 
-def _ancestors(begin: list[Any]) -> Ancestors:
-    """Taken out of the attributes. Believed only if it ends with the parent: somebody else's span may have come between."""
-    told = begin[7].pop(events.ANCESTORS, None) if begin[7] else None
+def _take_ancestors(begin: list[Any]) -> Ancestors:
+    """Remove the ancestors from the attributes and return them. Unset if they do not end with the parent: a foreign span is in between."""
+    entries = begin[7].pop(events.ANCESTORS, None) if begin[7] else None
     if not begin[6]:
         return ()
-    chain = [each.split(".", 2) for each in told or ()]
+    chain = [entry.split(".", 2) for entry in entries or ()]
     if not chain or chain[-1][0] != begin[6]:
         return UNSET
     return tuple((span_id, _PREFIXES.get(kind, "") + name) for span_id, kind, name in chain)
 
 
-def _operation(begin: list[Any], end: list[Any], lines: list[list[Any]], resource: dict[str, Any], ancestors: Ancestors) -> Span:
-    _, span_id, start, kind, name, trace_id, parent, given, known = begin
+def _operation(
+    begin: list[Any], end: list[Any], lines: list[list[Any]], resource: dict[str, Any], ancestors: Ancestors, *, genai_events: bool
+) -> Span:
+    _, span_id, start, kind, name, trace_id, parent, attributes, shared = begin
     stop = end[2]
-    task = kind == events.TASK
-    said = {**(known or {}), **(given or {}), **(end[3] or {})}
-    attributes = _present({**({} if task else {names.OPERATION: name}), names.OUTCOME: "ok", **said})
+    is_task = kind == events.TASK
+    defaults = {names.OUTCOME: "ok"} if is_task else {names.OPERATION: name, names.OUTCOME: "ok"}
+    attributes = _without_none({**defaults, **(shared or {}), **(attributes or {}), **(end[3] or {})})
     _derive(attributes, (stop - start) / 1e9)
-    said_then = sorted((Event(line[3], line[2], _present(line[4])) for line in lines if line[0] == events.EVENT), key=_moment)
+    span_events = sorted((Event(line[3], line[2], _without_none(line[4])) for line in lines if line[0] == events.EVENT), key=_time_of)
+    if genai_events:
+        span_events += lifecycle_events(attributes, stop)
     return Span(
         trace_id=trace_id,
         span_id=span_id,
         parent_span_id=parent,
-        name=(spans.TASK_PREFIX if task else spans.OPERATION_PREFIX) + name,
+        name=(spans.TASK_PREFIX if is_task else spans.OPERATION_PREFIX) + name,
         start_unix_nano=start,
         end_unix_nano=stop,
         status=_status(attributes),
         attributes=attributes,
-        events=(*said_then, *lifecycle.events(attributes, stop)),
-        links=tuple(Link(line[3], line[4], _present(line[5])) for line in lines if line[0] == events.LINK),
+        events=tuple(span_events),
+        links=tuple(Link(line[3], line[4], _without_none(line[5])) for line in lines if line[0] == events.LINK),
         resource=resource,
         ancestors=ancestors,
     )
 
 
-def _moment(event: Event) -> int:
-    return event.time_unix_nano
+_time_of = attrgetter("time_unix_nano")
 
 
-def _phases(begin: list[Any], stories: list[tuple[Any, int]], resource: dict[str, Any], ancestors: Ancestors) -> Iterator[Span]:
+def _phases(begin: list[Any], phases: list[tuple[Any, int]], resource: dict[str, Any], ancestors: Ancestors) -> Iterator[Span]:
+    """Yield the span of each phase, given with the offset of its clock. `ancestors` ends with the operation."""
     operation, trace_id = begin[1], begin[5]
-    nested = any(story[2] for story, _ in stories)
-    within = {story[1]: story for story, _ in stories} if nested else {}
-    for (name, number, parent, start, stop, given), offset in stories:
-        sizes = {names.PHASE_BYTES_IN: given[0], names.PHASE_BYTES_OUT: given[1]} if isinstance(given, list) else given
-        attributes = _present({names.PHASE: name, names.OUTCOME: "ok", **(sizes or {})})
-        told: dict[str, Any] = {key: attributes.pop(key) for key in _EXCEPTION if key in attributes}
+    has_nested = any(phase[2] for phase, _ in phases)
+    by_number = {phase[1]: phase for phase, _ in phases} if has_nested else {}
+    for (name, number, parent, start, stop, details), offset in phases:
+        extra = {names.PHASE_BYTES_IN: details[0], names.PHASE_BYTES_OUT: details[1]} if isinstance(details, list) else details
+        attributes = _without_none({names.PHASE: name, names.OUTCOME: "ok", **(extra or {})})
+        exception: dict[str, Any] = {key: attributes.pop(key) for key in _EXCEPTION if key in attributes}
         yield Span(
             trace_id=trace_id,
             span_id=events.phase_span_id(operation, number),
@@ -92,24 +109,26 @@ def _phases(begin: list[Any], stories: list[tuple[Any, int]], resource: dict[str
             end_unix_nano=stop + offset,
             status=_status(attributes),
             attributes=attributes,
-            events=(Event(spans.EVENT_EXCEPTION, stop + offset, told),) if told else (),
+            events=(Event(spans.EVENT_EXCEPTION, stop + offset, exception),) if exception else (),
             resource=resource,
-            ancestors=ancestors if not parent else _beneath(ancestors, operation, parent, within),
+            ancestors=ancestors if not parent else _nested_ancestors(ancestors, operation, parent, by_number),
         )
 
 
-def _beneath(ancestors: Ancestors, operation: str, number: int | str, within: dict[int, list[Any]]) -> Ancestors:
-    """The chain above a phase in a phase; not known above one that somebody else's span came between."""
-    if not number:
+def _nested_ancestors(ancestors: Ancestors, operation: str, parent: int | str, by_number: dict[int, list[Any]]) -> Ancestors:
+    """Return the ancestors of a phase inside another phase. Unset below a span that is not ours."""
+    if not parent:
         return ancestors
-    row = within.get(number) if isinstance(number, int) else None
-    if row and isinstance(row[2], int) and row[2] >= row[1]:  # an outer phase has a lower number; this record is damaged
+    phase = by_number.get(parent) if isinstance(parent, int) else None
+    if phase and isinstance(phase[2], int) and phase[2] >= phase[1]:  # an outer phase has a lower number: this record is damaged
         return UNSET
-    above = _beneath(ancestors, operation, row[2], within) if row else UNSET
-    return UNSET if row is None or above is UNSET else (*above, (events.phase_span_id(operation, row[1]), spans.OPERATION_PREFIX + row[0]))
+    above = _nested_ancestors(ancestors, operation, phase[2], by_number) if phase else UNSET
+    if phase is None or above is UNSET:
+        return UNSET
+    return (*above, (events.phase_span_id(operation, phase[1]), spans.OPERATION_PREFIX + phase[0]))
 
 
-def _present(attributes: dict[str, Any] | None) -> dict[str, Any]:
+def _without_none(attributes: dict[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value is not None} if attributes else {}
 
 
@@ -118,10 +137,29 @@ def _status(attributes: dict[str, Any]) -> Any:
 
 
 def _derive(attributes: dict[str, Any], seconds: float) -> None:
+    """Add compression ratio and throughput, unless the library reported them itself."""
     serialized, stored = attributes.get(names.SIZE_SERIALIZED), attributes.get(names.SIZE_STORED)
-    if not isinstance(stored, int | float):  # whatever somebody's own code wrote there: the operation is not lost by it
+    if not isinstance(stored, int | float):  # user code may set anything; the operation is delivered all the same
         return
     if isinstance(serialized, int | float) and serialized and stored and names.RATIO not in attributes:
         attributes[names.RATIO] = round(serialized / stored, 3)
     if stored and seconds > 0 and names.THROUGHPUT not in attributes:
         attributes[names.THROUGHPUT] = round(stored / seconds, 1)
+
+
+def lifecycle_events(attributes: Mapping[str, Any], end_unix_nano: int) -> list[Event]:
+    """Return the GenAI events of an operation with these attributes. Only successful saves and restores have some."""
+    if attributes.get(names.OUTCOME) != "ok":
+        return []
+    execution = {genai.EXECUTION_ID: attributes.get(names.TASK_ID)}
+    checkpoint = attributes.get(names.ID)
+    operation = attributes.get(names.OPERATION)
+    rows: list[tuple[str, dict[str, Any]]] = []
+    if operation == "save":
+        rows.append((genai.CHECKPOINTED, {**execution, genai.CHECKPOINT_ID: checkpoint}))
+        if attributes.get(names.STATUS) == genai.PAUSED_STATUS:
+            rows.append((genai.PAUSED, execution))
+    elif operation == "restore":
+        source = {genai.RESUMED_FROM_TYPE: genai.FROM_CHECKPOINT, genai.RESUMED_FROM_ID: checkpoint}
+        rows.append((genai.RESUMED, {**execution, **source}))
+    return [Event(name, end_unix_nano, _without_none(details)) for name, details in rows]

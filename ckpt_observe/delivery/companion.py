@@ -1,8 +1,9 @@
-"""The companion of a state directory, seen from a host: there, or started by whoever finds that it is not.
+"""The companion of a state directory, as seen from a host program: checks that one runs, and starts one if not.
 
-It is started by a process between, which waits until the companion works, says so by its exit code and is gone: so it is no child of the
-host, leaves no zombie and outlives it. It inherits the environment, where its exporters find their addresses and keys, but no
-descriptor and no terminal. A lock makes it the only one of its settings: never two, whoever starts how many.
+An intermediate process starts the companion, waits until it works, reports the result with its exit code and exits. So the companion is
+not a child of the host program, leaves no zombie and outlives it. It inherits the environment, which holds the addresses and keys of its
+exporters, but no descriptor and no terminal. A lock makes sure that there is only one for each set of exporters, however many processes
+try to start one.
 """
 
 from __future__ import annotations
@@ -15,105 +16,107 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from ckpt_observe.delivery.once import Once
 from ckpt_observe.support.locks import FileLock
+from ckpt_observe.support.logs import WarningLog
 
 MODULE: Final = "ckpt_observe.cli.companion"
-LOOK_EVERY: Final = 1.0
-"""Seconds after which a companion that died is missed."""
-START_WITHIN: Final = 60.0
-"""Seconds: a loaded machine takes its time."""
-ATTEMPTS: Final = 3
-"""Companions that may die at once before we do without."""
+CHECK_INTERVAL: Final = 1.0
+"""Seconds until we notice that the companion died."""
+START_TIMEOUT: Final = 60.0
+"""Seconds. Starting takes long on a loaded machine."""
+MAX_ATTEMPTS: Final = 3
+"""How many companions may die right after their start before we give up."""
 
 
-def lock_path(state: Path, settings: str) -> str:
-    """`settings` is a name for what it delivers to: processes with other destinations have a companion of their own."""
-    return str(state / f"companion-{settings}.lock")
+def lock_path(state: Path, name: str) -> str:
+    """Return the lock file of a companion. `name` identifies its exporters: processes with other exporters have another companion."""
+    return str(state / f"companion-{name}.lock")
 
 
-def _await(process: subprocess.Popen[bytes]) -> None:
-    """Whenever it ends: else it would be a zombie for as long as the host lives."""
+def _reap_later(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process on a thread. Otherwise it would stay a zombie as long as the host program lives."""
     try:
         threading.Thread(target=process.wait, name="ckpt-observe-await", daemon=True).start()
-    except RuntimeError:  # the host itself ends
-        process.returncode = 0  # else Python would complain that it still runs
+    except RuntimeError:  # the host program is exiting
+        process.returncode = 0  # otherwise Python would warn that the process is still running
 
 
 class Companion:
-    """Used by one thread."""
+    """Keeps a companion running. Used by one thread."""
 
-    def __init__(self, state: Path, settings: str, environ: Mapping[str, str]) -> None:
-        self._path, self._environ = lock_path(state, settings), environ
+    def __init__(self, state: Path, name: str, environ: Mapping[str, str]) -> None:
+        self._path, self._environ = lock_path(state, name), environ
         self._process: subprocess.Popen[bytes] | None = None
-        self._starter: FileLock | None = None
-        """Held while we start one, so that of many hosts that begin together one does."""
-        self._since = self._looked = 0.0
+        """The intermediate process, while we are starting a companion."""
+        self._start_lock: FileLock | None = None
+        """Held while we start one, so that only one of many host programs does."""
+        self._start_time = self._last_check = 0.0
         self._attempts = 0
-        self._once = Once()
+        self._warnings = WarningLog()
 
-    def look(self) -> bool:
-        """Start one if there is none. False: that is not possible, and it was said why."""
+    def check(self) -> bool:
+        """Start a companion if none is running. Return False, after a warning, if that is not possible."""
         if self._process is not None:
-            return self._started(self._process)
+            return self._check_start(self._process)
         now = time.monotonic()
-        if now - self._looked < LOOK_EVERY:
+        if now - self._last_check < CHECK_INTERVAL:
             return True
-        self._looked = now
-        if self._there():
+        self._last_check = now
+        if self._is_running():
             self._attempts = 0
             return True
         return self._start(now)
 
     def close(self, timeout: float) -> None:
-        """Whoever is started goes on; we only take leave of the process between, which is gone in a moment, or with us."""
+        """Wait for the intermediate process, if there is one. The companion itself goes on."""
         if self._process is not None:
             try:
                 self._process.wait(timeout)
             except subprocess.TimeoutExpired:
-                _await(self._process)
-        self._let_go()
+                _reap_later(self._process)
+        self._end_start()
 
-    def _there(self) -> bool:
+    def _is_running(self) -> bool:
         lock = FileLock.try_acquire(self._path)
         if lock is not None:
             lock.release()
         return lock is None
 
     def _start(self, now: float) -> bool:
-        if self._attempts >= ATTEMPTS:
-            return self._impossible(f"it ended {ATTEMPTS} times as soon as it was started")
+        if self._attempts >= MAX_ATTEMPTS:
+            return self._give_up(f"it exited {MAX_ATTEMPTS} times right after its start")
         program = sys.executable or ""
-        if not Path(program).name.startswith(("python", "pypy")):  # an application with Python inside would start itself once more
-            return self._impossible(f"'{program}' is no Python interpreter")
-        self._starter = FileLock.try_acquire(self._path + ".starting")
-        if self._starter is None or self._there():  # somebody else starts it, or just has
-            self._let_go()
+        if not Path(program).name.startswith(("python", "pypy")):  # an application that embeds Python would start itself again
+            return self._give_up(f"'{program}' is not a Python interpreter")
+        self._start_lock = FileLock.try_acquire(self._path + ".starting")
+        if self._start_lock is None or self._is_running():  # another process is starting it, or has just done so
+            self._end_start()
             return True
-        self._attempts, self._since = self._attempts + 1, now
+        self._attempts, self._start_time = self._attempts + 1, now
         nowhere = subprocess.DEVNULL
         try:
             self._process = subprocess.Popen(
                 [program, "-P", "-m", MODULE], env=self._environ, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
             )
         except (OSError, ValueError) as error:
-            self._let_go()
-            return self._impossible(str(error))
+            self._end_start()
+            return self._give_up(str(error))
         return True
 
-    def _started(self, process: subprocess.Popen[bytes]) -> bool:
+    def _check_start(self, process: subprocess.Popen[bytes]) -> bool:
         code = process.poll()
         if code is None:
-            return time.monotonic() - self._since < START_WITHIN or self._impossible(f"it is not there after {START_WITHIN:.0f} s")
-        self._let_go()
-        return code == 0 or self._impossible(f"exit code {code}; companion.log in the state directory says why")
+            in_time = time.monotonic() - self._start_time < START_TIMEOUT
+            return in_time or self._give_up(f"it did not start within {START_TIMEOUT:.0f} s")
+        self._end_start()
+        return code == 0 or self._give_up(f"exit code {code}; see companion.log in the state directory")
 
-    def _let_go(self) -> None:
+    def _end_start(self) -> None:
         self._process = None
-        if self._starter is not None:
-            self._starter.release()
-            self._starter = None
+        if self._start_lock is not None:
+            self._start_lock.release()
+            self._start_lock = None
 
-    def _impossible(self, why: str) -> bool:
-        self._once.say("start", f"no companion can be started ({why}); threads of this process deliver instead")
+    def _give_up(self, reason: str) -> bool:
+        self._warnings.warn_once("start", "Cannot start a companion (%s). Threads of this process deliver instead.", reason)
         return False

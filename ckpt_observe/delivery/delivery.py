@@ -1,7 +1,7 @@
-"""Runs delivery: one thread collects pages and adopts dead journals; one thread per exporter delivers.
+"""Runs delivery: one thread collects pages and adopts journals; one thread for each exporter delivers.
 
-So an exporter that is down delays no other, and none of them delays the collecting. It runs in the process itself, or in a companion or an
-daemon, which has no journal of its own and delivers those of live processes too.
+So an exporter that is down delays neither the others nor the collection of pages. Delivery runs in the host program itself, or in a
+companion or daemon, which has no journal and also delivers the journals of live processes.
 """
 
 from __future__ import annotations
@@ -14,29 +14,39 @@ from pathlib import Path
 from typing import Final
 
 from ckpt_observe.config import DISK_LIMIT
-from ckpt_observe.delivery.adoption import Adoption, Attends, nobody
+from ckpt_observe.delivery.adoption import Adoption, LiveExporters
 from ckpt_observe.delivery.disk_limit import DiskLimit
 from ckpt_observe.delivery.exporter_worker import ExporterWorker
 from ckpt_observe.delivery.lost_steps import History, LostSteps
-from ckpt_observe.delivery.once import Once
 from ckpt_observe.delivery.outbox import Outbox
-from ckpt_observe.delivery.page_collector import SYNC_EVERY, TICK, Collector
+from ckpt_observe.delivery.page_collector import POLL_INTERVAL, SYNC_INTERVAL, PageCollector
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.journal.directory import Counts
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.semconv import metrics
+from ckpt_observe.support.logs import WarningLog
 
-LOOK_EVERY: Final = 2.0
-"""Seconds between two looks at the other processes' journals."""
-LOOKS: Final = 10
-"""How many of them are looked at in a second, where there are more: for everybody does it."""
-ATTEND_EVERY: Final = 0.5
-"""The same for who delivers for live processes: one does it for all, and nobody else sees them die."""
-ATTENDED: Final = 500
+SCAN_INTERVAL: Final = 2.0
+"""Seconds between two scans of the other processes' journals."""
+SCAN_RATE: Final = 10
+"""Journals scanned per second if there are many, because every process scans."""
+LIVE_SCAN_INTERVAL: Final = 0.5
+"""The interval in a companion or daemon. Only one process scans for all, and nobody else notices when they die."""
+LIVE_SCAN_RATE: Final = 500
 
 
 class Delivery:
-    """Delivers the journal of this process, if it has one, every dead one in the state directory, and the live ones that it attends."""
+    """Delivers the journal of this process, if it has one, and the journals of other processes that it adopts.
+
+    Args:
+        state: The state directory.
+        journal: The journal of this process, or None in a companion or daemon.
+        history: Returns the last save of a task that was delivered earlier.
+        live_exporters: Which journals of live processes to deliver, and to which exporters. None: only those of dead processes.
+        disk_limit: Bytes that ended processes may leave in the state directory.
+        genai_events: Whether spans get OpenTelemetry's draft events for AI agents.
+
+    """
 
     def __init__(
         self,
@@ -44,173 +54,190 @@ class Delivery:
         exporters: Sequence[Exporter],
         journal: Journal | None = None,
         history: History = lambda _task: None,
-        attends: Attends = nobody,
-        limit: int = DISK_LIMIT,
+        live_exporters: LiveExporters | None = None,
+        disk_limit: int = DISK_LIMIT,
+        *,
+        genai_events: bool = False,
     ) -> None:
         self._journal = journal
         self.workers = [ExporterWorker(exporter) for exporter in exporters]
-        self._names = tuple(worker.key for worker in self.workers)
-        passing = tuple(exporter.identity for exporter in exporters if not exporter.durable)
-        steps = LostSteps(history, self._find_dead)
-        written = steps.noted if journal and journal.about.delivery != "in-process" else None  # before it fell to us
-        self._own = Outbox(journal.directory, journal.about.resource, self._names, written) if journal else None
-        self._collector = Collector(journal, self._own.keep_within_limit, steps.noted) if journal and self._own else None
-        self.adoption = Adoption(state, self._names, passing, journal.directory if journal else "", attends, steps, DiskLimit(state, limit))
-        self._look_every, self._looks = (LOOK_EVERY, LOOKS) if attends is nobody else (ATTEND_EVERY, ATTENDED)
+        self._identities = tuple(worker.identity for worker in self.workers)
+        lost_steps = LostSteps(history, self._adopt)
+        self._outbox: Outbox | None = None
+        self._collector: PageCollector | None = None
+        if journal is not None:
+            # Records that were written while another process was to deliver them are not annotated yet.
+            annotate = lost_steps.annotate if journal.about.delivery != "in-process" else None
+            self._outbox = Outbox(journal.directory, journal.about.resource, self._identities, annotate, genai_events=genai_events)
+            self._collector = PageCollector(journal, self._outbox.enforce_spool_limit, lost_steps.annotate)
+        self.adoption = Adoption(
+            state,
+            self._identities,
+            tuple(exporter.identity for exporter in exporters if not exporter.durable),
+            journal.directory if journal else "",
+            live_exporters,
+            lost_steps,
+            DiskLimit(state, disk_limit),
+            genai_events=genai_events,
+        )
+        self._scan_interval, self._scan_rate = (
+            (SCAN_INTERVAL, SCAN_RATE) if live_exporters is None else (LIVE_SCAN_INTERVAL, LIVE_SCAN_RATE)
+        )
         self._news = threading.Condition()
-        """For the exporters: something is in the spool."""
+        """Notifies the exporter threads that the spool has new records."""
         self._progress = threading.Condition()
-        """For who flushes: an exporter has had something."""
+        """Notifies `flush()` that an exporter has received something."""
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._once = Once()
-        self.seen = time.monotonic()
-        """When the collecting thread last began a round: it is alive."""
+        self._warnings = WarningLog()
+        self.last_pass = time.monotonic()
+        """When the collecting thread started its last pass. Shows that it is alive."""
 
     def start(self) -> None:
+        """Start the threads."""
         work: list[tuple[str, Callable[..., None], tuple[ExporterWorker, ...]]] = [("collect", self._collect_forever, ())]
-        work += [(f"exporter-{each.name}", self._deliver_forever, (each,)) for each in self.workers]
+        work += [(f"exporter-{worker.name}", self._deliver_forever, (worker,)) for worker in self.workers]
         self._threads = [threading.Thread(target=run, args=args, name=f"ckpt-observe-{name}", daemon=True) for name, run, args in work]
         for thread in self._threads:
             thread.start()
 
     def flush(self, timeout: float = 5.0) -> bool:
-        """Bring everything recorded so far to every exporter; whether that was done in time."""
+        """Deliver everything recorded so far to every exporter. Return False on timeout."""
         deadline = time.monotonic() + timeout
         while self._collect():
             pass
-        self.adoption.look()
+        self.adoption.scan()
         for worker in self.workers:
-            worker.hurry()
-        self._tell(self._news)
+            worker.retry_now()
+        self._notify(self._news)
         with self._progress:
             while self.pending():
-                left = deadline - time.monotonic()
-                if left <= 0 or not any(thread.is_alive() for thread in self._threads[1:]):
+                remaining = deadline - time.monotonic()
+                if remaining <= 0 or not any(thread.is_alive() for thread in self._threads[1:]):
                     return False
-                self._progress.wait(min(left, TICK))
+                self._progress.wait(min(remaining, POLL_INTERVAL))
         return True
 
     def close(self, timeout: float = 2.0) -> bool:
-        """Flush, stop, and leave what could not be delivered to whoever comes next; whether all was delivered."""
+        """Flush and stop. Return whether everything was delivered; the next process delivers what was not."""
         if self._stopping.is_set():
             return not self.pending()
         deadline = time.monotonic() + timeout
         self.flush(timeout)
         self._stopping.set()
-        self._tell(self._news)
+        self._notify(self._news)
         for thread in self._threads:
-            thread.join(max(0.0, deadline + TICK - time.monotonic()))
-        stopped = not any(thread.is_alive() for thread in self._threads)
-        if stopped:
-            self._collect()  # what ended while we flushed: it stays in the spool, and is not forgotten
-        done = not self.pending()
+            thread.join(max(0.0, deadline + POLL_INTERVAL - time.monotonic()))
+        is_stopped = not any(thread.is_alive() for thread in self._threads)
+        if is_stopped:
+            self._collect()  # operations that finished during the flush go to the spool for the next process
+        is_delivered = not self.pending()
         self.adoption.release()
-        if self._journal is not None:
-            if done and stopped and self._journal.pool.retire() and not self._journal.pool.has_uncollected():
-                self._journal.remove()
-            else:
-                if self._collector is not None:
-                    self._collector.sync()  # nobody else will: it waits for the next process, which may come after a reboot
-                self._journal.release()
-        if stopped:  # an exporter that hangs is left to the end of the process
+        self._close_journal(can_remove=is_delivered and is_stopped)
+        if is_stopped:  # an exporter that hangs is not closed; it ends with the process
             for worker in self.workers:
                 worker.exporter.close()
-        return done
+        return is_delivered
+
+    def _close_journal(self, *, can_remove: bool) -> None:
+        if self._journal is None:
+            return
+        if can_remove and self._journal.pool.retire() and not self._journal.pool.has_uncollected():
+            self._journal.remove()
+        else:
+            if self._collector is not None:
+                self._collector.sync()  # the next process may come after a reboot
+            self._journal.release()
 
     @property
     def interrupted(self) -> int:
-        """Operations of dead processes that were reported."""
+        """Number of interrupted operations of dead processes that were reported."""
         return self.adoption.interrupted
 
     def health(self) -> Counts:
-        """Counters of this delivery and its journals, by metric and labels."""
-        found = Counter(self.adoption.health())
-        for part in (self._collector, self._own):
+        """Return the counters of this delivery and its journals, by metric and labels."""
+        totals = Counter(self.adoption.health())
+        for part in (self._collector, self._outbox):
             if part is not None:
-                found.update(part.health())
-        for each in self.workers:
-            for spec, count in (
-                (metrics.DELIVERED_SPANS, each.delivered),
-                (metrics.REFUSED_SPANS, each.refused),
-                (metrics.RETRIES, each.retries),
-            ):
-                found[spec.name, (each.name,)] += count
-        return dict(found)
+                totals.update(part.health())
+        for worker in self.workers:
+            totals[metrics.DELIVERED_SPANS.name, (worker.name,)] += worker.delivered
+            totals[metrics.REFUSED_SPANS.name, (worker.name,)] += worker.refused
+            totals[metrics.RETRIES.name, (worker.name,)] += worker.retries
+        return dict(totals)
 
-    # collecting
+    # The collecting thread
 
     def _collect_forever(self) -> None:
-        synced = looked = 0.0
+        last_sync = last_scan = 0.0
         while not self._stopping.is_set():
-            self.seen = now = time.monotonic()
+            self.last_pass = now = time.monotonic()
             try:
                 self._collect()
-                if self._collector and now - synced >= SYNC_EVERY:
-                    synced = now
+                if self._collector and now - last_sync >= SYNC_INTERVAL:
+                    last_sync = now
                     self._collector.sync()
-                if now - looked >= max(self._look_every, self.adoption.crowd() / self._looks):
-                    looked = now
-                    self._look()
-            except Exception as error:  # whatever it is, the next round may go better; a thread that ended would lose everything
-                self._once.say(type(error).__name__, f"a fault of its own while collecting: {error!r}")
-            self._stopping.wait(TICK)
+                if now - last_scan >= max(self._scan_interval, self.adoption.journal_count() / self._scan_rate):
+                    last_scan = now
+                    self._adopt()
+                    self.adoption.maintain()
+            except Exception as error:  # the next pass may succeed; a thread that ended would lose everything
+                self._warnings.warn_once(type(error).__name__, "Internal error while collecting records: %r", error)
+            self._stopping.wait(POLL_INTERVAL)
 
     def _collect(self) -> bool:
-        """Whether anything was moved to the spool."""
+        """Move finished operations to the spool. Return True if there were any."""
         if self._collector is None or not self._collector.collect():
             return False
-        self._tell(self._news)
+        self._notify(self._news)
         return True
 
-    def _look(self) -> None:
-        self._find_dead()
-        self.adoption.care()
+    def _adopt(self) -> None:
+        if self.adoption.scan():
+            self._notify(self._news)
 
-    def _find_dead(self) -> None:
-        if self.adoption.look():
-            self._tell(self._news)
-
-    # delivering
+    # The exporter threads
 
     def _outboxes(self) -> list[Outbox]:
-        return ([self._own] if self._own else []) + self.adoption.outboxes()
+        return ([self._outbox] if self._outbox else []) + self.adoption.outboxes()
 
     def pending(self) -> bool:
-        """Whether something was recorded that an exporter of ours has not had."""
+        """Return whether something was recorded that one of our exporters has not received."""
         if self._journal is not None and self._journal.pool.has_uncollected():
             return True
         try:
-            return any(outbox.batch(name)[0] for outbox in self._outboxes() for name in self._names if outbox.wants(name))
-        except OSError:  # it is there, and cannot be read now
+            return any(outbox.next_batch(name)[0] for outbox in self._outboxes() for name in self._identities if outbox.delivers_to(name))
+        except OSError:  # the spool exists, but cannot be read now
             return True
 
     def _deliver_forever(self, worker: ExporterWorker) -> None:
         while not self._stopping.is_set():
             try:
-                moved = worker.ready() and self._deliver(worker)
+                has_moved = worker.ready() and self._deliver(worker)
             except Exception as error:
-                self._once.say(f"{worker.name} {type(error).__name__}", f"exporter {worker.name}: {error!r}")
-                moved = False
-            if moved:
-                self._tell(self._progress)
+                key = f"{worker.name} {type(error).__name__}"
+                self._warnings.warn_once(key, "Internal error while delivering to exporter %s: %r", worker.name, error)
+                has_moved = False
+            if has_moved:
+                self._notify(self._progress)
             else:
                 with self._news:
-                    self._news.wait(TICK)
+                    self._news.wait(POLL_INTERVAL)
 
     @staticmethod
-    def _tell(condition: threading.Condition) -> None:
+    def _notify(condition: threading.Condition) -> None:
         with condition:
             condition.notify_all()
 
     def _deliver(self, worker: ExporterWorker) -> bool:
-        moved = False
+        """Deliver one batch of each journal. Return whether the exporter is done with any span."""
+        has_moved = False
         for outbox in self._outboxes():
-            if not outbox.wants(worker.key):
+            if not outbox.delivers_to(worker.identity):
                 continue
-            spans, after = outbox.batch(worker.key)
+            spans, after = outbox.next_batch(worker.identity)
             if spans and not worker.deliver(spans):
-                return moved
-            outbox.passed(worker.key, after)
-            moved = moved or bool(spans)
-        return moved
+                return has_moved
+            outbox.advance(worker.identity, after)
+            has_moved = has_moved or bool(spans)
+        return has_moved

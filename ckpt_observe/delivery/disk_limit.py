@@ -1,7 +1,7 @@
-"""What ended processes left, all together: a state directory that nobody delivers does not fill the disk.
+"""Bounds the disk space that ended processes leave behind, so that a state directory that nobody delivers does not fill the disk.
 
-A live process keeps its own journal within a limit. Those of ended ones are kept within another, together: beyond it the oldest go first,
-and are counted. Reports of interrupted operations go last. Only journals are touched that we hold, or that nobody does.
+Each live process bounds its own journal. The journals of ended processes share one limit: beyond it the oldest records are dropped first
+and counted. Reports of interrupted operations are dropped last. Only journals that we hold, or that nobody holds, are touched.
 """
 
 from __future__ import annotations
@@ -13,115 +13,121 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from ckpt_observe.delivery import outbox
-from ckpt_observe.delivery.once import Once
-from ckpt_observe.delivery.outbox import Outbox
+from ckpt_observe.delivery.outbox import Outbox, exporters_with_cursor
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import claims, recovery, spool
 from ckpt_observe.journal.directory import INTERRUPTED, JOURNALS, UNFINISHED, Counts, take_counts
 from ckpt_observe.support.files import remove_tree
+from ckpt_observe.support.logs import WarningLog
 
-EACH: Final = 32 << 10
-"""Bytes that a journal takes beside its records: its directory and small files."""
+JOURNAL_OVERHEAD: Final = 32 << 10
+"""Bytes that a journal takes besides its records: its directory and small files."""
 
 
 class DiskLimit:
-    """Of one state directory. Used by one thread."""
+    """The limit for the ended processes of one state directory. Used by one thread."""
 
     def __init__(self, state: Path, limit: int) -> None:
         self._root, self._limit = state / JOURNALS, limit
-        self._once = Once()
-        self._lost: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        self._warnings = WarningLog()
+        self._totals: Counter[tuple[str, tuple[str, ...]]] = Counter()
 
     def health(self) -> Counts:
-        """What was dropped of journals that we did not hold, and what their owners had counted, by metric and labels."""
-        return dict(self._lost)
+        """Return what was dropped from journals that we did not hold, and what their owners had counted, by metric and labels."""
+        return dict(self._totals)
 
-    def recover(self, pages: str) -> None:
-        """Bring to disk what they hold in shared memory, half a mebibyte each or more: nobody else does before a daemon comes."""
-        for name in {each.rpartition("-")[0] for each in os.listdir(pages)}:
+    def recover_pages(self, pages_directory: str) -> None:
+        """Move the pages of dead processes to disk. They take half a mebibyte of shared memory each, or more, until a daemon comes."""
+        for name in {file.rpartition("-")[0] for file in os.listdir(pages_directory)}:
+            directory = str(self._root / name)
             try:
-                with self._taken(str(self._root / name), {}):
+                with self._claim(directory, {}):  # claiming a journal recovers its pages
                     pass
             except OSError as error:
-                self._once.say("pages", f"{self._root / name}: {error.strerror}; what it has in shared memory is not brought to disk")
+                self._warnings.warn_once("pages", "Cannot move the pages of %s from shared memory to disk: %s.", directory, error.strerror)
 
-    def keep_within_limit(self, held: Mapping[str, Outbox] | None = None) -> None:
-        """`held` are those of ended processes that we deliver."""
+    def enforce(self, outboxes: Mapping[str, Outbox] | None = None) -> None:
+        """Drop the oldest records beyond the limit. `outboxes` are the journals of ended processes that we deliver, by directory."""
         try:
             sizes = self._sizes()
             if sum(sizes.values()) > self._limit:
-                self._shrink(sorted(sizes, key=_made, reverse=True), held or {})
-        except FileNotFoundError:  # nothing was ever recorded here
+                self._shrink(sorted(sizes, key=_creation_time, reverse=True), outboxes or {})
+        except FileNotFoundError:  # nothing was ever recorded in this state directory
             pass
         except OSError as error:
-            self._once.say("disk", f"{self._root}: {error.strerror}; what ended processes left is not kept within its limit")
+            self._warnings.warn_once("disk", "Cannot enforce the disk limit of ended processes in %s: %s.", self._root, error.strerror)
 
     def _sizes(self) -> dict[str, int]:
         return {entry.path: _size(entry.path) for entry in os.scandir(self._root) if not entry.name.endswith(UNFINISHED)}
 
-    def _shrink(self, newest_first: list[str], held: Mapping[str, Outbox]) -> None:
-        """Down to three quarters, so that not everybody who comes next has something to drop."""
-        for sparing in (True, False):
-            room, kept = self._limit * 3 // 4, 0
+    def _shrink(self, newest_first: list[str], outboxes: Mapping[str, Outbox]) -> None:
+        """Shrink to three quarters of the limit, so that the next process does not have to drop something again."""
+        for spare_interrupted in (True, False):
+            room, total = self._limit * 3 // 4, 0
             for directory in newest_first:
+                journal_room = max(0, room - total - JOURNAL_OVERHEAD)
                 try:
-                    dropped, left = self._cut(directory, held, max(0, room - kept - EACH), sparing=sparing)
-                except OSError as error:  # the others are not to wait for it
-                    self._once.say(directory, f"{directory}: {error.strerror}; it is not made smaller")
+                    has_dropped, size = self._shrink_journal(directory, outboxes, journal_room, spare_interrupted=spare_interrupted)
+                except OSError as error:  # goes on with the next one
+                    self._warnings.warn_once(directory, "Cannot shrink %s: %s.", directory, error.strerror)
                     continue
-                kept += left
-                if dropped:
-                    room = 0  # whatever is older goes too, though there may be room for a small one
-                    self._say()
-            if kept <= self._limit:
+                total += size
+                if has_dropped:
+                    room = 0  # everything older is dropped too, even if a small journal would still fit
+                    self._warn_dropped()
+            if total <= self._limit:
                 return
 
-    def _cut(self, directory: str, held: Mapping[str, Outbox], room: int, *, sparing: bool) -> tuple[bool, int]:
-        """Whether anything was dropped, and the size of what is left; nothing of one that is not ours to touch, or removed since."""
-        with self._taken(directory, held) as taken:
-            if taken is None or not os.path.exists(directory):
+    def _shrink_journal(self, directory: str, outboxes: Mapping[str, Outbox], room: int, *, spare_interrupted: bool) -> tuple[bool, int]:
+        """Return whether something was dropped, and the remaining size. A journal that is not ours, or removed meanwhile, counts as 0."""
+        with self._claim(directory, outboxes) as outbox:
+            if outbox is None or not os.path.exists(directory):
                 return False, 0
-            spared = sparing and os.path.exists(os.path.join(directory, INTERRUPTED))
-            dropped = taken.shrink(room, keep=int(spared))
-            return dropped, _size(directory) if spool.segments(directory) else 0
+            keep_last = spare_interrupted and os.path.exists(os.path.join(directory, INTERRUPTED))
+            has_dropped = outbox.shrink(room, keep=int(keep_last))
+            return has_dropped, _size(directory) if spool.segments(directory) else 0
 
     @contextmanager
-    def _taken(self, directory: str, held: Mapping[str, Outbox]) -> Iterator[Outbox | None]:
-        """None: its owner lives, or somebody else delivers it."""
-        if directory in held:
-            yield held[directory]
+    def _claim(self, directory: str, outboxes: Mapping[str, Outbox]) -> Iterator[Outbox | None]:
+        """Hold a journal and recover its pages. None if its owner is alive or another process delivers it."""
+        if directory in outboxes:
+            yield outboxes[directory]
             return
         try:
             claim = claims.claim_dead(directory)
-        except JournalError:  # damaged, or of a newer version: not ours to touch
+        except JournalError:  # damaged, or written by a newer version: do not touch it
             claim = None
         if claim is None:
             yield None
             return
         try:
             recovery.recover(claim)
-            found = Outbox(directory, {}, claim.about.exporters or outbox.known(directory) or ("daemon",))
-            yield found
-            self._lost.update(found.health())
+            outbox = Outbox(directory, {}, claim.about.exporters or exporters_with_cursor(directory) or ("daemon",))
+            yield outbox
+            self._totals.update(outbox.health())
             if not spool.segments(directory):
-                self._lost.update(take_counts(directory))
+                self._totals.update(take_counts(directory))
                 remove_tree(directory)
         finally:
             claim.release()
 
-    def _say(self) -> None:
-        told = f"{self._root}: what ended processes left takes more than {self._limit >> 20} MiB, and the oldest of it is dropped"
-        self._once.say("limit", f"{told}: nobody delivers it, or a destination is away; `ckpt-observe doctor` says which")
+    def _warn_dropped(self) -> None:
+        self._warnings.warn_once(
+            "limit",
+            "Ended processes left more than %d MiB in %s: the oldest records are dropped, because nobody delivers them or an exporter"
+            " is down. Run `ckpt-observe doctor` to find out which.",
+            self._limit >> 20,
+            self._root,
+        )
 
 
-def _made(directory: str) -> str:
-    """The name ends with the time."""
+def _creation_time(directory: str) -> str:
+    """Return the time at the end of a journal's name."""
     return directory.rpartition("-")[2]
 
 
 def _size(directory: str) -> int:
     try:
-        return spool.size(directory) + EACH
-    except OSError:  # removed since, or no directory
+        return spool.size(directory) + JOURNAL_OVERHEAD
+    except OSError:  # removed meanwhile, or not a directory
         return 0

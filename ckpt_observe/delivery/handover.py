@@ -1,7 +1,7 @@
-"""Stands where the delivery would in a process whose records another one delivers: its companion, or the daemon of the host.
+"""Takes the place of `Delivery` in a host program whose records another process delivers: a companion or the daemon.
 
-One thread moves records from the pages to the spool, and looks now and then whether somebody delivers it. No exporter, no socket, no
-database is in this process. How far the other one is stands in its cursors, beside the spool.
+One thread moves records from the pages to the spool, and checks now and then whether somebody delivers them. This process has no
+exporter, no socket and no database. The progress of the other process is in its cursors, beside the spool.
 """
 
 from __future__ import annotations
@@ -13,119 +13,130 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
-from ckpt_observe.delivery import outbox
 from ckpt_observe.delivery.disk_limit import DiskLimit
-from ckpt_observe.delivery.once import Once
-from ckpt_observe.delivery.outbox import SPOOL_LIMIT, Outbox
-from ckpt_observe.delivery.page_collector import SYNC_EVERY, TICK, Collector
+from ckpt_observe.delivery.outbox import SPOOL_LIMIT, Outbox, exporters_with_cursor
+from ckpt_observe.delivery.page_collector import POLL_INTERVAL, SYNC_INTERVAL, PageCollector
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.directory import Counts, save_counts
 from ckpt_observe.journal.journal import Journal
+from ckpt_observe.support.logs import WarningLog
 
-STUCK: Final = SPOOL_LIMIT + (SPOOL_LIMIT >> 2)
-"""Bytes at which the owner drops the oldest records itself, though somebody is there whose task it is: disk is bounded whoever hangs."""
+HARD_SPOOL_LIMIT: Final = SPOOL_LIMIT + (SPOOL_LIMIT >> 2)
+"""Bytes at which the host program drops the oldest records itself, even if another process should: that process may hang."""
 
 
 class Deliverer(Protocol):
-    """Whoever is to deliver for us."""
+    """The process that delivers for us, as seen from the host program."""
 
-    def look(self) -> bool:
-        """Called ten times a second: see to it that somebody does, or say that nobody does. False: nobody ever will."""
+    def check(self) -> bool:
+        """Start it or warn if it is missing. Called ten times a second. Return False if nobody will ever deliver."""
 
     def close(self, timeout: float, /) -> None: ...
 
 
 class Handover:
-    """Has the same face as a `Delivery`. `fall_back` is called when nobody can delivery for us: whether somebody else took our place."""
+    """Has the interface of `Delivery`.
+
+    Args:
+        extra_counts: Returns further counters of this process, by metric and labels.
+        fall_back: Called if nobody can deliver for us. Returns whether something else took our place, which ends our thread.
+
+    """
 
     def __init__(
-        self, journal: Journal, deliverer: Deliverer, disk_limit: DiskLimit, health: Callable[[], Counts], fall_back: Callable[[], bool]
+        self,
+        journal: Journal,
+        deliverer: Deliverer,
+        disk_limit: DiskLimit,
+        extra_counts: Callable[[], Counts],
+        fall_back: Callable[[], bool],
     ) -> None:
-        self._journal, self._deliverer, self._disk_limit, self._health, self._fall_back = journal, deliverer, disk_limit, health, fall_back
-        self._collector = Collector(journal, self._bound)
-        self._own = Outbox(journal.directory, {}, ())
-        """Only to count what we had to drop ourselves."""
+        self._journal, self._deliverer, self._disk_limit = journal, deliverer, disk_limit
+        self._extra_counts, self._fall_back = extra_counts, fall_back
+        self._collector = PageCollector(journal, self._enforce_disk_limit)
+        self._drops = Outbox(journal.directory, {}, ())
+        """Only counts what we had to drop ourselves."""
         self._stopping = threading.Event()
-        self._once = Once()
+        self._warnings = WarningLog()
         self._thread = threading.Thread(target=self._collect_forever, name="ckpt-observe-collect", daemon=True)
 
     def start(self) -> None:
-        self._deliverer.look()  # before the first operation begins: from then on its death must be seen by somebody
+        self._deliverer.check()  # before the first operation starts: from then on somebody must notice our death
         self._thread.start()
 
     def flush(self, timeout: float = 5.0) -> bool:
-        """Bring everything recorded so far to the spool, and wait until whoever delivers it has delivered it; whether that was in time."""
+        """Move everything recorded so far to the spool, and wait until it is delivered. Return False on timeout."""
         deadline = time.monotonic() + timeout
         while self._collector.collect():
             pass
         while self._pending():
-            if time.monotonic() >= deadline or self._stopping.wait(min(TICK / 4, timeout)):
+            if time.monotonic() >= deadline or self._stopping.wait(min(POLL_INTERVAL / 4, timeout)):
                 return False
         return True
 
     def close(self, timeout: float = 2.0) -> bool:
-        """The same, and stop. The journal is left to whoever delivers it, who removes it when all is delivered."""
-        if not self._stopping.is_set():
-            done = self.flush(timeout)
-            self._stopping.set()
-            self._thread.join(timeout + TICK)
-            self._deliverer.close(timeout)
-            self._collector.collect()
-            self._chores()
-            self._journal.release()
-            return done
-        return not self._pending()
+        """Flush and stop. The process that delivers the journal removes it when everything is delivered."""
+        if self._stopping.is_set():
+            return not self._pending()
+        is_delivered = self.flush(timeout)
+        self._stopping.set()
+        self._thread.join(timeout + POLL_INTERVAL)
+        self._deliverer.close(timeout)
+        self._collector.collect()
+        self._sync()
+        self._journal.release()
+        return is_delivered
 
     def health(self) -> Counts:
-        """Counters of the pages, the spool and what was dropped of others', by metric and labels."""
-        found = Counter(self._health())
-        for part in (self._collector, self._own, self._disk_limit):
-            found.update(part.health())
-        return dict(found)
+        """Return the counters of this process, by metric and labels, including drops from journals of ended processes."""
+        totals = Counter(self._extra_counts())
+        for part in (self._collector, self._drops, self._disk_limit):
+            totals.update(part.health())
+        return dict(totals)
 
     def _collect_forever(self) -> None:
-        did = 0.0
-        looked = False
+        last_sync = 0.0
+        is_first_pass = True
         while True:
             now = time.monotonic()
             try:
                 self._collector.collect()
-                if not looked:
-                    looked = True
-                    self._disk_limit.recover(os.path.dirname(self._journal.about.pages))
-                    self._disk_limit.keep_within_limit()
-                if now - did >= SYNC_EVERY:
-                    did = now
-                    self._chores()
-                if not self._deliverer.look() and self._fall_back():
+                if is_first_pass:
+                    is_first_pass = False
+                    self._disk_limit.recover_pages(os.path.dirname(self._journal.about.pages))
+                    self._disk_limit.enforce()
+                if now - last_sync >= SYNC_INTERVAL:
+                    last_sync = now
+                    self._sync()
+                if not self._deliverer.check() and self._fall_back():
                     return
-            except Exception as error:  # whatever it is, the next round may go better; a thread that ended would lose everything
-                self._once.say(type(error).__name__, f"a fault of its own while collecting: {error!r}")
-            if self._stopping.wait(TICK):
+            except Exception as error:  # the next pass may succeed; a thread that ended would lose everything
+                self._warnings.warn_once(type(error).__name__, "Internal error while collecting records: %r", error)
+            if self._stopping.wait(POLL_INTERVAL):
                 return
 
-    def _chores(self) -> None:
+    def _sync(self) -> None:
         self._collector.sync()
         try:
             save_counts(self._journal.directory, self.health())
         except OSError:
-            pass  # `sync` says so; the next round brings them
+            pass  # `sync` has warned about it, and the next pass tries again
 
     def _exporters(self) -> Collection[str]:
-        """Those that we asked for, else those that a daemon has; as long as there was none, one that had nothing."""
-        return self._journal.about.exporters or outbox.known(self._journal.directory) or ("daemon",)
+        """Return our exporters, or those of the daemon. Before a daemon came: a placeholder that has received nothing."""
+        return self._journal.about.exporters or exporters_with_cursor(self._journal.directory) or ("daemon",)
 
     def _pending(self) -> bool:
-        """Whether an exporter of whoever delivers us has not had something."""
+        """Return whether an exporter of the delivering process has not received something."""
         try:
             return self._journal.pool.has_uncollected() or Outbox(self._journal.directory, {}, self._exporters()).pending()
-        except FileNotFoundError:  # all delivered and removed; or removed by hand
+        except FileNotFoundError:  # removed: everything was delivered, or somebody removed it by hand
             return False
 
-    def _bound(self) -> None:
-        """Whoever delivers keeps the spool within its limit, for it knows what it has delivered; while nobody does, we do."""
+    def _enforce_disk_limit(self) -> None:
+        """Drop the oldest records if nobody else does. The delivering process normally does, because it knows what it has delivered."""
         size = spool.size(self._journal.directory)
-        if size > SPOOL_LIMIT and (size > STUCK or not self._journal.has_deliverer()):
-            dropping = Outbox(self._journal.directory, {}, self._exporters())
-            dropping.keep_within_limit()
-            self._own.counts.update(dropping.counts)
+        if size > SPOOL_LIMIT and (size > HARD_SPOOL_LIMIT or not self._journal.has_deliverer()):
+            outbox = Outbox(self._journal.directory, {}, self._exporters())
+            outbox.enforce_spool_limit()
+            self._drops.counts.update(outbox.counts)

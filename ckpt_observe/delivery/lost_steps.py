@@ -1,8 +1,8 @@
-"""How many steps a restore throws away: those between the checkpoint it came back to and the last save that was begun for its task.
+"""Computes how many steps a restore throws away: those between the restored checkpoint and the last save that was started for its task.
 
-That save may have been cut short, in a process that is dead by now, so nobody but the delivery knows of it. It sees every operation pass on
-its way to the spool, those of dead processes too, and asks the trace store about earlier ones. Where another process delivers, it sees them
-pass on their way out of the spool, once for each exporter, so it remembers what it said.
+That save may have been interrupted in a process that is dead by now, so only the delivery knows about it. The delivery sees every
+operation on its way to the spool, those of dead processes included, and asks the trace store about earlier ones. If another process
+delivers, it sees the operations when it reads the spool, once for each exporter, so it remembers its answers.
 """
 
 from __future__ import annotations
@@ -17,101 +17,102 @@ import msgspec
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 
-_REMEMBERED: Final = 1024
-"""Tasks and restores, the latest."""
+_CAPACITY: Final = 1024
+"""Number of tasks and of restores that are remembered, the most recently used ones."""
 Key = TypeVar("Key")
-Kept = TypeVar("Kept")
+Value = TypeVar("Value")
 _HAS_STEP: Final = f'"{names.STEP}"'.encode()
 _READ: Final = ("load", "restore")
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Begun(NamedTuple):
-    """The last save that was begun for a task."""
+class LastSave(NamedTuple):
+    """When the last save of a task was started, and its step."""
 
     unix_nano: int
     step: int
 
 
-History = Callable[[str], Begun | None]
-"""What was delivered earlier: the last save of a task."""
+History = Callable[[str], LastSave | None]
+"""Returns the last save of a task that was delivered earlier."""
 
 
 class LostSteps:
-    """Remembers the last save of each task. `find_dead` brings in what dead processes began, for whoever restores comes after one.
+    """Adds the number of lost steps to the records of restores. Remembers the last save of each task.
 
-    Used by any thread; `find_dead` is called without the lock, for it takes others.
+    `find_dead` adopts the journals of dead processes, because a restore often follows a crash. Called from any thread; `find_dead` is
+    called without holding the lock, because it acquires others.
     """
 
     def __init__(self, history: History, find_dead: Callable[[], object]) -> None:
         self._history, self._find_dead = history, find_dead
-        self._looked = 0
-        """When the last look for the dead began, in Unix nanoseconds."""
-        self._lock = threading.RLock()  # re-entrant: a signal handler that finds no page collects, too
-        self._last: dict[str, Begun] = {}
-        self._told: dict[tuple[str, int, int], int] = {}
-        """By the id, the beginning and the step of a restore."""
+        self._last_search = 0
+        """When the last search for dead processes started, in Unix nanoseconds."""
+        self._lock = threading.RLock()  # re-entrant: a signal handler that saves a checkpoint may collect pages, too
+        self._last_saves: dict[str, LastSave] = {}
+        self._answers: dict[tuple[str, int, int], int] = {}
+        """Lost steps by id, start time and step of a restore."""
 
-    def noted(self, record: bytes) -> bytes:
-        """The record of an operation, with the steps since if it is a restore; what a save says is remembered."""
-        return self._checked(record, self._look)
+    def annotate(self, record: bytes) -> bytes:
+        """Return the record, with the lost steps if it is a restore. Remember it if it is a save."""
+        return self._annotate(record, self._search_dead)
 
-    def found(self, record: bytes) -> bytes:
-        """The same for what a dead process left, by whoever is finding the dead."""
-        return self._checked(record, lambda _began: None)
+    def annotate_dead(self, record: bytes) -> bytes:
+        """Do the same for a record that is being recovered from a dead process. Does not search for further ones."""
+        return self._annotate(record, lambda _start: None)
 
-    def _look(self, began: int) -> None:
-        """Whoever died before the restore began was found by a look since: a backlog of restores takes one look, not one each."""
-        if began >= self._looked:
+    def _search_dead(self, start: int) -> None:
+        """Search, unless a search took place after the restore started: a backlog of restores needs one search, not one each."""
+        if start >= self._last_search:
             now = time.time_ns()
             self._find_dead()
-            self._looked = now
+            self._last_search = now
 
-    def _checked(self, record: bytes, look: Callable[[int], None]) -> bytes:
+    def _annotate(self, record: bytes, search_dead: Callable[[int], None]) -> bytes:
         if _HAS_STEP not in record:
             return record
         try:
-            return self._noted(record, look)
-        except (msgspec.DecodeError, LookupError, TypeError):  # not what we write: assembling will say so
+            return self._with_lost_steps(record, search_dead)
+        except (msgspec.DecodeError, LookupError, TypeError):  # not a record of ours: `assemble` reports it
             return record
 
-    def _noted(self, record: bytes, look: Callable[[int], None]) -> bytes:
+    def _with_lost_steps(self, record: bytes, search_dead: Callable[[int], None]) -> bytes:
         lines = _decode(record)
-        begun, end = lines[0], lines[-1]
-        if begun[0] != events.BEGIN or end[0] != events.END:
+        begin, end = lines[0], lines[-1]
+        if begin[0] != events.BEGIN or end[0] != events.END:
             return record
-        given = {**(begun[7] or {}), **(end[3] or {})}
-        operation, task, step = begun[4], given[names.TASK_ID], given[names.STEP]
-        this = (begun[1], begun[2], step)
-        if operation == "restore" and this not in self._told:
-            look(begun[2])
+        attributes = {**(begin[7] or {}), **(end[3] or {})}
+        operation, task, step = begin[4], attributes[names.TASK_ID], attributes[names.STEP]
+        restore = (begin[1], begin[2], step)
+        if operation == "restore" and restore not in self._answers:
+            search_dead(begin[2])
         with self._lock:
             if operation == "save":
-                self._remember(task, Begun(begun[2], step))
-            if operation not in _READ or names.STEPS_SINCE in given:
+                self._remember(task, LastSave(begin[2], step))
+            if operation not in _READ or names.STEPS_SINCE in attributes:
                 return record
-            since = _keep(self._told, this, self._told[this] if this in self._told else self._last_before(begun[2], task) - step)
-        if since < 0:
+            lost = self._answers[restore] if restore in self._answers else self._last_step_before(begin[2], task) - step
+            _store(self._answers, restore, lost)
+        if lost < 0:
             return record
-        end[3] = {**(end[3] or {}), names.STEPS_SINCE: since}
+        end[3] = {**(end[3] or {}), names.STEPS_SINCE: lost}
         return _encode(lines)
 
-    def _last_before(self, unix_nano: int, task: str) -> int:
-        """The step of the last save; -1 if none is known."""
-        if task not in self._last:
-            self._remember(task, self._history(task) or Begun(0, -1))  # asked once: from then on we see them pass
-        last = self._last[task]
+    def _last_step_before(self, unix_nano: int, task: str) -> int:
+        """Return the step of the last save of a task, or -1 if none is known."""
+        if task not in self._last_saves:
+            self._remember(task, self._history(task) or LastSave(0, -1))  # asked once: from then on we see every save
+        last = self._last_saves[task]
         return last.step if last.unix_nano < unix_nano else -1
 
-    def _remember(self, task: str, begun: Begun) -> None:
-        _keep(self._last, task, max(self._last.get(task, begun), begun))
+    def _remember(self, task: str, save: LastSave) -> None:
+        _store(self._last_saves, task, max(self._last_saves.get(task, save), save))
 
 
-def _keep(memory: dict[Key, Kept], key: Key, value: Kept) -> Kept:
-    """As the latest; the one that was not asked for longest makes room."""
-    memory.pop(key, None)
-    memory[key] = value
-    if len(memory) > _REMEMBERED:
-        del memory[next(iter(memory))]
-    return value
+def _store(cache: dict[Key, Value], key: Key, value: Value) -> None:
+    """Store a value as the most recently used one. If the cache is full, remove the least recently used."""
+    cache.pop(key, None)
+    cache[key] = value
+    if len(cache) > _CAPACITY:
+        del cache[next(iter(cache))]

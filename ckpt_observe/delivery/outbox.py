@@ -1,4 +1,4 @@
-"""The spool of one journal on its way out: a cursor for each exporter that its owner asked for, kept on disk beside it."""
+"""The spool of one journal as the exporters read it: one cursor for each exporter, stored beside the spool."""
 
 from __future__ import annotations
 
@@ -20,76 +20,92 @@ from ckpt_observe.span import Span
 from ckpt_observe.support.files import replace_file
 
 SPOOL_LIMIT: Final = 256 << 20
-"""Disk that one process may take while an exporter is away: about 200,000 operations. Beyond it the oldest go, and are counted."""
+"""Bytes on disk for one process while an exporter is down: about 200,000 operations. Beyond it the oldest are dropped and counted."""
 
 _CURSORS: Final = "cursors.json"
 
-
-Noted: TypeAlias = Callable[[bytes], bytes]
+Annotate: TypeAlias = Callable[[bytes], bytes]
+"""Returns a record with the facts added that only the delivery knows."""
 
 
 class Outbox:
-    """Read by one thread for each exporter."""
+    """Hands the records of one journal to the exporters as spans. Called by one thread for each exporter.
 
-    def __init__(self, directory: str, resource: dict[str, Any], wanted: Iterable[str], noted: Noted | None = None) -> None:
-        self.directory, self._resource, self._noted = directory, resource, noted
-        """`noted` adds what the delivery knows, where whoever wrote the records did not."""
+    `annotate` is applied to each record that is read. It is None if that was done before the record was written to the spool.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        resource: dict[str, Any],
+        exporters: Iterable[str],
+        annotate: Annotate | None = None,
+        *,
+        genai_events: bool = False,
+    ) -> None:
+        self.directory, self._resource, self._annotate, self._genai_events = directory, resource, annotate, genai_events
         self._lock = threading.Lock()
-        saved = _load(directory)
-        self._cursors = {exporter: saved.get(exporter, Cursor()) for exporter in wanted}
-        self._last: tuple[Cursor, list[Span], Cursor, int] | None = None
-        """The batch assembled last, and of how many records: exporters that keep pace with each other share it."""
-        self._still: dict[str, tuple[Cursor, tuple[int, int] | None]] = {}
-        """Where each exporter last found nothing new, and how the spool looked then."""
-        self._handed = dict.fromkeys(self._cursors, 0)
-        """Records in the batch that each exporter was given last."""
+        stored = _load_cursors(directory)
+        self._cursors = {exporter: stored.get(exporter, Cursor()) for exporter in exporters}
+        self._cache: tuple[Cursor, list[Span], Cursor, int] | None = None
+        """The last batch: cursor before it, spans, cursor after it, number of records. Exporters at the same position share it."""
+        self._idle: dict[str, tuple[Cursor, tuple[int, int] | None]] = {}
+        """For each exporter, the position at which nothing was new, and the stamp of the spool at that time."""
+        self._batch_sizes = dict.fromkeys(self._cursors, 0)
+        """Number of records in the last batch of each exporter."""
         self.counts: Counter[str] = Counter()
-        """Records that were corrupt, not understood, or dropped beyond the limit (for each exporter that had not had them)."""
+        """Records that were corrupt, unknown, or dropped because of the limit (for each exporter that did not have them yet)."""
 
-    def wants(self, exporter: str) -> bool:
+    def delivers_to(self, exporter: str) -> bool:
+        """Return whether the records of this journal are meant for the exporter."""
         return exporter in self._cursors
 
-    def batch(self, exporter: str) -> tuple[list[Span], Cursor]:
-        """The next spans for an exporter, and the cursor to pass to `passed` when it has them. No spans and its own cursor: nothing new."""
+    def next_batch(self, exporter: str) -> tuple[list[Span], Cursor]:
+        """Return the next spans for an exporter, and the cursor to pass to `advance` once they are delivered.
+
+        If nothing is new, there are no spans and the cursor is the exporter's present one.
+        """
         with self._lock:
             cursor = self._cursors[exporter]
             stamp = spool.change_stamp(self.directory, cursor)
-            if stamp is not None and self._still.get(exporter) == (cursor, stamp):
+            if stamp is not None and self._idle.get(exporter) == (cursor, stamp):
                 return [], cursor
-            if self._last is None or self._last[0] != cursor or self._last[2] == cursor:  # there may be something new by now
-                self._last = (cursor, *self._read(cursor))
-            _, spans, after, self._handed[exporter] = self._last
+            if self._cache is None or self._cache[0] != cursor or self._cache[2] == cursor:  # an empty batch may have grown by now
+                self._cache = (cursor, *self._read(cursor))
+            _, spans, after, self._batch_sizes[exporter] = self._cache
             if not spans and after == cursor:
-                self._still[exporter] = cursor, stamp
+                self._idle[exporter] = cursor, stamp
             return spans, after
 
     def _read(self, cursor: Cursor) -> tuple[list[Span], Cursor, int]:
         try:
             records = spool.read(self.directory, cursor)
-        except FileNotFoundError:  # removed by hand: what was in it is gone
+        except FileNotFoundError:  # removed by hand, with the records in it
             return [], cursor, 0
         spans: list[Span] = []
         for payload in records.payloads:
-            made = assemble(self._noted(payload) if self._noted else payload, self._resource)
-            spans += made
-            self.counts["unknown"] += not made
+            record = self._annotate(payload) if self._annotate else payload
+            assembled = assemble(record, self._resource, genai_events=self._genai_events)
+            spans += assembled
+            self.counts["unknown"] += not assembled
         self.counts["corrupt"] += records.corrupt
         return spans, records.end, len(records.payloads)
 
-    def passed(self, exporter: str, cursor: Cursor) -> None:
-        """The exporter is done with everything before the cursor. Segments that all exporters are done with are removed."""
+    def advance(self, exporter: str, cursor: Cursor) -> None:
+        """Record that the exporter needs nothing before the cursor any more. Remove segments that no exporter needs."""
         with self._lock:
             if cursor <= self._cursors[exporter]:
-                if cursor != self._cursors[exporter]:  # dropped and counted while the exporter was at it, and yet it has them
-                    self.counts[f"dropped {exporter}"] -= self._handed[exporter]
+                if cursor != self._cursors[exporter]:  # these were dropped and counted during the delivery, which succeeded after all
+                    self.counts[f"dropped {exporter}"] -= self._batch_sizes[exporter]
                 return
             self._cursors[exporter] = cursor
-            self._last = None if self._last and self._last[0] < min(self._cursors.values()) else self._last
-            self.save()
+            if self._cache and self._cache[0] < min(self._cursors.values()):
+                self._cache = None
+            self.save_cursors()
             self._remove_before(min(self._cursors.values()))
 
     def pending(self) -> bool:
-        """Whether some exporter has not had everything that is in the spool."""
+        """Return whether the spool holds something that an exporter has not received."""
         with self._lock:
             for cursor in self._cursors.values():
                 try:
@@ -97,43 +113,47 @@ class Outbox:
                         return True
                 except FileNotFoundError:
                     continue
-                except OSError:  # it is there, and cannot be read now
+                except OSError:  # the file exists, but cannot be read now
                     return True
         return False
 
-    def keep_within_limit(self) -> None:
-        """For a live process: the segment that it writes stays."""
+    def enforce_spool_limit(self) -> None:
+        """Bound the spool of a live process. The segment that the process writes to is never removed."""
         self.shrink(SPOOL_LIMIT, keep=1)
 
     def shrink(self, limit: int, *, keep: int) -> bool:
-        """Drop the oldest segment while there is too much, but the last ones; count what each exporter loses by it. Whether any was."""
+        """Drop the oldest segments, except the last `keep`, until the spool fits the limit. Return whether any was dropped.
+
+        The records that each exporter loses are counted.
+        """
         with self._lock:
             before = self._cursors.copy()
-            while spool.size(self.directory) > limit and len(oldest := spool.segments(self.directory)) > keep:
-                after = Cursor(oldest[0] + 1, 0)
+            while spool.size(self.directory) > limit and len(segments := spool.segments(self.directory)) > keep:
+                after = Cursor(segments[0] + 1, 0)
                 for exporter, cursor in self._cursors.items():
                     while cursor < after and cursor < (records := spool.read(self.directory, cursor)).end < after:
                         self.counts[f"dropped {exporter}"] += len(records.payloads)
                         cursor = records.end  # noqa: PLW2901
                     self._cursors[exporter] = max(self._cursors[exporter], after)
-                self._last = None
-                self.save()
+                self._cache = None
+                self.save_cursors()
                 self._remove_before(after)
             return self._cursors != before
 
     def health(self) -> Counts:
-        """Records that were lost, by metric and labels."""
-        found: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        """Return the number of lost records, by metric and labels."""
+        totals: Counter[tuple[str, tuple[str, ...]]] = Counter()
         for kind, count in list(self.counts.items()):
             reason = "overflow" if kind.startswith("dropped ") else kind
             if reason in metrics.DROP_REASONS:
-                found[metrics.DROPPED_RECORDS.name, (reason,)] += count
-        return dict(found)
+                totals[metrics.DROPPED_RECORDS.name, (reason,)] += count
+        return dict(totals)
 
-    def save(self) -> None:
+    def save_cursors(self) -> None:
+        """Write the cursors to disk. A failure is harmless: they are right in memory, and delivering twice does no damage."""
         try:
             replace_file(os.path.join(self.directory, _CURSORS), msgspec.json.encode(self._cursors), sync=False)
-        except OSError:  # full or gone: they are right in memory, and a repeat is harmless
+        except OSError:  # disk full or gone
             self.counts["cursor not saved"] += 1
 
     def _remove_before(self, cursor: Cursor) -> None:
@@ -144,19 +164,19 @@ class Outbox:
 
 
 def backlog(directory: str, exporters: Iterable[str]) -> dict[str, int]:
-    """Bytes of a journal's spool that each exporter has not had, by the cursors on disk."""
-    saved = _load(directory)
-    return {exporter: spool.size(directory, saved.get(exporter, Cursor())) for exporter in exporters}
+    """Return how many bytes of a journal's spool each exporter has not received, according to the cursors on disk."""
+    stored = _load_cursors(directory)
+    return {exporter: spool.size(directory, stored.get(exporter, Cursor())) for exporter in exporters}
 
 
-def known(directory: str) -> set[str]:
-    """The exporters that have a cursor there: whoever delivers it wrote them down."""
-    return set(_load(directory))
+def exporters_with_cursor(directory: str) -> set[str]:
+    """Return the exporters of the process that delivers this journal: it has stored a cursor for each."""
+    return set(_load_cursors(directory))
 
 
-def _load(directory: str) -> dict[str, Cursor]:
+def _load_cursors(directory: str) -> dict[str, Cursor]:
     try:
         with open(os.path.join(directory, _CURSORS), "rb") as file:
             return msgspec.json.decode(file.read(), type=dict[str, Cursor])
-    except (OSError, msgspec.MsgspecError):  # none yet, or damaged: begin at the beginning
+    except (OSError, msgspec.MsgspecError):  # none yet, or damaged: start at the beginning
         return {}

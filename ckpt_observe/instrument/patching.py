@@ -13,18 +13,11 @@ import sys
 import threading
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import wrapt
 
 from ckpt_observe.instrument.instrumentor import Target
-from ckpt_observe.instrument.wrapper_chain import is_wrapped_by, remove_wrapper, resolve, wrapper_chain
-
-if TYPE_CHECKING:
-    _BoundFunctionWrapper = wrapt.BoundFunctionWrapper[..., Any]
-    _FunctionWrapper = wrapt.FunctionWrapper[..., Any]
-else:  # not generic in wrapt 1
-    _BoundFunctionWrapper, _FunctionWrapper = wrapt.BoundFunctionWrapper, wrapt.FunctionWrapper
 
 
 class Switch(list[None]):
@@ -37,7 +30,7 @@ class Switch(list[None]):
         self.clear()
 
 
-class _PatchedMethod(_BoundFunctionWrapper):
+class _PatchedMethod(wrapt.BoundFunctionWrapper[..., Any]):
     """A patched callable after binding. It pickles and copies by way of the object it is bound to."""
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
@@ -53,13 +46,10 @@ class _PatchedMethod(_BoundFunctionWrapper):
         return self if bound_to is None else getattr(copy.deepcopy(bound_to, memo), self.__wrapped__.__name__)
 
 
-class PatchedCallable(_FunctionWrapper):
+class PatchedCallable(wrapt.FunctionWrapper[..., Any]):
     """Our wrapper; its type marks it as ours. It copies and pickles by reference, like a function."""
 
     __bound_function_wrapper__ = _PatchedMethod
-
-    _self_created_attribute = False
-    """Whether the parent had no such attribute before we patched it, so that it is deleted on removal and not set back."""
 
     def __init__(self, wrapped: Any, wrapper: Any, enabled: Any = None, *, of_module: bool = False) -> None:
         super().__init__(wrapped, wrapper, enabled)
@@ -71,7 +61,7 @@ class PatchedCallable(_FunctionWrapper):
     def __reduce_ex__(self, protocol: object) -> str | tuple[Any, ...]:
         name: str = self.__wrapped__.__qualname__
         function = _lookup(self.__wrapped__.__module__, name)
-        if function is self or wrapper_chain(function)[-1] is not wrapper_chain(self)[-1]:
+        if function is self or wrapt.unwrapped(function) is not wrapt.unwrapped(self):
             return name
         # An alias (torch.save is torch.serialization.save), or a reference from before the target was unpatched.
         # copy.copy returns a function unchanged, and it exists also where this package is not installed.
@@ -99,32 +89,40 @@ class Patch:
     @property
     def in_place(self) -> bool:
         """Whether the wrapper is on and still there, above or beneath other wrappers."""
-        return bool(self.switch) and is_wrapped_by(self.module, self.path, self.handle)
+        try:
+            return bool(self.switch) and wrapt.is_wrapped_by(wrapt.resolve_path(self.module, self.path)[2], self.handle)
+        except Missing:
+            return False
 
     def remove(self) -> bool:
         """Put the original object back. Return False if another package's closure holds our wrapper, which then stays, switched off."""
         with _lock:
             self.switch.off()
-            return remove_wrapper(self.module, self.path, self.handle, created_attribute=self.handle._self_created_attribute)
+            try:
+                wrapt.unwrap_object(self.module, self.path, self.handle, missing_ok=True)
+            except wrapt.WrapperNotOutermostError:
+                return False
+            return True
 
 
+Missing = wrapt.PathResolutionError
+"""Raised if the module does not have the target."""
 _lock = threading.RLock()  # re-entrant: a signal handler may import a module that has targets
 
 
 def apply(target: Target, module: ModuleType) -> Patch:
     """Wrap the target, or share our wrapper if it already has one.
 
-    Raise MissingTargetError if the module does not have the target, TypeError if the target is not callable.
+    Raise `Missing` if the module does not have the target, TypeError if the target is not callable.
     """
     _callable_at(target, module)  # before the lock: the lookup may import a module lazily, and that import may be waiting for us
     with _lock:
-        parent, attribute, original = _callable_at(target, module)
-        handle: Any = next((layer for layer in wrapper_chain(original) if type(layer) is PatchedCallable), None)
+        original = _callable_at(target, module)
+        handle = wrapt.find_wrapper(original, predicate=_is_ours)
         if handle is None:
             switch = Switch()
-            handle = PatchedCallable(original, target.wrapper_for(original), switch, of_module="." not in target.path)
-            handle._self_created_attribute = attribute not in getattr(parent, "__dict__", (attribute,))
-            setattr(parent, attribute, handle)
+            of_module = {"of_module": "." not in target.path}
+            handle = wrapt.wrap_object(module, target.path, PatchedCallable, (target.wrapper_for(original), switch), of_module)
             switch.on()
         elif not handle._self_enabled:
             # An earlier wrapper of ours that could not be removed from under a closure. Use it again.
@@ -133,11 +131,15 @@ def apply(target: Target, module: ModuleType) -> Patch:
         return Patch(module, target.path, handle)
 
 
-def _callable_at(target: Target, module: ModuleType) -> tuple[Any, str, Any]:
-    parent, attribute, original = resolve(module, target.path)
+def _callable_at(target: Target, module: ModuleType) -> Any:
+    original = wrapt.resolve_path(module, target.path)[2]
     if inspect.isclass(original) or not (callable(original) or isinstance(original, classmethod)):
         raise TypeError(f"{target.name} is a {type(original).__name__}, not a function or method")
-    return parent, attribute, original
+    return original
+
+
+def _is_ours(wrapper: object) -> bool:
+    return type(wrapper) is PatchedCallable
 
 
 def _lookup(module: str, qualname: str) -> Any:

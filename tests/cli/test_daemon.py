@@ -76,7 +76,7 @@ def test_one_for_all(run, state, port):
     assert [sample.value for sample in scrape(port) if sample.name == "checkpoint_in_flight"] == [0]
     assert second.end() == ""
     until(lambda: nothing_left(state), PATIENCE)
-    assert "all is delivered" in daemon.stop()
+    assert "All records are delivered" in daemon.stop()
     assert daemon.process.returncode == 0
     assert outcomes(state) == {
         **{f"a {number}": "ok" for number in range(3)},
@@ -117,7 +117,7 @@ def test_second_daemon(run):
     second = run(Daemon)
     _, said = second.process.communicate(timeout=PATIENCE)
     assert second.process.returncode == 1
-    assert f"has a daemon already (pid {first.process.pid} on" in said
+    assert f"already has a daemon (pid {first.process.pid} on" in said
     assert "Traceback" not in said
     assert first.get("/healthz") == (200, "ok\n")
 
@@ -134,7 +134,7 @@ def test_pages(run):
     [
         (["--health", "9465"], 2, "'9465' is not HOST:PORT"),
         (["--health", "127.0.0.1:99999"], 2, "is not HOST:PORT"),
-        (["--exporters", "none"], 2, "a daemon without exporters would deliver nothing"),
+        (["--exporters", "none"], 2, "the daemon has no exporter and would deliver nothing"),
         (["--exporters", "pigeon"], 2, "'pigeon' is not known"),
     ],
 )
@@ -156,7 +156,7 @@ def test_health_port_that_is_taken(state):
         done = subprocess.run(command, env=environ(state, "daemon"), capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 2
     assert "--health" in done.stderr
-    assert "name another one" in done.stderr
+    assert "choose another address" in done.stderr
 
 
 def test_doctor_says_that_nobody_would_delivery(run, state):

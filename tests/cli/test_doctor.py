@@ -150,7 +150,7 @@ def test_backlog_of_a_journal(doctor, journal):
     """For each destination what it has not had, by its own cursor; of which process, and whether that lives."""
     journal.spool.append([b"x" * 1014])
     box = outbox.Outbox(journal.directory, {}, ["local", "otlp@0123456789ab"])
-    box.passed("local", Cursor(1, 1024))
+    box.advance("local", Cursor(1, 1024))
     subject = f"journal {os.path.basename(journal.directory)}"
     finding = doctor()[subject]
     assert finding == (OK, subject, f"of process {os.getpid()} (trainer), alive; waiting: 1.0 KiB for otlp")

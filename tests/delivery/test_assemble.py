@@ -1,11 +1,13 @@
-"""Records become spans."""
+"""Records of the journal become spans."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
-from ckpt_observe.delivery.assemble import assemble
+import ckpt_observe
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.delivery.assemble import assemble, lifecycle_events
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 
@@ -14,14 +16,14 @@ SECOND = 1_000_000_000
 SPAN, TRACE, PARENT = "00000000000000a1", "0" * 31 + "1", "00000000000000b2"
 
 
-def made(*lines, given=None, end=None, phases=(), kind=events.OPERATION, name="save"):
-    begin = [events.BEGIN, SPAN, NOW, kind, name, TRACE, PARENT, given, None]
-    return assemble(msgspec.json.encode([begin, *lines, [events.END, SPAN, NOW + 2 * SECOND, end, list(phases), 0]]), {"service.name": "s"})
+def assemble_lines(*lines, begin=None, end=None, phases=(), kind=events.OPERATION, name="save"):
+    first = [events.BEGIN, SPAN, NOW, kind, name, TRACE, PARENT, begin, None]
+    return assemble(msgspec.json.encode([first, *lines, [events.END, SPAN, NOW + 2 * SECOND, end, list(phases), 0]]), {"service.name": "s"})
 
 
 def test_operation():
     """Every field of the span comes from its place in the record."""
-    [span] = made(given={names.ID: "a", names.STEP: None}, end={names.STEP: 3})
+    [span] = assemble_lines(begin={names.ID: "a", names.STEP: None}, end={names.STEP: 3})
     assert (span.trace_id, span.span_id, span.parent_span_id, span.name) == (TRACE, SPAN, PARENT, "checkpoint.save")
     assert (span.start_unix_nano, span.end_unix_nano, span.status) == (NOW, NOW + 2 * SECOND, "ok")
     assert span.attributes == {names.OPERATION: "save", names.OUTCOME: "ok", names.ID: "a", names.STEP: 3}
@@ -29,33 +31,33 @@ def test_operation():
 
 
 def test_task():
-    """A task is named by its name, and is no operation."""
-    [span] = made(kind=events.TASK, name="train")
+    """The span of a task bears the task's name, and has no operation attribute."""
+    [span] = assemble_lines(kind=events.TASK, name="train")
     assert span.name == "task train"
     assert names.OPERATION not in span.attributes
 
 
-def test_derived():
-    """Ratio and throughput are worked out here; what the library said itself goes first."""
-    [span] = made(end={names.SIZE_SERIALIZED: 3000, names.SIZE_STORED: 1000})
+def test_derived_attributes():
+    """Ratio and throughput are computed, unless the library reported them."""
+    [span] = assemble_lines(end={names.SIZE_SERIALIZED: 3000, names.SIZE_STORED: 1000})
     assert (span.attributes[names.RATIO], span.attributes[names.THROUGHPUT]) == (3.0, 500.0)
-    [span] = made(end={names.SIZE_SERIALIZED: 3000, names.SIZE_STORED: 1000, names.RATIO: 9.0})
+    [span] = assemble_lines(end={names.SIZE_SERIALIZED: 3000, names.SIZE_STORED: 1000, names.RATIO: 9.0})
     assert span.attributes[names.RATIO] == 9.0
 
 
 @pytest.mark.parametrize("stored", [0, "many", True, [], -5])
-def test_odd_sizes(stored):
-    """A size that is none does not lose the operation."""
-    [span] = made(end={names.SIZE_SERIALIZED: "few", names.SIZE_STORED: stored})
+def test_invalid_sizes(stored):
+    """An operation with a size that is not a number is delivered all the same."""
+    [span] = assemble_lines(end={names.SIZE_SERIALIZED: "few", names.SIZE_STORED: stored})
     assert span.attributes[names.SIZE_STORED] == stored
 
 
 def test_phases():
-    """A phase's parent is the operation, another phase, or somebody else's span; phases told by lines are there too."""
+    """The parent of a phase is the operation, another phase, or a foreign span. Phases that were written as lines are included."""
     failed = {names.OUTCOME: "error", "exception.type": "OSError", "exception.message": "no"}
-    done = [events.DONE, SPAN, NOW, ["shard", 15, 1, NOW, NOW + 1, {"a": 1}]]
+    line = [events.DONE, SPAN, NOW, ["shard", 15, 1, NOW, NOW + 1, {"a": 1}]]
     rows = [["write", 1, 0, NOW, NOW + 5, None], ["commit", 2, 1, NOW, NOW + 4, failed], ["read", 3, PARENT, NOW, NOW + 4, {}]]
-    shard, write, commit, read, operation = made(done, phases=rows)
+    shard, write, commit, read, operation = assemble_lines(line, phases=rows)
     assert [span.name for span in (shard, write, commit, read)] == [f"checkpoint.{name}" for name in ("shard", "write", "commit", "read")]
     assert [span.parent_span_id for span in (shard, write, commit, read)] == [write.span_id, SPAN, write.span_id, PARENT]
     assert write.span_id == events.phase_span_id(SPAN, 1)
@@ -68,7 +70,7 @@ def test_phases():
 
 
 def test_phase_ids_differ():
-    """Phases of one operation never share an id, with each other or with it."""
+    """Phases of one operation never share an id, neither with each other nor with the operation."""
     assert len({events.phase_span_id(SPAN, number) for number in range(10_000)}) == 10_000
 
 
@@ -76,26 +78,26 @@ def test_phase_ids_differ():
     ("outcome", "status"), [("ok", "ok"), ("error", "error"), ("interrupted", "error"), ("cancelled", "ok"), ("skipped", "ok")]
 )
 def test_status(outcome, status):
-    """A pause or a stop on purpose is no error."""
-    [span] = made(end={names.OUTCOME: outcome})
+    """Only failed and interrupted operations have the status error; cancelled and skipped ones do not."""
+    [span] = assemble_lines(end={names.OUTCOME: outcome})
     assert span.status == status
 
 
 def test_events_and_links():
-    """Events in the order in which they happened, and links."""
+    """A span has its links, and its events in the order of their time."""
     lines = [
         [events.EVENT, SPAN, NOW + 9, "second", None],
         [events.EVENT, SPAN, NOW + 1, "first", {"a": None, "b": 1}],
         [events.LINK, SPAN, NOW, "t", "s", {}],
     ]
-    [span] = made(*lines)
+    [span] = assemble_lines(*lines)
     assert [(event.name, event.attributes) for event in span.events] == [("first", {"b": 1}), ("second", {})]
     assert [(link.trace_id, link.span_id) for link in span.links] == [("t", "s")]
 
 
 def test_lines_of_another_operation():
-    """What a thread that came too late wrote into the page of another operation is not taken for its own."""
-    [span] = made([events.EVENT, "00000000000000ff", NOW, "not mine", {}], [events.END, "00000000000000ff", NOW, {}, [], 0])
+    """Lines that a late thread wrote into the page of another operation are ignored."""
+    [span] = assemble_lines([events.EVENT, "00000000000000ff", NOW, "foreign", {}], [events.END, "00000000000000ff", NOW, {}, [], 0])
     assert span.events == ()
     assert span.end_unix_nano == NOW + 2 * SECOND
 
@@ -107,5 +109,57 @@ def test_lines_of_another_operation():
      b'[["begin","a","b","operation","save","t","",{}],["end","a",1,{}]]', b"[" * 3000 + b"]" * 3000],
 )  # fmt: skip
 def test_unknown_record(payload):
-    """A record that we do not know gives nothing, and raises nothing."""
+    """A record that cannot be understood gives no span and raises nothing."""
     assert assemble(payload, {}) == []
+
+
+# OpenTelemetry's draft events for AI agents
+
+
+def genai_events(**attributes):
+    values = {names.OUTCOME: "ok", names.TASK_ID: "run-1", names.ID: "c-1"}
+    values |= {getattr(names, key): value for key, value in attributes.items()}
+    return [(event.name, event.time_unix_nano, event.attributes) for event in lifecycle_events(values, NOW)]
+
+
+def test_genai_event_of_a_save():
+    """A save names the checkpoint and the execution."""
+    expected = {"gen_ai.agent.execution.id": "run-1", "gen_ai.agent.checkpoint.id": "c-1"}
+    assert genai_events(OPERATION="save") == [("gen_ai.agent.checkpointed", NOW, expected)]
+
+
+def test_genai_event_of_a_pause():
+    """A save with the status `paused` also has the event `paused`."""
+    assert [name for name, _, _ in genai_events(OPERATION="save", STATUS="paused")] == ["gen_ai.agent.checkpointed", "gen_ai.agent.paused"]
+    assert [name for name, _, _ in genai_events(OPERATION="save", STATUS="running")] == ["gen_ai.agent.checkpointed"]
+
+
+def test_genai_event_of_a_restore():
+    """A restore names the checkpoint from which the execution continues."""
+    expected = {"gen_ai.agent.execution.id": "run-1", "gen_ai.agent.resumed_from.type": "checkpoint", "gen_ai.agent.resumed_from.id": "c-1"}
+    assert genai_events(OPERATION="restore") == [("gen_ai.agent.resumed", NOW, expected)]
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"OPERATION": "load"}, {"OPERATION": "save", "OUTCOME": "error"}, {"OPERATION": "restore", "OUTCOME": "interrupted"}, {}]
+)
+def test_no_genai_event(attributes):
+    """Failed operations have no such event, and a load is not a resume."""
+    assert genai_events(**attributes) == []
+
+
+@pytest.mark.parametrize("setting", ["true", "false"])
+def test_genai_setting(setting, monkeypatch, state, kept, tmp_path):
+    """The setting decides whether the spans in the store have these events."""
+    monkeypatch.setenv("CKPT_OBSERVE_GENAI_EVENTS", setting)
+    watch = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages")
+    checkpointer = Checkpointer(tmp_path / "ckpt")
+    saved = checkpointer.save("run-1", {"a": 1}, status="paused")
+    checkpointer.restore("run-1")
+    watch.close(10)
+    span_events = {event.name: event.attributes for span in kept() for event in span.events}
+    if setting == "false":
+        assert span_events == {}
+    else:
+        assert set(span_events) == {"gen_ai.agent.checkpointed", "gen_ai.agent.paused", "gen_ai.agent.resumed"}
+        assert span_events["gen_ai.agent.resumed"]["gen_ai.agent.resumed_from.id"] == saved.id

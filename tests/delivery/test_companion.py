@@ -144,7 +144,7 @@ def test_that_cannot_start(state, tmp_path, monkeypatch, kept, caplog):
         assert watch.flush(PATIENCE)
     assert {span.attributes["checkpoint.id"] for span in kept()} == {"a", "b", "c"}
     assert watch.close(20)
-    assert caplog.text.count("no companion can be started") == 1
+    assert caplog.text.count("Cannot start a companion") == 1
     assert nothing_left(state)
 
 
@@ -152,19 +152,19 @@ def test_application_with_python_inside(state, monkeypatch, caplog):
     """What is no interpreter is never started: it would be the program itself, once more."""
     state.mkdir()
     monkeypatch.setattr(sys, "executable", "/opt/trainer/bin/trainer")
-    assert Companion(state, "x", {}).look() is False
-    assert "'/opt/trainer/bin/trainer' is no Python interpreter" in caplog.text
+    assert Companion(state, "x", {}).check() is False
+    assert "'/opt/trainer/bin/trainer' is not a Python interpreter" in caplog.text
 
 
 def test_that_dies_again_and_again(state, monkeypatch, caplog):
     """One that is never there when it was started is not started for ever."""
     state.mkdir()
     monkeypatch.setattr(companion, "MODULE", "this")  # ends at once, and well
-    monkeypatch.setattr(companion, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(companion, "CHECK_INTERVAL", 0.0)
     seen = Companion(state, "x", dict(os.environ))
-    until(lambda: not seen.look(), PATIENCE)
+    until(lambda: not seen.check(), PATIENCE)
     seen.close(PATIENCE)
-    assert f"it ended {companion.ATTEMPTS} times as soon as it was started" in caplog.text
+    assert f"it exited {companion.MAX_ATTEMPTS} times right after its start" in caplog.text
 
 
 def test_closed_before_it_is_started(state, tmp_path, monkeypatch):
@@ -174,7 +174,7 @@ def test_closed_before_it_is_started(state, tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "slow.py.pipe")
     monkeypatch.setattr(companion, "MODULE", "slow")
     seen = Companion(state, "x", {**os.environ, "PYTHONPATH": str(tmp_path)})
-    assert seen.look()
+    assert seen.check()
     pid = seen._process.pid
     seen.close(0.0)
     with open(tmp_path / "slow.py.pipe", "w"):  # waits until it reads, and lets it end

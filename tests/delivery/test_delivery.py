@@ -152,7 +152,7 @@ def test_spool_limit(world, small_spool):
     assert spool.size(journal.directory) <= 20_000 + 4_000 + 30_000, "the limit, a segment, and what one collect moves"
     away.down = False
     assert delivery.flush(20)
-    counts = delivery._own.counts
+    counts = delivery._outbox.counts
     assert 0 < len(away.had) < 200
     assert len(away.had) + counts["dropped away"] == 200
     assert counts["dropped well"] == 0
@@ -166,16 +166,16 @@ def test_dropped_while_being_sent(world, small_spool):
     for number in range(5):
         operation(journal, str(number), size=500)
     journal.pool.collect()
-    spans, after = delivery._own.batch("fake")
+    spans, after = delivery._outbox.next_batch("fake")
     assert len(spans) == 5
     for number in range(60):
         operation(journal, f"later {number}", size=500)
         journal.pool.collect()
-    delivery._own.keep_within_limit()
-    dropped = delivery._own.counts["dropped fake"]
+    delivery._outbox.enforce_spool_limit()
+    dropped = delivery._outbox.counts["dropped fake"]
     assert dropped >= 5
-    delivery._own.passed("fake", after)
-    assert delivery._own.counts["dropped fake"] == dropped - 5
+    delivery._outbox.advance("fake", after)
+    assert delivery._outbox.counts["dropped fake"] == dropped - 5
 
 
 def test_full_disk(world, monkeypatch):
@@ -211,7 +211,7 @@ def test_unknown_and_corrupt_records_are_counted(world):
     operation(journal, "good")
     delivery.start()
     until(lambda: exporter.had == ["good"])
-    assert (delivery._own.counts["unknown"], delivery._own.counts["corrupt"]) == (1, 1)
+    assert (delivery._outbox.counts["unknown"], delivery._outbox.counts["corrupt"]) == (1, 1)
 
 
 def test_spool_removed_while_running(world):
@@ -247,7 +247,7 @@ def test_damaged_cursors(tmp_path, saved):
     writer.close()
     (tmp_path / "cursors.json").write_bytes(saved)
     box = Outbox(str(tmp_path), {}, ["fake"])
-    spans, after = box.batch("fake")
+    spans, after = box.next_batch("fake")
     assert spans == []
     assert after >= Cursor()
 
@@ -285,7 +285,7 @@ def test_takeover_is_tried_again(world, state, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(recovery, "recover", full)
-    later.adoption.look()
+    later.adoption.scan()
     assert later.adoption.outboxes() == []
     monkeypatch.setattr(recovery, "recover", recover)
     later.start()
@@ -328,5 +328,21 @@ def test_new_records_are_found_in_a_spool_that_was_still(world):
         operation(journal, key)
         assert delivery.flush(20)
         os.utime(journal.directory, (1, 1))  # long ago
-        assert [delivery._own.batch("fake")[0] for _ in range(3)] == [[], [], []]
+        assert [delivery._outbox.next_batch("fake")[0] for _ in range(3)] == [[], [], []]
     assert exporter.had == ["a", "b"]
+
+
+def test_internal_error_is_logged_once(world, monkeypatch, caplog):
+    """An internal error that repeats with other words does not fill the log of the host program."""
+    errors = []
+    _, delivery = world(FakeExporter(), start=False)
+
+    def fail():
+        errors.append(ValueError(f"error {len(errors)}"))
+        raise errors[-1]
+
+    monkeypatch.setattr(delivery, "_collect", fail)
+    delivery.start()
+    until(lambda: len(errors) > 3)
+    assert caplog.text.count("Internal error while collecting records") == 1
+    monkeypatch.undo()

@@ -27,7 +27,7 @@ EACH = 1_000
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(disk_limit, "EACH", EACH)
+    monkeypatch.setattr(disk_limit, "JOURNAL_OVERHEAD", EACH)
     monkeypatch.setattr(spool, "SEGMENT_SIZE", 4_000)
 
 
@@ -56,7 +56,7 @@ def ended(state, tmp_path):
 def delivered(state):
     """What a daemon delivers that comes now."""
     exporter = FakeExporter()
-    delivery = Delivery(state, [exporter], attends=lambda _: ["fake"])
+    delivery = Delivery(state, [exporter], live_exporters=lambda _: ["fake"])
     delivery.start()
     assert delivery.close(20)
     return exporter.had
@@ -77,19 +77,19 @@ def test_oldest_go_and_are_counted(state, ended, caplog):
         ended(str(number))
     found = DiskLimit(state, LIMIT)
     for _ in range(2):
-        found.keep_within_limit()
+        found.enforce()
     assert on_disk(state) <= LIMIT
     had = delivered(state)
     assert set(had) == newest(len(had))
     assert 20 < len(had) == 200 - found.health()[OVERFLOW]
-    assert caplog.text.count("the oldest of it is dropped") == 1
+    assert caplog.text.count("the oldest records are dropped") == 1
 
 
 def test_within_the_limit(state, ended):
     """Below it nothing is dropped, and nothing is said to be."""
     ended("a")
     found = DiskLimit(state, LIMIT)
-    found.keep_within_limit()
+    found.enforce()
     assert found.health() == {}
     assert len(delivered(state)) == 20
 
@@ -98,11 +98,11 @@ def test_interrupted_go_last(state, ended):
     """The report of an operation that was cut short outlives later records, until there are too many of such reports."""
     for number in range(50):
         ended(str(number), killed=number < 5)
-    DiskLimit(state, LIMIT).keep_within_limit()
+    DiskLimit(state, LIMIT).enforce()
     assert [key for key in delivered(state) if "open" in key] == [f"{number} open" for number in range(5)]
     for number in range(10):
         ended(str(number), killed=True)
-    DiskLimit(state, 8 * EACH).keep_within_limit()
+    DiskLimit(state, 8 * EACH).enforce()
     reports = [key for key in delivered(state) if "open" in key]
     assert reports == [f"{number} open" for number in range(10)][-len(reports) :]
     assert 0 < len(reports) < 10
@@ -119,12 +119,12 @@ def test_others_are_not_touched(state, tmp_path, ended):
     held = ended("held")
     down = FakeExporter()
     down.down = True
-    delivery = Delivery(state, [down], attends=lambda _: ["fake"])
-    delivery.adoption.look()
+    delivery = Delivery(state, [down], live_exporters=lambda _: ["fake"])
+    delivery.adoption.scan()
     sizes = [spool.size(each) for each in (live.directory, str(damaged), held.directory)]
     free = ended("free")
     found = DiskLimit(state, LIMIT // 4)
-    found.keep_within_limit()
+    found.enforce()
     assert [spool.size(each) for each in (live.directory, str(damaged), held.directory)] == sizes
     assert spool.size(free.directory) < LIMIT // 4
     assert found.health()[OVERFLOW] > 0
@@ -148,7 +148,7 @@ def test_one_that_cannot_be_read(state, ended, monkeypatch, caplog):
     found = DiskLimit(state, LIMIT)
     found._shrink([bad, *sorted(each for each in found._sizes() if each != bad)[::-1]], {})
     assert on_disk(state) - spool.size(bad) - EACH <= LIMIT
-    assert caplog.text.count(f"{bad}: Input/output error; it is not made smaller") == 1
+    assert caplog.text.count(f"Cannot shrink {bad}: Input/output error.") == 1
 
 
 def test_daemon_delivers_what_it_can(state, ended):
@@ -156,7 +156,7 @@ def test_daemon_delivers_what_it_can(state, ended):
     for number in range(10):
         ended(str(number))
     exporter = FakeExporter()
-    delivery = Delivery(state, [exporter], attends=lambda _: ["fake"], limit=EACH)
+    delivery = Delivery(state, [exporter], live_exporters=lambda _: ["fake"], disk_limit=EACH)
     delivery.start()
     until(lambda: delivery.adoption.outboxes() == [] and not list((state / "journals").iterdir()))
     assert set(exporter.had) == newest(200)
@@ -165,10 +165,10 @@ def test_daemon_delivers_what_it_can(state, ended):
 
 def test_exporter_is_down(state, ended, monkeypatch):
     """Whoever holds them while an exporter is away keeps them within the limit too, and counts what it never delivers."""
-    monkeypatch.setattr(adoption, "PATIENCE", 0.0)
+    monkeypatch.setattr(adoption, "GRACE_PERIOD", 0.0)
     down = FakeExporter()
     down.down = True
-    delivery = Delivery(state, [down], attends=lambda _: ["fake"], limit=LIMIT)
+    delivery = Delivery(state, [down], live_exporters=lambda _: ["fake"], disk_limit=LIMIT)
     for number in range(10):
         ended(str(number))
     delivery.start()
@@ -184,7 +184,7 @@ def test_shared_memory_of_killed_processes(state, tmp_path, ended):
     """Is given back though no daemon comes; that of a live process is not; what they held is on disk."""
     killed = [ended(str(number), killed=True) for number in range(3)]
     live = Journal(state, tmp_path / "pages", (), {}, "daemon")
-    DiskLimit(state, LIMIT).recover(os.path.dirname(live.about.pages))
+    DiskLimit(state, LIMIT).recover_pages(os.path.dirname(live.about.pages))
     assert [path.name for path in (tmp_path / "pages").iterdir()] == [os.path.basename(live.about.pages) + "-00.pages"]
     assert {key for key in delivered(state) if "open" in key} == {f"{number} open" for number in range(len(killed))}
     live.remove()

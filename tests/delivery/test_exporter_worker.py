@@ -8,7 +8,9 @@ import pytest
 
 from ckpt_observe.delivery import exporter_worker as workers
 from ckpt_observe.delivery.exporter_worker import FIRST_PAUSE, LONGEST_PAUSE, ExporterWorker
+from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.errors import ExporterRetryError
+from ckpt_observe.exporters.otlp import OtlpExporter
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.spans import make_span
 from tests.delivery.conftest import FakeExporter
@@ -44,16 +46,16 @@ def test_pauses_grow_and_end(exporter, clock):
     exporter.down = True
     for _ in range(10):
         assert worker.deliver(spans(1)) is False
-        pauses.append(worker._not_before - clock.now)
+        pauses.append(worker._next_attempt - clock.now)
         assert not worker.ready()
-        clock.now = worker._not_before
+        clock.now = worker._next_attempt
         assert worker.ready()
     assert pauses[:4] == [FIRST_PAUSE * 2**number for number in range(4)]
     assert pauses[-1] == LONGEST_PAUSE
     exporter.down = False
     assert worker.deliver(spans(1))
     assert worker.ready()
-    assert (worker.retries, worker.delivered, worker.trouble) == (10, 1, None)
+    assert (worker.retries, worker.delivered, worker.last_error) == (10, 1, None)
 
 
 def test_pause_that_the_server_asks_for(exporter, clock):
@@ -61,8 +63,8 @@ def test_pause_that_the_server_asks_for(exporter, clock):
     worker = ExporterWorker(exporter)
     exporter.broken = ExporterRetryError("busy", after=30)
     worker.deliver(spans(1))
-    assert worker._not_before - clock.now == 30
-    worker.hurry()
+    assert worker._next_attempt - clock.now == 30
+    worker.retry_now()
     assert worker.ready()
 
 
@@ -101,7 +103,7 @@ def test_exporter_that_raises(exporter, caplog):
     exporter.broken = KeyError("bug")
     for _ in range(3):
         assert worker.deliver(spans(1)) is False
-    assert worker.trouble.startswith("KeyError")
+    assert worker.last_error.startswith("KeyError")
     exporter.broken = None
     assert worker.deliver(spans(1))
     exporter.broken = KeyError("again")
@@ -113,3 +115,13 @@ def test_empty_batch(exporter):
     """Nothing to send is not sent."""
     assert ExporterWorker(exporter).deliver([])
     assert exporter.sizes == []
+
+
+def test_identity():
+    """Another address or another key is another backend. The identity reveals neither."""
+    exporters = [
+        OtlpExporter(Endpoint(url, headers={"k": key})) for url in ("http://a:1", "http://b:1") for key in ("secret-1", "secret-2")
+    ]
+    assert len({exporter.identity for exporter in exporters}) == 4
+    assert exporters[0].identity == OtlpExporter(Endpoint("http://a:1", headers={"k": "secret-1"})).identity
+    assert not any("secret" in exporter.identity or "a:1" in exporter.identity for exporter in exporters)

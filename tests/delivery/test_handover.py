@@ -50,7 +50,7 @@ def attending(state):
 
     def make(*exporters):
         keys = [exporter.name for exporter in exporters]
-        delivery = Delivery(state, exporters, attends=lambda about: keys if about.delivery == "daemon" else None)
+        delivery = Delivery(state, exporters, live_exporters=lambda about: keys if about.delivery == "daemon" else None)
         delivery.start()
         made.append(delivery)
         return delivery
@@ -95,7 +95,7 @@ def test_one_process_delivers_at_a_time(host, attending):
     operation(journal, "a")
     assert handed.flush(20)
     other = attending(second)
-    other.adoption.look()
+    other.adoption.scan()
     operation(journal, "b")
     assert handed.flush(20)
     assert (first.had, second.had) == (["a", "b"], [])
@@ -141,7 +141,7 @@ def test_threads_leave_it_alone(host, world, attending):
     _, thread = world(wrong, own=False)
     assert thread.flush(20)
     handed.close(0)
-    thread.adoption.look()
+    thread.adoption.scan()
     assert thread.flush(20)
     assert wrong.had == []
     right = FakeExporter()
@@ -157,7 +157,7 @@ def test_daemon_leaves_threads_alone(world, attending):
     daemons = attending(others)
     operation(journal, "a")
     delivery.flush(0)
-    daemons.adoption.look()
+    daemons.adoption.scan()
     assert others.had == []
     delivery.close(0)
     until(lambda: others.had == ["a"])
@@ -187,7 +187,7 @@ def test_disk_is_bounded_while_nobody_delivers(host, attending, small_spool):
 
 def test_disk_is_bounded_though_no_daemon_ever_comes(host, attending, small_spool, state, monkeypatch):
     """A process that starts drops the oldest of what ended ones left beyond the limit; the count reaches the daemon that comes later."""
-    monkeypatch.setattr(disk_limit, "EACH", 1_000)
+    monkeypatch.setattr(disk_limit, "JOURNAL_OVERHEAD", 1_000)
     for which in range(10):
         journal, handed = host()
         for number in range(20):
@@ -204,7 +204,7 @@ def test_disk_is_bounded_though_no_daemon_ever_comes(host, attending, small_spoo
 
 def test_disk_is_bounded_while_the_daemon_s_exporter_is_down(host, attending, small_spool, monkeypatch):
     """The daemon drops and counts; and an owner whose daemon holds the lock and does nothing drops itself."""
-    monkeypatch.setattr(handover, "STUCK", 40_000)
+    monkeypatch.setattr(handover, "HARD_SPOOL_LIMIT", 40_000)
     journal, handed = host()
     exporter = FakeExporter()
     exporter.down = True
@@ -227,37 +227,37 @@ def test_counters_of_the_host_are_reported_once(host, attending):
     until(lambda: first.health().get(FAULTS) == 3)
     first.close(20)
     second = attending(FakeExporter())
-    until(lambda: second.adoption.live() == 1)
-    second.adoption.look()
+    until(lambda: second.adoption.live_count() == 1)
+    second.adoption.scan()
     assert FAULTS not in second.health()
     assert handed.flush(20)
 
 
 def test_missing_daemon_is_said_once(state, tmp_path, monkeypatch, caplog, attending):
     """After a while without one, in one line that says what to run; not while there is one."""
-    for name in ("LOOK_EVERY", "MISSED_AFTER"):
+    for name in ("CHECK_INTERVAL", "WARN_AFTER"):
         monkeypatch.setattr(daemon, name, 0.0)
     journal = Journal(state, tmp_path / "pages", (), {}, "daemon")
     delivery = attending(FakeExporter())
     until(journal.has_deliverer)
-    assert all(Daemon(state, journal).look() for _ in range(3))
+    assert all(Daemon(state, journal).check() for _ in range(3))
     assert "daemon" not in caplog.text
     delivery.close(20)
     seen = Daemon(state, journal)
-    assert all(seen.look() for _ in range(5))
-    assert caplog.text.count(f"no daemon delivers {state}; records wait there until `ckpt-observe daemon` runs") == 1
+    assert all(seen.check() for _ in range(5))
+    assert caplog.text.count(f"No daemon delivers the records of {state}. They are kept on disk; start `ckpt-observe daemon`.") == 1
     journal.remove()
 
 
 def test_one_daemon_a_directory(state):
     """A second one is told who has it; when the first is gone, it may."""
-    lock = daemon.hold(state)
-    assert daemon.present(state)
-    with pytest.raises(DaemonRunningError, match=rf"{state}: has a daemon already \(pid {os.getpid()} on .* since .*--dir"):
-        daemon.hold(state)
+    lock = daemon.acquire_daemon_lock(state)
+    assert daemon.is_running(state)
+    with pytest.raises(DaemonRunningError, match=rf"{state} already has a daemon \(pid {os.getpid()} on .* since .*--dir"):
+        daemon.acquire_daemon_lock(state)
     lock.release()
-    assert not daemon.present(state)
-    daemon.hold(state).release()
+    assert not daemon.is_running(state)
+    daemon.acquire_daemon_lock(state).release()
 
 
 def test_daemon_with_other_exporters(host, attending):
@@ -293,9 +293,9 @@ def test_removed_by_hand(host, attending, state):
     other, handed = host()
     exporter = FakeExporter()
     delivery = attending(exporter)
-    until(lambda: delivery.adoption.live() == 2)
+    until(lambda: delivery.adoption.live_count() == 2)
     remove(journal.directory)
-    until(lambda: delivery.adoption.live() == 1)
+    until(lambda: delivery.adoption.live_count() == 1)
     operation(other, "a")
     assert handed.flush(20)
     assert exporter.had == ["a"]

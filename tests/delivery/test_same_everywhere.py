@@ -19,7 +19,7 @@ from tests.services.processes import free_port
 
 pytestmark = pytest.mark.faults  # whole lives of several processes: half a minute together
 
-SCENARIO = Path(__file__).parents[1] / "services" / "daemon.py"
+SCENARIO = Path(__file__).parents[1] / "services" / "agent.py"
 COUNTED = (
     metrics.OPERATIONS, metrics.TASKS, metrics.CORRUPTION, metrics.DELETED_CHECKPOINTS, metrics.DELIVERED_SPANS, metrics.REFUSED_SPANS, metrics.DROPPED_RECORDS, metrics.RECORDS,
     metrics.FAULTS, metrics.CONSECUTIVE_FAILURES, metrics.IN_FLIGHT, metrics.TASKS_IN_FLIGHT, metrics.PROCESSES,

@@ -244,9 +244,9 @@ def test_secrets_are_in_no_message(collector, caplog):
     told = []
     for answer in (401, (400, {"content-type": "text/plain"}, f"bad {KEY} {KEY[7:]}".encode()), "stall", "cut"):
         collector.answers.extend([answer, answer])
-        delivery.trouble = None
+        delivery.last_error = None
         delivery.deliver(make_tree()[:1])
-        told.append(delivery.trouble)
+        told.append(delivery.last_error)
     assert len(told) == 4
     assert all(told)
     everything = "\n".join(

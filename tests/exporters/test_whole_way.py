@@ -13,7 +13,7 @@ import pytest
 from laminar_server import LaminarServer
 
 import ckpt_observe
-from ckpt_observe import api, config
+from ckpt_observe import config, wiring
 from ckpt_observe.exporters import laminar as laminar_exporter
 from ckpt_observe.testing.spans import outline
 
@@ -147,7 +147,7 @@ def test_killed_process_is_told_by_the_next(tmp_path, collector, laminar, monkey
     )
     assert killed.returncode == -signal.SIGKILL
     assert len(laminar.rows) == 1
-    api.adopt(config.read(exporters="otlp,laminar", dir=tmp_path))
+    wiring.deliver_dead(config.read(exporters="otlp,laminar", dir=tmp_path))
     for spans in (list(collector.spans.values()), laminar.rows):
         assert outline(spans) == "task agent\n  checkpoint.save\n  checkpoint.save\n    checkpoint.write"
         assert sorted(span.attributes["checkpoint.outcome"] for span in spans) == ["interrupted", "interrupted", "interrupted", "ok"]

@@ -45,10 +45,15 @@ def deliver(delivery: Delivery) -> None:
     delivery._collect()
     if delivery._collector:
         delivery._collector.sync()
-    delivery._look()
+    scan(delivery)
     while delivery._deliver(delivery.workers[0]):
         pass
-    delivery._look()
+    scan(delivery)
+
+
+def scan(delivery: Delivery) -> None:
+    delivery.adoption.scan()
+    delivery.adoption.maintain()
 
 
 def owner(number: int):
@@ -58,7 +63,7 @@ def owner(number: int):
         die_after(number, fd)
         journal = Journal(directory / "state", directory / "pages", ["local"], {})
         delivery = Delivery(directory / "state", [worker.FileExporter(directory / "state")], journal)
-        recorder.on, recorder.take = True, journal.take
+        recorder.start(journal.take)
         for save in range(4):
             with oracle.operation(key := f"outer.{save}") as outer, oracle.phase(key, outer, "write"):
                 with oracle.operation(f"inner.{save}"):
@@ -66,7 +71,7 @@ def owner(number: int):
                 deliver(delivery)
             if save % 2:
                 deliver(delivery)
-        recorder.on = False
+        recorder.stop()
         delivery.close(1)
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -42,7 +42,7 @@ def _journal(directory: Path, alive: bool) -> tuple[Finding | None, int]:
     """What is worth saying of one, and its size on disk."""
     about = read_about(str(directory))
     size = spool.size(str(directory))
-    owed_to = outbox.known(str(directory)) if about.delivery == "daemon" else about.exporters  # a daemon has exporters of its own
+    owed_to = outbox.exporters_with_cursor(str(directory)) if about.delivery == "daemon" else about.exporters
     behind = {key.partition("@")[0]: left for key, left in outbox.backlog(str(directory), owed_to).items() if left}
     if about.delivery == "daemon" and not owed_to and size:
         behind = {"a daemon": size}  # none has been there yet, so nobody knows its exporters
@@ -61,7 +61,7 @@ def _journal(directory: Path, alive: bool) -> tuple[Finding | None, int]:
 
 
 def _daemon(state: Path, journals: int) -> Finding:
-    if daemon.present(state):
+    if daemon.is_running(state):
         return Finding(OK, "daemon", f"one is running for {state}; journals of its programs: {journals}")
     return Finding(
         PROBLEM, "daemon", f"none is running, journals that wait for one: {journals}; start it: ckpt-observe daemon --dir {state}"

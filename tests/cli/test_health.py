@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_observe.delivery import readiness
+from ckpt_observe.cli import health
+from ckpt_observe.cli.health import Readiness
 from ckpt_observe.delivery.delivery import Delivery
-from ckpt_observe.delivery.readiness import Readiness
 from ckpt_observe.errors import ExporterRetryError
 from ckpt_observe.journal.journal import Journal
 from tests.delivery.conftest import FakeExporter, operation, until
@@ -23,10 +23,10 @@ class Secretive(FakeExporter):
 @pytest.fixture
 def daemon(state, tmp_path, monkeypatch):
     """A journal, an exporter and a running delivery that attends to it, and its readiness."""
-    monkeypatch.setattr(readiness, "FAILING_FOR", 0.0)
+    monkeypatch.setattr(health, "FAILING_AFTER", 0.0)
     journal = Journal(state, tmp_path / "pages", (), {}, "daemon")
     exporter = Secretive()
-    delivery = Delivery(state, [exporter], attends=lambda _: ["fake"])
+    delivery = Delivery(state, [exporter], live_exporters=lambda _: ["fake"])
     delivery.start()
     yield journal, exporter, delivery, Readiness(state, delivery)
     delivery.close(2)
@@ -36,11 +36,11 @@ def daemon(state, tmp_path, monkeypatch):
 def test_green(daemon):
     """Nothing to do, and work done, are both well."""
     journal, _, delivery, seen = daemon
-    assert seen.ready() == seen.alive() == []
+    assert seen.problems() == seen.liveness_problems() == []
     operation(journal, "a")
     journal.pool.collect()
-    until(lambda: delivery.adoption.live() == 1 and not delivery.pending())
-    assert seen.ready() == []
+    until(lambda: delivery.adoption.live_count() == 1 and not delivery.pending())
+    assert seen.problems() == []
 
 
 def test_exporter_that_fails_for_long(daemon):
@@ -49,38 +49,38 @@ def test_exporter_that_fails_for_long(daemon):
     exporter.down = True
     operation(journal, "a")
     journal.pool.collect()
-    until(lambda: seen.ready() == ["exporter fake: failing for 0 s"])
-    assert seen.alive() == [], "a restart would not help"
+    until(lambda: seen.problems() == ["exporter fake: failing for 0 s"])
+    assert seen.liveness_problems() == [], "a restart would not help"
     exporter.down = False
-    until(lambda: seen.ready() == [])
+    until(lambda: seen.problems() == [])
 
 
 def test_short_failures_are_no_alarm(daemon, monkeypatch):
     """A server that is restarted is not reported."""
-    monkeypatch.setattr(readiness, "FAILING_FOR", 3600.0)
+    monkeypatch.setattr(health, "FAILING_AFTER", 3600.0)
     journal, exporter, delivery, seen = daemon
     exporter.down = True
     operation(journal, "a")
     journal.pool.collect()
     until(lambda: delivery.workers[0].retries > 0)
-    assert seen.ready() == []
+    assert seen.problems() == []
 
 
 def test_backlog(daemon, monkeypatch):
     """More than half of what may wait is said, with the journal."""
     journal, _, delivery, seen = daemon
-    monkeypatch.setattr(readiness, "BACKLOG", 10)
+    monkeypatch.setattr(health, "MAX_BACKLOG", 10)
     operation(journal, "a")
     journal.pool.collect()
     until(delivery.adoption.outboxes)
-    assert seen.ready() == [f"journal {journal.directory.rpartition('/')[2]}: 0 MiB wait"]
+    assert seen.problems() == [f"journal {journal.directory.rpartition('/')[2]}: 0 MiB wait for delivery"]
 
 
 def test_state_directory_that_cannot_be_written(daemon, state, tmp_path):
     """Nothing would be kept."""
     *_, seen = daemon
     state.rename(tmp_path / "elsewhere")
-    assert seen.ready() == ["the state directory cannot be written: No such file or directory"]
+    assert seen.problems() == ["cannot write to the state directory: No such file or directory"]
     (tmp_path / "elsewhere").rename(state)
 
 
@@ -89,13 +89,13 @@ def test_two_that_ask_at_once(daemon, monkeypatch):
     *_, seen = daemon
     write = Path.write_bytes
     monkeypatch.setattr(Path, "write_bytes", lambda path, data: (write(path, data), path.unlink()))
-    assert seen.ready() == []
+    assert seen.problems() == []
 
 
 def test_delivery_that_hangs(daemon, monkeypatch):
     """Not alive: it must be started again."""
     *_, delivery, seen = daemon
-    monkeypatch.setattr(readiness, "STUCK_AFTER", -1.0)
-    assert seen.alive() == ["the delivery did nothing for 0 s"]
-    assert seen.ready() == seen.alive()
-    assert delivery.seen > 0
+    monkeypatch.setattr(health, "STUCK_AFTER", -1.0)
+    assert seen.liveness_problems() == ["delivery has been stuck for 0 s"]
+    assert seen.problems() == seen.liveness_problems()
+    assert delivery.last_pass > 0

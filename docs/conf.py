@@ -21,6 +21,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc"]
 html_theme = "furo"
 html_title = "ckpt_observe"
 html_extra_path = ["redirect"]
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_show_copyright = html_copy_source = False
 
 myst_heading_anchors = 4

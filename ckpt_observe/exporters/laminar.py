@@ -19,7 +19,7 @@ import msgspec
 from ckpt_observe.endpoints import TRACES_PATH, Endpoint
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, ExporterSetupError, ExporterUnclearError
 from ckpt_observe.exporters.laminar_shape import shape
-from ckpt_observe.exporters.otlp import OtlpExporter, quiet
+from ckpt_observe.exporters.otlp import OtlpExporter
 from ckpt_observe.exporters.otlp_http import HttpTransport
 from ckpt_observe.semconv import laminar
 from ckpt_observe.span import Span
@@ -60,8 +60,7 @@ class LaminarExporter(OtlpExporter):
         self._meet(spans)
         doubted = [span for span in spans if _key(span) in self._doubts]
         if doubted:
-            with quiet():
-                self._clear_up(doubted)
+            self._clear_up(doubted)
         super().send([shape(span) for span in spans if _key(span) not in self._stored])
 
     def _export(self, body: bytes, spans: Sequence[Span]) -> None:

@@ -15,8 +15,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, set_value
-
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.exporter import Exporter, Health
 from ckpt_observe.metricstore.snapshot import Snapshot
@@ -25,6 +23,7 @@ from ckpt_observe.metricstore.tally import Key
 from ckpt_observe.metricstore.turn import Turn
 from ckpt_observe.span import Span
 from ckpt_observe.support import forks
+from ckpt_observe.support.http_client import untraced
 
 logger = logging.getLogger("ckpt_observe")
 
@@ -135,13 +134,13 @@ class MetricsExporter(Exporter):
                 pass  # `send` says so; the next report brings it
 
     def _publish_forever(self, outlet: Outlet, turn: Turn) -> None:
-        attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, value=True))  # our own traffic is not traced
         stopping, failing, pause = False, False, 0.0
         while not stopping:
             stopping = self._stopping.wait(pause)
             try:
                 if turn.mine():
-                    outlet.publish(self._gather)
+                    with untraced():
+                        outlet.publish(self._gather)
                     failing, pause = False, outlet.every
                 else:
                     pause = TICK

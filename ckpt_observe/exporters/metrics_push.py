@@ -7,14 +7,15 @@ goes on where the run before stopped; a Pushgateway by itself would replace it b
 from __future__ import annotations
 
 import os
-import urllib.request
-from base64 import b64encode
+from contextlib import closing
 from typing import Final
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote
 
+from ckpt_observe.errors import ExporterRetryError, HttpError
 from ckpt_observe.exporters.exposition import TEXT, render
 from ckpt_observe.exporters.metrics import Gather
 from ckpt_observe.support.files import replace_file
+from ckpt_observe.support.http_client import HttpClient, split_credentials
 
 EVERY: Final = 15.0
 TIMEOUT: Final = 5.0
@@ -45,32 +46,19 @@ class Pushgateway:
     every = EVERY
 
     def __init__(self, url: str, job: str) -> None:
-        base, self._headers = address(url)
+        base, self._headers = split_credentials(url)
         self._url = f"{base.rstrip('/')}/metrics/job/{quote(job, safe='') or 'python'}"
 
     def publish(self, gather: Gather) -> None:
         body = render(gather()[1])
-        request = urllib.request.Request(self._url, body, {"Content-Type": TEXT, **self._headers}, method="PUT")  # noqa: S310 - http(s), by the settings
-        with _opener.open(request, timeout=TIMEOUT) as answer:
-            answer.read(1024)
+        with closing(HttpClient(TIMEOUT)) as client:
+            try:
+                answer = client.request("PUT", self._url, body, {"Content-Type": TEXT, **self._headers})
+            except HttpError as error:
+                raise ExporterRetryError(f"{self._url}: {error}") from None
+        if not answer.is_success:
+            raise ExporterRetryError(f"{self._url} answered {answer.status_line}")
 
     def close(self) -> None: ...
 
     forget = close
-
-
-def address(url: str) -> tuple[str, dict[str, str]]:
-    """A URL without its user and password, and the header that says them: urllib would take them for a part of the host, and print them."""
-    parts = urlsplit(url)
-    who, there, host = parts.netloc.rpartition("@")
-    key = b64encode(unquote(who).encode()).decode()
-    return urlunsplit(parts._replace(netloc=host)), {"Authorization": f"Basic {key}"} if there else {}
-
-
-class NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A setting names one place; what answers there does not name another."""
-
-    def redirect_request(self, *_args: object) -> None: ...
-
-
-_opener = urllib.request.build_opener(NoRedirect)

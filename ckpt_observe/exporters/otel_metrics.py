@@ -6,12 +6,10 @@ take-overs; the start of its sums is when the store was made. Never to Laminar, 
 
 from __future__ import annotations
 
-import gzip
 import logging
-import ssl
 import time
-import urllib.request
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, Final
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest, ExportMetricsServiceResponse
@@ -21,7 +19,8 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as otlp
 from ckpt_observe import endpoints
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.exporters.metrics import Gather
-from ckpt_observe.exporters.metrics_push import NoRedirect
+from ckpt_observe.exporters.otlp import USER_AGENT
+from ckpt_observe.exporters.otlp_http import HttpTransport
 from ckpt_observe.metricstore.points import Counter, Exemplar, Histogram
 from ckpt_observe.metricstore.snapshot import Series, Snapshot
 from ckpt_observe.metricstore.store import Sum
@@ -40,20 +39,14 @@ class OtlpMetrics:
     def __init__(self, environ: Mapping[str, str], resource: Mapping[str, str]) -> None:
         endpoint = endpoints.otlp_metrics(environ)
         self._endpoint, self.timeout = endpoint, endpoint.timeout
-        self._headers = {"Content-Type": "application/x-protobuf", **endpoint.headers}
         self.every = _interval(environ.get(_INTERVAL) or "60000")
-        self._opener = urllib.request.build_opener(NoRedirect, *_https(endpoint))
         self._resource = resource
         self._told = False
 
     def publish(self, gather: Gather) -> None:
         body = encoded(*gather(), self._resource, time.time_ns()).SerializeToString()
-        headers = self._headers
-        if self._endpoint.gzip:
-            body, headers = gzip.compress(body, 1), {**headers, "Content-Encoding": "gzip"}
-        request = urllib.request.Request(self._endpoint.url, body, headers)  # noqa: S310 - http(s), checked
-        with self._opener.open(request, timeout=self.timeout) as answer:
-            self._look_at(answer.read(1 << 16))
+        with closing(HttpTransport(self._endpoint, USER_AGENT)) as transport:  # a minute apart: no connection is kept
+            self._look_at(transport.send(body))
 
     def _look_at(self, answer: bytes) -> None:
         try:
@@ -131,12 +124,3 @@ def _interval(text: str) -> float:
     if not text.isdecimal() or int(text) == 0:
         raise ConfigError(f"{_INTERVAL}: '{text}' is not a number of milliseconds above zero")
     return int(text) / 1000
-
-
-def _https(endpoint: endpoints.Endpoint) -> list[urllib.request.HTTPSHandler]:
-    if not endpoint.certificate and not endpoint.client_certificate:
-        return []
-    context = ssl.create_default_context(cafile=endpoint.certificate)
-    if endpoint.client_certificate:
-        context.load_cert_chain(endpoint.client_certificate, endpoint.client_key)
-    return [urllib.request.HTTPSHandler(context=context)]

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
-
-from opentelemetry.context import _SUPPRESS_HTTP_INSTRUMENTATION_KEY, _SUPPRESS_INSTRUMENTATION_KEY, attach, detach, set_value
 
 from ckpt_observe import __version__
 from ckpt_observe.endpoints import GRPC, Endpoint
@@ -20,6 +17,7 @@ from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.exporters.otlp_encode import requests
 from ckpt_observe.span import Span
+from ckpt_observe.support.http_client import untraced
 
 logger = logging.getLogger("ckpt_observe")
 
@@ -60,7 +58,7 @@ class OtlpExporter(Exporter):
             encoded = list(requests(spans, __version__, MOST_BYTES))
         except (TypeError, ValueError, struct.error) as error:  # no OTLP has such a value
             raise ExporterRefusedError(f"a span cannot be written as OTLP: {error}") from error
-        with quiet():
+        with untraced():
             try:
                 for body, group in encoded:
                     self._export(body, group)
@@ -113,13 +111,3 @@ def transport(endpoint: Endpoint) -> Transport:
     from ckpt_observe.exporters.otlp_http import HttpTransport  # noqa: PLC0415
 
     return HttpTransport(endpoint, USER_AGENT)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Within it no instrumentation of HTTP or gRPC makes spans: those of our own traffic would make more of it."""
-    token = attach(set_value(_SUPPRESS_HTTP_INSTRUMENTATION_KEY, True, set_value(_SUPPRESS_INSTRUMENTATION_KEY, True)))
-    try:
-        yield
-    finally:
-        detach(token)

@@ -146,6 +146,7 @@ class Instrumentor(ABC):
 
     def _patch(self, target: Target, module: ModuleType) -> None:
         from ckpt_observe.instrument import patching  # noqa: PLC0415
+        from ckpt_observe.instrument.wrapper_chain import MissingTargetError  # noqa: PLC0415
 
         previous = self._patches.get(target.name)
         if previous is not None:
@@ -154,7 +155,7 @@ class Instrumentor(ABC):
             previous.remove()  # the module was reloaded or the name replaced; calls through the old wrapper must not count twice
         try:
             patch = patching.apply(target, module)  # without our lock: this may import a module whose import is waiting for us
-        except patching.Missing:
+        except MissingTargetError:
             if self._is_complete(target.module):
                 self._failures[target.name] = TargetReport(target.name, "missing", f"{target.module} has no {target.path}")
             return

@@ -13,11 +13,18 @@ import sys
 import threading
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import wrapt
 
 from ckpt_observe.instrument.instrumentor import Target
+from ckpt_observe.instrument.wrapper_chain import is_wrapped_by, remove_wrapper, resolve, wrapper_chain
+
+if TYPE_CHECKING:
+    _BoundFunctionWrapper = wrapt.BoundFunctionWrapper[..., Any]
+    _FunctionWrapper = wrapt.FunctionWrapper[..., Any]
+else:  # not generic in wrapt 1
+    _BoundFunctionWrapper, _FunctionWrapper = wrapt.BoundFunctionWrapper, wrapt.FunctionWrapper
 
 
 class Switch(list[None]):
@@ -30,7 +37,7 @@ class Switch(list[None]):
         self.clear()
 
 
-class _PatchedMethod(wrapt.BoundFunctionWrapper[..., Any]):
+class _PatchedMethod(_BoundFunctionWrapper):
     """A patched callable after binding. It pickles and copies by way of the object it is bound to."""
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
@@ -46,10 +53,13 @@ class _PatchedMethod(wrapt.BoundFunctionWrapper[..., Any]):
         return self if bound_to is None else getattr(copy.deepcopy(bound_to, memo), self.__wrapped__.__name__)
 
 
-class PatchedCallable(wrapt.FunctionWrapper[..., Any]):
+class PatchedCallable(_FunctionWrapper):
     """Our wrapper; its type marks it as ours. It copies and pickles by reference, like a function."""
 
     __bound_function_wrapper__ = _PatchedMethod
+
+    _self_created_attribute = False
+    """Whether the parent had no such attribute before we patched it, so that it is deleted on removal and not set back."""
 
     def __init__(self, wrapped: Any, wrapper: Any, enabled: Any = None, *, of_module: bool = False) -> None:
         super().__init__(wrapped, wrapper, enabled)
@@ -61,7 +71,7 @@ class PatchedCallable(wrapt.FunctionWrapper[..., Any]):
     def __reduce_ex__(self, protocol: object) -> str | tuple[Any, ...]:
         name: str = self.__wrapped__.__qualname__
         function = _lookup(self.__wrapped__.__module__, name)
-        if function is self or wrapt.unwrapped(function) is not wrapt.unwrapped(self):
+        if function is self or wrapper_chain(function)[-1] is not wrapper_chain(self)[-1]:
             return name
         # An alias (torch.save is torch.serialization.save), or a reference from before the target was unpatched.
         # copy.copy returns a function unchanged, and it exists also where this package is not installed.
@@ -89,40 +99,32 @@ class Patch:
     @property
     def in_place(self) -> bool:
         """Whether the wrapper is on and still there, above or beneath other wrappers."""
-        try:
-            return bool(self.switch) and wrapt.is_wrapped_by(wrapt.resolve_path(self.module, self.path)[2], self.handle)
-        except Missing:
-            return False
+        return bool(self.switch) and is_wrapped_by(self.module, self.path, self.handle)
 
     def remove(self) -> bool:
         """Put the original object back. Return False if another package's closure holds our wrapper, which then stays, switched off."""
         with _lock:
             self.switch.off()
-            try:
-                wrapt.unwrap_object(self.module, self.path, self.handle, missing_ok=True)
-            except wrapt.WrapperNotOutermostError:
-                return False
-            return True
+            return remove_wrapper(self.module, self.path, self.handle, created_attribute=self.handle._self_created_attribute)
 
 
-Missing = wrapt.PathResolutionError
-"""Raised if the module does not have the target."""
 _lock = threading.RLock()  # re-entrant: a signal handler may import a module that has targets
 
 
 def apply(target: Target, module: ModuleType) -> Patch:
     """Wrap the target, or share our wrapper if it already has one.
 
-    Raise `Missing` if the module does not have the target, TypeError if the target is not callable.
+    Raise MissingTargetError if the module does not have the target, TypeError if the target is not callable.
     """
     _callable_at(target, module)  # before the lock: the lookup may import a module lazily, and that import may be waiting for us
     with _lock:
-        original = _callable_at(target, module)
-        handle = wrapt.find_wrapper(original, predicate=_is_ours)
+        parent, attribute, original = _callable_at(target, module)
+        handle: Any = next((layer for layer in wrapper_chain(original) if type(layer) is PatchedCallable), None)
         if handle is None:
             switch = Switch()
-            of_module = {"of_module": "." not in target.path}
-            handle = wrapt.wrap_object(module, target.path, PatchedCallable, (target.wrapper_for(original), switch), of_module)
+            handle = PatchedCallable(original, target.wrapper_for(original), switch, of_module="." not in target.path)
+            handle._self_created_attribute = attribute not in getattr(parent, "__dict__", (attribute,))
+            setattr(parent, attribute, handle)
             switch.on()
         elif not handle._self_enabled:
             # An earlier wrapper of ours that could not be removed from under a closure. Use it again.
@@ -131,15 +133,11 @@ def apply(target: Target, module: ModuleType) -> Patch:
         return Patch(module, target.path, handle)
 
 
-def _callable_at(target: Target, module: ModuleType) -> Any:
-    original = wrapt.resolve_path(module, target.path)[2]
+def _callable_at(target: Target, module: ModuleType) -> tuple[Any, str, Any]:
+    parent, attribute, original = resolve(module, target.path)
     if inspect.isclass(original) or not (callable(original) or isinstance(original, classmethod)):
         raise TypeError(f"{target.name} is a {type(original).__name__}, not a function or method")
-    return original
-
-
-def _is_ours(wrapper: object) -> bool:
-    return type(wrapper) is PatchedCallable
+    return parent, attribute, original
 
 
 def _lookup(module: str, qualname: str) -> Any:

@@ -17,6 +17,8 @@ from ckpt_observe.errors import HttpError
 
 if TYPE_CHECKING:  # imported with the first client: 60 ms, and most programs need none
     from requests import PreparedRequest, Response, Session
+    from requests.adapters import HTTPAdapter
+    from urllib3 import ProxyManager
 
 MAX_ANSWER_BYTES: Final = 64 << 10
 """Longer answers are cut off: the server may be broken, or not the one that was meant."""
@@ -43,7 +45,7 @@ class Answer(NamedTuple):
 class HttpClient:
     """A client that keeps its connections, for one thread at a time.
 
-    `certificate` is a file with the CAs to trust instead of the usual ones. `check_hostname=False` accepts its certificate under any name.
+    Trusts the CAs of the system and of certifi, or only those in the file `certificate`. Without `check_hostname` its name is not checked.
     """
 
     def __init__(
@@ -59,7 +61,9 @@ class HttpClient:
     ) -> None:
         self.timeout = timeout
         self._certificate = certificate
-        self._session = _session(check_hostname=check_hostname)
+        self._check_hostname = check_hostname
+        self._is_tls_ready = False
+        self._session = _session()
         self._session.trust_env = use_proxies
         self._session.headers.update(headers or {})
         if client_certificate:
@@ -72,6 +76,8 @@ class HttpClient:
 
         deadline = time.monotonic() + self.timeout
         try:
+            if url.startswith("https:") and not self._is_tls_ready:
+                self._prepare_tls()
             with (
                 untraced(),
                 self._session.request(
@@ -91,6 +97,16 @@ class HttpClient:
 
     def close(self) -> None:
         self._session.close()
+
+    def _prepare_tls(self) -> None:
+        """Load the system's CAs, which takes some 10 ms: requests itself knows only certifi's, which lack those of a company."""
+        import ssl  # noqa: PLC0415
+
+        options: dict[str, Any] = {} if self._check_hostname else {"assert_hostname": False}
+        if not self._certificate:
+            options["ssl_context"] = ssl.create_default_context()
+        self._session.mount("https://", _tls_adapter(options))
+        self._is_tls_ready = True
 
 
 def split_credentials(url: str) -> tuple[str, dict[str, str]]:
@@ -119,19 +135,27 @@ def untraced() -> Iterator[None]:
         detach(token)
 
 
-def _session(*, check_hostname: bool) -> Session:
+def _session() -> Session:
     from requests import Session  # noqa: PLC0415
-    from requests.adapters import HTTPAdapter  # noqa: PLC0415
-
-    class AnyHostname(HTTPAdapter):
-        def init_poolmanager(self, *args: Any, **options: Any) -> None:
-            super().init_poolmanager(*args, **options, assert_hostname=False)
 
     session = Session()
     session.auth = _keep_headers
-    if not check_hostname:
-        session.mount("https://", AnyHostname())
     return session
+
+
+def _tls_adapter(options: dict[str, Any]) -> HTTPAdapter:
+    """Return a transport with these options of urllib3's connection pools, with and without a proxy."""
+    from requests.adapters import HTTPAdapter  # noqa: PLC0415
+
+    class TlsAdapter(HTTPAdapter):
+        def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **defaults: Any) -> None:
+            super().init_poolmanager(connections, maxsize, block, **defaults, **options)
+
+        def proxy_manager_for(self, proxy: str, **defaults: Any) -> ProxyManager:
+            manager: ProxyManager = super().proxy_manager_for(proxy, **defaults, **options)
+            return manager
+
+    return TlsAdapter()
 
 
 def _keep_headers(request: PreparedRequest) -> PreparedRequest:

@@ -17,6 +17,7 @@ import wrapt
 
 from ckpt_observe.instrument.instrumentor import Instrumentor, Target
 from ckpt_observe.instrument.patching import PatchedCallable
+from ckpt_observe.instrument.wrapper_chain import resolve, wrapper_chain
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Place:
 
     @property
     def raw(self) -> Any:
-        return wrapt.resolve_path(sys.modules[self.target.module], self.target.path)[2]
+        return resolve(sys.modules[self.target.module], self.target.path)[2]
 
     @property
     def own(self) -> bool:
@@ -38,7 +39,7 @@ class Place:
     @property
     def layers(self) -> int:
         """How many wrappers of ours are on it."""
-        return sum(type(layer) is PatchedCallable for layer in wrapt.wrapper_chain(self.raw))
+        return sum(type(layer) is PatchedCallable for layer in wrapper_chain(self.raw))
 
 
 def places(instrumentor: Instrumentor) -> list[Place]:

@@ -8,10 +8,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import wrapt
-
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.patching import PatchedCallable
+from ckpt_observe.instrument.wrapper_chain import resolve_owner, wrapper_chain
 from ckpt_observe.testing.instrumentor_props import manners_of, outcome_of, places, stand_in, wrap_with_closure, wrap_with_wrapt
 
 
@@ -78,7 +77,7 @@ def third_party(stage: Stage, style: str, side: str) -> None:
     stage.run()
     assert all(place.raw is raw for place, raw in zip(found, theirs, strict=True)), "theirs is no longer outermost"
     for place in found:
-        ours = wrapt.find_wrapper(place.raw, predicate=lambda layer: type(layer) is PatchedCallable)
+        ours = next((layer for layer in wrapper_chain(place.raw) if type(layer) is PatchedCallable), None)
         held = style == "closure" and side == "over"
         assert (ours is not None and not ours._self_enabled) if held else ours is None
     instrumentor.instrument()
@@ -100,7 +99,7 @@ def odd_calls(stage: Stage) -> None:
 
 def renamed(stage: Stage) -> None:
     for place in places(stage.make()):
-        owner, attribute, original = wrapt.resolve_owner(sys.modules[place.target.module], place.target.path)
+        owner, attribute, original = resolve_owner(sys.modules[place.target.module], place.target.path)
         delattr(owner, attribute)
         instrumentor = stage.make()
         instrumentor.instrument()

@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
 from prometheus_client.parser import text_string_to_metric_families
 
-from ckpt_observe.errors import ConfigError
+from ckpt_observe.errors import ConfigError, ExporterError
 from ckpt_observe.exporters.exposition import render
 from ckpt_observe.exporters.otel_metrics import OtlpMetrics, encoded
 from ckpt_observe.metricstore.snapshot import gather as gather_all
@@ -142,7 +142,7 @@ def test_timeout_is_that_of_spans(text, seconds):
 def test_refusal_is_not_now(gather, collector, status):
     """Cumulative metrics lose nothing by waiting: the next request has it all."""
     collector.status = status
-    with pytest.raises(OSError):
+    with pytest.raises(ExporterError, match=f"answered {status}"):
         OtlpMetrics({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}, {}).publish(gather)
 
 

@@ -154,6 +154,13 @@ def test_tls():
                 assert client.request("GET", url).body == b"ok"
 
 
+def test_system_certificates_are_trusted(monkeypatch):
+    """The CAs of the system count, which is where a company installs its own; OpenSSL reads SSL_CERT_FILE instead of them."""
+    monkeypatch.setenv("SSL_CERT_FILE", CERTIFICATE)
+    with serving(lambda _: Response(200, b"ok"), certificate=CERTIFICATE) as url, closing(HttpClient(5.0)) as client:
+        assert client.request("GET", url).body == b"ok"
+
+
 def test_silent_client_does_not_block_the_tls_server():
     """The handshake happens on the thread of the connection."""
     with serving(lambda _: Response(200, b"ok"), certificate=CERTIFICATE) as url:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import errno
-import http.client
 import os
 import socket
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -19,8 +15,9 @@ from ckpt_observe.cli.doctor.disk import written
 from ckpt_observe.cli.doctor.finding import OK, PROBLEM, Finding
 from ckpt_observe.config import Prometheus, Settings
 from ckpt_observe.endpoints import without_credentials
-from ckpt_observe.exporters.metrics_push import NoRedirect, address
+from ckpt_observe.errors import HttpError
 from ckpt_observe.exporters.prometheus import Endpoint
+from ckpt_observe.support.http_client import HttpClient, split_credentials
 from ckpt_observe.support.locks import is_locked
 
 TIMEOUT: Final = 5.0
@@ -50,17 +47,16 @@ def _textfile(path: Path) -> Finding:
 
 def _pushgateway(url: str) -> Finding:
     subject, shown = "metrics pushgateway", without_credentials(url)
-    base, headers = address(url)
-    request = urllib.request.Request(f"{base.rstrip('/')}/-/ready", headers=headers)  # noqa: S310 - http(s), by the settings
+    base, headers = split_credentials(url)
     try:
-        with urllib.request.build_opener(NoRedirect).open(request, timeout=TIMEOUT):
-            return Finding(OK, subject, f"{shown} is ready")
-    except urllib.error.HTTPError as error:
-        error.close()
-        advice = "its key is in the URL" if error.code in (401, 403) else "is it a Pushgateway?"
-        return Finding(PROBLEM, subject, f"{shown} answered {error.code} to /-/ready: {advice}")
-    except (OSError, http.client.HTTPException) as error:
-        return Finding(PROBLEM, subject, f"{shown} cannot be reached: {getattr(error, 'reason', error)}")
+        with closing(HttpClient(TIMEOUT)) as client:
+            answer = client.request("GET", f"{base.rstrip('/')}/-/ready", headers=headers)
+    except HttpError as error:
+        return Finding(PROBLEM, subject, f"{shown} cannot be reached: {error}")
+    if answer.is_success:
+        return Finding(OK, subject, f"{shown} is ready")
+    advice = "its key is in the URL" if answer.status in (401, 403) else "is it a Pushgateway?"
+    return Finding(PROBLEM, subject, f"{shown} answered {answer.status} to /-/ready: {advice}")
 
 
 def _endpoint(asked: Prometheus, directory: Path) -> Finding:
@@ -96,21 +92,14 @@ def _bound(asked: Prometheus) -> OSError | None:
 
 
 def _asked(asked: Prometheus) -> tuple[int, str]:
-    """Status of `/metrics`, and what the server calls itself."""
+    """Status of `/metrics`, and the server's name for itself. The certificate is our own, for whatever name others use for this machine."""
     headers = {"Authorization": f"Bearer {asked.token}"} if asked.token else {}
-    with suppress(OSError, http.client.HTTPException), closing(_connection(asked)) as connection:
-        connection.request("GET", "/metrics", headers=headers)
-        answer = connection.getresponse()
+    host = f"[{asked.host}]" if ":" in asked.host else asked.host
+    url = f"{'https' if asked.tls else 'http'}://{host}:{asked.port}/metrics"
+    with suppress(HttpError), closing(HttpClient(TIMEOUT, certificate=asked.tls, check_hostname=False, use_proxies=False)) as client:
+        answer = client.request("GET", url, headers=headers)
         return answer.status, answer.headers.get("Server", "an HTTP server")
     return 0, ""
-
-
-def _connection(asked: Prometheus) -> http.client.HTTPConnection:
-    if not asked.tls:
-        return http.client.HTTPConnection(asked.host, asked.port, timeout=TIMEOUT)
-    context = ssl.create_default_context(cafile=asked.tls)
-    context.check_hostname = False  # the certificate is our own, for whatever name others know us by
-    return http.client.HTTPSConnection(asked.host, asked.port, timeout=TIMEOUT, context=context)
 
 
 def _is_ours(directory: Path, asked: Prometheus) -> bool:

@@ -21,7 +21,8 @@ from ckpt_observe.config import Settings
 from ckpt_observe.endpoints import GRPC, HTTP, Endpoint
 from ckpt_observe.errors import ConfigError, ExporterError
 from ckpt_observe.exporters.otel_metrics import OtlpMetrics
-from ckpt_observe.exporters.otlp import Transport, quiet, transport
+from ckpt_observe.exporters.otlp import Transport, transport
+from ckpt_observe.support.http_client import untraced
 
 PATIENCE: Final = 5.0
 """Seconds for one server at most."""
@@ -68,7 +69,7 @@ def _server(name: str, endpoint: Endpoint) -> Iterator[Finding]:
         yield Finding(PROBLEM, subject, str(error))
         return
     try:
-        with quiet():
+        with untraced():
             way.send(b"")
         page = way.headers.get("content-type", "").startswith("text/html")
         taken = f"{where} takes {'metrics' if name == 'otlp metrics' else 'spans'}"

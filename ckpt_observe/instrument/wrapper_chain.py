@@ -1,0 +1,92 @@
+"""Finds and removes our wrapper among those that other packages put on the same callable.
+
+wrapt 2.4 has functions for this. These also work with wrapt 1.17, which a program needs if it runs an opentelemetry-instrumentation
+older than 0.63b0.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import ModuleType
+from typing import Any, Final
+
+import wrapt
+
+MAX_WRAPPERS: Final = 64
+"""A longer chain is an object that invents a `__wrapped__` whenever it is asked for one."""
+
+_PROXY: Final[type] = getattr(wrapt, "BaseObjectProxy", wrapt.ObjectProxy)  # wrapt 1 has only ObjectProxy
+
+
+class MissingTargetError(AttributeError):
+    """The module does not have the target."""
+
+
+def resolve(module: ModuleType, path: str) -> tuple[Any, str, Any]:
+    """Return what `path` names as parent, attribute name and value. A method of a class is returned unbound, as its class holds it."""
+    try:
+        parent, attribute, value = wrapt.resolve_path(module, path)
+    except AttributeError as error:
+        raise MissingTargetError(f"{module.__name__} has no {path}") from error
+    return parent, attribute, value
+
+
+def resolve_owner(module: ModuleType, path: str) -> tuple[Any, str, Any]:
+    """Like `resolve`, with the object whose `__dict__` holds the attribute: a base class, if the attribute is inherited."""
+    parent, attribute, value = resolve(module, path)
+    if inspect.isclass(parent):
+        candidates: tuple[Any, ...] = inspect.getmro(parent)
+    else:
+        candidates = (parent,) if inspect.ismodule(parent) else (parent, *inspect.getmro(type(parent)))
+    for candidate in candidates:
+        if attribute in getattr(candidate, "__dict__", ()):
+            return candidate, attribute, value
+    raise MissingTargetError(f"{module.__name__} computes {path} and does not store it")
+
+
+def wrapper_chain(outermost: object) -> list[Any]:
+    """Return an object and everything that it wraps, outermost first. Closures count if they set `__wrapped__`."""
+    chain: list[Any] = []
+    layer: Any = outermost
+    while not any(layer is other for other in chain):  # by identity: proxies compare like what they wrap
+        if len(chain) == MAX_WRAPPERS:
+            raise RuntimeError(f"more than {MAX_WRAPPERS} wrappers on a {type(outermost).__name__}")
+        chain.append(layer)
+        try:
+            layer = layer.__wrapped__
+        except AttributeError:
+            break
+    return chain
+
+
+def remove_wrapper(module: ModuleType, path: str, wrapper: Any, *, created_attribute: bool) -> bool:
+    """Remove one wrapper from the target, above or beneath others. Return False if something that is not a wrapt proxy holds it.
+
+    `created_attribute` says that the parent had no such attribute before the wrapper was put there; it is then deleted again.
+    """
+    try:
+        owner, attribute, outermost = resolve_owner(module, path)
+    except MissingTargetError:
+        return not is_wrapped_by(module, path, wrapper)
+    chain = wrapper_chain(outermost)
+    position = next((index for index, layer in enumerate(chain) if layer is wrapper), None)
+    if position is None:
+        return True
+    if position:
+        holder = chain[position - 1]
+        if not issubclass(type(holder), _PROXY):  # a closure calls what it captured, whatever its `__wrapped__` says
+            return False
+        holder.__wrapped__ = wrapper.__wrapped__
+    elif created_attribute:
+        delattr(owner, attribute)
+    else:
+        setattr(owner, attribute, wrapper.__wrapped__)
+    return True
+
+
+def is_wrapped_by(module: ModuleType, path: str, wrapper: object) -> bool:
+    """Whether the target has this wrapper, above or beneath others."""
+    try:
+        return any(layer is wrapper for layer in wrapper_chain(resolve(module, path)[2]))
+    except MissingTargetError:
+        return False

@@ -1,11 +1,11 @@
-"""What every exporter must do, as tests to inherit.
+"""The contract of every exporter, as a pytest class to inherit.
 
 class TestMyExporter(ExporterContract):
     @pytest.fixture
     def exporter(self): ...
 
     def received(self, exporter): ...
-    def break_medium(self, exporter): ...
+    def break_backend(self, exporter): ...
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
 
 
 class ExporterContract:
-    """The promises of an exporter. One whose medium keeps every copy says so: `test_repeat_leaves_one_copy = None`."""
+    """What delivery can expect of every exporter. If the backend keeps every copy, set `test_repeat_leaves_one_copy = None`."""
 
     secrets: ClassVar[tuple[str, ...]] = ()
-    """What the `exporter` fixture was given that nobody may see."""
+    """Values passed to the exporter that must not appear anywhere."""
 
     @pytest.fixture
     def exporter(self) -> Any:
-        """A new exporter over an empty medium."""
+        """Return a new exporter for an empty backend."""
         raise NotImplementedError
 
     def received(self, exporter: Exporter) -> list[Span]:
-        """Every span that the medium has, in any order; read past the exporter."""
+        """Return every span that the backend has, in any order, without using the exporter."""
         raise NotImplementedError
 
-    def break_medium(self, exporter: Exporter) -> None:
-        """Makes the medium fail from now on."""
+    def break_backend(self, exporter: Exporter) -> None:
+        """Make the backend fail from now on."""
         raise NotImplementedError
 
     def test_has_the_interface(self, exporter: Exporter) -> None:
@@ -46,42 +46,42 @@ class ExporterContract:
         assert exporter.identity.partition("@")[0] == exporter.name
         assert isinstance(exporter.durable, bool)
 
-    def test_sent_batch_is_had(self, exporter: Exporter) -> None:
-        """When `send` returns, the medium has every span of the batch, whole."""
+    def test_sent_batch_arrives(self, exporter: Exporter) -> None:
+        """When `send` returns, the backend has every span of the batch, complete."""
         spans = make_tree(1, operations=("save", "restore"))
         exporter.send(spans)
         assert _by_id(self.received(exporter)) == _by_id(spans)
 
     def test_batches_add_up(self, exporter: Exporter) -> None:
-        """A second batch leaves the first where it is."""
+        """A second batch does not replace the first."""
         first, second = make_tree(1), make_tree(2)
         exporter.send(first)
         exporter.send(second)
         assert _by_id(self.received(exporter)) == _by_id([*first, *second])
 
     def test_repeat_leaves_one_copy(self, exporter: Exporter) -> None:
-        """The same batch again, as after a lost answer, changes nothing."""
+        """Sending the same batch again, as after a lost response, changes nothing."""
         spans = make_tree(1)
         exporter.send(spans)
         exporter.send(spans)
         assert _by_id(self.received(exporter)) == _by_id(spans)
 
     def test_empty_batch_is_fine(self, exporter: Exporter) -> None:
-        """Nothing to send is sent."""
+        """An empty batch changes nothing."""
         exporter.send([])
         exporter.send(make_tree(1))
         exporter.send([])
         assert len(self.received(exporter)) == len(make_tree(1))
 
     def test_closing_twice_is_harmless(self, exporter: Exporter) -> None:
-        """`close` may be called again, and loses nothing that was accepted."""
+        """A second `close` does nothing, and loses nothing that was accepted."""
         exporter.send(make_tree(1))
         exporter.close()
         exporter.close()
         assert len(self.received(exporter)) == len(make_tree(1))
 
     def test_closing_unused_is_harmless(self, exporter: Exporter) -> None:
-        """An exporter that never sent can be closed, and has left nothing."""
+        """An exporter that never sent anything can be closed and leaves nothing behind."""
         exporter.close()
         assert self.received(exporter) == []
 
@@ -101,13 +101,13 @@ class ExporterContract:
         ],
     )
     def test_attribute_round_trips(self, exporter: Exporter, value: Any) -> None:
-        """Every type of attribute comes back as it was, with its type."""
+        """Attributes of every type are returned unchanged, with their type."""
         exporter.send([make_span(1, "checkpoint.save", attributes={"own.value": value})])
         [span] = self.received(exporter)
         assert (span.attributes["own.value"], type(span.attributes["own.value"])) == (value, type(value))
 
     def test_events_links_and_resource_round_trip(self, exporter: Exporter) -> None:
-        """Nothing of a span is left behind."""
+        """Every field of a span arrives."""
         span = make_span(
             1,
             "checkpoint.restore",
@@ -121,14 +121,14 @@ class ExporterContract:
         assert self.received(exporter) == [span]
 
     def test_broken_backend_raises_an_exporter_error(self, exporter: Exporter) -> None:
-        """A medium that fails makes `send` say retry or refused, and nothing else."""
-        self.break_medium(exporter)
+        """If the backend fails, `send` raises ExporterRetryError or ExporterRefusedError, and nothing else."""
+        self.break_backend(exporter)
         with pytest.raises((ExporterRetryError, ExporterRefusedError)) as caught:
             exporter.send(make_tree(1))
         assert str(caught.value)
 
     def test_repr_shows_no_secret(self, exporter: Exporter) -> None:
-        """An exporter can be logged."""
+        """An exporter can be logged without leaking a secret."""
         assert [secret for secret in self.secrets if secret in repr(exporter)] == []
 
 

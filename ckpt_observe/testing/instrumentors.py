@@ -4,7 +4,7 @@
         instrumentor = "ckpt_observe.instrument.torch:TorchInstrumentor"
         use = "import torch, io; torch.save({}, io.BytesIO())"
 
-Each test runs one scene of `instrumentor_scenes` in a process of its own, for an import can be first only once.
+Each test runs one scenario of `instrumentor_scenarios` in its own process, because a module is imported only once per process.
 """
 
 from __future__ import annotations
@@ -23,48 +23,48 @@ ORDERS = sorted(set(itertools.permutations(STEPS)))
 
 
 class InstrumentorContract:
-    """What the host may expect of every instrumentor."""
+    """What a host program can expect of every instrumentor."""
 
     instrumentor: ClassVar[str]
-    """`module:Class`, made without arguments."""
+    """`module:Class`, created without arguments."""
     use: ClassVar[str]
-    """Python source that runs one observed operation, on a library not yet imported."""
+    """Python source that imports the library and runs one observed operation."""
 
-    def run(self, scene: str, **given: object) -> None:
-        play = json.dumps({"instrumentor": self.instrumentor, "use": self.use, **given})
-        command = [sys.executable, "-m", "ckpt_observe.testing.instrumentor_scenes", scene, play]
+    def run(self, scenario: str, **arguments: object) -> None:
+        payload = json.dumps({"instrumentor": self.instrumentor, "use": self.use, **arguments})
+        command = [sys.executable, "-m", "ckpt_observe.testing.instrumentor_scenarios", scenario, payload]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, f"{scene} {given}\n{done.stdout}{done.stderr}"
+        process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        assert process.returncode == 0, f"{scenario} {arguments}\n{process.stdout}{process.stderr}"
 
     @pytest.mark.parametrize("order", ORDERS, ids="-".join)
     def test_any_order_of_import_and_switching(self, order: tuple[str, ...]) -> None:
-        """In whatever order it is imported and switched, the last switch counts, and off means the very same object."""
+        """Whatever the order of import and switching, the last switch counts, and off restores the original object."""
         self.run("order", steps=order)
 
     def test_every_order_is_among_them(self) -> None:
-        """The orders above are all there are: none was dropped by a subclass."""
+        """The orders above are all there are: no subclass dropped one."""
         (mark,) = type(self).test_any_order_of_import_and_switching.pytestmark  # type: ignore[attr-defined]
         assert set(mark.args[1]) == set(itertools.permutations(STEPS))
 
     def test_twice_is_once(self) -> None:
-        """Instrumenting again, by the same or by another instrumentor, does not wrap again."""
+        """Instrumenting again, with the same or another instrumentor, does not wrap again."""
         self.run("twice")
 
     @pytest.mark.parametrize("style", ["wrapt", "closure"])
     @pytest.mark.parametrize("side", ["under", "over"])
     def test_beside_a_third_party(self, style: str, side: str) -> None:
-        """Somebody else's wrapper stays where it is, and ours goes from under or over it, or falls silent."""
+        """Another package's wrapper stays in place; ours is removed from beneath or above it, or switched off."""
         self.run("third_party", style=style, side=side)
 
     def test_results_and_exceptions_are_the_same_objects(self) -> None:
-        """Even when called in a way that no reader understands, the host gets its own result and its own exception."""
+        """Even if the arguments cannot be understood, the host gets its own result or its own exception."""
         self.run("odd_calls")
 
     def test_renamed_target_is_reported(self) -> None:
-        """A target the library no longer has is reported, and the others are patched."""
+        """A target that the library no longer has is reported as missing, and the others are patched."""
         self.run("renamed")
 
     def test_patched_callables_keep_their_manners(self) -> None:
-        """They pickle, copy, bind and inspect as the originals do."""
+        """Patched callables pickle, copy, bind and inspect like the originals."""
         self.run("manners")

@@ -96,7 +96,7 @@ class TestLaminarExporter(ExporterContract):
     def received(self, exporter):
         return list(sent(exporter.laminar, exporter.originals))
 
-    def break_medium(self, exporter):
+    def break_backend(self, exporter):
         exporter.laminar.otherwise = 503
 
 

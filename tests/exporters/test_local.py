@@ -33,7 +33,7 @@ class TestLocalExporter(ExporterContract):
         with TraceReader(exporter.path) as reader:
             return [span for trace in reader.newest(1000) for span in reader.spans(trace.trace_id)]
 
-    def break_medium(self, exporter):
+    def break_backend(self, exporter):
         exporter.path.parent.mkdir()
         exporter.path.write_text("not a database " * 100)
 

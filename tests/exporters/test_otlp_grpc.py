@@ -39,7 +39,7 @@ class TestOtlpExporterOverGrpc(ExporterContract):
     def received(self, exporter):
         return list(exporter.collector.spans.values())
 
-    def break_medium(self, exporter):
+    def break_backend(self, exporter):
         exporter.collector.otherwise = CODE.UNAVAILABLE
 
 

@@ -40,7 +40,7 @@ class TestOtlpExporterOverHttp(ExporterContract):
     def received(self, exporter):
         return list(exporter.collector.spans.values())
 
-    def break_medium(self, exporter):
+    def break_backend(self, exporter):
         exporter.collector.otherwise = 503
 
 

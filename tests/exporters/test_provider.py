@@ -80,7 +80,7 @@ class TestProviderExporter(ExporterContract):
     def received(self, exporter):
         return [as_ours(span, exporter.resources[span.context.span_id]) for span in exporter.world.spans]
 
-    def break_medium(self, exporter):
+    def break_backend(self, exporter):
         exporter._find = lambda: None
 
 

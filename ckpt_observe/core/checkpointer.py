@@ -13,19 +13,20 @@ from ckpt_observe.core import arguments, steps, travel
 from ckpt_observe.core import retention as policies
 from ckpt_observe.core.batch import Batch
 from ckpt_observe.core.ciphers import Cipher
-from ckpt_observe.core.codecs import Codec, codecs
+from ckpt_observe.core.codecs import Codec
 from ckpt_observe.core.draft import Drafter, Label, Staged
 from ckpt_observe.core.fetch import Fetcher
+from ckpt_observe.core.format.names import check_name
 from ckpt_observe.core.hooks import Event, Hook, emit, told
 from ckpt_observe.core.lazy import LazyState
 from ckpt_observe.core.ledger import Ledger
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos, Restored
-from ckpt_observe.core.names import checked
 from ckpt_observe.core.pipeline import Pipeline
+from ckpt_observe.core.plugins import codecs, serializers
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.retention import Decision, KeepAll, KeepLast, Retention
-from ckpt_observe.core.serializers import Serializer, serializers
-from ckpt_observe.core.stores import Store, locate
+from ckpt_observe.core.serializers import Serializer
+from ckpt_observe.core.stores import Store, open_store
 from ckpt_observe.core.verify import Finding, examine
 from ckpt_observe.errors import CheckpointNotFoundError, ConflictError
 
@@ -48,7 +49,7 @@ class Checkpointer:
     ) -> None:
         """`incremental` is the number of earlier checkpoints one may be built on; `fallback` lets `load` pass over damaged ones."""
         arguments.check(encryption, retention, incremental, hooks)
-        self.store = locate(store)
+        self.store = open_store(store)
         codec = None if compression == "none" else codecs.factory(compression)()
         self.pipeline = Pipeline(serializers.factory(format)(), codec, encryption)
         newest = None if keep_last is None else KeepLast(keep_last)
@@ -114,8 +115,8 @@ class Checkpointer:
 
     def delete(self, task: str, id: str) -> CheckpointInfo | None:
         """Remove one checkpoint and return what it was, None if that could not be read. ConflictError if another is built on it."""
-        checked(task, "task")
-        with told(self.hooks, "delete", task, id=checked(id, "checkpoint id")):
+        check_name(task, "task")
+        with told(self.hooks, "delete", task, id=check_name(id, "checkpoint id")):
             known = self.store.list(task)
             user = next((info.id for info in known if id in info.bases), None)
             if user is not None:
@@ -126,7 +127,7 @@ class Checkpointer:
 
     def list(self, task: str) -> CheckpointInfos:
         """The checkpoints of a task, newest first."""
-        return self.store.list(checked(task, "task"))
+        return self.store.list(check_name(task, "task"))
 
     def find(self, query: Query) -> CheckpointInfos:
         """The checkpoints of any task that the query asks for, newest first."""
@@ -134,11 +135,11 @@ class Checkpointer:
 
     def resolve(self, task: str, reference: str) -> CheckpointInfo:
         """The checkpoint that is meant by an id, `latest`, `latest~2`, `step:100` or `at:2026-01-31T12:00Z`."""
-        return travel.resolve(self._fetcher, checked(task, "task"), checked(reference, "reference"))
+        return travel.resolve(self._fetcher, check_name(task, "task"), check_name(reference, "reference"))
 
     def open(self, task: str, id: str | None = None) -> LazyState:
         """The state as a mapping that reads each key when it is asked for."""
-        info = self._fetcher.newest(task) if id is None else self._fetcher.info(checked(task, "task"), checked(id, "checkpoint id"))
+        info = self._fetcher.newest(task) if id is None else self._fetcher.info(check_name(task, "task"), check_name(id, "checkpoint id"))
         return LazyState(self._fetcher, info)
 
     def fork(self, task: str, new_task: str, id: str | None = None) -> CheckpointInfo:
@@ -153,7 +154,7 @@ class Checkpointer:
 
     def plan(self, task: str) -> Sequence[Decision]:
         """What `prune` would do with each checkpoint, and why: the dry run."""
-        return policies.plan(self._policy, self.store.list(checked(task, "task")), dt.datetime.now(dt.UTC))
+        return policies.plan(self._policy, self.store.list(check_name(task, "task")), dt.datetime.now(dt.UTC))
 
     @property
     def _policy(self) -> Retention:
@@ -166,7 +167,7 @@ class Checkpointer:
         """
         going = [decision.info for decision in (self.plan(task) if plan is None else plan) if not decision.keep]
         if plan is not None and not _current:
-            going = policies.unused(going, self.store.list(checked(task, "task")))
+            going = policies.unused(going, self.store.list(check_name(task, "task")))
         removed, gone = [], set()
         try:
             for info in going:  # newest first: what is built on another goes before it
@@ -194,7 +195,7 @@ class Checkpointer:
         self.close()
 
     def _fetch(self, operation: str, task: str, id: str | None, into: Any = None) -> Restored[Any]:
-        checked(task, "task")
+        check_name(task, "task")
         if not self.hooks:
             return self._fetched(task, id, into)
         with told(self.hooks, operation, task, id=id) as done:
@@ -203,7 +204,7 @@ class Checkpointer:
         return restored
 
     def _fetched(self, task: str, id: str | None, into: Any) -> Restored[Any]:
-        restored = self._fetcher.newest_good(task) if id is None else self._fetcher.one(task, checked(id, "checkpoint id"))
+        restored = self._fetcher.newest_good(task) if id is None else self._fetcher.one(task, check_name(id, "checkpoint id"))
         if into is not None:
             steps.apply(into, restored.state)
         self._drafter.heads.set(restored.info)

@@ -10,12 +10,13 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from ckpt_observe.core import container, context, digests, shape, steps
-from ckpt_observe.core.blob import Blob
+from ckpt_observe.core import context, steps
+from ckpt_observe.core.format import container, digests, state_summary
+from ckpt_observe.core.format.blob import Blob
+from ckpt_observe.core.format.names import check_name, check_new_id
 from ckpt_observe.core.heads import Clock, Heads, new_id
 from ckpt_observe.core.incremental import reduced
 from ckpt_observe.core.model import FORMAT_VERSION, CheckpointInfo, KeyInfo
-from ckpt_observe.core.names import checked, checked_new
 from ckpt_observe.core.pipeline import Pipeline
 from ckpt_observe.core.serializers import Document
 from ckpt_observe.core.stores import Store
@@ -77,7 +78,7 @@ class Drafter:
         parent: CheckpointInfo | None = None,
     ) -> Label:
         """What was said, with time and id, if it can be."""
-        checked(task, "task")
+        check_name(task, "task")
         if step is not None and type(step) not in (int, bool) and hasattr(step, "__index__"):
             step = index(step)  # of numpy, say
         try:
@@ -88,19 +89,19 @@ class Drafter:
         head = self.heads.get(task)
         if head is not None and created <= head.created:  # the machine's clock was set back: what follows is newer all the same
             created = self.heads.after(head)
-        return Label(task, new_id(created) if id is None else checked_new(id), created, said, parent)
+        return Label(task, new_id(created) if id is None else check_new_id(id), created, said, parent)
 
     def stage(self, state: Any) -> Staged:
         """The state frozen: what is still the program's own memory is copied."""
         if isinstance(state, Staged):
             return state
         staged = self._staged(state)
-        return staged._replace(document=staged.document.frozen())
+        return staged._replace(document=staged.document.snapshot())
 
     def _staged(self, state: Any) -> Staged:
         start = perf_counter()
         document = steps.serialize(self._pipeline.serializer, state)
-        return Staged(document, self._pipeline.serializer.name, type(state).__name__, *shape.measure(state), perf_counter() - start)
+        return Staged(document, self._pipeline.serializer.name, type(state).__name__, *state_summary.measure(state), perf_counter() - start)
 
     def draft(self, label: Label, state: Any) -> tuple[CheckpointInfo, Blob]:
         """Header and bytes of a new checkpoint."""
@@ -111,7 +112,7 @@ class Drafter:
         task, id = label.task, label.id
         head = self.heads.get(task) if label.parent is None else label.parent
         start = perf_counter()
-        document = self._reduced(task, staged.document.digested(), head) if self._incremental else staged.document
+        document = self._reduced(task, staged.document.with_digests(), head) if self._incremental else staged.document
         payload = self._pipeline.pack(document, task, id)
         digest, keys, hashed = self._digests(document, payload)
         timings = {"serialize": round(staged.seconds, 6), "pack": round(perf_counter() - start, 6)}
@@ -144,16 +145,16 @@ class Drafter:
         )
         return info, container.pack(info, payload) if hashed is None else container.pack_large(info, payload, hashed)
 
-    def _digests(self, document: Document, payload: Blob) -> tuple[str, dict[str, KeyInfo], container.Hashed | None]:
+    def _digests(self, document: Document, payload: Blob) -> tuple[str, dict[str, KeyInfo], container.ComputeDigests | None]:
         """Digest and keys for the header, and what finds them if that is left to when a store writes."""
         large = len(payload) >= digests.LARGE
-        if large and payload is document and document.is_keyed:
-            unknown = {name: msgspec.structs.replace(key, digest=key.digest or digests.UNKNOWN) for name, key in document.keys.items()}
-            return digests.UNKNOWN_KEYED, unknown, document.digest
-        keys = _without_digests(document.keys) if self._pipeline.cipher else document.digested().keys
+        if large and payload is document and document.has_keyed_digest:
+            unknown = {name: msgspec.structs.replace(key, digest=key.digest or digests.PENDING) for name, key in document.keys.items()}
+            return digests.PENDING_KEYED, unknown, document.compute_digests
+        keys = _without_digests(document.keys) if self._pipeline.cipher else document.with_digests().keys
         if large:
-            return digests.UNKNOWN, keys, lambda: (digests.of_large(payload), keys)
-        return digests.of(payload), keys, None
+            return digests.PENDING, keys, lambda: (digests.compute_large(payload), keys)
+        return digests.compute(payload), keys, None
 
     def _reduced(self, task: str, document: Document, head: CheckpointInfo | None) -> Document:
         """What is new since the head, or the newest there is; all of it where a base would not be there."""

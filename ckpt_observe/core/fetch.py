@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ckpt_observe.core import container, steps
-from ckpt_observe.core.blob import Buffer
+from ckpt_observe.core import steps
+from ckpt_observe.core.format import container
+from ckpt_observe.core.format.blob import Buffer
+from ckpt_observe.core.format.names import check_name
 from ckpt_observe.core.incremental import merged
 from ckpt_observe.core.model import CheckpointInfo, Restored
-from ckpt_observe.core.names import checked
 from ckpt_observe.core.pipeline import Pipeline
 from ckpt_observe.core.stores import Store
 from ckpt_observe.errors import CheckpointNotFoundError, IntegrityError
@@ -42,7 +43,7 @@ class Fetcher:
     def _first_good(self, task: str, get: Callable[[str, tuple[str, ...]], T]) -> T:
         """What `get` gives for the newest id, or for the next where it finds damage and fallback is allowed."""
         skipped: list[str] = []
-        for id in self._newest_first(checked(task, "task")):
+        for id in self._newest_first(check_name(task, "task")):
             try:
                 return get(id, tuple(skipped))
             except CheckpointNotFoundError:

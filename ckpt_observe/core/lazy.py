@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ckpt_observe.core import digests
 from ckpt_observe.core.fetch import Fetcher
+from ckpt_observe.core.format import digests
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.serializers import KeyedSerializer
 
@@ -68,7 +68,7 @@ class LazyState(Mapping[str, Any]):
         if holder.codec != "none" or holder.cipher or offsets.get(key, holder.payload_size) + at.size > holder.payload_size:
             return _NOT_ALONE
         data = self._fetcher.part(self.info, holder, offsets[key], at.size)
-        return serializer.loads(data) if digests.fits_key(at.digest, data) else _NOT_ALONE  # the whole one says what is damaged
+        return serializer.loads(data) if digests.matches_key(at.digest, data) else _NOT_ALONE  # the whole one says what is damaged
 
     def _holder(self, serializer: KeyedSerializer, base: str) -> _Holder:
         if base not in self._holders:

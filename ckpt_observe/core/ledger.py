@@ -11,7 +11,7 @@ from bisect import bisect_left
 
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.stores import Store
-from ckpt_observe.core.stores.base import newest_first
+from ckpt_observe.core.stores.store import creation_order
 from ckpt_observe.support import forks
 
 FRESH_FOR = 64
@@ -48,10 +48,10 @@ class Ledger:
         with known.lock:
             known.age += 1
             if known.age > max(FRESH_FOR, len(known.infos)):
-                known.infos = sorted(self._store.list(info.task), key=newest_first)
+                known.infos = sorted(self._store.list(info.task), key=creation_order)
                 known.age = 0
             else:
-                place = bisect_left(known.infos, newest_first(info), key=newest_first)
+                place = bisect_left(known.infos, creation_order(info), key=creation_order)
                 if place == len(known.infos) or known.infos[place].id != info.id:  # a listing of another thread may have had it already
                     known.infos.insert(place, info)
             return known.infos[::-1]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
-from ckpt_observe.core.fidelity import comes_back_as
+from ckpt_observe.core.format.state_summary import has_saved_type
 
 FORMAT_VERSION = 1
 
@@ -54,7 +54,7 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     state_type: str
     depth: int = 0
     items: int = 0
-    """Nesting and number of values of the state, counted up to a limit; see `core.shape`."""
+    """Nesting and number of values of the state, counted up to a limit; see `core.format.state_summary`."""
     keys: dict[str, KeyInfo] = {}
     """Top-level keys, when the state is a mapping with string keys."""
     bases: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class Restored(msgspec.Struct, Generic[State], frozen=True):
     @property
     def altered(self) -> tuple[str, ...]:
         """Top-level keys that came back other than they were saved: not at all, or as another type."""
-        return tuple(key for key, saved in self.info.keys.items() if not comes_back_as(saved.type, self.state, key))
+        return tuple(key for key, saved in self.info.keys.items() if not has_saved_type(saved.type, self.state, key))
 
     @property
     def next_step(self) -> int | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ckpt_observe.core import steps
-from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.ciphers import Cipher
-from ckpt_observe.core.codecs import Codec, codecs
+from ckpt_observe.core.codecs import Codec
+from ckpt_observe.core.format.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo
-from ckpt_observe.core.serializers import Serializer, serializers
+from ckpt_observe.core.plugins import codecs, serializers
+from ckpt_observe.core.serializers import Serializer
 from ckpt_observe.errors import AccessError, CompatibilityError
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ckpt_observe.core.format.names import check_name
 from ckpt_observe.core.model import CheckpointInfo
-from ckpt_observe.core.names import checked
 from ckpt_observe.errors import ConfigError
 
 _MOST = 2**63 - 1
@@ -55,7 +55,7 @@ class Query:
         if not isinstance(self.parameters, Mapping):
             raise ConfigError(f"parameters are names and values, not {self.parameters!r:.80}")
         if self.task is not None:
-            checked(self.task, "task")
+            check_name(self.task, "task")
 
     def matches(self, info: CheckpointInfo) -> bool:
         return (

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
-from ckpt_observe.core import integrity
-from ckpt_observe.core.blob import Blob, Buffer
 from ckpt_observe.core.ciphers import Cipher
-from ckpt_observe.core.codecs import Codec, compressed
+from ckpt_observe.core.codecs import Codec, compress_document
+from ckpt_observe.core.format import digests
+from ckpt_observe.core.format.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.serializers import Document, Serializer
 from ckpt_observe.core.stores import Store
@@ -27,7 +27,7 @@ def serialize(serializer: Serializer, state: Any) -> Document:
 
 
 def compress(codec: Codec, document: Blob) -> Blob:
-    return compressed(codec, document)
+    return compress_document(codec, document)
 
 
 def encrypt(cipher: Cipher, data: Buffer, binding: bytes) -> bytes:
@@ -77,7 +77,7 @@ def read_part(store: Store, info: CheckpointInfo, start: int, size: int) -> Buff
 
 def validate(info: CheckpointInfo, payload: Buffer) -> None:
     """The check after a read, before anything looks into the payload."""
-    if (damage := integrity.damage(info, payload)) is not None:
+    if (damage := digests.find_damage(info, payload)) is not None:
         raise IntegrityError(f"checkpoint {info.id!r} of {info.task!r} is damaged: {damage}")
 
 

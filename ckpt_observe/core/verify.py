@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from ckpt_observe.core.fetch import Fetcher
-from ckpt_observe.core.names import checked
+from ckpt_observe.core.format.names import check_name
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, IntegrityError
 
 Move = Callable[[str, str], None]
@@ -35,11 +35,11 @@ def examine(fetcher: Fetcher, task: str | None, id: str | None, *, sample: int |
     if id is not None:
         if task is None:
             raise ConfigError("a checkpoint is verified by its task and id, not by its id alone")
-        finding = _examined(fetcher, checked(task, "task"), checked(id, "checkpoint id"), move)
+        finding = _examined(fetcher, check_name(task, "task"), check_name(id, "checkpoint id"), move)
         if finding is None:
             raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {fetcher.store.location}")
         return [finding]
-    tasks = fetcher.store.tasks() if task is None else (checked(task, "task"),)
+    tasks = fetcher.store.tasks() if task is None else (check_name(task, "task"),)
     names = [(name, id) for name in tasks for id in fetcher.store.ids(name)]
     if sample is not None and sample < 0:
         raise ConfigError(f"a sample has 0 checkpoints or more, not {sample}")

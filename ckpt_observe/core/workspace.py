@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ckpt_observe.core.names import checked, to_file_name
-from ckpt_observe.core.stores.gitrepo import Repository, from_reference, to_reference
+from ckpt_observe.core.format.names import check_name, to_file_name
+from ckpt_observe.core.stores.git_repository import GitRepository, from_reference, to_reference
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError
 from ckpt_observe.support.errnos import translate_os_errors
 
@@ -35,15 +35,15 @@ class Workspace:
     def __init__(self, root: str | os.PathLike[str], task: str) -> None:
         if "://" in os.fspath(root):
             raise ConfigError(f"snapshots are kept in a directory, which is given by its path, not by a URL: {root}")
-        self._repository = Repository(os.path.join(os.path.abspath(root), to_file_name(checked(task, "task")) + ".git"))
+        self._repository = GitRepository(os.path.join(os.path.abspath(root), to_file_name(check_name(task, "task")) + ".git"))
         self._task = task
 
     def save(self, directory: str | os.PathLike[str], id: str) -> str:
         """Keep the directory as it is under that id, such as that of a checkpoint; returns the git commit."""
-        checked(id, "checkpoint id")
+        check_name(id, "checkpoint id")
         self._refuse_own_repository(directory)
         _refuse_inner_repositories(os.fspath(directory))
-        self._repository.make()
+        self._repository.create()
         with self._index(directory) as (environment, place):
             self._repository.run("add", "--all", "--force", ".", environment=environment, cwd=place)
             tree = self._repository.line("write-tree", environment=environment, cwd=place)
@@ -101,7 +101,7 @@ class Workspace:
                 raise IntegrityError(f"the workspace snapshot {id!r} of {self._task!r} is damaged: {names:.200}")
 
     def _commit(self, id: str) -> str:
-        commit = self._repository.references(_SNAPSHOTS).get(to_reference(checked(id, "checkpoint id")))
+        commit = self._repository.references(_SNAPSHOTS).get(to_reference(check_name(id, "checkpoint id")))
         if commit is None:
             raise CheckpointNotFoundError(f"{self._task!r} has no workspace snapshot {id!r}")
         return commit

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ckpt_observe.core.checkpointer import Checkpointer
-from ckpt_observe.core.container import read_header
+from ckpt_observe.core.format.container import read_header
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.stores import Store
 from ckpt_observe.errors import CheckpointNotFoundError, CompatibilityError, ConflictError, IntegrityError
@@ -55,15 +55,15 @@ class StoreContract:
 
     def test_promises_are_data(self, store: Store, checkpointer: Checkpointer, monkeypatch: pytest.MonkeyPatch) -> None:
         """What the store says it can do, it does: a range is read without the whole, and a query is answered in a way of its own."""
-        assert store.promise.durable in ("nothing", "process", "machine", "server")
-        assert store.promise.shared in ("threads", "processes", "hosts")
-        assert store.promise.largest is None or store.promise.largest > 0
+        assert store.capabilities.durability in ("nothing", "process", "machine", "server")
+        assert store.capabilities.writers in ("threads", "processes", "hosts")
+        assert store.capabilities.max_size is None or store.capabilities.max_size > 0
         info = checkpointer.save("t", {"n": [1, 2, 3]})
         raw = self.raw_read(store, "t", info.id)
-        if store.promise.ranged:
+        if store.capabilities.reads_ranges:
             monkeypatch.setattr(type(store), "get", None)
             assert bytes(store.get_range("t", info.id, info.header_size + 1, 3)) == raw[info.header_size + 1 : info.header_size + 4]
-        if store.promise.indexed:
+        if store.capabilities.has_index:
             assert type(store).find is not Store.find
 
     def test_another_opens_what_was_put(self, store: Store, checkpointer: Checkpointer) -> None:

@@ -13,7 +13,8 @@ pytest.importorskip("numpy")
 import msgspec
 import numpy as np
 
-from ckpt_observe.core import Checkpointer, compare, digests
+from ckpt_observe.core import Checkpointer, compare
+from ckpt_observe.core.format import digests
 from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.serializers import arrays
 from ckpt_observe.core.serializers.arrays import ArraysSerializer
@@ -100,10 +101,10 @@ def test_large_digests_are_independent_of_pieces(monkeypatch):
     """The digest of a large payload depends on its bytes, not on how they lie in pieces; a flipped bit changes it."""
     monkeypatch.setattr(digests, "CHUNK", 100)
     data = bytes(range(256)) * 10
-    digest = digests.of_large([data])
-    assert digest == digests.of_large([data[:99], data[99:101], b"", data[101:]])
-    assert digests.fits(digest, [data])
-    assert not digests.fits(digest, [data[:-1] + b"x"])
+    digest = digests.compute_large([data])
+    assert digest == digests.compute_large([data[:99], data[99:101], b"", data[101:]])
+    assert digests.matches(digest, [data])
+    assert not digests.matches(digest, [data[:-1] + b"x"])
 
 
 def test_large_checkpoint_is_checked(tmp_path):
@@ -165,7 +166,7 @@ def test_large_header_is_that_of_the_payload(tmp_path, url):
     """D1, L8: a large payload is hashed while it is written; the header in front of it, and the info of the save, have its digest all the same."""
     checkpointer = Checkpointer(url.format(tmp_path), format="arrays")
     info = checkpointer.save("t", {"a": np.ones(digests.LARGE, np.uint8)})
-    assert info.digest not in (digests.UNKNOWN, digests.UNKNOWN_KEYED)
+    assert info.digest not in (digests.PENDING, digests.PENDING_KEYED)
     assert checkpointer.list("t") == [info]
     assert checkpointer.store.size("t", info.id) == info.stored_size
     assert checkpointer.load("t")["a"].all()
@@ -225,7 +226,7 @@ def test_one_array_is_read_without_the_others(tmp_path, monkeypatch):
 def test_every_flip_in_a_large_checkpoint_is_noticed(tmp_path, monkeypatch, hashed_at_once):
     """L8: a payload that is hashed by its keys shows every flipped byte, also of what stands between them, and of one built on another."""
     monkeypatch.setattr(digests, "LARGE", 1)
-    monkeypatch.setattr(arrays, "_DIGESTED", hashed_at_once)
+    monkeypatch.setattr(arrays, "_HASHED_AT_ONCE", hashed_at_once)
     checkpointer = Checkpointer(tmp_path, format="arrays", incremental=1)
     checkpointer.save("t", {"a": np.arange(20), "b": np.arange(9)}, id="base")
     info = checkpointer.save("t", {"a": np.arange(20), "b": np.arange(3), "n": 1}, id="x")

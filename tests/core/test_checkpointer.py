@@ -15,9 +15,10 @@ import uuid
 
 import pytest
 
-from ckpt_observe.core import Checkpointer, container, context, digests, ledger, steps
-from ckpt_observe.core.blob import Blob
-from ckpt_observe.core.serializers.base import MOST_KEYS
+from ckpt_observe.core import Checkpointer, context, ledger, steps
+from ckpt_observe.core.format import container, digests
+from ckpt_observe.core.format.blob import Blob
+from ckpt_observe.core.serializers.serializer import MAX_KEYS
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConfigError, ConflictError, IntegrityError, SerializationError
 
@@ -238,7 +239,7 @@ def test_what_a_header_cannot_say_is_refused(where, said):
 @pytest.mark.parametrize("format", ["json", "msgpack"])
 def test_more_keys_than_a_header_lists(where, format):
     """A state with ever so many keys comes back; its header is short."""
-    state = {f"conversation {number}": number for number in range(MOST_KEYS + 1)}
+    state = {f"conversation {number}": number for number in range(MAX_KEYS + 1)}
     checkpointer = Checkpointer(where, format=format, incremental=2)
     checkpointer.save("agent", state)
     info = checkpointer.save("agent", state)
@@ -425,7 +426,8 @@ def test_restore_into_a_mapping_is_whole_or_not_at_all(state):
 
 AT_THE_END = """
 import atexit, sys
-from ckpt_observe.core import Checkpointer, digests
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.format import digests
 
 checkpointer = Checkpointer(sys.argv[1], compression=sys.argv[2])
 

@@ -8,8 +8,10 @@ from importlib.util import find_spec
 
 import pytest
 
-from ckpt_observe.core.blob import Blob
-from ckpt_observe.core.codecs import base, codecs, compressed
+from ckpt_observe.core.format.blob import Blob
+from ckpt_observe.core import codecs as codecs_module
+from ckpt_observe.core.codecs import compress_document
+from ckpt_observe.core.plugins import codecs
 from ckpt_observe.errors import CompressionError
 
 NAMES = ["gzip", "zstd", pytest.param("lz4", marks=pytest.mark.skipif(find_spec("lz4") is None, reason="lz4 is not installed"))]
@@ -46,10 +48,10 @@ def test_damage_is_typed(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_large_documents_are_compressed_in_parts(name, monkeypatch):
     """K10: a large document is compressed part by part, wherever its pieces begin; it comes back, and a part that is missing is noticed."""
-    monkeypatch.setattr(base, "_PART", 1000)
+    monkeypatch.setattr(codecs_module, "_PART", 1000)
     codec = codecs.factory(name)()
     pieces = [bytes([n]) * (37 * n) for n in range(20)]
-    made = compressed(codec, Blob(pieces))
+    made = compress_document(codec, Blob(pieces))
     assert len(made.pieces) == 8
     data, size = bytes(made), sum(map(len, pieces))
     assert codec.decompress(data, size) == b"".join(pieces)

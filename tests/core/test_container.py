@@ -7,8 +7,9 @@ import json
 
 import pytest
 
-from ckpt_observe.core import Checkpointer, Query, container, steps
-from ckpt_observe.core.codecs import codecs
+from ckpt_observe.core import Checkpointer, Query, steps
+from ckpt_observe.core.format import container
+from ckpt_observe.core.plugins import codecs
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.errors import CheckpointError, CompatibilityError, IntegrityError, SerializationError
 from tests.core.test_codecs import NAMES
@@ -82,7 +83,7 @@ def test_without_the_check_a_flip_gives_another_state(monkeypatch):
     for bit in range(8 * info.header_size, 8 * len(whole)):
         damaged = bytearray(whole)
         damaged[bit // 8] ^= 1 << bit % 8
-        store._kept["t"][info.id] = info, bytes(damaged)
+        store._checkpoints["t"][info.id] = info, bytes(damaged)
         try:
             states.append(Checkpointer(store).load("t"))
         except CheckpointError:
@@ -105,7 +106,7 @@ def forged(payload, **facts):
     }  # fmt: skip
     body = json.dumps(header, separators=(",", ":")).replace(f'"{DEEP}"', DEEP).encode()[:-1]
     seal = hashlib.blake2b(body, digest_size=16).hexdigest().encode()
-    store._kept["t"]["forged"] = good, body + b',"seal":"' + seal + b'"}\n' + payload
+    store._checkpoints["t"]["forged"] = good, body + b',"seal":"' + seal + b'"}\n' + payload
     return store
 
 

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("cryptography")
 
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.core.ciphers.aead import KEY_VARIABLE, AeadCipher
+from ckpt_observe.core.ciphers import KEY_VARIABLE, AeadCipher
 from ckpt_observe.core.runner import run_agent
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.errors import AccessError, CompatibilityError, ConfigError, IntegrityError
@@ -48,7 +48,7 @@ def test_swapped_payload_does_not_open():
     checkpointer = Checkpointer(store, encryption=AeadCipher(KEY))
     a, b = checkpointer.save("t", {"who": "ann"}, id="a"), checkpointer.save("t", {"who": "bob"}, id="b")
     forged = bytes(store.get("t", "a")).replace(b'"id":"a"', b'"id":"b"')
-    store._kept["t"]["b"] = b, forged
+    store._checkpoints["t"]["b"] = b, forged
     with pytest.raises(IntegrityError):
         checkpointer.load("t", "b")
     assert a.digest != b.digest

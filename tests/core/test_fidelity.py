@@ -10,8 +10,8 @@ from collections import OrderedDict
 import pytest
 
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.core.serializers import serializers
-from ckpt_observe.core.serializers.json_ import JsonSerializer
+from ckpt_observe.core.plugins import serializers
+from ckpt_observe.core.serializers.builtin import JsonSerializer
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.errors import SerializationError
 

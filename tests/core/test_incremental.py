@@ -166,7 +166,7 @@ def test_damaged_key_is_noticed_when_read():
     store = MemoryStore()
     info = Checkpointer(store).save("t", {"a": "aaaa", "b": "bbbb"})
     damaged = bytes(store.get("t", info.id)).replace(b'"aaaa"', b'"axaa"')
-    store._kept["t"][info.id] = info, damaged
+    store._checkpoints["t"][info.id] = info, damaged
     lazy = Checkpointer(store).open("t")
     assert lazy["b"] == "bbbb"
     with pytest.raises(IntegrityError):
@@ -216,7 +216,7 @@ def test_another_checkpoint_in_its_place_is_not_opened(id):
     checkpointer = Checkpointer(store)
     checkpointer.save("t", {"n": 1}, id="first")
     second = checkpointer.save("t", {"n": 2}, id="second")
-    store._kept["t"]["second"] = second, store.get("t", "first")
+    store._checkpoints["t"]["second"] = second, store.get("t", "first")
     for read in (checkpointer.load, checkpointer.open):
         with pytest.raises(IntegrityError, match="'second' of 't' is 'first'"):
             read("t", id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.core.names import from_file_name, to_file_name
+from ckpt_observe.core.format.names import from_file_name, to_file_name
 from ckpt_observe.errors import InvalidNameError
 
 HOSTILE = [

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ckpt_observe.core import Checkpointer, Query
-from ckpt_observe.core.codecs import codecs
+from ckpt_observe.core.plugins import codecs
 from ckpt_observe.core.runner import Done, Graph, Settings, run_agent
-from ckpt_observe.core.stores import stores
+from ckpt_observe.core import stores
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.core.workspace import Workspace
 from ckpt_observe.errors import AccessError, CompatibilityError, ConfigError, SerializationError
@@ -94,7 +94,7 @@ MISSING = """
 import sys
 for name in ("cryptography", "lz4", "numpy", "obstore", "psycopg", "redis"):
     sys.modules[name] = None
-from importlib import import_module
+from ckpt_observe.core.ciphers import AeadCipher
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.errors import MissingExtraError
 for use in (
@@ -103,7 +103,7 @@ for use in (
     lambda: Checkpointer("postgresql://x/y"),
     lambda: Checkpointer("redis://x/0"),
     lambda: Checkpointer("s3://bucket/prefix"),
-    lambda: import_module("ckpt_observe.core.ciphers.aead"),
+    lambda: AeadCipher(bytes(32)),
 ):
     try:
         use()
@@ -155,7 +155,7 @@ def test_step_of_another_whole_number_type():
 
 def test_what_cannot_be_saved_is_named():
     """L10: the error says where in the state the value is, and what to do."""
-    with pytest.raises(SerializationError, match=r"state\['a'\]\['b'\]\[1\] cannot become json.*convert it"):
+    with pytest.raises(SerializationError, match=r"state\['a'\]\['b'\]\[1\] cannot be saved as json.*convert it"):
         Checkpointer("memory://").save("t", {"ok": (1, 2), "a": {"b": [1, object()]}})
 
 

@@ -96,7 +96,7 @@ def test_runs_are_tasks(spans, tmp_path):
 
 def test_error_of_an_encrypted_run_is_not_quoted(spans):
     """D7: what the step of a run says when it fails may quote the state, which nobody but the holder of the key shall read."""
-    aead = pytest.importorskip("ckpt_observe.core.ciphers.aead", exc_type=MissingExtraError)
+    aead = pytest.importorskip("ckpt_observe.core.ciphers", exc_type=MissingExtraError)
 
     def fail(_state, _session):
         raise ValueError("patient Ann")

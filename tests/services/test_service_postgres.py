@@ -50,7 +50,7 @@ class TestPostgresStore(StoreContract):
     def test_commits_are_synchronous(self, store, checkpointer):
         """What the server's default may be, ours is durable."""
         checkpointer.save("t", {})
-        assert store._opened().execute("SHOW synchronous_commit").fetchone() == ("on",)
+        assert store._open().execute("SHOW synchronous_commit").fetchone() == ("on",)
 
     def test_lost_connection_is_typed_and_made_anew(self, store, checkpointer):
         """F20: a connection cut by the server is unavailable and retryable; the next call works."""
@@ -83,7 +83,7 @@ class TestPostgresStore(StoreContract):
             for query in (Query(parameters={"x": value}), Query(parameters={"x": value}, limit=1), Query(tag=str(value))):
                 assert store.find(query) == Store.find(store, query)
         plan = "EXPLAIN SELECT FROM ckpt_checkpoints WHERE facts IS NULL OR facts @> ARRAY[1]::bigint[]"
-        with store._opened().transaction() as _:
+        with store._open().transaction() as _:
             store._connection.execute("SET LOCAL enable_seqscan = off")
             found = " ".join(row[0] for row in store._connection.execute(plan).fetchall())
         assert "by_fact" in found
@@ -91,7 +91,7 @@ class TestPostgresStore(StoreContract):
 
     def test_older_table_is_brought_on(self, store, checkpointer, monkeypatch):
         """D7: what an earlier version saved is loaded, and found by its parameters like what is saved now; what it still saves, too."""
-        monkeypatch.setattr(sql, "_PORTION", 2)
+        monkeypatch.setattr(sql, "_MIGRATION_ROWS", 2)
         for n in range(5):
             checkpointer.save("t", {"n": n}, id=str(n), metadata={"lr": n % 2})
         store.close()

@@ -10,7 +10,7 @@ import redis
 import stores
 
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.core.stores.redis_ import RedisStore, _key
+from ckpt_observe.core.stores.redis import RedisStore, _key
 from ckpt_observe.errors import AccessError, CapacityError, UnavailableError
 from ckpt_observe.testing.stores import StoreContract
 
@@ -36,7 +36,7 @@ class TestRedisStore(StoreContract):
 
     def test_promise_is_the_servers(self, store):
         """This server syncs every write, so a checkpoint survives a power cut, and the store says so."""
-        assert store.promise.durable == "machine"
+        assert store.capabilities.durability == "machine"
 
     def test_quarantined_bytes_are_kept(self, store, checkpointer):
         """Quarantine loses nothing."""
@@ -50,7 +50,7 @@ class TestRedisStore(StoreContract):
 def test_evicting_server_is_warned_about(tmp_path, caplog):
     """A server that may evict keys, or that does not sync, promises less, and the log says so."""
     with stores.redis(tmp_path, "--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru") as (url, _):
-        assert RedisStore(url).promise.durable == "server"
+        assert RedisStore(url).capabilities.durability == "server"
     assert "may evict" in caplog.text
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ckpt_observe.core import container
+from ckpt_observe.core.format import container
 from ckpt_observe.errors import SerializationError
 
 KEPT = 20
@@ -81,8 +81,8 @@ def _sayable(fact: dict[str, Any]) -> dict[str, Any]:
         if len(encoded) > MOST:
             raise SerializationError(f"of a run up to {MOST} bytes are noted at once, not {len(encoded)}")
         copy: dict[str, Any] = msgspec.json.decode(encoded)
-        if container.depth_of(copy) > container.DEEPEST - 5:  # it is put a few levels deeper
-            raise SerializationError(f"of a run {container.DEEPEST - 5} levels of nesting are noted")
+        if container.nesting_depth(copy) > container.MAX_DEPTH - 5:  # it is put a few levels deeper
+            raise SerializationError(f"of a run {container.MAX_DEPTH - 5} levels of nesting are noted")
     except (TypeError, ValueError, RecursionError) as error:
         raise SerializationError(f"this cannot be noted of a run: {error}") from error
     return copy

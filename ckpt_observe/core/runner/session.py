@@ -9,12 +9,13 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ckpt_observe.core import shape, steps
+from ckpt_observe.core import steps
 from ckpt_observe.core.checkpointer import Checkpointer
 from ckpt_observe.core.draft import Staged
+from ckpt_observe.core.format import state_summary
+from ckpt_observe.core.format.names import check_name
 from ckpt_observe.core.hooks import Event, Hook, emit
 from ckpt_observe.core.model import CheckpointInfo, Restored
-from ckpt_observe.core.names import checked
 from ckpt_observe.core.retention import Decision
 from ckpt_observe.core.runner.notes import Notes
 from ckpt_observe.core.triggers import EverySteps, Moment, Never, Trigger
@@ -71,7 +72,7 @@ class Session:
 
     def resume(self) -> Restored[Any] | None:
         """What the task's newest checkpoint holds, or None where there is none."""
-        if self._checkpointer.store.newest(checked(self.task, "task")) is None:
+        if self._checkpointer.store.newest(check_name(self.task, "task")) is None:
             return None  # a first run: that there is nothing to restore is no failure
         try:
             restored = self._checkpointer.restore(self.task)
@@ -105,7 +106,7 @@ class Session:
             self._is_large = len(document) > LARGE
             if not self._is_large:
                 seconds = time.perf_counter() - start
-                return Staged(document.frozen(), serializer.name, type(state).__name__, *shape.measure(state), seconds)
+                return Staged(document.snapshot(), serializer.name, type(state).__name__, *state_summary.measure(state), seconds)
         text = f"it has, or had once, more than {LARGE} bytes, so no copy was made before the step, which may have changed it"
         return Unfrozen(CapacityError(text))
 

@@ -1,5 +1,5 @@
-"""Formats of a state, by name."""
+"""Formats of a state: JSON, MessagePack, pickle and arrays."""
 
-from ckpt_observe.core.serializers.base import Document, KeyedSerializer, Serializer, serializers
+from ckpt_observe.core.serializers.serializer import Document, KeyedSerializer, Serializer
 
-__all__ = ["Document", "KeyedSerializer", "Serializer", "serializers"]
+__all__ = ["Document", "KeyedSerializer", "Serializer"]

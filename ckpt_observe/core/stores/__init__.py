@@ -1,6 +1,6 @@
-"""Stores, by URL scheme."""
+"""Stores: where checkpoints are kept. `core.plugins.stores` lists them by URL scheme."""
 
-from ckpt_observe.core.stores.base import Promise, Store, stores
-from ckpt_observe.core.stores.locate import locate
+from ckpt_observe.core.stores.store import Capabilities, Store
+from ckpt_observe.core.stores.urls import open_store
 
-__all__ = ["Promise", "Store", "locate", "stores"]
+__all__ = ["Capabilities", "Store", "open_store"]

@@ -1,7 +1,7 @@
-"""Checkpoints as JSON Lines: `jsonl:///path`, one file each, the summary on the first line and the state on the second.
+"""Checkpoints as JSON Lines: `jsonl:///path`, one file each, with the header on the first line and the state on the second.
 
-`jsonl:///path?gzip` compresses whole files. Which it is, is read from the file itself, so plain and compressed ones lie side
-by side and either store reads both. Promises are those of the file store.
+`jsonl:///path?gzip` compresses whole files. Reading detects compression from the file itself, so both kinds can share a directory.
+The guarantees are those of the file store.
 """
 
 from __future__ import annotations
@@ -9,35 +9,35 @@ from __future__ import annotations
 import os
 import zlib
 
-from ckpt_observe.core import container
-from ckpt_observe.core.blob import Blob, Buffer
-from ckpt_observe.core.codecs.gzip_ import GzipCodec
+from ckpt_observe.core.codecs import GzipCodec
+from ckpt_observe.core.format import container
+from ckpt_observe.core.format.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.stores.file import FileStore
-from ckpt_observe.core.stores.headers import READ
+from ckpt_observe.core.stores.header_cache import OPEN_FLAGS
 from ckpt_observe.errors import ConfigError, IntegrityError
-from ckpt_observe.support.files import read_range
+from ckpt_observe.support import files
 
-_MAGIC = b"\x1f\x8b"
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 class JsonlStore(FileStore):
     """A directory of JSON Lines files."""
 
     kind = "jsonl"
-    promise = FileStore.promise._replace(ranged=False)
+    capabilities = FileStore.capabilities._replace(reads_ranges=False)
     suffix = ".jsonl"
 
     def __init__(self, url: str) -> None:
-        place, _, option = url.partition("?")
+        base, _, option = url.partition("?")
         if option not in ("", "gzip"):
-            raise ConfigError(f"a jsonl store takes ?gzip, not ?{option}")
-        super().__init__("file" + place.removeprefix("jsonl"))
+            raise ConfigError(f"unknown option ?{option} of a jsonl store: only ?gzip is known")
+        super().__init__("file" + base.removeprefix("jsonl"))
         self.location = url
         self._gzip = option == "gzip"
 
     def get(self, task: str, id: str) -> Buffer:
-        return _checkpoint(super().get(task, id))
+        return _decode(super().get(task, id))
 
     def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
         return self.get(task, id)[start : start + size]
@@ -45,31 +45,31 @@ class JsonlStore(FileStore):
     def size(self, task: str, id: str) -> int:
         return len(self.get(task, id))
 
-    def _encoded(self, info: CheckpointInfo, blob: Blob) -> Blob:
+    def _encode(self, info: CheckpointInfo, blob: Blob) -> Blob:
         if info.format != "json" or info.codec != "none" or info.cipher:
-            text = "a jsonl store keeps states as plain JSON: use format='json' without compression and encryption; ?gzip compresses files"
+            text = "a jsonl store needs format='json' without compression and encryption: its states are plain JSON. ?gzip compresses files"
             raise ConfigError(text)
         lines = b"%b\n" % bytes(blob)
         return Blob((GzipCodec().compress(lines) if self._gzip else lines,))
 
-    def _header(self, directory: int, name: str) -> CheckpointInfo:
-        file = os.open(name, READ, dir_fd=directory)
+    def _read_header(self, directory: int, name: str) -> CheckpointInfo:
+        file = os.open(name, OPEN_FLAGS, dir_fd=directory)
         try:
-            return container.read_header(_checkpoint(read_range(file, 0, os.fstat(file).st_size)))
+            return container.read_header(_decode(files.read_range(file, 0, os.fstat(file).st_size)))
         finally:
             os.close(file)
 
 
-def _checkpoint(stored: Buffer) -> Buffer:
-    """The checkpoint in a file: inflated if need be, without the last line's end."""
-    lines = _inflated(stored) if bytes(stored[:2]) == _MAGIC else stored
+def _decode(stored: Buffer) -> Buffer:
+    """Return the checkpoint in a file: decompressed if necessary, without the final newline."""
+    lines = _decompress(stored) if bytes(stored[:2]) == _GZIP_MAGIC else stored
     if bytes(lines[-1:]) != b"\n":
-        raise IntegrityError("this file has no end of line at its end: it was cut", code="integrity.truncated")
+        raise IntegrityError("this file does not end with a newline: it is truncated", code="integrity.truncated")
     return lines[:-1]
 
 
-def _inflated(stored: Buffer) -> bytes:
-    """The lines, never more of them than the first one declares."""
+def _decompress(stored: Buffer) -> bytes:
+    """Return the lines of a gzip file. Never produces more bytes than the first line declares."""
     stream = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
         start = stream.decompress(stored, container.MAX_HEADER)
@@ -78,5 +78,6 @@ def _inflated(stored: Buffer) -> bytes:
     except zlib.error as error:
         raise IntegrityError(f"this gzip file is damaged: {error}", code="integrity.malformed") from error
     if len(lines) != size or not stream.eof:
-        raise IntegrityError(f"this gzip file has {len(lines)} bytes, its first line says {size}", code="integrity.size_mismatch")
+        text = f"this gzip file contains {len(lines)} bytes, but its first line says {size}"
+        raise IntegrityError(text, code="integrity.size_mismatch")
     return lines

@@ -1,8 +1,8 @@
 """Checkpoints in PostgreSQL: `postgresql://user@host/database`. Extra `postgres`.
 
-When `put` returns, the transaction is committed with synchronous_commit on, whatever the server's default: it is on the
-server's disk. Safe between threads, processes and hosts. Lists and finds by index. A lost connection is made anew at the
-next call; trying again is left to `RetryingStore`. A checkpoint may have up to 1 GB, PostgreSQL's limit for a value.
+When `put` returns, the transaction is committed with synchronous_commit on, whatever the server's default: it is on the server's disk.
+Safe between threads, processes and hosts. Lists and finds by index. After a lost connection the next call reconnects; for retries use
+`RetryingStore`. A checkpoint can have up to 1 GB, PostgreSQL's limit for a value.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ckpt_observe.core.blob import Blob, Buffer
+from ckpt_observe.core.format.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.stores import sql
-from ckpt_observe.core.stores.base import Promise
-from ckpt_observe.core.stores.locate import place
 from ckpt_observe.core.stores.sql import SqlStore
+from ckpt_observe.core.stores.store import Capabilities
+from ckpt_observe.core.stores.urls import server_address
 from ckpt_observe.errors import (
     AccessError,
     CapacityError,
@@ -44,17 +44,17 @@ ALTER TABLE ckpt_checkpoints ADD COLUMN IF NOT EXISTS facts bigint[];
 CREATE INDEX IF NOT EXISTS ckpt_checkpoints_by_fact ON ckpt_checkpoints USING gin (facts);
 CREATE INDEX IF NOT EXISTS ckpt_checkpoints_unknown ON ckpt_checkpoints (created DESC, id DESC) WHERE facts IS NULL;
 """
-_FOUND = """
-SELECT found IS NOT NULL, EXISTS (SELECT FROM pg_attribute WHERE attrelid = found AND attname = 'facts')
-FROM to_regclass('ckpt_checkpoints') AS found
+_SELECT_STATE = """
+SELECT checkpoints IS NOT NULL, EXISTS (SELECT FROM pg_attribute WHERE attrelid = checkpoints AND attname = 'facts')
+FROM to_regclass('ckpt_checkpoints') AS checkpoints
 """
-"""Whether the table is there, and whether it has the newest column."""
+"""Whether the table exists, and whether it has the newest column."""
 _INSERT = f"INSERT INTO ckpt_checkpoints ({sql.COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"  # noqa: S608
 _SETUP_LOCK = 0x636B7074
-"""Two processes that set up at once: CREATE IF NOT EXISTS alone can still collide."""
+"""Advisory lock for creating tables: two CREATE IF NOT EXISTS at the same time can still collide."""
 _CONNECT_SECONDS = 10
 
-_TABLE: tuple[tuple[str, type[CheckpointError], str, bool], ...] = (
+_ERRORS: tuple[tuple[str, type[CheckpointError], str, bool], ...] = (
     ("23505", ConflictError, "conflict.exists", False),
     ("40", ConflictError, "conflict.locked", True),
     ("55P03", ConflictError, "conflict.locked", True),
@@ -70,18 +70,18 @@ _TABLE: tuple[tuple[str, type[CheckpointError], str, bool], ...] = (
     ("53", UnavailableError, "unavailable.connection", True),
     ("08", UnavailableError, "unavailable.connection", True),
 )
-"""SQLSTATE or its first letters; the first that fits."""
+"""Exception, code and whether a retry can help, by SQLSTATE or its first letters. The first match counts."""
 
 
 class PostgresStore(SqlStore):
     """A table of checkpoints on a server."""
 
     kind = "postgresql"
-    promise = Promise(durable="machine", shared="hosts", largest=10**9, ranged=True, indexed=True)
-    _has = "facts @> %s::bigint[]"
+    capabilities = Capabilities(durability="machine", writers="hosts", max_size=10**9, reads_ranges=True, has_index=True)
+    _has_term = "facts @> %s::bigint[]"
 
     def __init__(self, url: str) -> None:
-        host, port, path = place(url)
+        host, port, path = server_address(url)
         location = f"postgresql://{host}{f':{port}' if port else ''}{path}"
         super().__init__(location, "ckpt_checkpoints", "ckpt_quarantine", "%s")
         self._url = url
@@ -90,21 +90,21 @@ class PostgresStore(SqlStore):
         self.put_many([(info, blob)])
 
     def put_many(self, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
-        rows = [sql.row(info, blob, self._facts(info)) for info, blob in batch]
+        rows = [sql.to_row(info, blob, self._terms(info)) for info, blob in batch]
         with self._transaction("saving") as connection, connection.cursor() as cursor:
             cursor.executemany(_INSERT, rows)
 
     def get(self, task: str, id: str) -> Buffer:
-        header, payload = self._one(Buffer, "header, payload", task, id)
+        header, payload = self._columns(Buffer, "header, payload", task, id)
         return bytes(header) + bytes(payload)
 
     def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
         whole = "substring(header || payload from %s for %s)"
-        return bytes(self._one(Buffer, whole, task, id, (start + 1, size))[0])
+        return bytes(self._columns(Buffer, whole, task, id, (start + 1, size))[0])
 
     @staticmethod
-    def _kept(known: list[int]) -> list[int]:
-        return known
+    def _encode_terms(terms: list[int]) -> list[int]:
+        return terms
 
     def _rows(self, statement: str, values: tuple[Any, ...]) -> Sequence[Any]:
         with self._transaction("reading") as connection:
@@ -112,37 +112,37 @@ class PostgresStore(SqlStore):
             return rows
 
     @contextmanager
-    def _transaction(self, doing: str) -> Iterator[Any]:
+    def _transaction(self, action: str) -> Iterator[Any]:
         with self._lock:
             try:
-                with self._opened().transaction():
+                with self._open().transaction():
                     yield self._connection
             except psycopg.Error as error:
                 if self._connection is not None and self._connection.broken:
-                    self._drop()
-                raise _of(error, f"{doing} a checkpoint in {self.location}") from error
+                    self._disconnect()
+                raise _to_checkpoint_error(error, f"{action} a checkpoint in {self.location}") from error
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         if self._connection is not None and self._connection.closed:
             self._connection = None
-        return super()._opened()
+        return super()._open()
 
     def _connect(self) -> tuple[Any, bool]:
         connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS)
         try:
             connection.execute("SET synchronous_commit = on")
-            there, complete = connection.execute(_FOUND).fetchone()
-            if not complete:  # otherwise untouched: changing a table, even to no effect, waits for all who use it
+            exists, is_current = connection.execute(_SELECT_STATE).fetchone()
+            if not is_current:  # even an ALTER TABLE without effect waits for all users of the table
                 with connection.transaction():
                     connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
                     connection.execute(_SCHEMA)
         except BaseException:
             connection.close()
             raise
-        return connection, there and not complete
+        return connection, exists and not is_current
 
 
-def _of(error: Any, doing: str) -> CheckpointError:
+def _to_checkpoint_error(error: Any, action: str) -> CheckpointError:
     state = error.sqlstate or ("08" if isinstance(error, psycopg.OperationalError) else "")
-    kind, code, retryable = next((entry[1:] for entry in _TABLE if state.startswith(entry[0])), (StorageError, "storage.io", True))
-    return kind(f"{doing}: {type(error).__name__} {state}".rstrip(), code=code, retryable=retryable)
+    kind, code, retryable = next((entry[1:] for entry in _ERRORS if state.startswith(entry[0])), (StorageError, "storage.io", True))
+    return kind(f"{action}: {type(error).__name__} {state}".rstrip(), code=code, retryable=retryable)

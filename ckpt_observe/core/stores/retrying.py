@@ -1,4 +1,4 @@
-"""A store that tries again, where trying again can help. No store does so by itself."""
+"""A store that retries failed calls if a retry can help. No other store retries by itself."""
 
 from __future__ import annotations
 
@@ -8,123 +8,123 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ckpt_observe.core.blob import Blob, Buffer
+from ckpt_observe.core.format.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.query import Query
-from ckpt_observe.core.stores.base import Store
-from ckpt_observe.core.stores.wrapper import StoreWrapper
+from ckpt_observe.core.stores.store import Store, StoreWrapper
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConflictError
 
 T = TypeVar("T")
 
-_random = random.SystemRandom()  # never the program's own generator: a training run counts on it
+_random = random.SystemRandom()  # not the global generator, whose sequence a training run may depend on
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
-    """How often to try, and how long to wait between: doubled each time, and shortened at random so that many do not come back at once."""
+class RetryPolicy:
+    """Number of attempts and the delays between them. Delays double, and are randomly shortened so that clients do not retry in step."""
 
     attempts: int = 5
     first_delay: float = 0.1
-    longest_delay: float = 10.0
+    max_delay: float = 10.0
     sleep: Callable[[float], object] = time.sleep
 
     def wait(self, attempt: int) -> None:
-        self.sleep(min(self.longest_delay, self.first_delay * 2**attempt) * _random.uniform(0.5, 1))
+        """Wait after the attempt of that number, starting at 0."""
+        self.sleep(min(self.max_delay, self.first_delay * 2**attempt) * _random.uniform(0.5, 1))
 
 
 class RetryingStore(StoreWrapper):
-    """Repeats what failed with an error that says `retryable`, and nothing else."""
+    """Retries calls that fail with an error whose `retryable` is true, and no others."""
 
-    def __init__(self, inner: Store, patience: Patience | None = None) -> None:
+    def __init__(self, inner: Store, policy: RetryPolicy | None = None) -> None:
         super().__init__(inner)
-        self._patience = patience or Patience()
+        self._policy = policy or RetryPolicy()
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
-        """Safe to repeat: a conflict with the very bytes we meant to write is our own earlier attempt, whose answer was lost."""
-        repeated = False
+        """Safe to retry: a conflict with the same bytes is our own earlier attempt, whose answer was lost."""
+        is_retry = False
 
         def attempt() -> None:
-            nonlocal repeated
+            nonlocal is_retry
             try:
                 self.inner.put(info, blob)
             except ConflictError:
-                if not repeated or not self._is_there(info, blob):
+                if not is_retry or not self._is_stored(info, blob):
                     raise
             finally:
-                repeated = True
+                is_retry = True
 
-        self._try(attempt)
+        self._retry(attempt)
 
     def put_many(self, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
         for info, blob in batch:
             self.put(info, blob)
 
     def get(self, task: str, id: str) -> Buffer:
-        return self._try(lambda: self.inner.get(task, id))
+        return self._retry(lambda: self.inner.get(task, id))
 
     def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
-        return self._try(lambda: self.inner.get_range(task, id, start, size))
+        return self._retry(lambda: self.inner.get_range(task, id, start, size))
 
     def info(self, task: str, id: str) -> CheckpointInfo:
-        return self._try(lambda: self.inner.info(task, id))
+        return self._retry(lambda: self.inner.info(task, id))
 
     def size(self, task: str, id: str) -> int:
-        return self._try(lambda: self.inner.size(task, id))
+        return self._retry(lambda: self.inner.size(task, id))
 
     def delete(self, task: str, id: str) -> None:
-        self._try_once_effective(lambda: self.inner.delete(task, id))
+        self._retry_removal(lambda: self.inner.delete(task, id))
 
     def discard(self, task: str, id: str) -> None:
-        self._try_once_effective(lambda: self.inner.discard(task, id))
+        self._retry_removal(lambda: self.inner.discard(task, id))
 
     def quarantine(self, task: str, id: str) -> None:
-        self._try_once_effective(lambda: self.inner.quarantine(task, id))
+        self._retry_removal(lambda: self.inner.quarantine(task, id))
 
     def list(self, task: str) -> CheckpointInfos:
-        return self._try(lambda: self.inner.list(task))
+        return self._retry(lambda: self.inner.list(task))
 
     def find(self, query: Query) -> CheckpointInfos:
-        return self._try(lambda: self.inner.find(query))
+        return self._retry(lambda: self.inner.find(query))
 
     def ids(self, task: str) -> tuple[str, ...]:
-        return self._try(lambda: self.inner.ids(task))
+        return self._retry(lambda: self.inner.ids(task))
 
     def newest(self, task: str) -> str | None:
-        return self._try(lambda: self.inner.newest(task))
+        return self._retry(lambda: self.inner.newest(task))
 
     def tasks(self) -> tuple[str, ...]:
-        return self._try(self.inner.tasks)
+        return self._retry(self.inner.tasks)
 
-    def _is_there(self, info: CheckpointInfo, blob: Blob) -> bool:
+    def _is_stored(self, info: CheckpointInfo, blob: Blob) -> bool:
         return bytes(self.inner.get(info.task, info.id)) == bytes(blob)
 
-    def _try(self, call: Callable[[], T]) -> T:
-        for attempt in range(self._patience.attempts - 1):
+    def _retry(self, call: Callable[[], T]) -> T:
+        for attempt in range(self._policy.attempts - 1):
             try:
                 return call()
             except CheckpointError as error:
                 if not error.retryable:
                     raise
-                self._patience.wait(attempt)
+                self._policy.wait(attempt)
         try:
             return call()
         except CheckpointError as error:
-            error.recovery = f"tried {self._patience.attempts} times"
+            error.recovery = f"tried {self._policy.attempts} times"
             raise
 
-    def _try_once_effective(self, call: Callable[[], None]) -> None:
-        """For what takes something away: not found on a repeat means that the first attempt worked."""
-        repeated = False
+    def _retry_removal(self, call: Callable[[], None]) -> None:
+        """Retry a call that removes a checkpoint. If a retry does not find it, the first attempt has worked."""
+        is_retry = False
 
         def attempt() -> None:
-            nonlocal repeated
+            nonlocal is_retry
             try:
                 call()
             except CheckpointNotFoundError:
-                if not repeated:
+                if not is_retry:
                     raise
             finally:
-                repeated = True
+                is_retry = True
 
-        self._try(attempt)
+        self._retry(attempt)

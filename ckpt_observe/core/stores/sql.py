@@ -1,88 +1,66 @@
-"""What the SQL stores share: one table, whose columns are an index over the headers.
+"""The base of the SQL stores: one table, whose columns index the headers.
 
-The header is kept as it was written, so a listing checks its seal like any other reader; the columns only find it.
+The header is stored as it was written and checked by every reader. The columns are only used to find it.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from typing import Any, TypeVar
 
-from ckpt_observe.core import container
-from ckpt_observe.core.blob import Blob, Buffer
+from ckpt_observe.core.format import container
+from ckpt_observe.core.format.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.query import Query
-from ckpt_observe.core.stores import facts
-from ckpt_observe.core.stores.base import Store
+from ckpt_observe.core.stores import index_terms
+from ckpt_observe.core.stores.store import Store, decode_headers, to_microseconds
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, IntegrityError, StorageError
 from ckpt_observe.support import forks
 
 COLUMNS = "task, id, created, step, status, error_class, stored_size, facts, header, payload"
-_PORTION = 500
-"""Rows of one transaction when facts are added to what an older version saved: others are to get their turn."""
-_SMALL = 64 * 1024
-"""Stored bytes of a row that is written anew for that. Larger ones go on without, and are looked at by each query for facts."""
+_MIGRATION_ROWS = 500
+"""Rows per transaction when index terms are added to rows of an older version. Between transactions other writers get a turn."""
+_MIGRATION_SIZE = 64 * 1024
+"""Stored size up to which rows get index terms later. Larger rows stay without, so every query for terms reads their headers."""
 
 T = TypeVar("T")
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MICROSECOND = dt.timedelta(microseconds=1)
 
-
-def microseconds(moment: dt.datetime) -> int:
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def row(info: CheckpointInfo, blob: Blob, kept: Any) -> tuple[Any, ...]:
-    """The values of COLUMNS; `kept` are the facts."""
+def to_row(info: CheckpointInfo, blob: Blob, terms: Any) -> tuple[Any, ...]:
+    """Return the values of COLUMNS. `terms` are the encoded index terms, stored in the column `facts`."""
     header = blob.pieces[0]
     rest = blob.pieces[1:]
     payload = rest[0] if len(rest) == 1 else b"".join(rest)
     error = info.metadata.get("error")
-    given = error.get("class") if isinstance(error, dict) else None
-    error_class = given if isinstance(given, str) else None  # the metadata are the program's own: no query asks for anything else
-    return info.task, info.id, microseconds(info.created), info.step, info.status, error_class, info.stored_size, kept, header, payload
+    error_class = error.get("class") if isinstance(error, dict) else None
+    if not isinstance(error_class, str):  # metadata may contain anything, but queries only ask for strings
+        error_class = None
+    return info.task, info.id, to_microseconds(info.created), info.step, info.status, error_class, info.stored_size, terms, header, payload
 
 
-def infos(rows: Iterable[tuple[str, str, Buffer]]) -> CheckpointInfos:
-    """Of tasks, ids and headers, the headers that are not damaged and lie where they belong."""
-    found = []
-    for task, id, header in rows:
-        if not isinstance(header, Buffer):
-            continue
-        try:
-            info = container.read_header(header)
-        except CheckpointError:
-            continue
-        if info.task == task and info.id == id:
-            found.append(info)
-    return found
-
-
-def sound(kind: Any, values: Sequence[T]) -> Sequence[T]:
-    """Those values, if they are of that type: in a damaged file a column may hold anything."""
+def check_types(kind: Any, values: Sequence[T]) -> Sequence[T]:
+    """Return the values if they have this type. IntegrityError if not: a column of a damaged file may contain anything."""
     if not all(isinstance(value, kind) for value in values):
-        raise unsound()
+        raise column_error()
     return values
 
 
-def unsound() -> IntegrityError:
-    return IntegrityError("a column of this database holds what was never put into it", code="integrity.malformed")
+def column_error() -> IntegrityError:
+    return IntegrityError("a column of this database contains a value of the wrong type: it is damaged", code="integrity.malformed")
 
 
-def conditions(query: Query, mark: str) -> tuple[str, list[Any]]:
-    """The part of a query that the columns answer, as SQL with placeholders; what they cannot is asked of each header.
+def to_conditions(query: Query, placeholder: str) -> tuple[str, list[Any]]:
+    """Return the part of a query that columns can answer, as SQL and its values. The rest is checked against each header.
 
-    No name or value of the query becomes SQL text.
+    Names and values of the query never become SQL text.
     """
-    wanted: list[tuple[str, Any]] = [
+    conditions: list[tuple[str, Any]] = [
         ("task =", query.task),
-        ("created >=", None if query.since is None else microseconds(query.since)),
-        ("created <=", None if query.until is None else microseconds(query.until)),
+        ("created >=", None if query.since is None else to_microseconds(query.since)),
+        ("created <=", None if query.until is None else to_microseconds(query.until)),
         ("step >=", query.min_step),
         ("step <=", query.max_step),
         ("status =", query.status),
@@ -90,26 +68,25 @@ def conditions(query: Query, mark: str) -> tuple[str, list[Any]]:
         ("stored_size >=", query.min_size),
         ("stored_size <=", query.max_size),
     ]
-    given = [(column, value) for column, value in wanted if value is not None]
-    return " AND ".join(["true", *(f"{column} {mark}" for column, _ in given)]), [value for _, value in given]
+    used = [(column, value) for column, value in conditions if value is not None]
+    return " AND ".join(["true", *(f"{column} {placeholder}" for column, _ in used)]), [value for _, value in used]
 
 
 class SqlStore(Store):
-    """A table of checkpoints, one connection and one lock. A database of its own kind says how to connect, ask and commit.
+    """A table of checkpoints with one connection and one lock. Subclasses implement connecting, querying and committing.
 
-    Its column `facts` is NULL where they are not known, as in rows of a program that does not write it yet.
+    The column `facts` contains the index terms. It is NULL if they are unknown, as in rows of older versions.
     """
 
-    _has: str
-    """SQL that holds where the facts of a row have those that stand for its one value."""
+    _has_term: str
+    """SQL condition with one placeholder: the column `facts` contains this term."""
 
-    def __init__(self, location: str, table: str, quarantine: str, mark: str) -> None:
-        """`mark` stands for a value in this database's SQL."""
+    def __init__(self, location: str, table: str, quarantine: str, placeholder: str) -> None:
         super().__init__(location)
         self._table = table
-        self._mark = mark
-        self._of_one = f"FROM {table} WHERE task = {mark} AND id = {mark}"
-        self._quarantine = f"INSERT INTO {quarantine} SELECT task, id, header, payload {self._of_one}"
+        self._placeholder = placeholder
+        self._from_row = f"FROM {table} WHERE task = {placeholder} AND id = {placeholder}"
+        self._quarantine = f"INSERT INTO {quarantine} SELECT task, id, header, payload {self._from_row}"
         self._lock = threading.RLock()
         self._connection: Any = None
         self._closed = False
@@ -117,32 +94,32 @@ class SqlStore(Store):
 
     @staticmethod
     @abstractmethod
-    def _kept(known: list[int]) -> Any:
-        """Facts as this database keeps them."""
+    def _encode_terms(terms: list[int]) -> Any:
+        """Return index terms as a value of the column `facts`."""
 
     @abstractmethod
     def _connect(self) -> tuple[Any, bool]:
-        """A connection to a database that has the tables, and whether they were there before they had facts."""
+        """Return a connection to a database with the current tables, and whether existing rows may lack index terms."""
 
     @abstractmethod
     def _rows(self, statement: str, values: tuple[Any, ...]) -> Sequence[Any]:
-        """What a statement answers."""
+        """Return all rows of a SELECT statement."""
 
     @abstractmethod
-    def _transaction(self, doing: str) -> AbstractContextManager[Any]:
-        """The connection, in a transaction that is durable when the block ends."""
+    def _transaction(self, action: str) -> AbstractContextManager[Any]:
+        """Return a context with the connection in a transaction, which is durable when the context ends."""
 
     def reset_after_fork(self) -> None:
-        """In a forked child: a connection of its own."""
+        """Use a new lock and a new connection: those of the parent belong to the parent."""
         self._lock = threading.RLock()
         forks.keep_alive(self._connection)
         self._connection = None
 
     def info(self, task: str, id: str) -> CheckpointInfo:
-        return container.read_header(bytes(self._one(Buffer, "header", task, id)[0]))
+        return container.read_header(bytes(self._columns(Buffer, "header", task, id)[0]))
 
     def size(self, task: str, id: str) -> int:
-        return int(self._one(int, "length(header) + length(payload)", task, id)[0])
+        return int(self._columns(int, "length(header) + length(payload)", task, id)[0])
 
     def delete(self, task: str, id: str) -> None:
         with self._transaction("deleting") as connection:
@@ -157,80 +134,83 @@ class SqlStore(Store):
         return self.find(Query(task=task))
 
     def find(self, query: Query) -> CheckpointInfos:
-        where, values = conditions(query, self._mark)
-        for fact in facts.wanted(query):
-            where += f" AND (facts IS NULL OR {self._has})"
-            values.append(self._kept([fact]))
-        take = query.limit
+        condition, values = to_conditions(query, self._placeholder)
+        for term in index_terms.required_terms(query):
+            condition += f" AND (facts IS NULL OR {self._has_term})"
+            values.append(self._encode_terms([term]))
+        limit = query.limit
         while True:
-            rows = self._newest_first("task, id, header", where, tuple(values), () if take is None else (take,))
-            found = [info for info in infos(rows) if query.matches(info)]
-            if query.limit is None or take is None or len(found) >= query.limit or len(rows) < take:
-                return found[: query.limit]
-            take *= 64  # some are damaged, or only seemed to match. From the start again: each answer is of one moment
+            rows = self._newest_rows("task, id, header", condition, tuple(values), () if limit is None else (limit,))
+            matches = [info for info in decode_headers(rows) if query.matches(info)]
+            if query.limit is None or limit is None or len(matches) >= query.limit or len(rows) < limit:
+                return matches[: query.limit]
+            limit *= 64  # some rows were damaged or did not match. Start over, so that the result is from one moment
 
     def ids(self, task: str) -> tuple[str, ...]:
-        rows = self._rows(f"SELECT id FROM {self._table} WHERE task = {self._mark}", (task,))  # noqa: S608
-        return tuple(sound(str, [row[0] for row in rows]))
+        rows = self._rows(f"SELECT id FROM {self._table} WHERE task = {self._placeholder}", (task,))  # noqa: S608
+        return tuple(check_types(str, [row[0] for row in rows]))
 
     def newest(self, task: str) -> str | None:
-        rows = self._newest_first("id", f"task = {self._mark}", (task,), (1,))
-        return next(iter(sound(str, [row[0] for row in rows])), None)
+        rows = self._newest_rows("id", f"task = {self._placeholder}", (task,), (1,))
+        return next(iter(check_types(str, [row[0] for row in rows])), None)
 
     def tasks(self) -> tuple[str, ...]:
         rows = self._rows(f"SELECT DISTINCT task FROM {self._table}", ())  # noqa: S608
-        return tuple(sorted(sound(str, [row[0] for row in rows])))
+        return tuple(sorted(check_types(str, [row[0] for row in rows])))
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            self._drop()
+            self._disconnect()
 
-    def _newest_first(self, column: str, where: str, values: tuple[Any, ...], limit: tuple[int, ...]) -> Sequence[Any]:
-        end = f" LIMIT {self._mark}" if limit else ""
-        return self._rows(f"SELECT {column} FROM {self._table} WHERE {where} ORDER BY created DESC, id DESC{end}", (*values, *limit))  # noqa: S608
+    def _newest_rows(self, columns: str, condition: str, values: tuple[Any, ...], limit: tuple[int, ...]) -> Sequence[Any]:
+        end = f" LIMIT {self._placeholder}" if limit else ""
+        statement = f"SELECT {columns} FROM {self._table} WHERE {condition} ORDER BY created DESC, id DESC{end}"  # noqa: S608
+        return self._rows(statement, (*values, *limit))
 
-    def _one(self, kind: Any, columns: str, task: str, id: str, more: tuple[Any, ...] = ()) -> Sequence[Any]:
-        """Columns of that type, of one row."""
-        rows = self._rows(f"SELECT {columns} {self._of_one}", (*more, task, id))
+    def _columns(self, kind: Any, columns: str, task: str, id: str, values: tuple[Any, ...] = ()) -> Sequence[Any]:
+        """Return columns of one row, all of this type. `values` are for placeholders in the columns."""
+        rows = self._rows(f"SELECT {columns} {self._from_row}", (*values, task, id))
         if not rows:
-            raise self._missing(task, id)
-        return sound(kind, rows[0])
+            raise self._not_found(task, id)
+        return check_types(kind, rows[0])
 
     def _delete(self, connection: Any, task: str, id: str) -> None:
-        if not connection.execute(f"DELETE {self._of_one}", (task, id)).rowcount:
-            raise self._missing(task, id)
+        if not connection.execute(f"DELETE {self._from_row}", (task, id)).rowcount:
+            raise self._not_found(task, id)
 
-    def _missing(self, task: str, id: str) -> CheckpointNotFoundError:
+    def _not_found(self, task: str, id: str) -> CheckpointNotFoundError:
         return CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self.location}")
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
+        """Return the connection, connecting if necessary. Called with the lock held."""
         if self._closed:
-            raise StorageError("this store was closed", code="storage.closed", retryable=False)
+            raise StorageError("this store is closed", code="storage.closed", retryable=False)
         if self._connection is None:
-            self._connection, without_facts = self._connect()
-            if without_facts:
-                self._add_facts()
-                return self._opened()  # for the connection may be lost meanwhile
+            self._connection, lacks_terms = self._connect()
+            if lacks_terms:
+                self._add_missing_terms()
+                return self._open()  # the connection may have been lost meanwhile
         return self._connection
 
-    def _add_facts(self) -> None:
-        """To what is there already. Whatever keeps it from that: queries are slower for it, and not wrong."""
-        mark, last = self._mark, ("", "")
-        old = f"facts IS NULL AND stored_size <= {_SMALL} AND (task, id) > ({mark}, {mark}) ORDER BY task, id LIMIT {_PORTION}"
-        add = f"UPDATE {self._table} SET facts = {mark} WHERE task = {mark} AND id = {mark} AND created = {mark}"  # noqa: S608
+    def _add_missing_terms(self) -> None:
+        """Add index terms to rows of older versions. Errors are ignored: queries are slower without them, but not wrong."""
+        mark, last = self._placeholder, ("", "")
+        missing = f"facts IS NULL AND stored_size <= {_MIGRATION_SIZE} AND (task, id) > ({mark}, {mark})"
+        select = f"SELECT task, id, header FROM {self._table} WHERE {missing} ORDER BY task, id LIMIT {_MIGRATION_ROWS}"  # noqa: S608
+        update = f"UPDATE {self._table} SET facts = {mark} WHERE task = {mark} AND id = {mark} AND created = {mark}"  # noqa: S608
         with suppress(CheckpointError):
-            while rows := self._rows(f"SELECT task, id, header FROM {self._table} WHERE {old}", last):  # noqa: S608
+            while rows := self._rows(select, last):
                 last = rows[-1][:2]
-                known = [(self._facts(info), info.task, info.id, microseconds(info.created)) for info in infos(rows)]
-                with self._transaction("adding facts to") as connection, closing(connection.cursor()) as cursor:
-                    cursor.executemany(add, known)
+                updates = [(self._terms(info), info.task, info.id, to_microseconds(info.created)) for info in decode_headers(rows)]
+                with self._transaction("indexing") as connection, closing(connection.cursor()) as cursor:
+                    cursor.executemany(update, updates)
 
-    def _facts(self, info: CheckpointInfo) -> Any:
-        known = facts.of(info)
-        return None if known is None else self._kept(known)
+    def _terms(self, info: CheckpointInfo) -> Any:
+        terms = index_terms.terms_of(info)
+        return None if terms is None else self._encode_terms(terms)
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

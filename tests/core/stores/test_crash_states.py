@@ -11,7 +11,8 @@ import os
 
 import pytest
 
-from ckpt_observe.core import Checkpointer, digests
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.format import digests
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError
 from ckpt_observe.support import new_files
 

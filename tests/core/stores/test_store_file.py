@@ -13,8 +13,8 @@ from urllib.parse import quote
 import pytest
 
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.core.names import to_file_name
-from ckpt_observe.core.stores import file, headers
+from ckpt_observe.core.format.names import to_file_name
+from ckpt_observe.core.stores import file, header_cache
 from ckpt_observe.core.stores.file import FileStore
 from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, ConfigError, ConflictError, IntegrityError, StorageError
 from ckpt_observe.testing.stores import StoreContract
@@ -136,10 +136,10 @@ class TestFileStore(StoreContract):
 
     def test_tasks_without_end_take_no_memory(self, checkpointer, monkeypatch):
         """K5: of the tasks that were written to a bounded number is remembered, and a directory that was removed is made again."""
-        monkeypatch.setattr(file, "_MOST_TASKS", 3)
+        monkeypatch.setattr(file, "_MAX_PREPARED", 3)
         for n in range(8):
             checkpointer.save(f"t{n}", {"n": n})
-            assert len(checkpointer.store._settled) <= 3
+            assert len(checkpointer.store._prepared) <= 3
         shutil.rmtree(os.path.join(checkpointer.store._root, "t7"))
         checkpointer.save("t7", {"n": 9})
         assert checkpointer.load("t7") == {"n": 9}
@@ -202,8 +202,8 @@ class TestFileStore(StoreContract):
     def test_listing_again_opens_only_what_is_new(self, store, checkpointer, monkeypatch):
         """The cost of a listing does not repeat: known headers are remembered, changed files are read again."""
         read = []
-        original = headers.read
-        monkeypatch.setattr(headers, "read", lambda directory, name: read.append(name) or original(directory, name))
+        original = header_cache.read_file_header
+        monkeypatch.setattr(file, "read_file_header", lambda directory, name: read.append(name) or original(directory, name))
         for n in range(5):
             checkpointer.save("t", {"n": n}, id=f"c{n}")
             store.list("t")
@@ -213,10 +213,10 @@ class TestFileStore(StoreContract):
 
     def test_full_memory_of_headers_keeps_what_it_has(self, store, checkpointer, monkeypatch):
         """K5: of a task with more checkpoints than are remembered the rest is read again, not all; tasks known longer make room."""
-        monkeypatch.setattr(headers, "_MOST", 5)
+        monkeypatch.setattr(header_cache, "_MAX_HEADERS", 5)
         read = []
-        original = headers.read
-        monkeypatch.setattr(headers, "read", lambda directory, name: read.append(name) or original(directory, name))
+        original = header_cache.read_file_header
+        monkeypatch.setattr(file, "read_file_header", lambda directory, name: read.append(name) or original(directory, name))
         for task, count in {"t": 8, "u": 2}.items():
             for n in range(count):
                 checkpointer.save(task, {"n": n})
@@ -224,7 +224,7 @@ class TestFileStore(StoreContract):
             read.clear()
             store.list(task)
             assert len(read) == expected
-            assert store._headers._count == sum(map(len, store._headers._known.values())) <= 5
+            assert store._headers._count == sum(map(len, store._headers._folders.values())) <= 5
 
     def test_headers_of_an_emptied_task_take_no_memory(self, store, checkpointer):
         """K5: tasks may come and go without end."""
@@ -232,7 +232,7 @@ class TestFileStore(StoreContract):
         store.list("t")
         store.delete("t", info.id)
         store.list("t")
-        assert (store._headers._known, store._headers._count) == ({}, 0)
+        assert (store._headers._folders, store._headers._count) == ({}, 0)
 
     def test_headers_are_remembered_in_a_forked_child(self, store, checkpointer):
         """K8: a child forked while another thread of its parent remembers a header does not wait for that thread for ever."""
@@ -278,7 +278,7 @@ def test_no_place_at_all():
 def test_headers_of_removed_checkpoints_are_forgotten(tmp_path):
     """K5: what retention removed takes no memory, however long a program runs; what is there is not read again."""
     checkpointer = Checkpointer(tmp_path, keep_last=3)
-    known = checkpointer.store._headers._known
+    known = checkpointer.store._headers._folders
     for n in range(20):
         checkpointer.save("t", {"n": n})
         checkpointer.load("t")

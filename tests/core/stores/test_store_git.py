@@ -12,7 +12,7 @@ import pytest
 
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.stores.git import GitStore
-from ckpt_observe.core.stores.gitrepo import Repository, from_reference, to_reference
+from ckpt_observe.core.stores.git_repository import GitRepository, from_reference, to_reference
 from ckpt_observe.core.workspace import Change, Workspace
 from ckpt_observe.errors import (
     CapacityError,
@@ -70,14 +70,14 @@ class TestGitStore(StoreContract):
     def test_listing_is_whole_or_an_error(self, store, checkpointer, monkeypatch):
         """L9: what git could not read for want of memory is not damaged: a listing without it would be a lie."""
         checkpointer.save("t", {"n": 1})
-        run = Repository.run
+        run = GitRepository.run
 
         def out_of_memory(self, *arguments, **options):
             if arguments[0] == "cat-file":
                 raise CapacityError("out of memory")
             return run(self, *arguments, **options)
 
-        monkeypatch.setattr(Repository, "run", out_of_memory)
+        monkeypatch.setattr(GitRepository, "run", out_of_memory)
         with pytest.raises(CapacityError):
             checkpointer.list("t")
 
@@ -247,7 +247,7 @@ def test_damaged_snapshot_leaves_the_directory_as_it_is(tmp_path, directory, dam
     """L14: a snapshot that cannot be put back whole is told before a file is removed or written."""
     workspace = Workspace(tmp_path / "repositories", "task")
     commit = workspace.save(directory, "one")
-    repository = Repository(str(tmp_path / "repositories" / "task.git"))
+    repository = GitRepository(str(tmp_path / "repositories" / "task.git"))
     names = [repository.line("rev-parse", f"{commit}:{file}") for file in ("src/main.py", "run")]
     path, other = (Path(repository.path, "objects", name[:2], name[2:]) for name in names)
     path.chmod(0o600)

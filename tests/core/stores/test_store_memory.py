@@ -16,10 +16,10 @@ class TestMemoryStore(StoreContract):
         return MemoryStore(f"memory://{request.node.name}-{id(request)}")
 
     def raw_read(self, store, task, id):
-        return store._kept[task][id][1]
+        return store._checkpoints[task][id][1]
 
     def raw_write(self, store, task, id, data):
-        store._kept[task][id] = store._kept[task][id][0], data
+        store._checkpoints[task][id] = store._checkpoints[task][id][0], data
 
     def another(self, store):
         return MemoryStore(store.location)
@@ -33,7 +33,7 @@ class TestMemoryStore(StoreContract):
 
     def test_unnamed_stores_are_apart(self):
         """`memory://` is a new store each time."""
-        assert MemoryStore()._kept is not MemoryStore()._kept
+        assert MemoryStore()._checkpoints is not MemoryStore()._checkpoints
 
     # the medium of this store is a list of infos beside the bytes: a damaged header cannot hide it from the listing
     def test_damage_is_noticed_and_can_be_quarantined(self, store, checkpointer):

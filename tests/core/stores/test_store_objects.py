@@ -151,9 +151,9 @@ def test_object_removed_while_listed_is_passed_over(server, checkpointer, monkey
     """K8: another writer's retention may remove an object between our listing and our reading of its head: that is no error."""
     checkpointer.save("t", {"n": 1}, id="gone")
     checkpointer.save("t", {"n": 2}, id="stays")
-    stale = checkpointer.store._objects("t")
+    stale = checkpointer.store._entries("t")
     del server.objects["prefix/t/gone.ckpt"]
-    monkeypatch.setattr(checkpointer.store, "_objects", lambda task: stale)
+    monkeypatch.setattr(checkpointer.store, "_entries", lambda folder: stale)
     assert [info.id for info in checkpointer.list("t")] == ["stays"]
     assert checkpointer.load("t") == {"n": 2}
 
@@ -164,30 +164,30 @@ def test_headers_of_removed_checkpoints_are_forgotten(server, checkpointer):
     for n in range(12):
         tidy.save("t", {"n": n})
         tidy.load("t")
-    assert len(tidy.store._headers._known["t"]) <= 4
+    assert len(tidy.store._headers._folders["t"]) <= 4
 
 
 def test_listing_is_whole_or_an_error(server, checkpointer, monkeypatch):
     """L9: a head that the service refuses to give is not a damaged checkpoint: a listing without it would be a lie."""
     checkpointer.save("t", {"n": 1})
     fresh = Checkpointer(checkpointer.store.location)
-    monkeypatch.setattr(fresh.store, "_header", lambda path: (_ for _ in ()).throw(UnavailableError("busy")))
+    monkeypatch.setattr(fresh.store, "_read_header", lambda path: (_ for _ in ()).throw(UnavailableError("busy")))
     with pytest.raises(UnavailableError):
         fresh.list("t")
 
 
 def test_slow_uploads_have_the_time_they_need(server, monkeypatch):
     """L13: a request may take longer the larger it is, and what is large is read in parts; a service that takes longer still is a deadline."""
-    monkeypatch.setattr(objects, "_SECONDS", 0.5)
+    monkeypatch.setattr(objects, "_REQUEST_SECONDS", 0.5)
     monkeypatch.setattr(objects, "_PART", 1000)
-    monkeypatch.setattr(objects, "_BYTES_A_SECOND", 1000)
+    monkeypatch.setattr(objects, "_MIN_BYTES_PER_SECOND", 1000)
     checkpointer = Checkpointer(f"{server.scheme}://bucket/prefix")
     server.slowness = 1.5
     state = {"text": "x" * 20_000}
     checkpointer.save("t", state, id="large")
     assert checkpointer.load("t", "large") == state
     assert checkpointer.open("t", "large")["text"] == state["text"]
-    monkeypatch.setattr(objects, "_BYTES_A_SECOND", 10**9)
+    monkeypatch.setattr(objects, "_MIN_BYTES_PER_SECOND", 10**9)
     with pytest.raises((DeadlineError, UnavailableError)) as caught:
         checkpointer.save("t", state, id="late")
     assert caught.value.retryable
@@ -195,8 +195,8 @@ def test_slow_uploads_have_the_time_they_need(server, monkeypatch):
 
 def test_more_than_a_service_takes_is_refused(checkpointer, monkeypatch):
     """L9: a checkpoint beyond what the service takes in one request is a capacity error before anything is sent."""
-    assert checkpointer.store.promise.largest > 2**32
-    checkpointer.store.promise = checkpointer.store.promise._replace(largest=100)
+    assert checkpointer.store.capabilities.max_size > 2**32
+    checkpointer.store.capabilities = checkpointer.store.capabilities._replace(max_size=100)
     with pytest.raises(CapacityError) as caught:
         checkpointer.save("t", {"text": "x" * 1000})
     assert caught.value.code == "storage.too_large"

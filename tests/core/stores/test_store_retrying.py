@@ -6,7 +6,7 @@ import pytest
 
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.stores.memory import MemoryStore
-from ckpt_observe.core.stores.retrying import Patience, RetryingStore
+from ckpt_observe.core.stores.retrying import RetryPolicy, RetryingStore
 from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConflictError, UnavailableError
 from ckpt_observe.testing.stores import StoreContract
 
@@ -39,7 +39,7 @@ def waits():
 
 @pytest.fixture
 def store(waits):
-    return RetryingStore(Flaky(), Patience(attempts=4, first_delay=1, longest_delay=3, sleep=waits.append))
+    return RetryingStore(Flaky(), RetryPolicy(attempts=4, first_delay=1, max_delay=3, sleep=waits.append))
 
 
 class TestRetryingStore(StoreContract):
@@ -50,10 +50,10 @@ class TestRetryingStore(StoreContract):
         return RetryingStore(MemoryStore(f"memory://{request.node.name}-{id(request)}"))
 
     def raw_read(self, store, task, id):
-        return store.inner._kept[task][id][1]
+        return store.inner._checkpoints[task][id][1]
 
     def raw_write(self, store, task, id, data):
-        store.inner._kept[task][id] = store.inner._kept[task][id][0], data
+        store.inner._checkpoints[task][id] = store.inner._checkpoints[task][id][0], data
 
     def another(self, store):
         return RetryingStore(MemoryStore(store.location))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_observe.core import Checkpointer, Query
-from ckpt_observe.core.stores.sqlite import SqliteStore, _of
+from ckpt_observe.core.stores.sqlite import SqliteStore, _to_checkpoint_error
 from ckpt_observe.errors import CheckpointError, CompatibilityError, IntegrityError, StorageError
 from ckpt_observe.testing.stores import StoreContract
 
@@ -48,7 +48,7 @@ class TestSqliteStore(StoreContract):
     def test_pragmas_are_durable(self, store, checkpointer):
         """An acknowledged save is on the disk: WAL with FULL, asked of the database itself."""
         checkpointer.save("t", {})
-        connection = store._opened()
+        connection = store._open()
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
         assert os.stat(store._path).st_mode & 0o777 == 0o600
@@ -81,7 +81,7 @@ class TestSqliteStore(StoreContract):
     def test_queries_use_the_index(self, store, checkpointer):
         """D6: listing a task reads an index, not the table."""
         checkpointer.save("t", {})
-        plan = store._opened().execute("EXPLAIN QUERY PLAN SELECT header FROM checkpoints WHERE task = 't' ORDER BY created DESC, id DESC")
+        plan = store._open().execute("EXPLAIN QUERY PLAN SELECT header FROM checkpoints WHERE task = 't' ORDER BY created DESC, id DESC")
         assert "checkpoints_by_task" in plan.fetchone()[3]
 
     def test_forked_child_has_a_connection_of_its_own(self, store, checkpointer):
@@ -179,12 +179,12 @@ class TestSqliteStore(StoreContract):
         for code in codes:
             error = sqlite3.OperationalError("x")
             error.sqlite_errorcode = code
-            assert isinstance(_of(error, "testing"), CheckpointError)
+            assert isinstance(_to_checkpoint_error(error, "testing"), CheckpointError)
 
     def test_full_disk_is_capacity(self, store, checkpointer):
         """L9, F4: a full database is a capacity error; what was there stays, and saving goes on once there is room."""
         checkpointer.save("t", {"n": 1})
-        connection = store._opened()
+        connection = store._open()
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(CheckpointError) as caught:

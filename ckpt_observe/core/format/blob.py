@@ -1,6 +1,6 @@
-"""Bytes in several pieces: what serializers make and stores write, without joining what is large.
+"""Bytes in several pieces: what serializers produce and stores write. Large pieces are never joined.
 
-`len()` is the number of bytes, whatever the number of pieces.
+`len()` is the number of bytes, not of pieces.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Blob:
-    """An immutable run of bytes held as pieces."""
+    """An immutable sequence of bytes held as pieces."""
 
     __slots__ = ("_pieces", "size")
 
@@ -33,37 +33,20 @@ class Blob:
         return b"".join(self.pieces)
 
     def joined(self) -> Buffer:
-        """All in one piece, copied only if there are several."""
+        """Return everything as one buffer. A single piece is not copied."""
         pieces = self.pieces
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def as_ready(self) -> Iterator[tuple[int, Buffer]]:
-        """Each piece with its place, for a medium that takes them in any order: those first that need not be waited for."""
-        place = 0
+        """Yield each piece with its offset, in the order in which the pieces become available."""
+        offset = 0
         for piece in self.pieces:
-            yield place, piece
-            place += len(piece)
+            yield offset, piece
+            offset += len(piece)
 
 
-def parts(pieces: Iterable[Buffer], size: int) -> Iterator[list[memoryview]]:
-    """The bytes in runs of `size`, each as views, without copying."""
-    views: list[memoryview] = []
-    room = size
-    for piece in pieces:
-        rest = memoryview(piece)
-        while rest:
-            views.append(rest[:room])
-            room -= len(views[-1])
-            rest = rest[len(views[-1]) :]
-            if not room:
-                yield views
-                views, room = [], size
-    if views:
-        yield views
-
-
-class HeadLast(Blob):
-    """A blob whose first piece tells about the others, and is made when they have been looked through."""
+class DeferredHeadBlob(Blob):
+    """A blob whose first piece describes the rest and is computed last, so that a store can write the rest meanwhile."""
 
     __slots__ = ("_head", "_head_size")
 
@@ -78,8 +61,25 @@ class HeadLast(Blob):
         return self._head(), *self._pieces
 
     def as_ready(self) -> Iterator[tuple[int, Buffer]]:
-        place = self._head_size
+        offset = self._head_size
         for piece in self._pieces:
-            yield place, piece
-            place += len(piece)
+            yield offset, piece
+            offset += len(piece)
         yield 0, self._head()
+
+
+def split_evenly(pieces: Iterable[Buffer], size: int) -> Iterator[list[memoryview]]:
+    """Yield the bytes in chunks of `size`, each as a list of views. Nothing is copied."""
+    views: list[memoryview] = []
+    room = size
+    for piece in pieces:
+        rest = memoryview(piece)
+        while rest:
+            views.append(rest[:room])
+            room -= len(views[-1])
+            rest = rest[len(views[-1]) :]
+            if not room:
+                yield views
+                views, room = [], size
+    if views:
+        yield views

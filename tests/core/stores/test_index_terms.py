@@ -11,7 +11,8 @@ from threading import Barrier
 
 import pytest
 
-from ckpt_observe.core import Checkpointer, Query, container
+from ckpt_observe.core import Checkpointer, Query
+from ckpt_observe.core.format import container
 from ckpt_observe.core.stores import Store, sql
 from ckpt_observe.core.stores.sqlite import SqliteStore
 from ckpt_observe.errors import StorageError
@@ -87,14 +88,14 @@ def test_metadata_of_many_entries_are_found_and_take_no_room(store):
     """D6: whoever puts a table into the metadata finds its entries, and the index does not hold them."""
     Checkpointer(store).save("t", {}, metadata={f"row{n}": n for n in range(10_000)})
     assert len(store.find(Query(parameters={"row7": 7}))) == 1
-    assert store._opened().execute("SELECT facts FROM checkpoints").fetchone() == (None,)
+    assert store._open().execute("SELECT facts FROM checkpoints").fetchone() == (None,)
 
 
 def test_limit_is_filled_past_what_is_damaged(store):
     """D6: the newest two that can be read, though the two newest cannot."""
     checkpointer = Checkpointer(store)
     saved = [checkpointer.save("t", {}, metadata={"lr": 1}) for _ in range(5)]
-    store._opened().execute("UPDATE checkpoints SET header = x'00' WHERE id IN (?, ?)", (saved[4].id, saved[3].id))
+    store._open().execute("UPDATE checkpoints SET header = x'00' WHERE id IN (?, ?)", (saved[4].id, saved[3].id))
     for query in (Query(limit=2), Query(parameters={"lr": 1}, limit=2), Query(task="t", limit=2)):
         assert store.find(query) == [saved[2], saved[1]]
 
@@ -116,13 +117,13 @@ def rows(store):
         checkpointer.save(
             "t", {"n": n, "x": "x" * 100_000 if n == 2 else ""}, id=str(n), metadata={"lr": n % 2}, tags=["best"] if n == 5 else []
         )
-    rows = store._opened().execute(f"SELECT {OLD_COLUMNS} FROM checkpoints").fetchall()
+    rows = store._open().execute(f"SELECT {OLD_COLUMNS} FROM checkpoints").fetchall()
     return [(*row[:7], b"x", row[8]) if row[1] == "6" else row for row in rows]
 
 
 def test_older_database_is_brought_on_by_several_at_once(tmp_path, rows, read, monkeypatch):
     """D7: what version 1 saved is loaded, and found by its parameters like what is saved now."""
-    monkeypatch.setattr(sql, "_PORTION", 2)
+    monkeypatch.setattr(sql, "_MIGRATION_ROWS", 2)
     older(tmp_path / "old.db", rows).close()
     together = Barrier(4)
     stores = [SqliteStore(f"sqlite://{tmp_path}/old.db") for _ in range(4)]

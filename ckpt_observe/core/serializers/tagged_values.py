@@ -1,6 +1,6 @@
-"""Python values that JSON and MessagePack do not have, carried as tagged plain data: what comes back is what was saved.
+"""Encodes Python values that JSON and MessagePack lack as tagged plain data, so that they are loaded as they were saved.
 
-Only values on this list, never a class by name: reading a checkpoint makes data and runs nothing.
+Only the types listed here are supported, never a class by name: loading a checkpoint creates data and runs no code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 TAG = "~py"
-"""A mapping with this key is a tagged value; a mapping of the program's that has it is itself carried tagged."""
+"""A mapping with this key is a tagged value. If a mapping of the state itself has this key, it is tagged as a dict."""
 
 _TO_PLAIN: dict[type, Callable[[Any], Any]] = {
     bytes: lambda value: base64.b64encode(value).decode(),
@@ -51,43 +51,43 @@ _FROM_PLAIN: dict[str, Callable[[Any], Any]] = {
 }
 
 MAPPINGS: frozenset[type] = frozenset({dict, OrderedDict})
-"""An ordered mapping comes back as a plain one, which is equal and as ordered. `state_dict` of torch makes such."""
-KINDS: frozenset[type] = frozenset({list, tuple, set, frozenset, *MAPPINGS, *_TO_PLAIN})
-"""What `wrap` knows how to carry."""
+"""An OrderedDict, such as torch's `state_dict()`, is loaded as a dict, which is equal and has the same order."""
+SUPPORTED: frozenset[type] = frozenset({list, tuple, set, frozenset, *MAPPINGS, *_TO_PLAIN})
+"""Types that `wrap` can encode."""
 
 
-def wrap(value: Any, native: frozenset[type], take: Callable[[Any], Any] | None = None) -> Any:
-    """The value as plain data; what the format has of its own (`native`) stays as it is.
+def wrap(value: Any, native: frozenset[type], replace: Callable[[Any], Any] | None = None) -> Any:
+    """Return the value as plain data. Values of `native` types, which the format supports itself, are returned unchanged.
 
-    `take` is asked first about each value, and gives what stands for it or NotImplemented.
+    `replace` is called for every other value, and returns its replacement or NotImplemented.
     """
     kind = type(value)
     if kind in native and not (kind is float and not math.isfinite(value)) and not (kind is int and value.bit_length() > 63):
         return value
-    if take is not None and (taken := take(value)) is not NotImplemented:
-        return taken
+    if replace is not None and (replacement := replace(value)) is not NotImplemented:
+        return replacement
     if kind is list:
-        return [wrap(item, native, take) for item in value]
+        return [wrap(item, native, replace) for item in value]
     if kind in (tuple, set, frozenset):
-        return {TAG: kind.__name__, "v": [wrap(item, native, take) for item in value]}
+        return {TAG: kind.__name__, "v": [wrap(item, native, replace) for item in value]}
     if kind in MAPPINGS:
         if TAG not in value and all(type(key) is str for key in value):
-            return {key: wrap(item, native, take) for key, item in value.items()}
-        return {TAG: "dict", "v": [[wrap(key, native, take), wrap(item, native, take)] for key, item in value.items()]}
+            return {key: wrap(item, native, replace) for key, item in value.items()}
+        return {TAG: "dict", "v": [[wrap(key, native, replace), wrap(item, native, replace)] for key, item in value.items()]}
     if kind in _TO_PLAIN:
         return {TAG: kind.__name__, "v": _TO_PLAIN[kind](value)}
-    return value  # the format refuses it, and says what it is
+    return value  # the encoder raises an error that names the type
 
 
-def unwrap(plain: Any, more: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})) -> Any:
-    """The value that `wrap` was given. A tag that is neither on the list nor in `more` is ValueError."""
+def unwrap(plain: Any, decoders: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})) -> Any:
+    """Return the value that `wrap` encoded. `decoders` adds tags. ValueError if a tag is unknown."""
     if type(plain) is list:
-        return [unwrap(item, more) for item in plain]
+        return [unwrap(item, decoders) for item in plain]
     if type(plain) is not dict:
         return plain
     if TAG not in plain:
-        return {key: unwrap(item, more) for key, item in plain.items()}
-    make = _FROM_PLAIN.get(plain[TAG]) or more.get(plain[TAG])
-    if make is None or plain.keys() != {TAG, "v"}:
-        raise ValueError(f"a value is tagged {plain[TAG]!r:.40}, which is not known here")
-    return make(unwrap(plain["v"], more))
+        return {key: unwrap(item, decoders) for key, item in plain.items()}
+    decode = _FROM_PLAIN.get(plain[TAG]) or decoders.get(plain[TAG])
+    if decode is None or plain.keys() != {TAG, "v"}:
+        raise ValueError(f"unknown tag {plain[TAG]!r:.40}")
+    return decode(unwrap(plain["v"], decoders))

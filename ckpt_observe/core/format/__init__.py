@@ -1,0 +1,1 @@
+"""How a checkpoint is laid out as bytes: header line and payload, digests, and the names of files."""

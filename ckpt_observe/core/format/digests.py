@@ -1,0 +1,112 @@
+"""Digests of stored content, written as `algorithm:hex`, and the check of a payload against its header."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from typing import Any
+
+from ckpt_observe.core.format import parallel
+from ckpt_observe.core.format.blob import Buffer, split_evenly
+from ckpt_observe.core.model import CheckpointInfo
+
+HashTree = Any
+"""A hash object that is fed with the digests of chunks."""
+
+ALGORITHM = "sha256"
+LARGE_ALGORITHM = "sha256-4m"
+"""sha256 over the sha256 digests of all 4 MiB chunks."""
+KEYED_ALGORITHM = "sha256-keys"
+"""sha256 over the bytes before the keys, one digest of all small keys, and one digest for each large key; these are `sha256-4m`."""
+PENDING, PENDING_KEYED = (f"{algorithm}:{'0' * 64}" for algorithm in (LARGE_ALGORITHM, KEYED_ALGORITHM))
+"""Placeholders of the final length for digests that are still being computed."""
+CHUNK = 4 * 1024 * 1024
+LARGE = 8 * CHUNK
+"""Payloads of at least this many bytes are hashed by several threads."""
+
+_HASHES: dict[str, Callable[[], Any]] = {"sha256": hashlib.sha256, "blake2b": hashlib.blake2b}
+_MISMATCH = "its content does not match the digest in its header"
+
+
+def compute(pieces: Iterable[Buffer], algorithm: str = ALGORITHM) -> str:
+    """Return the digest of the concatenated pieces."""
+    digest = _HASHES[algorithm]()
+    for piece in pieces:
+        digest.update(piece)
+    return f"{algorithm}:{digest.hexdigest()}"
+
+
+def compute_large(pieces: Iterable[Buffer]) -> str:
+    """Return the digest over the digests of all chunks."""
+    return compute_each((pieces,))[0]
+
+
+def compute_each(blobs: Sequence[Iterable[Buffer]]) -> list[str]:
+    """Return `compute_large` of each blob. The chunks of all blobs are hashed in parallel, because a large save waits for this."""
+    trees = [hashlib.sha256() for _ in blobs]
+    chunks = ((tree, views) for tree, pieces in zip(trees, blobs, strict=True) for views in split_evenly(pieces, CHUNK))
+    for tree, digest in parallel.map_all(_hash_chunk, chunks):
+        tree.update(digest)
+    return [f"{LARGE_ALGORITHM}:{tree.hexdigest()}" for tree in trees]
+
+
+def compute_keyed(prefix: Buffer, keys: Iterable[tuple[str, Iterable[Buffer]]]) -> str:
+    """Return the digest of a keyed payload from its prefix and each key's digest and bytes. Large keys are not hashed again."""
+    large: list[str] = []
+    small: list[Buffer] = []
+    for key_digest, pieces in keys:
+        if key_digest.startswith(LARGE_ALGORITHM):
+            large.append(key_digest)
+        else:
+            small += pieces
+    return f"{KEYED_ALGORITHM}:{hashlib.sha256(bytes(prefix) + ' '.join([compute_large(small), *large]).encode()).hexdigest()}"
+
+
+def compute_key(value: Buffer) -> str:
+    """Return the short digest of one key's bytes. It only tells changed values from unchanged ones."""
+    return hashlib.blake2b(value, digest_size=12).hexdigest()
+
+
+def matches(digest: str, pieces: Iterable[Buffer]) -> bool:
+    """Return whether the pieces have this digest."""
+    algorithm = digest.partition(":")[0]
+    if algorithm in _HASHES:
+        return compute(pieces, algorithm) == digest
+    return algorithm == LARGE_ALGORITHM and compute_large(pieces) == digest
+
+
+def matches_key(digest: str, value: Buffer) -> bool:
+    """Return whether the bytes of a key have this digest, short or large."""
+    return digest == (compute_large((value,)) if digest.startswith(LARGE_ALGORITHM) else compute_key(value))
+
+
+def find_damage(info: CheckpointInfo, payload: Buffer) -> str | None:
+    """Return what is wrong with a payload, or None. If it was hashed by key, the message names the damaged keys."""
+    if matches(info.digest, (payload,)):  # most payloads have a single digest
+        return None
+    if info.digest.startswith(KEYED_ALGORITHM):
+        return _find_damaged_keys(info, memoryview(payload))
+    return _MISMATCH
+
+
+def _find_damaged_keys(info: CheckpointInfo, payload: memoryview) -> str | None:
+    stored = {name: key for name, key in info.keys.items() if not key.base}
+    start = max(0, len(payload) - sum(key.size for key in stored.values()))
+    offsets = accumulate((key.size for key in stored.values()), initial=start)
+    values = {name: payload[offset : offset + key.size] for (name, key), offset in zip(stored.items(), offsets, strict=False)}
+    large = {name: value for name, value in values.items() if stored[name].digest.startswith(LARGE_ALGORITHM)}
+    actual = dict(zip(large, compute_each([(value,) for value in large.values()]), strict=True))
+    damaged = [name for name, digest in actual.items() if digest != stored[name].digest]
+    if damaged:
+        return f"the content of {', '.join(map(repr, damaged[:10]))} does not match the digest in its header"
+    whole = compute_keyed(payload[:start], [(stored[name].digest, (value,)) for name, value in values.items()])
+    return None if whole == info.digest else _MISMATCH
+
+
+def _hash_chunk(chunk: tuple[HashTree, list[memoryview]]) -> tuple[HashTree, bytes]:
+    tree, views = chunk
+    digest = hashlib.sha256()
+    for view in views:
+        digest.update(view)
+    return tree, digest.digest()

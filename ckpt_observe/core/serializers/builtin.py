@@ -1,0 +1,105 @@
+"""The formats json, msgpack and pickle, which need no extra."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from ckpt_observe.core.format.blob import Buffer
+from ckpt_observe.core.model import KeyInfo
+from ckpt_observe.core.serializers.keyed_format import KeyedFormat
+from ckpt_observe.core.serializers.serializer import Document
+from ckpt_observe.errors import SerializationError
+
+_NATIVE: frozenset[type] = frozenset({str, int, float, bool, type(None)})
+_ALTERED_STARTS = (b"\xc4", b"\xc5", b"\xc6", b"\xd6\xff", b"\xd7\xff", b"\xc7\x0c\xff")
+"""First bytes of MessagePack's binary and timestamp values."""
+
+_encode_json = msgspec.json.Encoder().encode
+
+
+class JsonSerializer(KeyedFormat):
+    """One JSON document on one line, readable with any tool."""
+
+    def __init__(self) -> None:
+        super().__init__("json", _encode_json, msgspec.json.Decoder().decode, _NATIVE)
+
+    def join(self, members: Mapping[str, Buffer]) -> tuple[bytes]:
+        return (b"{" + b",".join([_json_label(key) + value for key, value in members.items()]) + b"}",)
+
+    def offsets(self, keys: Mapping[str, KeyInfo]) -> dict[str, int]:
+        offsets = {}
+        position = 0
+        for key, info in keys.items():
+            offsets[key] = position + 1 + len(_json_label(key))  # 1: the opening brace or a comma
+            position = offsets[key] + info.size
+        return offsets
+
+
+@lru_cache(maxsize=1024)
+def _json_label(key: str) -> bytes:
+    """Return a key and its colon. Cached, because the keys of a program's states are few and the same in every save."""
+    return _encode_json(key) + b":"
+
+
+class MsgpackSerializer(KeyedFormat):
+    """One MessagePack value: smaller and faster than JSON, and supports bytes. Extension types are refused."""
+
+    def __init__(self) -> None:
+        super().__init__("msgpack", msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode, _NATIVE | {bytes})
+
+    def join(self, members: Mapping[str, Buffer]) -> tuple[bytes]:
+        pieces = [_msgpack_map_start(len(members))]
+        for key, value in members.items():
+            pieces += (self.encode(key), bytes(value))
+        return (b"".join(pieces),)
+
+    def alters(self, state: Any, loaded: Any, data: Buffer) -> bool:
+        """A time is loaded as the same moment in UTC, and a bytearray as bytes.
+
+        The bytes searched for may also occur by chance in numbers and text, so the state is compared once more without such types.
+        """
+        text = bytes(data)
+        return any(start in text for start in _ALTERED_STARTS) and msgspec.to_builtins(state, builtin_types=(bytes,)) != loaded
+
+    def offsets(self, keys: Mapping[str, KeyInfo]) -> dict[str, int]:
+        offsets = {}
+        position = len(_msgpack_map_start(len(keys)))
+        for key, info in keys.items():
+            offsets[key] = position + len(self.encode(key))
+            position = offsets[key] + info.size
+        return offsets
+
+
+def _msgpack_map_start(count: int) -> bytes:
+    """Return the bytes that start a map with `count` pairs."""
+    if count < 16:
+        return bytes((0x80 | count,))
+    if count < 1 << 16:
+        return b"\xde" + count.to_bytes(2, "big")
+    return b"\xdf" + count.to_bytes(4, "big")
+
+
+class PickleSerializer:
+    """pickle, protocol 5: any Python object. Used only if requested by name, never as a fallback.
+
+    Loading a pickle runs whatever code it contains. Use it for checkpoints that only your own program can write.
+    """
+
+    name = "pickle"
+
+    def dumps(self, state: Any) -> Document:
+        try:
+            return Document((pickle.dumps(state, protocol=5),))
+        except Exception as error:  # pickling runs code of the state, which may raise anything
+            raise SerializationError(f"this state cannot be pickled: {error}") from error
+
+    def loads(self, data: Buffer) -> Any:
+        try:
+            return pickle.loads(data)  # noqa: S301 - requested by name; see the class
+        except Exception as error:  # unpickling may raise anything
+            raise SerializationError(f"this pickle cannot be loaded: {error}", code="serialization.malformed") from error

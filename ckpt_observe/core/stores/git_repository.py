@@ -1,0 +1,153 @@
+"""A bare git repository of our own, used through plumbing commands.
+
+The user's git settings do not affect it: no global configuration, hooks, filters or attributes that change content. Objects and
+references are synced when a command returns.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import subprocess
+from collections.abc import Mapping
+
+from ckpt_observe.core.format.names import id_from_file_name, id_to_file_name
+from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, ConfigError, ConflictError, IntegrityError, StorageError
+from ckpt_observe.support import files
+from ckpt_observe.support.errnos import translate_os_errors
+
+NO_COMMIT = "0" * 40
+"""The commit of a damaged reference."""
+
+_SETTINGS = ("core.fsync=all", "core.fsyncMethod=fsync", "gc.auto=0", "user.name=ckpt", "user.email=ckpt@localhost")
+_ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+_ATTRIBUTES = "* -text -filter -ident -working-tree-encoding -diff\n"
+"""Overrides any .gitattributes of a workspace, so that its files are stored byte for byte."""
+_TIMEOUT_SECONDS = 600
+
+_DAMAGE_MESSAGES = (
+    *(b"inflate:", b"corrupt", b"is empty", b"too long, exceeds", b"unable to parse"),
+    *(b"unable to stream", b"unable to read", b"bad file", b"does not exist in"),
+    *(b"invalid object type", b"invalid object name", b"unexpected line in"),
+)
+"""git's messages about objects that were altered, truncated or lost."""
+_ERRORS: tuple[tuple[bytes, type[CheckpointError], str, bool], ...] = (
+    (b"reference already exists", ConflictError, "conflict.exists", False),
+    (b"cannot lock ref", ConflictError, "conflict.locked", True),
+    (b"No space left", CapacityError, "storage.no_space", False),
+    (b"Permission denied", AccessError, "storage.permission", False),
+    (b"Too many open files", StorageError, "storage.too_many_files", True),
+    (b"Out of memory", CapacityError, "memory.exhausted", False),
+    *((message, IntegrityError, "integrity.malformed", False) for message in _DAMAGE_MESSAGES),
+)
+"""git's messages, with our exception, its code, and whether a retry can help. The first match counts."""
+_IGNORED_REFERENCE = re.compile(rb"ignoring (?:broken ref|dangling symref) (\S+)")
+"""git's warning about a damaged reference that a listing omits. It must not be omitted: it may be the newest checkpoint."""
+_QUOTED = re.compile(rb"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")")
+
+
+class GitRepository:
+    """One bare repository, which may not exist yet."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def exists(self) -> bool:
+        return os.path.isfile(os.path.join(self.path, "HEAD"))
+
+    def create(self) -> None:
+        """Create the repository unless it exists, under a temporary name that is changed at the end: an incomplete one is never used."""
+        if self.exists():
+            return
+        if shutil.which("git") is None:
+            raise ConfigError("the git store needs the git program, which is not installed")
+        temporary = f"{self.path}.{secrets.token_hex(4)}.tmp"
+        with translate_os_errors(f"making {self.path}"):
+            files.make_directory(temporary)
+            GitRepository(temporary).run("init", "--bare", "--quiet", "--template=", temporary)
+            os.mkdir(os.path.join(temporary, "info"))
+            files.write_file(os.path.join(temporary, "info", "attributes"), _ATTRIBUTES.encode(), sync=False)
+            files.sync_tree(temporary)
+            try:
+                files.move(temporary, self.path)
+            except OSError:
+                if not self.exists():
+                    raise
+                shutil.rmtree(temporary)  # another process created it first
+            files.sync_directory(os.path.dirname(self.path))
+
+    def run(
+        self, *arguments: str, data: bytes | None = None, environment: Mapping[str, str] | None = None, cwd: str | None = None
+    ) -> bytes:
+        """Run a git command and return its output. A failure is raised as a CheckpointError with git's message."""
+        return self._run(*arguments, data=data, environment=environment, cwd=cwd).stdout
+
+    def line(self, *arguments: str, data: bytes | None = None, environment: Mapping[str, str] | None = None, cwd: str | None = None) -> str:
+        """Run a git command and return its output as text, stripped."""
+        return self.run(*arguments, data=data, environment=environment, cwd=cwd).decode().strip()
+
+    def _run(
+        self, *arguments: str, data: bytes | None = None, environment: Mapping[str, str] | None = None, cwd: str | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        settings = [part for setting in _SETTINGS for part in ("-c", setting)]
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        try:
+            process = subprocess.run(
+                ["git", *settings, "--git-dir", self.path, *arguments],
+                input=data,
+                capture_output=True,
+                check=False,
+                timeout=_TIMEOUT_SECONDS,
+                cwd=cwd,
+                env={**inherited, **_ENVIRONMENT, **(environment or {})},
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise StorageError(f"git {arguments[0]} in {self.path}: {error}") from error
+        if process.returncode:
+            raise self._error(process.stderr, f"git {arguments[0]} in {self.path}")
+        return process
+
+    def commit(self, tree: str, reference: str, message: str) -> str:
+        """Commit a tree under a new reference and return the commit. ConflictError if the reference exists."""
+        commit = self.line("commit-tree", tree, "-m", message)
+        self.run("update-ref", "--create-reflog", reference, commit, NO_COMMIT)
+        return commit
+
+    def remove(self, reference: str, commit: str) -> None:
+        """Remove a reference to this commit. git refuses to remove a damaged reference, so its file is moved to `damaged/`."""
+        if commit != NO_COMMIT:
+            self.run("update-ref", "-d", reference, commit)
+            return
+        with translate_os_errors(f"moving {reference} in {self.path}"):
+            directory = os.path.join(self.path, "damaged")
+            os.makedirs(directory, exist_ok=True)
+            target = os.path.join(directory, f"{os.path.basename(reference)}.{secrets.token_hex(4)}")
+            files.move(os.path.join(self.path, reference), target)
+            files.sync_directory(directory)
+
+    def references(self, prefix: str) -> dict[str, str]:
+        """Return the names below a prefix with their commits; NO_COMMIT if the reference is damaged."""
+        if not self.exists():
+            return {}
+        process = self._run("for-each-ref", "--format=%(objectname) %(refname)", prefix)
+        pairs = [line.split(" ", 1) for line in process.stdout.decode().splitlines()]
+        ignored = _IGNORED_REFERENCE.findall(process.stderr)
+        damaged = [(NO_COMMIT, name.decode()) for name in ignored if name.startswith(prefix.encode())]
+        return {name.removeprefix(prefix): commit for commit, name in (*pairs, *damaged)}
+
+    def _error(self, stderr: bytes, action: str) -> CheckpointError:
+        message = _QUOTED.sub(b"", stderr.replace(os.fsencode(self.path), b""))  # names of files and references are not git's words
+        kind, code, retryable = next((entry[1:] for entry in _ERRORS if entry[0] in message), (StorageError, "storage.io", True))
+        return kind(f"{action}: {stderr.decode(errors='replace').strip()[:300]}", code=code, retryable=retryable)
+
+
+def to_reference(id: str) -> str:
+    """Return the last part of an id's reference. git forbids two dots, the ending .lock and tildes, which file names may have."""
+    return id_to_file_name(id).replace("_", "_1").replace("~", "_2").replace(".", "%2E")
+
+
+def from_reference(name: str) -> str:
+    """Return the id, or its hashed file name if it is too long for a reference."""
+    return id_from_file_name(name.replace("_2", "~").replace("_1", "_"))

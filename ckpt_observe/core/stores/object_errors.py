@@ -1,0 +1,65 @@
+"""Translates obstore's exceptions to CheckpointErrors, by type and, where that is too general, by message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from obstore import exceptions
+
+from ckpt_observe.errors import AccessError, CheckpointError, ConflictError, DeadlineError, StorageError, UnavailableError
+
+_TYPES: tuple[tuple[type[BaseException], type[CheckpointError], str, bool], ...] = (
+    (exceptions.AlreadyExistsError, ConflictError, "conflict.exists", False),
+    (exceptions.PreconditionError, ConflictError, "conflict.exists", False),
+    (exceptions.PermissionDeniedError, AccessError, "storage.permission", False),
+    (exceptions.UnauthenticatedError, AccessError, "storage.permission", False),
+    (TimeoutError, DeadlineError, "timeout.deadline", True),
+)
+_MESSAGES: tuple[tuple[str, type[CheckpointError], str], ...] = (
+    ("timed out", DeadlineError, "timeout.deadline"),
+    ("error sending request", UnavailableError, "unavailable.connection"),
+    ("Service Unavailable", UnavailableError, "unavailable.connection"),
+    ("SlowDown", UnavailableError, "unavailable.connection"),
+    ("401 Unauthorized", AccessError, "storage.permission"),
+    ("403 Forbidden", AccessError, "storage.permission"),
+)
+"""Connection failures and forbidden listings can be told only by obstore's message."""
+_NO_BUCKET = ("<Code>NoSuchBucket<", "<Code>ContainerNotFound<")
+"""The answers of S3 and Google, and of Azure. obstore reports both as a missing object."""
+_BEYOND_END = ("status code: 416 ", "StartTooLarge {")
+"""Messages of the service and of obstore for a range that starts after the end of the object. URLs in messages contain no spaces."""
+
+
+@contextmanager
+def translate_object_errors(action: str, location: str) -> Iterator[None]:
+    """Raise errors of the block as CheckpointErrors."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (exceptions.BaseError, OSError, ValueError) as error:
+        raise _to_checkpoint_error(error, f"{action} in {location}") from error
+
+
+def is_beyond_end(error: BaseException) -> bool:
+    """Return whether the requested range starts after the end of the object."""
+    return any(message in str(error) for message in _BEYOND_END)
+
+
+def is_missing_bucket(error: BaseException) -> bool:
+    """Return whether the bucket, not just the object, does not exist."""
+    return any(message in str(error) for message in _NO_BUCKET)
+
+
+def _to_checkpoint_error(error: BaseException, action: str) -> CheckpointError:
+    """Obstore's message is not included, because it may contain the data that was sent."""
+    if is_missing_bucket(error):
+        return StorageError(f"{action}: the bucket does not exist. Create it first", code="storage.no_bucket", retryable=False)
+    for source_type, target_type, code, retryable in _TYPES:
+        if isinstance(error, source_type):
+            return target_type(f"{action}: {type(error).__name__}", code=code, retryable=retryable)
+    for message, target_type, code in _MESSAGES:
+        if message in str(error):
+            return target_type(f"{action}: {message}", code=code)
+    return StorageError(f"{action}: {type(error).__name__}")

@@ -13,8 +13,8 @@ import pytest
 from ckpt_observe.core import Checkpointer, Query, context
 from ckpt_observe.core.aio import AsyncCheckpointer
 from ckpt_observe.core.background import BackgroundCheckpointer
-from ckpt_observe.core.plugins import codecs
 from ckpt_observe.core.codecs import GzipCodec
+from ckpt_observe.core.plugins import codecs
 from ckpt_observe.core.retention import KeepLast
 from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConfigError, ConflictError, SerializationError, StorageError
 

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 
 import pytest
 
-from ckpt_observe.core.format.blob import Blob
 from ckpt_observe.core import codecs as codecs_module
 from ckpt_observe.core.codecs import compress_document
+from ckpt_observe.core.format.blob import Blob
 from ckpt_observe.core.plugins import codecs
 from ckpt_observe.errors import CompressionError
 

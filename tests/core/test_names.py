@@ -72,5 +72,5 @@ def test_no_name_reaches_another_that_was_hashed(tmp_path):
     checkpointer.save(stand_in, {"n": 2}, id="b")
     assert checkpointer.load(victim) == {"n": 1}
     assert checkpointer.load(stand_in) == {"n": 2}
-    with pytest.raises(InvalidNameError, match="stands for"):
+    with pytest.raises(InvalidNameError, match="reserved"):
         checkpointer.save("t", {}, id=stand_in)

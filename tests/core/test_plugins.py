@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_observe.core import Checkpointer, Query
+from ckpt_observe.core import Checkpointer, Query, stores
 from ckpt_observe.core.plugins import codecs
 from ckpt_observe.core.runner import Done, Graph, Settings, run_agent
-from ckpt_observe.core import stores
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.core.workspace import Workspace
 from ckpt_observe.errors import AccessError, CompatibilityError, ConfigError, SerializationError

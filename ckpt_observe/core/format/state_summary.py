@@ -19,7 +19,7 @@ _CONTAINERS = frozenset({dict, list, tuple})
 
 
 def name_of_type(kind: type) -> str:
-    """Return the name of a type. A subclass of a plain type (`OrderedDict`, an `IntEnum`) has its name, because it is loaded as that type."""
+    """Return the name of a type. A subclass of a plain type (`OrderedDict`, an `IntEnum`) has that name, since it is loaded as such."""
     return _NAMES.get(kind) or next((plain.__name__ for plain in _PLAIN if issubclass(kind, plain)), kind.__name__)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.stores.memory import MemoryStore
-from ckpt_observe.core.stores.retrying import RetryPolicy, RetryingStore
+from ckpt_observe.core.stores.retrying import RetryingStore, RetryPolicy
 from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConflictError, UnavailableError
 from ckpt_observe.testing.stores import StoreContract
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,8 +17,7 @@ from ckpt_observe.errors import ConfigError
 from ckpt_observe.exporter import ENTRY_POINT_GROUP
 from ckpt_observe.samplers import Sampler
 from ckpt_observe.support import entry_points
-
-logger = logging.getLogger("ckpt_observe")
+from ckpt_observe.support.logs import logger
 
 EXPORTERS: Final = ("otlp", "laminar", "provider", "prometheus", "local", "console")
 DELIVERY_MODES: Final = ("in-process", "companion", "daemon")

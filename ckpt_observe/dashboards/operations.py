@@ -1,28 +1,28 @@
-"""How often, how long, why not: rate, errors, durations, and what they cost."""
+"""The Operations dashboard: counts, errors, durations and resource usage of checkpoint operations."""
 
 from __future__ import annotations
 
-from ckpt_observe.dashboards import queries as ask
-from ckpt_observe.dashboards import variables
-from ckpt_observe.dashboards.kinds import FAILURES, OUTCOMES, bars, heatmap, lines, stacked
-from ckpt_observe.dashboards.layouts import Dashboard, Row
-from ckpt_observe.dashboards.panels import COUNT, Panel
+from ckpt_observe.dashboards import queries
+from ckpt_observe.dashboards.layout import Dashboard, Row, operation_variable, task_variable, window_variable
+from ckpt_observe.dashboards.panels import COUNT, FAILURES, OUTCOMES, Panel, bars, heatmap, lines, stacked_areas
 from ckpt_observe.semconv import attributes as names
 
-NOTHING = "no operation in this time"
+NO_OPERATION = "no operation in this time range"
+NO_SIZES = "no sizes in this time range"
+NOT_MEASURED = "nothing measured in this time range"
 
 
 def dashboard() -> Dashboard:
     return Dashboard(
         title="Operations",
-        description="Rate, errors and durations of checkpoint operations. Percentiles and means are over the window chosen above: choose one that holds several operations.",
+        description="Counts, errors and durations of checkpoint operations. Percentiles and means are over the window chosen above; choose one that contains several operations.",
         span="6h",
-        variables=[variables.task(), variables.operation(), variables.window()],
+        variables=[task_variable(), operation_variable(), window_variable()],
         rows=[
-            Row("How often, and why not", _counts()),
-            Row("How long", _durations()),
-            Row("How much", _amounts()),
-            Row("What it costs", _costs()),
+            Row("Operations and errors", _counts()),
+            Row("Duration", _durations()),
+            Row("Size and throughput", _sizes()),
+            Row("Resource usage", _resources()),
         ],
     )
 
@@ -30,35 +30,35 @@ def dashboard() -> Dashboard:
 def _counts() -> list[Panel]:
     return [
         bars(
-            "Operations",
-            [ask.outcomes],
+            "Operations by outcome",
+            [queries.outcomes],
             COUNT,
-            "Operations that ended in each step, by outcome. A gap where there should be bars: the program does not save, or is not observed (Bridge).",
-            empty=NOTHING,
+            "Finished operations in each step, by outcome. If bars are missing, the program does not save, or is not observed (see Observability health).",
+            empty=NO_OPERATION,
             colours=FAILURES,
         ),
         bars(
             "Errors by class",
-            [ask.errors],
+            [queries.errors],
             COUNT,
-            "Failed and interrupted operations. capacity: make room. integrity: restore an older one, check the disk. unavailable, timeout: the store's server. serialization: the state holds what cannot be saved. A click leads to their traces.",
-            empty="no error in this time",
+            "Failed and interrupted operations. capacity: free disk space. integrity: restore an older checkpoint and check the disk. unavailable, timeout: check the server of the store. serialization: the state contains something that cannot be saved. Click to open their traces.",
+            empty="no error in this time range",
             traces=f"{names.ERROR_CLASS}=${{__field.labels.error_class}}",
         ),
         bars(
-            "Task runs",
-            [ask.task_runs],
+            "Task runs by outcome",
+            [queries.task_runs],
             COUNT,
-            "Runs of tasks that ended in each step, by outcome.",
-            empty="no run ended in this time",
+            "Finished task runs in each step, by outcome.",
+            empty="no run ended in this time range",
             colours=OUTCOMES,
         ),
         bars(
             "Work lost by restores",
-            [ask.lost_work],
+            [queries.lost_work],
             "s",
-            "How old the checkpoints were that restores and loads came back to: what was done since, was lost. Much: save more often.",
-            empty="nothing restored in this time",
+            "Age of the checkpoints that restores and loads returned to: the work since then was lost. If this is a lot, save more often.",
+            empty="no restore in this time range",
         ),
     ]
 
@@ -66,91 +66,91 @@ def _counts() -> list[Panel]:
 def _durations() -> list[Panel]:
     return [
         lines(
-            "Duration",
-            ask.percentiles,
+            "Duration percentiles",
+            queries.duration_percentiles,
             "s",
-            "Half of the operations, 95 and 99 of a hundred take no longer. A dot is an operation: a click on it opens its trace. If p99 leaves p50 behind, compare the phases of a slow trace with those of a usual one.",
-            empty=NOTHING,
+            "50, 95 and 99 % of the operations take no longer than this. A dot is an operation; click it to open its trace. If p99 is far above p50, compare the phases of a slow trace with those of a usual one.",
+            empty=NO_OPERATION,
             logarithmic=True,
         ),
         heatmap(
-            "Durations",
-            ask.durations,
+            "Duration heatmap",
+            queries.duration_heatmap,
             "s",
-            "How many operations took how long. Two bands are two kinds of operations, or a store that is at times slow. A dot opens its trace.",
-            empty=NOTHING,
+            "Number of operations by duration. Two bands are two kinds of operations, or a store that is sometimes slow. Click a dot to open its trace.",
+            empty=NO_OPERATION,
         ),
-        stacked(
-            "Time by phase",
-            [ask.phases],
+        stacked_areas(
+            "Mean time by phase",
+            [queries.phase_times],
             "s",
-            "Mean time of an operation, by phase, of all tasks. serialize, compress: the program's CPU. write, read: the store. wait: another thread is behind.",
-            empty=NOTHING,
+            "Mean time of each phase in an operation, over all tasks. serialize, compress: CPU of the program. write, read: the store. wait: another thread is behind.",
+            empty=NO_OPERATION,
         ),
         lines(
-            "Last duration",
-            [ask.last_durations],
+            "Last duration by task",
+            [queries.last_duration],
             "s",
-            "Of the last operation of each task that ended: also where there are too few for a percentile.",
-            empty=NOTHING,
+            "Duration of the last finished operation of each task. Useful if there are too few operations for percentiles.",
+            empty=NO_OPERATION,
             logarithmic=True,
         ),
     ]
 
 
-def _amounts() -> list[Panel]:
+def _sizes() -> list[Panel]:
     return [
         lines(
             "Throughput",
-            [ask.throughput],
+            [queries.throughput],
             "Bps",
-            "Stored bytes per second of a whole operation, mean. It falls while sizes stay: the store, or the CPU for compression, is slower than before.",
-            empty="no sizes in this time",
+            "Mean stored bytes per second of whole operations. If it falls while sizes stay the same, the store, or the CPU for compression, has become slower.",
+            empty=NO_SIZES,
             width=8,
         ),
         lines(
-            "Size",
-            [ask.sizes],
+            "Checkpoint size",
+            [queries.mean_size],
             "bytes",
-            "Mean size of what was saved or loaded: the state in memory where known, serialized, and in the store.",
-            empty="no sizes in this time",
+            "Mean size of saved and loaded checkpoints: the state in memory if known, serialized, and in the store.",
+            empty=NO_SIZES,
             width=8,
         ),
         lines(
             "Compression ratio",
-            [ask.ratio],
+            [queries.compression_ratio],
             "none",
-            "serialized / stored, mean. Near 1: compression costs time and gains nothing; switch it off or choose another codec.",
-            empty="no sizes in this time",
+            "Mean of serialized size / stored size. Near 1, compression costs time and saves nothing: turn it off, or choose another codec.",
+            empty=NO_SIZES,
             width=8,
         ),
     ]
 
 
-def _costs() -> list[Panel]:
+def _resources() -> list[Panel]:
     return [
-        stacked(
-            "CPU by phase",
-            [ask.cpu],
+        stacked_areas(
+            "CPU time by phase",
+            [queries.cpu_time],
             "s",
-            "CPU seconds of the calling threads in the last window. Phases under 0.1 ms are not counted.",
-            empty="nothing measurable in this time",
+            "CPU seconds of the calling threads in the last window. Phases below 0.1 ms are not counted.",
+            empty=NOT_MEASURED,
             width=8,
         ),
         lines(
-            "Disk",
-            [ask.disk],
+            "Disk I/O",
+            [queries.disk_io],
             "bytes",
-            "Bytes that operations made the disk read and write in the last window. More written than stored: the store writes things twice.",
-            empty="nothing measurable in this time",
+            "Bytes that operations read from and wrote to disk in the last window. If more is written than stored, the store writes data more than once.",
+            empty=NOT_MEASURED,
             width=8,
         ),
         lines(
             "Peak memory",
-            [ask.memory],
+            [queries.peak_memory],
             "bytes",
-            "Highest resident memory of the process, as its last operation saw it. A step up at each save: the state is copied to be saved.",
-            empty="not known",
+            "Peak resident memory of the process at its last operation. If it steps up at each save, the state is copied for saving.",
+            empty="unknown",
             width=8,
         ),
     ]

@@ -1,16 +1,14 @@
-"""Whether I can recover, and to when."""
+"""The Overview dashboard: whether tasks can be recovered, and to what point."""
 
 from __future__ import annotations
 
-from ckpt_observe.dashboards import queries as ask
-from ckpt_observe.dashboards import variables
-from ckpt_observe.dashboards.kinds import OUTCOMES, Column, bars, lines, stat, states, table
-from ckpt_observe.dashboards.layouts import Dashboard, Row
-from ckpt_observe.dashboards.panels import COUNT, Panel, Texts, above, below
+from ckpt_observe.dashboards import queries
+from ckpt_observe.dashboards.layout import Dashboard, Row, task_variable
+from ckpt_observe.dashboards.panels import COUNT, OUTCOMES, Panel, TableColumn, Texts, above, bars, below, lines, stat, states, table
 from ckpt_observe.semconv import attributes as names
 
 DAY = 86400.0
-STANDING: Texts = {
+SAVE_STATES: Texts = {
     "-1": ("silent", "gray"),
     "0": ("good", "green"),
     "1": ("late", "orange"),
@@ -22,100 +20,100 @@ STANDING: Texts = {
 def dashboard() -> Dashboard:
     return Dashboard(
         title="Overview",
-        description="Can I recover, and to when? Red or orange: the table says which task, its description what to do.",
+        description="Can I recover, and to what point? If a tile is orange or red, the table shows which task it is, and the description of the tile says what to do.",
         span="24h",
-        variables=[variables.task()],
-        rows=[Row("Can I recover, and to when?", _verdict()), Row("Which task?", _tasks()), Row("Since when?", _history())],
+        variables=[task_variable()],
+        rows=[Row("Can I recover, and to what point?", _status()), Row("Tasks", _tasks()), Row("History", _history())],
     )
 
 
-def _verdict() -> list[Panel]:
+def _status() -> list[Panel]:
     return [
         stat(
-            "Oldest good save",
-            ask.oldest_save,
+            "Time since last good save",
+            queries.max_save_age,
             "s",
-            "How far back the worst task would go, also one that has ended, as long as it was heard of in the time shown. Whether that is late says the next one.",
+            "The task with the oldest last good save would go back this far. Includes ended tasks that reported metrics in the time range. Save lateness shows whether this is too long.",
             empty="no good save yet",
-            width=4,
+            width=7,
         ),
         stat(
-            "Against interval",
-            ask.most_late,
-            "percentunit",
-            "Age of the last good save, when last heard of, as a share of the expected interval; the worst of the tasks that run. From 250 % on a save is missing: look whether the program saves at all, then at its failures in Operations.",
-            empty="no interval known, or nothing runs",
-            steps=above(2, ask.LATE),
-            width=4,
+            "Consecutive failures",
+            queries.max_consecutive_failures,
+            COUNT,
+            "Failed saves since the last good one, of the worst task. From 3 on, look at the errors by class in Operations.",
+            empty="no save yet",
+            steps=above(1, 3),
+            width=5,
         ),
         stat(
             "Work at risk",
-            ask.at_risk,
+            queries.work_at_risk,
             "s",
-            "What a crash now would cost the worst of the running tasks: the time since its last good save, or since its first attempt. Save sooner, or find out why it does not.",
-            empty="nothing runs",
+            "The work that would be lost if the worst running task crashed now: the time since its last good save, or since its first attempt. Save more often, or find out why it does not save.",
+            empty="no task is running",
             width=4,
         ),
         stat(
-            "Failed in a row",
-            ask.most_failures,
-            COUNT,
-            "Saves that failed since the last good one, of the worst task. At 3 it is no accident: the errors by class in Operations name the reason.",
-            empty="no save yet",
-            steps=above(1, 3),
-            width=4,
-        ),
-        stat(
-            "Good saves",
-            ask.success_ratio,
+            "Save lateness",
+            queries.max_lateness,
             "percentunit",
-            "Good saves of all that ended, over the time shown; stopped and skipped ones do not count.",
-            empty="no save in this time",
+            "Time since the last good save, at the last scrape, divided by the expected interval; the worst running task. Above 250 % a save is late: check whether the program saves at all, then look at its failures in Operations.",
+            empty="no interval or no running task",
+            steps=above(2, queries.LATE),
+            width=4,
+        ),
+        stat(
+            "Success ratio",
+            queries.success_ratio,
+            "percentunit",
+            "Successful saves divided by all finished saves in the time range. Cancelled and skipped saves do not count.",
+            empty="no save in this time range",
             steps=below(0.95, 0.99),
             width=4,
         ),
         stat(
             "Last verified",
-            ask.oldest_verified,
+            queries.max_verified_age,
             "s",
-            "Since a checkpoint of the worst task was last read back and found right. A checkpoint that was never read back is a hope: run verify, or restore one.",
+            "Time since a checkpoint of the worst task was last read back and was correct. A checkpoint that was never read back may be unusable: run verify, or restore one.",
             empty="never verified",
             steps=above(7 * DAY, 30 * DAY),
             width=4,
         ),
-        stat("In flight", ask.in_flight, COUNT, "Operations that run now.", empty="no operation known", width=5),
+        stat("In flight", queries.operations_in_flight, COUNT, "Operations that are running now.", empty="no known operation", width=4),
         stat(
             "Oldest in flight",
-            ask.in_flight_age,
+            queries.oldest_in_flight,
             "s",
-            "How long the oldest of them has been running. Far above its usual time in Operations: its store hangs.",
-            empty="nothing in flight",
+            "How long the oldest running operation has been running. If this is far above its usual duration in Operations, its store probably hangs.",
+            empty="no running operation",
             steps=above(600, 3600),
-            width=5,
+            width=4,
         ),
         stat(
             "Interrupted",
-            ask.died,
+            queries.interruptions,
             COUNT,
-            "Operations cut short by the death of their process, in the time shown. Look for kills and out-of-memory; the trace names the phase.",
+            "Operations in the time range whose process died. Look for kills and out-of-memory events; the trace shows the phase.",
             empty="no operation yet",
             steps=above(1, 3),
-            width=5,
+            width=4,
         ),
         stat(
-            "Damaged",
-            ask.damaged,
+            "Corrupted",
+            queries.corruption,
             COUNT,
-            "Checkpoints whose bytes are not those that were saved, found in the time shown. Restore an older one, keep the damaged one for analysis, check the disk.",
-            empty="nothing was read back yet",
+            "Checkpoints found in the time range whose bytes are not those that were saved. Restore an older one, keep the damaged one for analysis, and check the disk.",
+            empty="no checkpoint was read yet",
             steps=above(1, 1),
-            width=5,
+            width=4,
         ),
         stat(
-            "Kept",
-            ask.kept_in_all,
+            "Storage used",
+            queries.storage_used,
             "bytes",
-            "Stored bytes of all saves less those removed, as far as observed. Storage says whether it grows.",
+            "Stored bytes of all observed saves minus those removed. Storage shows whether it grows.",
             empty="no save yet",
             width=4,
         ),
@@ -124,29 +122,29 @@ def _verdict() -> list[Panel]:
 
 def _tasks() -> list[Panel]:
     columns = [
-        Column("State", ask.standing, "none", texts=STANDING),
-        Column("Last good save", ask.age, "s"),
-        Column("Interval", ask.interval, "s"),
-        Column("Late", ask.lateness, "percentunit", above(2, ask.LATE)),
-        Column("Failed", ask.failures, COUNT, above(1, 3)),
-        Column("Verified", ask.verified, "s", above(7 * DAY, 30 * DAY)),
-        Column("In flight", ask.in_flight_by_task, "s", above(600, 3600)),
-        Column("Running", ask.tasks_running, COUNT),
-        Column("Last size", ask.saved_size, "bytes"),
+        TableColumn("State", queries.save_state, "none", texts=SAVE_STATES),
+        TableColumn("Time since last good save", queries.save_age, "s"),
+        TableColumn("Expected interval", queries.expected_interval, "s"),
+        TableColumn("Lateness", queries.lateness, "percentunit", above(2, queries.LATE)),
+        TableColumn("Consecutive failures", queries.consecutive_failures, COUNT, above(1, 3)),
+        TableColumn("Last verified", queries.verified_age, "s", above(7 * DAY, 30 * DAY)),
+        TableColumn("Oldest in flight", queries.in_flight_by_task, "s", above(600, 3600)),
+        TableColumn("Running", queries.running_tasks, COUNT),
+        TableColumn("Last size", queries.last_size, "bytes"),
     ]
     return [
         table(
             "Tasks",
             columns,
             ("job", "task"),
-            "Each task as it stands now. Late counts only while the task runs: one that has ended has no next save. Failed is how many saves in a row. Last good save, verified and in flight: since when. A dash: nothing known, or nothing there.",
+            "The current state of each task. Lateness is shown only while the task runs, because a task that has ended has no next save. Last verified and oldest in flight are the time since then. A dash means unknown or none.",
             empty="no operation yet",
         ),
         states(
-            "State of saves",
-            ask.standing,
-            STANDING,
-            "Failing: the last save failed. Late: the task runs, and its last good save is older than two and a half of its intervals. Silent: it ran when last heard of, and nobody serves its metrics now; it ended or died, and can be restored from its last good save. A click leads to the traces of failed operations.",
+            "Save state by task",
+            queries.save_state,
+            SAVE_STATES,
+            "failing: the last save failed. late: the task is running, and its last good save is older than two and a half intervals. silent: the task was running when its metrics were last seen; it ended or died, and can be restored from its last good save. Click to open the traces of failed operations.",
             empty="no save yet",
             traces=f"{names.OUTCOME}=error",
         ),
@@ -156,18 +154,18 @@ def _tasks() -> list[Panel]:
 def _history() -> list[Panel]:
     return [
         lines(
-            "Age of the last good save",
-            [ask.age, ask.interval],
+            "Time since last good save by task",
+            [queries.save_age, queries.expected_interval],
             "s",
-            "A saw: each good save brings it back to zero. A tooth much higher than the expected interval is a save that is missing. It goes on rising when the process is gone.",
+            "Each good save resets the line to zero. A peak far above the expected interval means that a save is missing. The line keeps rising after the process is gone.",
             empty="no good save yet",
         ),
         bars(
             "Saves by outcome",
-            [ask.saves_by_outcome],
+            [queries.saves_by_outcome],
             COUNT,
-            "Saves that ended in each step. Errors: see their class in Operations. Interrupted: the process died.",
-            empty="no save in this time",
+            "Finished saves in each step. For errors, see Errors by class in Operations. interrupted: the process died.",
+            empty="no save in this time range",
             traces=f"{names.OUTCOME}=${{__field.labels.outcome}}",
             colours=OUTCOMES,
         ),

@@ -1,29 +1,38 @@
-"""A panel as Grafana reads it: what all kinds have. Each has a title, a sentence that says what to do, a unit, and words for nothing."""
+"""Panels as Grafana reads them. Every panel has a title, a description that says what to do, a unit, and a text for "no data"."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from string import ascii_uppercase
 from typing import Any, Final
 
 from ckpt_observe.dashboards.queries import Query
-from ckpt_observe.dashboards.variables import DATASOURCE
 
+DATASOURCE: Final = {"type": "prometheus", "uid": "${prometheus_datasource}"}
 COUNT: Final = "locale"
-"""The unit of things that are counted, with all digits. Prometheus extrapolates: one event may come back as 1.07, and is shown as 1."""
+"""Unit for counts, shown with all digits. Prometheus extrapolates, so one event may be returned as 1.07; it is shown as 1."""
 
 Steps = Sequence[tuple[float | None, str]]
-"""From which value on which colour; the first is for all below."""
+"""Thresholds: lower bound and colour. The first one has no lower bound."""
 Texts = dict[str, tuple[str, str]]
-"""A value, and the text and colour that it is shown as."""
+"""The text and colour to show for each value."""
 
 PLAIN: Final[Steps] = ((None, "text"),)
+STEP: Final = "1m"
+"""Minimum step of bars. If scrapes are at most 20 s apart, `$__rate_interval` is then one step plus one scrape."""
+
+_WIDE: Final = 12
+_LAST: Final = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+_STACK: Final = {"stacking": {"mode": "normal", "group": "A"}}
+OUTCOMES: Final = {"ok": "green", "error": "red", "interrupted": "purple", "cancelled": "yellow", "skipped": "blue"}
+FAILURES: Final = {name: colour for name, colour in OUTCOMES.items() if name != "ok"}
+_HEAT: Final = {"mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5, "fill": "dark-orange", "reverse": False}
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel. `fields` and `options` are Grafana's own, by panel type; `more` is what only some types have."""
+    """A panel. `fields`, `options` and `extra` are Grafana's settings for the panel type."""
 
     type: str
     title: str
@@ -35,14 +44,14 @@ class Panel:
     height: int
     fields: dict[str, Any]
     options: dict[str, Any]
-    more: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
     overrides: Sequence[dict[str, Any]] = ()
     traces: str = ""
-    """The tag of the traces that a link leads to, `name=value`; the value may be a label of the series."""
+    """Tag of the traces that the panel links to, `name=value`. The value may be a label of the series."""
 
     def as_json(self, id: int, x: int, y: int) -> dict[str, Any]:
-        whole = {"decimals": 0} if self.unit == COUNT else {}
-        defaults = {"unit": self.unit, "noValue": self.empty, **whole, **self.fields}
+        decimals = {"decimals": 0} if self.unit == COUNT else {}
+        defaults = {"unit": self.unit, "noValue": self.empty, **decimals, **self.fields}
         return {
             "id": id,
             "type": self.type,
@@ -53,31 +62,31 @@ class Panel:
             "targets": [_target(query, ref) for query, ref in zip(self.queries, ascii_uppercase, strict=False)],
             "fieldConfig": {"defaults": defaults, "overrides": list(self.overrides)},
             "options": self.options,
-            **self.more,
+            **self.extra,
         }
 
 
 def _target(query: Query, ref: str) -> dict[str, Any]:
-    once = query.shape in ("instant", "table")
-    form = query.shape if query.shape in ("table", "heatmap") else "time_series"
+    is_instant = query.shape in ("instant", "table")
+    format = query.shape if query.shape in ("table", "heatmap") else "time_series"
     target = {
         "refId": ref,
         "datasource": DATASOURCE,
         "editorMode": "code",
         "expr": query.expr,
-        "format": form,
+        "format": format,
         "legendFormat": query.legend,
     }
-    return {**target, "instant": once, "range": not once, **({"exemplar": True} if query.exemplar else {})}
+    return {**target, "instant": is_instant, "range": not is_instant, **({"exemplar": True} if query.exemplar else {})}
 
 
 def above(warning: float, critical: float) -> Steps:
-    """The more, the worse."""
+    """Return thresholds for a value that should be low."""
     return ((None, "green"), (warning, "orange"), (critical, "red"))
 
 
 def below(critical: float, warning: float) -> Steps:
-    """The less, the worse."""
+    """Return thresholds for a value that should be high."""
     return ((None, "red"), (critical, "orange"), (warning, "green"))
 
 
@@ -85,18 +94,162 @@ def thresholds(steps: Steps) -> dict[str, Any]:
     return {"mode": "absolute", "steps": [{"value": value, "color": colour} for value, colour in steps]}
 
 
-def mappings(texts: Texts) -> list[dict[str, Any]]:
-    """Words for values: a colour alone is not read by everybody."""
-    options = {value: {"text": text, "color": colour, "index": place} for place, (value, (text, colour)) in enumerate(texts.items())}
+def value_texts(texts: Texts) -> list[dict[str, Any]]:
+    """Return mappings from values to texts, because not everybody can tell colours apart."""
+    options = {value: {"text": text, "color": colour, "index": index} for index, (value, (text, colour)) in enumerate(texts.items())}
     return [{"type": "value", "options": options}]
 
 
-def nothing(text: str) -> dict[str, Any]:
-    """Words for no value, without a colour: by itself Grafana gives it that of the lowest value, be it good or bad."""
+def null_text(text: str) -> dict[str, Any]:
+    """Return a mapping for "no value" without a colour. By default Grafana uses the colour of the lowest value, which misleads."""
     return {"type": "special", "options": {"match": "null", "result": {"text": text, "color": "text", "index": 0}}}
 
 
-def coloured(series: str, colour: str) -> dict[str, Any]:
-    """The series whose names match have this colour, whichever others there are."""
+def series_colour(series: str, colour: str) -> dict[str, Any]:
+    """Return an override that gives a fixed colour to the series whose names match."""
     properties = [{"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}]
     return {"matcher": {"id": "byRegexp", "options": f"/{series}/"}, "properties": properties}
+
+
+def stat(title: str, query: Query, unit: str, description: str, *, empty: str, steps: Steps = PLAIN, width: int = 4) -> Panel:
+    """Return a panel with one number."""
+    fields = {"color": {"mode": "thresholds"}, "thresholds": thresholds(steps), "mappings": [null_text(empty)]}
+    options = {"reduceOptions": _LAST, "colorMode": "value", "graphMode": "none", "textMode": "value"}
+    return Panel("stat", title, [query.as_instant()], unit, description, empty, width, 4, fields, options)
+
+
+def lines(
+    title: str,
+    queries: Sequence[Query],
+    unit: str,
+    description: str,
+    *,
+    empty: str,
+    width: int = 12,
+    steps: Steps = (),
+    minimum: float | None = 0,
+    logarithmic: bool = False,
+) -> Panel:
+    """Return a line graph. `minimum` is the start of the axis. Use a logarithmic axis for values of different magnitudes."""
+    style: dict[str, Any] = {"thresholdsStyle": {"mode": "dashed"}} if steps else {}
+    if logarithmic:
+        style, minimum = {"scaleDistribution": {"type": "log", "log": 10}, "fillOpacity": 0}, None
+    graph = _time_series(style, minimum, width, ("lastNotNull",), {"thresholds": thresholds(steps)} if steps else {})
+    return Panel("timeseries", title, queries, unit, description, empty, width, 8, *graph)
+
+
+def bars(
+    title: str,
+    queries: Sequence[Query],
+    unit: str,
+    description: str,
+    *,
+    empty: str,
+    width: int = 12,
+    minimum: float | None = 0,
+    traces: str = "",
+    colours: Mapping[str, str] | None = None,
+) -> Panel:
+    """Return stacked bars of counts per step. `colours` gives a fixed colour to series whose names end with the key."""
+    graph = _time_series({"drawStyle": "bars", "fillOpacity": 80, "showPoints": "never", **_STACK}, minimum, width, ("sum",))
+    overrides = [series_colour(f"{suffix}$", colour) for suffix, colour in (colours or {}).items()]
+    return Panel("timeseries", title, queries, unit, description, empty, width, 8, *graph, {"interval": STEP}, overrides, traces)
+
+
+def stacked_areas(title: str, queries: Sequence[Query], unit: str, description: str, *, empty: str, width: int = 12) -> Panel:
+    """Return a graph of the parts of a whole over time."""
+    graph = _time_series({"fillOpacity": 60, "lineInterpolation": "stepAfter", **_STACK}, 0, width, ("lastNotNull",))
+    return Panel("timeseries", title, queries, unit, description, empty, width, 8, *graph)
+
+
+def _time_series(
+    style: dict[str, Any], minimum: float | None, width: int, summary: Sequence[str], fields: dict[str, Any] | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields and options of a graph. The legend is a table beside a wide graph; below a graph it would show only two rows."""
+    custom = {"drawStyle": "line", "lineWidth": 1, "fillOpacity": 10, "showPoints": "auto", "spanNulls": False, **style}
+    axis = {} if minimum is None else {"min": minimum}
+    table_legend: dict[str, Any] = {"displayMode": "table", "placement": "right", "calcs": list(summary)}
+    legend = {"showLegend": True, **(table_legend if width >= _WIDE else {"displayMode": "list", "placement": "bottom", "calcs": []})}
+    settings = {"color": {"mode": "palette-classic"}, "custom": custom, **(fields or {}), **axis}
+    return settings, {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
+
+
+def heatmap(title: str, query: Query, unit: str, description: str, *, empty: str, width: int = 12) -> Panel:
+    """Return a histogram over time. `unit` is the unit of its axis; the cells are counts."""
+    options = {
+        "calculate": False,
+        "cellGap": 1,
+        "color": {**_HEAT, "scale": "exponential"},
+        "exemplars": {"color": "rgba(120,120,255,0.9)"},
+        "filterValues": {"le": 1e-9},
+        "legend": {"show": True},
+        "rowsFrame": {"layout": "auto"},
+        "tooltip": {"mode": "single", "yHistogram": False, "showColorScale": True},
+        "yAxis": {"axisPlacement": "left", "unit": unit, "reverse": False},
+    }
+    return Panel("heatmap", title, [query], COUNT, description, empty, width, 8, {}, options, {"interval": STEP})
+
+
+def states(title: str, query: Query, texts: Texts, description: str, *, empty: str, traces: str) -> Panel:
+    """Return the state of each series over time. The colour mode is not `thresholds`, because Grafana would not show the texts."""
+    fields = {
+        "color": {"mode": "fixed", "fixedColor": "text"},
+        "custom": {"fillOpacity": 80, "lineWidth": 0},
+        "mappings": value_texts(texts),
+    }
+    options = {
+        "mergeValues": True,
+        "showValue": "auto",
+        "alignValue": "left",
+        "rowHeight": 0.8,
+        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+        "tooltip": {"mode": "single", "sort": "none"},
+    }
+    return Panel("state-timeline", title, [query], "none", description, empty, 24, 6, fields, options, traces=traces)
+
+
+def ranking(title: str, query: Query, unit: str, description: str, *, empty: str) -> Panel:
+    """Return horizontal bars for the largest series."""
+    fields = {"color": {"mode": "continuous-BlPu"}, "thresholds": thresholds(PLAIN), "min": 0}
+    options = {"displayMode": "gradient", "orientation": "horizontal", "showUnfilled": True, "reduceOptions": _LAST}
+    return Panel("bargauge", title, [query.as_instant()], unit, description, empty, 12, 8, fields, options)
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of a table."""
+
+    title: str
+    query: Query
+    unit: str
+    steps: Steps = ()
+    texts: Texts = field(default_factory=dict)
+
+    def as_override(self) -> dict[str, Any]:
+        texts = [*(value_texts(self.texts) if self.texts else []), null_text("–")]
+        properties: list[dict[str, Any]] = [{"id": "unit", "value": self.unit}, {"id": "mappings", "value": texts}]
+        if self.unit == COUNT:
+            properties.append({"id": "decimals", "value": 0})
+        if self.steps:
+            properties.append({"id": "thresholds", "value": thresholds(self.steps)})
+        if self.steps or self.texts:
+            properties.append({"id": "custom.cellOptions", "value": {"type": "color-text"}})
+        return {"matcher": {"id": "byName", "options": self.title}, "properties": properties}
+
+
+def table(title: str, columns: Sequence[TableColumn], by: Sequence[str], description: str, *, empty: str, width: int = 24) -> Panel:
+    """Return a table with a row per label set `by` and a column per query, sorted by the first column in descending order."""
+    values = {f"Value #{ref}": column.title for column, ref in zip(columns, ascii_uppercase, strict=False)}
+    order = {name: index for index, name in enumerate([*by, *values])}
+    titles = {**{name: name.capitalize() for name in by}, **values}
+    organize = {"excludeByName": {"Time": True, "Value": True}, "indexByName": order, "renameByName": titles}
+    transformations = {"transformations": [{"id": "merge", "options": {}}, {"id": "organize", "options": organize}]}
+    fields = {"custom": {"align": "auto", "minWidth": 80}}
+    options = {"showHeader": True, "cellHeight": "sm", "sortBy": [{"displayName": columns[0].title, "desc": True}]}
+    rows = [column.query.as_column() for column in columns]
+    overrides = [*(_filterable(name.capitalize()) for name in by), *(column.as_override() for column in columns)]
+    return Panel("table", title, rows, "none", description, empty, width, 8, fields, options, transformations, overrides)
+
+
+def _filterable(label: str) -> dict[str, Any]:
+    return {"matcher": {"id": "byName", "options": label}, "properties": [{"id": "custom.filterable", "value": True}]}

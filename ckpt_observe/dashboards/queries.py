@@ -1,8 +1,8 @@
-"""Every question that a dashboard asks, by name. Names come from the registry, and a label that a metric has not is refused.
+"""Every PromQL query of the dashboards, by name. Metric names come from `semconv`; a label that a metric does not have is an error.
 
-Counts over what is shown end with `[$__range]`. Bars over time end with `[$__rate_interval]`: their panels have a shortest step that makes
-it one scrape longer than the step, so that no event is lost between two bars and none counted twice. Percentiles, ratios and means end with
-`[$window]`, which the reader chooses: checkpoints are too rare for Grafana's own few minutes.
+Totals over the time range end with `[$__range]`. Bars over time end with `[$__rate_interval]`; their panels have a minimum step that makes
+it one scrape longer than the step, so that no event is lost between two bars or counted twice. Percentiles, ratios and means end with
+`[$window]`, which the user chooses, because checkpoints are too rare for Grafana's default interval.
 """
 
 from __future__ import annotations
@@ -12,125 +12,137 @@ from typing import Final, NamedTuple
 from ckpt_observe.semconv import metrics
 from ckpt_observe.semconv.metrics import MetricSpec
 
-WHO: Final = "job, task"
-"""A task is recovered from its newest checkpoint, whichever instance saved it; tasks of two jobs are two."""
+TASK_LABELS: Final = "job, task"
+"""A task can be restored from its newest checkpoint, whichever instance saved it. Tasks of different jobs are different tasks."""
 BY_TASK: Final = "{{job}} · {{task}}"
 FAILED: Final = "error|interrupted"
 LATE: Final = metrics.LATE_AFTER
-"""Intervals after which a save is missing, as in the alert: at 2 the next one may just be on its way."""
+"""Number of intervals after which a save is late, as in the alert. At 2 the next save may be about to finish."""
 
 
 class Query(NamedTuple):
-    """One question. `shape` is `range`, `instant`, `table` (instant, for a table) or `heatmap`."""
+    """A query. `shape` is `range`, `instant`, `table` (instant, for a table) or `heatmap`."""
 
     expr: str
     legend: str = ""
     shape: str = "range"
     exemplar: bool = False
 
-    def now(self) -> Query:
-        """The same for this moment only."""
+    def as_instant(self) -> Query:
+        """Return the same query for the current moment only."""
         return self._replace(shape="instant")
 
-    def row(self) -> Query:
-        """The same as a column of a table."""
+    def as_column(self) -> Query:
+        """Return the same query for a column of a table."""
         return self._replace(shape="table")
 
 
-def series(spec: MetricSpec, part: str = "", **wanted: str) -> str:
-    """The series of a metric that the reader chose. A wanted value is a regular expression; `part` is `bucket`, `sum` or `count`."""
-    unknown = wanted.keys() - set(spec.labels)
+def series(spec: MetricSpec, part: str = "", **matchers: str) -> str:
+    """Return a selector for a metric, restricted to the chosen job, instance and task.
+
+    Matchers are regular expressions; `part` is `bucket`, `sum` or `count`.
+    """
+    unknown = matchers.keys() - set(spec.labels)
     if unknown:
         raise ValueError(f"{spec.name} has no label {', '.join(sorted(unknown))}")
-    chosen = {"job": "$job", "instance": "$instance", **({"task": "$task"} if "task" in spec.labels else {}), **wanted}
-    matchers = ", ".join(f'{label}=~"{value}"' for label, value in chosen.items())
-    return f"{spec.prometheus_name}{part and '_' + part}{{{matchers}}}"
+    labels = {"job": "$job", "instance": "$instance", **({"task": "$task"} if "task" in spec.labels else {}), **matchers}
+    selector = ", ".join(f'{label}=~"{value}"' for label, value in labels.items())
+    return f"{spec.prometheus_name}{part and '_' + part}{{{selector}}}"
 
 
-def named(expr: str) -> str:
-    """Operations outside of any task have a name, too."""
+def with_task_name(expr: str) -> str:
+    """Return the expression with the task "(no task)" for operations outside any task."""
     return f'label_replace({expr}, "task", "(no task)", "task", "")'
 
 
-def newest(spec: MetricSpec, **wanted: str) -> str:
-    """The highest that anybody says now."""
-    return f"max by ({WHO}) ({series(spec, **wanted)})"
+def current(spec: MetricSpec, **matchers: str) -> str:
+    """Return the highest current value of a task."""
+    return f"max by ({TASK_LABELS}) ({series(spec, **matchers)})"
 
 
-def ever(spec: MetricSpec, **wanted: str) -> str:
-    """The highest that anybody said last, also one that is gone: of moments, the last one."""
-    return f"max by ({WHO}) (last_over_time({series(spec, **wanted)}[$__range]))"
+def last_known(spec: MetricSpec, **matchers: str) -> str:
+    """Return the highest last value of a task in the time range, including series that have ended. For timestamps this is the latest."""
+    return f"max by ({TASK_LABELS}) (last_over_time({series(spec, **matchers)}[$__range]))"
 
 
-def known(spec: MetricSpec, **wanted: str) -> str:
-    """What is said now; where nobody speaks any more, what was said last: what is known of a run outlives its process."""
-    return f"({newest(spec, **wanted)} or {ever(spec, **wanted)})"
+def current_or_last(spec: MetricSpec, **matchers: str) -> str:
+    """Return the current value, or the last one if the process that reported it is gone."""
+    return f"({current(spec, **matchers)} or {last_known(spec, **matchers)})"
 
 
-def mean(spec: MetricSpec, by: str, **wanted: str) -> str:
-    total, count = (f"sum by ({by}) (increase({series(spec, part, **wanted)}[$window]))" for part in ("sum", "count"))
+def mean(spec: MetricSpec, by: str, **matchers: str) -> str:
+    total, count = (f"sum by ({by}) (increase({series(spec, part, **matchers)}[$window]))" for part in ("sum", "count"))
     return f"{total} / ({count} > 0)"
 
 
-def quantile(of: float, spec: MetricSpec, by: str, **wanted: str) -> str:
-    return f"histogram_quantile({of}, sum by ({by}, le) (increase({series(spec, 'bucket', **wanted)}[$window])))"
+def quantile(of: float, spec: MetricSpec, by: str, **matchers: str) -> str:
+    return f"histogram_quantile({of}, sum by ({by}, le) (increase({series(spec, 'bucket', **matchers)}[$window])))"
 
 
-def counted(spec: MetricSpec, by: str, part: str = "", **wanted: str) -> str:
-    """How many more in each step, by a label; only where there are any."""
-    return f"sum by ({by}) (increase({series(spec, part, **wanted)}[$__rate_interval])) > 0"
+def increase_per_step(spec: MetricSpec, by: str, part: str = "", **matchers: str) -> str:
+    """Return the increase in each step, by a label; steps without events have no value."""
+    return f"sum by ({by}) (increase({series(spec, part, **matchers)}[$__rate_interval])) > 0"
 
 
-def in_range(spec: MetricSpec, part: str = "", **wanted: str) -> str:
-    """How many more in all that is shown."""
-    return f"sum(increase({series(spec, part, **wanted)}[$__range]))"
+def increase_in_range(spec: MetricSpec, part: str = "", **matchers: str) -> str:
+    """Return the increase over the whole time range."""
+    return f"sum(increase({series(spec, part, **matchers)}[$__range]))"
 
 
-SAVED: Final = ever(metrics.LAST_SUCCESS, operation="save")
-SINCE_SAVE: Final = f"time() - {SAVED}"
-BEGAN: Final = f"min by ({WHO}) ({series(metrics.TASKS_OLDEST_START)})"
-HEARD: Final = f"max by ({WHO}) (timestamp({series(metrics.TASKS_OLDEST_START)}))"
-"""When it was last scraped or pushed: what saves more often than that is not late in between."""
-RUNNING: Final = f"(sum by ({WHO}) ({series(metrics.TASKS_IN_FLIGHT)}) > 0)"
-INTERVAL: Final = known(metrics.EXPECTED_INTERVAL)
-FAILURES: Final = known(metrics.CONSECUTIVE_FAILURES, operation="save")
-LATENESS: Final = f"(({HEARD} - on ({WHO}) ({SAVED} >= on ({WHO}) {BEGAN} or {BEGAN})) / on ({WHO}) {INTERVAL}) and on ({WHO}) {RUNNING}"
-"""From the last good save or from the start of the run, whichever is later: yesterday's run is not today's delay."""
-NEVER: Final = f"(time() - min by ({WHO}) ({series(metrics.FIRST_ATTEMPT, operation='save')}) unless on ({WHO}) {SAVED})"
-AT_RISK: Final = f"(({SINCE_SAVE}) or {NEVER}) and on ({WHO}) {RUNNING}"
-FAILING: Final = f"2 * ({FAILURES} > bool 0)"
-SILENT: Final = f"(({ever(metrics.TASKS_IN_FLIGHT)} > 0) unless on ({WHO}) {newest(metrics.TASKS_IN_FLIGHT)}) * 0 - 1"
-"""It ran when last heard of, and nobody speaks for it now."""
-
-age = Query(named(SINCE_SAVE), BY_TASK)
-interval = Query(named(INTERVAL), f"{BY_TASK}: expected")
-lateness = Query(named(LATENESS), BY_TASK)
-most_late = Query(f"max({LATENESS})", "of the interval")
-oldest_save = Query(f"max({SINCE_SAVE})", "age")
-at_risk = Query(f"max({AT_RISK})", "work at risk")
-failures = Query(named(FAILURES), BY_TASK)
-most_failures = Query(f"max({FAILURES})", "failures")
-success_ratio = Query(
-    f"{in_range(metrics.OPERATIONS, operation='save', outcome='ok')}"
-    f" / ({in_range(metrics.OPERATIONS, operation='save', outcome='ok|' + FAILED)} > 0)",
-    "good saves",
+LAST_SAVE: Final = last_known(metrics.LAST_SUCCESS, operation="save")
+SAVE_AGE: Final = f"time() - {LAST_SAVE}"
+RUN_START: Final = f"min by ({TASK_LABELS}) ({series(metrics.TASKS_OLDEST_START)})"
+LAST_SCRAPE: Final = f"max by ({TASK_LABELS}) (timestamp({series(metrics.TASKS_OLDEST_START)}))"
+"""Time of the last scrape or push. A task that saves more often than it is scraped must not look late between two scrapes."""
+RUNNING: Final = f"(sum by ({TASK_LABELS}) ({series(metrics.TASKS_IN_FLIGHT)}) > 0)"
+INTERVAL: Final = current_or_last(metrics.EXPECTED_INTERVAL)
+FAILURES: Final = current_or_last(metrics.CONSECUTIVE_FAILURES, operation="save")
+LATENESS: Final = (
+    f"(({LAST_SCRAPE} - on ({TASK_LABELS}) ({LAST_SAVE} >= on ({TASK_LABELS}) {RUN_START} or {RUN_START}))"
+    f" / on ({TASK_LABELS}) {INTERVAL}) and on ({TASK_LABELS}) {RUNNING}"
 )
-in_flight = Query(f"sum({series(metrics.IN_FLIGHT)})", "in flight")
-in_flight_age = Query(f"max(time() - {series(metrics.OLDEST_START)})", "oldest")
-in_flight_by_task = Query(named(f"max by ({WHO}) (time() - {series(metrics.OLDEST_START)})"), BY_TASK)
-kept_in_all = Query(f"sum({series(metrics.KEPT_BYTES)}) or sum(last_over_time({series(metrics.KEPT_BYTES)}[$__range]))", "kept")
-oldest_verified = Query(f"max(time() - {ever(metrics.LAST_VERIFIED)})", "age")
-verified = Query(named(f"time() - {ever(metrics.LAST_VERIFIED)}"), BY_TASK)
-damaged = Query(in_range(metrics.CORRUPTION), "damaged")
-died = Query(in_range(metrics.OPERATIONS, outcome="interrupted"), "interrupted")
-standing = Query(named(f"({SILENT}) or ({FAILING} + on ({WHO}) (({LATENESS}) > bool {LATE})) or ({FAILING})"), BY_TASK)
-tasks_running = Query(named(f"sum by ({WHO}) ({series(metrics.TASKS_IN_FLIGHT)})"), BY_TASK)
-saved_size = Query(named(known(metrics.LAST_SIZE, kind="stored")), BY_TASK)
+"""Counts from the last good save or the start of the run, whichever is later, so that a new run does not inherit an old age."""
+NEVER_SAVED: Final = (
+    f"(time() - min by ({TASK_LABELS}) ({series(metrics.FIRST_ATTEMPT, operation='save')}) unless on ({TASK_LABELS}) {LAST_SAVE})"
+)
+WORK_AT_RISK: Final = f"(({SAVE_AGE}) or {NEVER_SAVED}) and on ({TASK_LABELS}) {RUNNING}"
+FAILING: Final = f"2 * ({FAILURES} > bool 0)"
+SILENT: Final = f"(({last_known(metrics.TASKS_IN_FLIGHT)} > 0) unless on ({TASK_LABELS}) {current(metrics.TASKS_IN_FLIGHT)}) * 0 - 1"
+"""The task was running when its metrics were last seen, and there are none now."""
 
-outcomes = Query(counted(metrics.OPERATIONS, "operation, outcome", operation="$operation"), "{{operation}} {{outcome}}")
-errors = Query(counted(metrics.OPERATIONS, "job, error_class", operation="$operation", outcome=FAILED), "{{job}} · {{error_class}}")
-saves_by_outcome = Query(counted(metrics.OPERATIONS, "job, outcome", operation="save"), "{{job}} · {{outcome}}")
-percentiles = tuple(
+# Overview
+save_age = Query(with_task_name(SAVE_AGE), BY_TASK)
+expected_interval = Query(with_task_name(INTERVAL), f"{BY_TASK}: expected")
+lateness = Query(with_task_name(LATENESS), BY_TASK)
+max_lateness = Query(f"max({LATENESS})", "of the interval")
+max_save_age = Query(f"max({SAVE_AGE})", "age")
+work_at_risk = Query(f"max({WORK_AT_RISK})", "work at risk")
+consecutive_failures = Query(with_task_name(FAILURES), BY_TASK)
+max_consecutive_failures = Query(f"max({FAILURES})", "failures")
+success_ratio = Query(
+    f"{increase_in_range(metrics.OPERATIONS, operation='save', outcome='ok')}"
+    f" / ({increase_in_range(metrics.OPERATIONS, operation='save', outcome='ok|' + FAILED)} > 0)",
+    "successful saves",
+)
+operations_in_flight = Query(f"sum({series(metrics.IN_FLIGHT)})", "in flight")
+oldest_in_flight = Query(f"max(time() - {series(metrics.OLDEST_START)})", "oldest")
+in_flight_by_task = Query(with_task_name(f"max by ({TASK_LABELS}) (time() - {series(metrics.OLDEST_START)})"), BY_TASK)
+storage_used = Query(f"sum({series(metrics.KEPT_BYTES)}) or sum(last_over_time({series(metrics.KEPT_BYTES)}[$__range]))", "used")
+max_verified_age = Query(f"max(time() - {last_known(metrics.LAST_VERIFIED)})", "age")
+verified_age = Query(with_task_name(f"time() - {last_known(metrics.LAST_VERIFIED)}"), BY_TASK)
+corruption = Query(increase_in_range(metrics.CORRUPTION), "corrupted")
+interruptions = Query(increase_in_range(metrics.OPERATIONS, outcome="interrupted"), "interrupted")
+save_state = Query(with_task_name(f"({SILENT}) or ({FAILING} + on ({TASK_LABELS}) (({LATENESS}) > bool {LATE})) or ({FAILING})"), BY_TASK)
+running_tasks = Query(with_task_name(f"sum by ({TASK_LABELS}) ({series(metrics.TASKS_IN_FLIGHT)})"), BY_TASK)
+last_size = Query(with_task_name(current_or_last(metrics.LAST_SIZE, kind="stored")), BY_TASK)
+
+# Operations
+outcomes = Query(increase_per_step(metrics.OPERATIONS, "operation, outcome", operation="$operation"), "{{operation}} {{outcome}}")
+errors = Query(
+    increase_per_step(metrics.OPERATIONS, "job, error_class", operation="$operation", outcome=FAILED), "{{job}} · {{error_class}}"
+)
+saves_by_outcome = Query(increase_per_step(metrics.OPERATIONS, "job, outcome", operation="save"), "{{job}} · {{outcome}}")
+duration_percentiles = tuple(
     Query(
         quantile(of, metrics.OPERATION_DURATION, "operation", operation="$operation"),
         f"{{{{operation}}}} p{of * 100:.0f}",
@@ -138,65 +150,71 @@ percentiles = tuple(
     )
     for of in (0.5, 0.95, 0.99)
 )
-durations = Query(
+duration_heatmap = Query(
     f"sum by (le) (increase({series(metrics.OPERATION_DURATION, 'bucket', operation='$operation')}[$__rate_interval]))",
     "{{le}}",
     "heatmap",
     exemplar=True,
 )
-phases = Query(
+phase_times = Query(
     f"sum by (phase) (increase({series(metrics.PHASE_DURATION, 'sum', operation='$operation')}[$window])) / ignoring (phase) group_left ()"
     f" (sum(increase({series(metrics.OPERATION_DURATION, 'count', operation='$operation', task='.*')}[$window])) > 0)",
     "{{phase}}",
 )
 throughput = Query(mean(metrics.THROUGHPUT, "operation", operation="$operation"), "{{operation}}")
-sizes = Query(mean(metrics.SIZE, "kind", operation="$operation"), "{{kind}}")
-ratio = Query(named(mean(metrics.RATIO, WHO)), BY_TASK)
-last_durations = Query(
-    named(f"max by ({WHO}, operation) ({series(metrics.LAST_DURATION, operation='$operation')})"), f"{BY_TASK}: {{{{operation}}}}"
+mean_size = Query(mean(metrics.SIZE, "kind", operation="$operation"), "{{kind}}")
+compression_ratio = Query(with_task_name(mean(metrics.RATIO, TASK_LABELS)), BY_TASK)
+last_duration = Query(
+    with_task_name(f"max by ({TASK_LABELS}, operation) ({series(metrics.LAST_DURATION, operation='$operation')})"),
+    f"{BY_TASK}: {{{{operation}}}}",
 )
-lost_work = Query(named(counted(metrics.RESTORE_AGE, WHO, "sum")), BY_TASK)
-task_runs = Query(counted(metrics.TASKS, "outcome"), "{{outcome}}")
-cpu = Query(f"sum by (phase) (increase({series(metrics.PHASE_CPU_TIME, operation='$operation')}[$window]))", "{{phase}}")
-disk = Query(f"sum by (direction) (increase({series(metrics.IO, operation='$operation')}[$window]))", "{{direction}}")
-memory = Query(named(newest(metrics.MEMORY_PEAK, operation="$operation")), BY_TASK)
+lost_work = Query(with_task_name(increase_per_step(metrics.RESTORE_AGE, TASK_LABELS, "sum")), BY_TASK)
+task_runs = Query(increase_per_step(metrics.TASKS, "outcome"), "{{outcome}}")
+cpu_time = Query(f"sum by (phase) (increase({series(metrics.PHASE_CPU_TIME, operation='$operation')}[$window]))", "{{phase}}")
+disk_io = Query(f"sum by (direction) (increase({series(metrics.IO, operation='$operation')}[$window]))", "{{direction}}")
+peak_memory = Query(with_task_name(current(metrics.MEMORY_PEAK, operation="$operation")), BY_TASK)
 
-kept = Query(named(f"sum by ({WHO}) ({series(metrics.KEPT_BYTES)})"), BY_TASK)
-free = Query(named(f"min by ({WHO}) ({series(metrics.FREE_BYTES)})"), BY_TASK)
-TREND: Final = f"{series(metrics.FREE_BYTES)} offset $window"
-"""A trend is told where the whole window is known: of the first minute it would be a guess."""
-free_tomorrow = Query(
-    named(f"min by ({WHO}) (predict_linear({series(metrics.FREE_BYTES)}[$window], 86400) and {TREND})"), f"{BY_TASK}: in a day"
+# Storage
+FREE: Final = series(metrics.FREE_BYTES)
+TREND: Final = f"{FREE} offset $window"
+"""A trend is shown only if the whole window has data; from the first minute it would be a guess."""
+SMALLEST_SIZE: Final = f"max by ({TASK_LABELS}) (min_over_time({series(metrics.LAST_SIZE, kind='serialized')}[$__range]))"
+storage_used_by_task = Query(with_task_name(f"sum by ({TASK_LABELS}) ({series(metrics.KEPT_BYTES)})"), BY_TASK)
+free_space = Query(with_task_name(f"min by ({TASK_LABELS}) ({FREE})"), BY_TASK)
+free_space_forecast = Query(
+    with_task_name(f"min by ({TASK_LABELS}) (predict_linear({FREE}[$window], 86400) and {TREND})"), f"{BY_TASK}: in a day"
 )
-least_free = Query(f"min({series(metrics.FREE_BYTES)})", "free")
-full_in = Query(f"min({series(metrics.FREE_BYTES)} / -(deriv({series(metrics.FREE_BYTES)}[$window]) < 0 and {TREND}))", "until full")
-room = Query(f"min(min by ({WHO}) ({series(metrics.FREE_BYTES)}) / on ({WHO}) ({newest(metrics.LAST_SIZE, kind='stored')} > 0))", "saves")
+min_free_space = Query(f"min({FREE})", "free")
+time_until_full = Query(f"min({FREE} / -(deriv({FREE}[$window]) < 0 and {TREND}))", "until full")
+saves_that_fit = Query(
+    f"min(min by ({TASK_LABELS}) ({FREE}) / on ({TASK_LABELS}) ({current(metrics.LAST_SIZE, kind='stored')} > 0))", "saves"
+)
 bytes_saved = Query(f"sum(increase({series(metrics.SIZE, 'sum', kind='stored', operation='save')}[$__rate_interval]))", "saved")
-bytes_freed = Query(f"-sum(increase({series(metrics.FREED_BYTES)}[$__rate_interval]))", "removed")
+bytes_removed = Query(f"-sum(increase({series(metrics.FREED_BYTES)}[$__rate_interval]))", "removed")
 growth = Query(
-    f"{in_range(metrics.SIZE, 'sum', kind='stored', operation='save')} - ({in_range(metrics.FREED_BYTES)} or vector(0))",
-    "more kept",
+    f"{increase_in_range(metrics.SIZE, 'sum', kind='stored', operation='save')} - ({increase_in_range(metrics.FREED_BYTES)} or vector(0))",
+    "growth",
 )
-sizes_by_task = Query(named(f"max by ({WHO}, kind) ({series(metrics.LAST_SIZE)})"), f"{BY_TASK}: {{{{kind}}}}")
-SMALLEST: Final = f"max by ({WHO}) (min_over_time({series(metrics.LAST_SIZE, kind='serialized')}[$__range]))"
-state_growth = Query(named(f"{newest(metrics.LAST_SIZE, kind='serialized')} / ({SMALLEST} > 0)"), BY_TASK)
-removed = Query(counted(metrics.DELETED_CHECKPOINTS, "operation"), "{{operation}}")
-removed_in_all = Query(in_range(metrics.DELETED_CHECKPOINTS), "removed")
+size_by_task = Query(with_task_name(f"max by ({TASK_LABELS}, kind) ({series(metrics.LAST_SIZE)})"), f"{BY_TASK}: {{{{kind}}}}")
+state_growth = Query(with_task_name(f"{current(metrics.LAST_SIZE, kind='serialized')} / ({SMALLEST_SIZE} > 0)"), BY_TASK)
+removals = Query(increase_per_step(metrics.DELETED_CHECKPOINTS, "operation"), "{{operation}}")
+total_removals = Query(increase_in_range(metrics.DELETED_CHECKPOINTS), "removed")
 largest_keys = Query(f"topk(10, max by (key) ({series(metrics.KEY_SIZE)}))", "{{key}}", "instant")
-keys = Query(f"max by (key) ({series(metrics.KEY_SIZE)})", "{{key}}")
+key_sizes = Query(f"max by (key) ({series(metrics.KEY_SIZE)})", "{{key}}")
 
-waiting = Query(f"sum({series(metrics.SPOOL_SIZE)})", "waiting")
-waiting_by_instance = Query(f"sum by (instance) ({series(metrics.SPOOL_SIZE)})", "{{instance}}")
-processes = Query(f"sum by (state) ({series(metrics.PROCESSES)})", "{{state}}")
-living = Query(f"sum({series(metrics.PROCESSES, state='live')})", "live")
-left_behind = Query(f"sum({series(metrics.PROCESSES, state='dead')})", "dead")
-lost = Query(in_range(metrics.DROPPED_RECORDS), "lost")
-dropped = Query(counted(metrics.DROPPED_RECORDS, "reason"), "{{reason}}")
-delivered = Query(f"sum by (exporter) (rate({series(metrics.DELIVERED_SPANS)}[$__rate_interval]))", "{{exporter}}")
-refused = Query(counted(metrics.REFUSED_SPANS, "exporter"), "{{exporter}} refused")
-retries = Query(counted(metrics.RETRIES, "exporter"), "{{exporter}} tried again")
-retried = Query(f"{in_range(metrics.RETRIES)} or vector(0)", "retries")
-records = Query(counted(metrics.RECORDS, "event"), "{{event}}")
-faults = Query(in_range(metrics.FAULTS), "faults")
-overflow = Query(counted(metrics.LABEL_OVERFLOW, "label"), "{{label}}")
+# Observability health
+backlog = Query(f"sum({series(metrics.SPOOL_SIZE)})", "backlog")
+backlog_by_instance = Query(f"sum by (instance) ({series(metrics.SPOOL_SIZE)})", "{{instance}}")
+processes_by_state = Query(f"sum by (state) ({series(metrics.PROCESSES)})", "{{state}}")
+live_processes = Query(f"sum({series(metrics.PROCESSES, state='live')})", "live")
+dead_processes = Query(f"sum({series(metrics.PROCESSES, state='dead')})", "dead")
+dropped_records = Query(increase_in_range(metrics.DROPPED_RECORDS), "dropped")
+drops_by_reason = Query(increase_per_step(metrics.DROPPED_RECORDS, "reason"), "{{reason}}")
+delivery_rate = Query(f"sum by (exporter) (rate({series(metrics.DELIVERED_SPANS)}[$__rate_interval]))", "{{exporter}}")
+refused_spans = Query(increase_per_step(metrics.REFUSED_SPANS, "exporter"), "{{exporter}} refused")
+retries_by_exporter = Query(increase_per_step(metrics.RETRIES, "exporter"), "{{exporter}} retries")
+total_retries = Query(f"{increase_in_range(metrics.RETRIES)} or vector(0)", "retries")
+recording_fallbacks = Query(increase_per_step(metrics.RECORDS, "event"), "{{event}}")
+internal_errors = Query(increase_in_range(metrics.FAULTS), "errors")
+label_overflow = Query(increase_per_step(metrics.LABEL_OVERFLOW, "label"), "{{label}}")
 versions = Query(f"count by (job, instance, version) ({series(metrics.BUILD)})", "{{version}}", "table")

@@ -1,69 +1,74 @@
-"""How much is kept, where it goes, and when there is no more room."""
+"""The Storage dashboard: how much space checkpoints use, how they grow, and when the disk is full."""
 
 from __future__ import annotations
 
-from ckpt_observe.dashboards import queries as ask
-from ckpt_observe.dashboards import variables
-from ckpt_observe.dashboards.kinds import bars, lines, ranking, stacked, stat
-from ckpt_observe.dashboards.layouts import Dashboard, Row
-from ckpt_observe.dashboards.panels import COUNT, Panel, above, below
+from ckpt_observe.dashboards import queries
+from ckpt_observe.dashboards.layout import Dashboard, Row, task_variable, window_variable
+from ckpt_observe.dashboards.panels import COUNT, Panel, above, bars, below, lines, ranking, stacked_areas, stat
 
 DAY = 86400.0
-REMOTE = "not a file system of this host"
+REMOTE = "not a local file system"
 
 
 def dashboard() -> Dashboard:
     return Dashboard(
         title="Storage",
-        description="How much is kept, whether it grows, when it is full, and what in the state is large. The forecast is over the window chosen above.",
+        description="How much space checkpoints use, whether it grows, when the disk is full, and which keys of the state are large. Forecasts use the window chosen above.",
         span="7d",
-        variables=[variables.task(), variables.window()],
-        rows=[Row("How long will it fit?", _verdict()), Row("Growth and retention", _growth()), Row("What is large?", _largest())],
+        variables=[task_variable(), window_variable()],
+        rows=[Row("Capacity", _capacity()), Row("Growth and retention", _growth()), Row("Size of the state", _state_size())],
     )
 
 
-def _verdict() -> list[Panel]:
+def _capacity() -> list[Panel]:
     return [
         stat(
-            "Kept",
-            ask.kept_in_all,
+            "Storage used",
+            queries.storage_used,
             "bytes",
-            "Stored bytes of all saves less those that delete and retention removed, as far as observed. What was removed by hand is not known here.",
+            "Stored bytes of all observed saves minus those removed by delete and retention. Files removed by hand are not noticed.",
             empty="no save yet",
             width=4,
         ),
         stat(
             "Growth",
-            ask.growth,
+            queries.growth,
             "bytes",
-            "By how much more is kept than at the beginning of the time shown. Retention that keeps a fixed number brings it near zero.",
-            empty="no save in this time",
+            "Change of storage used over the time range. Near zero if retention keeps a fixed number of checkpoints.",
+            empty="no save in this time range",
             width=4,
         ),
         stat(
             "Removed",
-            ask.removed_in_all,
+            queries.total_removals,
             COUNT,
-            "Checkpoints that delete and retention removed in the time shown. None, while saves go on: retention is not set (`keep_last`).",
-            empty="nothing was ever removed",
+            "Checkpoints removed by delete and retention in the time range. If there are saves and no removals, retention is not configured (`keep_last`).",
+            empty="no checkpoint was ever removed",
             width=4,
         ),
-        stat("Free", ask.least_free, "bytes", "Free space of the fullest file system that saves go to.", empty=REMOTE, width=4),
         stat(
-            "Room for saves",
-            ask.room,
+            "Free space",
+            queries.min_free_space,
+            "bytes",
+            "Free space of the fullest file system that receives saves.",
+            empty=REMOTE,
+            width=4,
+        ),
+        stat(
+            "Saves that fit",
+            queries.saves_that_fit,
             COUNT,
-            "How many more saves of the last size fit into the free space. Few: make room or keep fewer, before a save fails with no space.",
+            "Number of saves of the last size that still fit. If there are few, free disk space or keep fewer checkpoints before a save fails.",
             empty=REMOTE,
             steps=below(3, 20),
             width=4,
         ),
         stat(
-            "Full in",
-            ask.full_in,
+            "Time until full",
+            queries.time_until_full,
             "s",
-            "When the free space is used up if it goes on as in the window. Less than a week: keep fewer checkpoints, or give more room.",
-            empty="not getting less in this window",
+            "Time until the disk is full at the rate of the window. If less than a week, keep fewer checkpoints or add disk space.",
+            empty="free space is not shrinking",
             steps=below(DAY, 7 * DAY),
             width=4,
         ),
@@ -73,68 +78,68 @@ def _verdict() -> list[Panel]:
 def _growth() -> list[Panel]:
     return [
         lines(
-            "Kept by task",
-            [ask.kept],
+            "Storage used by task",
+            [queries.storage_used_by_task],
             "bytes",
-            "A line that rises without end: no retention. A saw: retention at work.",
+            "A line that rises without end means that there is no retention; a sawtooth means that retention works.",
             empty="no save yet",
         ),
         lines(
             "Free space and forecast",
-            [ask.free, ask.free_tomorrow],
+            [queries.free_space, queries.free_space_forecast],
             "bytes",
-            "Free space where each task saves, and where its trend over the window leads in a day. Below zero: full within a day.",
+            "Free space of each task's file system, and the forecast for one day from the trend over the window. Below zero: full within a day.",
             empty=REMOTE,
-            least=None,
+            minimum=None,
         ),
         bars(
             "Bytes saved and removed",
-            [ask.bytes_saved, ask.bytes_freed],
+            [queries.bytes_saved, queries.bytes_removed],
             "bytes",
-            "What saves added and what delete and retention gave back. In the long run both should be as large.",
-            empty="no save in this time",
-            least=None,
+            "Bytes added by saves, and removed by delete and retention. In the long run both should be equal.",
+            empty="no save in this time range",
+            minimum=None,
         ),
         bars(
             "Checkpoints removed",
-            [ask.removed],
+            [queries.removals],
             COUNT,
-            "prune is retention, delete a call of the program.",
-            empty="nothing removed in this time",
+            "prune: removed by retention. delete: removed by a call of the program.",
+            empty="no checkpoint removed in this time range",
         ),
     ]
 
 
-def _largest() -> list[Panel]:
+def _state_size() -> list[Panel]:
     return [
         ranking(
             "Largest keys",
-            ask.largest_keys,
+            queries.largest_keys,
             "bytes",
-            "Top-level keys of the state in the last good save, serialized; _other_ is the rest. The largest is what to make smaller, or to save less often (incremental).",
+            "Serialized size of the largest top-level keys in the last good save; _other_ is the rest. Make the largest key smaller, or save it less often (incremental).",
             empty="no state with keys saved yet",
         ),
-        stacked(
-            "Keys over time",
-            [ask.keys],
+        stacked_areas(
+            "Key size over time",
+            [queries.key_sizes],
             "bytes",
-            "Which key grows. A list of messages or results that is never cut is the usual one.",
+            "Shows which key grows. Often it is a list of messages or results that is never truncated.",
             empty="no state with keys saved yet",
         ),
         lines(
-            "Last size by task",
-            [ask.sizes_by_task],
+            "Checkpoint size by task",
+            [queries.size_by_task],
             "bytes",
-            "Of the last good save: the state where known, serialized, and in the store.",
+            "Size of the last good save: the state in memory if known, serialized, and in the store.",
             empty="no save yet",
         ),
         lines(
-            "Growth of the state",
-            [ask.state_growth],
+            "State growth by task",
+            [queries.state_growth],
             "percentunit",
-            "The last save as a share of the smallest in the time shown. At 200 % it has doubled: look at its keys.",
+            "Size of the last save divided by the smallest in the time range. At 200 % it has doubled: look at its keys.",
             empty="no save yet",
-            least=None,
+            minimum=None,
             steps=above(2, 10),
         ),
     ]

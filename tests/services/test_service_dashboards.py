@@ -22,38 +22,38 @@ pytestmark = pytest.mark.services
 DASHBOARDS = dashboards()
 
 EMPTY = {
-    "Lost by reason": "nothing is lost in this run",
-    "Recorded another way": "there are pages for all of it",
-    "Beyond a label's limit": "that takes more than a hundred tasks",
-    "Full in": "whether the disk of a test machine gets fuller is not the run's",
-    "Disk": "on a file system in memory nothing reaches a disk",
+    "Dropped records by reason": "nothing is dropped in this run",
+    "Recording fallbacks": "there are enough pages",
+    "Label limit exceeded": "needs more than a hundred tasks",
+    "Time until full": "depends on what else the test machine writes",
+    "Disk I/O": "nothing reaches a disk on a file system in memory",
 }
 """Panels that the run leaves empty, or may."""
 
-HALF_EMPTY = {"Tried again and refused": "nothing is refused"}
+HALF_EMPTY = {"Retries and refused spans": "nothing is refused"}
 """Panels with a query that the run leaves empty."""
 
 CROSSED = {
-    "Against interval": "red",
-    "Failed in a row": "red",
-    "Good saves": "red",
+    "Save lateness": "red",
+    "Consecutive failures": "red",
+    "Success ratio": "red",
     "Interrupted": "orange",
-    "Damaged": "red",
-    "Tried again": "orange",
+    "Corrupted": "red",
+    "Retries": "orange",
 }
-"""Thresholds that the faults cross; what goes well is green."""
+"""Tiles whose thresholds the faults cross; they are green before."""
 
 UNCROSSED = {
     "Last verified": "a week is longer than a test",
     "Oldest in flight": "ten minutes are longer than a test",
-    "Room for saves": "the disk of a test machine has room",
-    "Full in": "whether the disk of a test machine gets fuller is not the run's",
-    "Operations lost": "nothing is lost in this run",
-    "Waiting on disk": "the run is too short for so much",
-    "Dead, waiting": "the live process adopts what the dead one left, and waits for the exporter that is away",
-    "Own faults": "there is none",
+    "Saves that fit": "the disk of a test machine has space",
+    "Time until full": "depends on what else the test machine writes",
+    "Dropped records": "nothing is dropped in this run",
+    "Delivery backlog": "the run is too short",
+    "Dead processes": "the live process adopts the records of the dead one",
+    "Internal errors": "there are none",
 }
-"""Thresholds that they do not cross, and why."""
+"""Tiles whose thresholds the faults do not cross, and why."""
 
 FITS = {
     "bytes": lambda value: value == 0 or 1 <= abs(value) < 2**60,
@@ -203,7 +203,7 @@ def test_thresholds_are_crossed_by_the_faults(run):
     }
     assert set(colours) == set(CROSSED) | set(UNCROSSED)
     assert {title: colours[title] for title in CROSSED} == {title: ["green", colour] for title, colour in CROSSED.items()}
-    assert [title for title in UNCROSSED if title != "Full in" and not set(colours[title]) <= {"green", "empty"}] == []
+    assert [title for title in UNCROSSED if title != "Time until full" and not set(colours[title]) <= {"green", "empty"}] == []
 
 
 def test_states_are_told_apart(run):
@@ -219,7 +219,7 @@ def test_states_are_told_apart(run):
 
 def test_a_dead_run_can_still_be_recovered(run):
     """After the process is gone, and its metrics with it, the Overview still says to when."""
-    titles = ("Oldest good save", "Failed in a row", "Good saves", "Last verified", "Kept", "Tasks")
+    titles = ("Time since last good save", "Consecutive failures", "Success ratio", "Last verified", "Storage used", "Tasks")
     assert [title for title in titles if not run.gone["checkpoint-overview.json", title][0].values] == []
 
 
@@ -252,7 +252,7 @@ def test_exemplars_are_there_where_a_panel_asks_for_them(run):
     """Each query with exemplars has some, with the id of a trace."""
     dashboard = DASHBOARDS["checkpoint-operations.json"]
     asking = [(panel, target) for panel in grafana.panels(dashboard) for target in panel["targets"] if target.get("exemplar")]
-    assert {panel["title"] for panel, _ in asking} == {"Duration", "Durations"}
+    assert {panel["title"] for panel, _ in asking} == {"Duration percentiles", "Duration heatmap"}
     for panel, target in asking:
         found = run.prometheus.exemplars(grafana.interpolated(dashboard, panel, target["expr"])[0])
         assert all(len(exemplar["labels"]["trace_id"]) == 32 for series in found for exemplar in series["exemplars"])

@@ -1,0 +1,163 @@
+"""The layout of a dashboard: rows of panels, the variables at the top, and links to other dashboards and to traces.
+
+Nothing specific to a site is written into a dashboard: data source, job, instance and task are chosen with variables.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from ckpt_observe.dashboards.panels import DATASOURCE, Panel
+from ckpt_observe.semconv import metrics
+from ckpt_observe.semconv.metrics import MetricSpec
+from ckpt_observe.semconv.values import OPERATIONS
+
+COLUMNS: Final = 24
+SCHEMA: Final = 42
+TAG: Final = "checkpoints"
+WINDOWS: Final = ("10m", "1h", "6h", "1d", "7d")
+"""Checkpoints are minutes or hours apart, so a percentile over Grafana's default interval of a few minutes would mostly be empty."""
+
+
+class Row(NamedTuple):
+    """A titled row of panels, from left to right; it wraps to the next line when it is full."""
+
+    title: str
+    panels: Sequence[Panel]
+
+
+class Dashboard(NamedTuple):
+    """A dashboard. `span` is the initial time range."""
+
+    title: str
+    description: str
+    span: str
+    variables: Sequence[dict[str, Any]]
+    rows: Sequence[Row]
+
+
+def as_json(dashboard: Dashboard, name: str, traces: str) -> dict[str, Any]:
+    """Return the dashboard as Grafana's JSON. The uid is derived from the name, so that links to it stay valid."""
+    variables = [
+        datasource_variable("prometheus"),
+        datasource_variable(traces),
+        _label_variable("job", metrics.BUILD),
+        _label_variable("instance", metrics.BUILD, '{job=~"$job"}'),
+        *dashboard.variables,
+    ]
+    return {
+        "uid": f"checkpoint-{name}",
+        "title": f"Checkpoints / {dashboard.title}",
+        "description": dashboard.description,
+        "tags": [TAG],
+        "schemaVersion": SCHEMA,
+        "version": 1,
+        "editable": False,
+        "graphTooltip": 1,
+        "refresh": "30s",
+        "time": {"from": f"now-{dashboard.span}", "to": "now"},
+        "timezone": "browser",
+        "annotations": {"list": []},
+        "links": [_dashboard_links()],
+        "templating": {"list": variables},
+        "panels": _place_panels(dashboard.rows, traces),
+    }
+
+
+def _dashboard_links() -> dict[str, Any]:
+    link = {
+        "title": "Checkpoints",
+        "type": "dashboards",
+        "tags": [TAG],
+        "asDropdown": False,
+        "icon": "external link",
+        "tooltip": "",
+        "url": "",
+    }
+    return {**link, "includeVars": True, "keepTime": True, "targetBlank": False}
+
+
+def _place_panels(rows: Sequence[Row], traces: str) -> list[dict[str, Any]]:
+    panels: list[dict[str, Any]] = []
+    y = 0
+    for row in rows:
+        header = {"id": len(panels) + 1, "type": "row", "title": row.title, "collapsed": False, "panels": []}
+        panels.append({**header, "gridPos": {"x": 0, "y": y, "w": COLUMNS, "h": 1}})
+        x, y, height = 0, y + 1, 0
+        for panel in row.panels:
+            if x + panel.width > COLUMNS:
+                x, y, height = 0, y + height, 0
+            placed_panel = panel.as_json(len(panels) + 1, x, y)
+            if panel.traces:
+                placed_panel["fieldConfig"]["defaults"]["links"] = [_trace_link(panel.traces, traces)]
+            panels.append(placed_panel)
+            x, height = x + panel.width, max(height, panel.height)
+        y += height
+    return panels
+
+
+def _trace_link(tags: str, kind: str) -> dict[str, Any]:
+    """Return a link that searches for the traces behind a series. Jaeger needs a service; the job of the series is used as its name."""
+    source = f"${{{kind}_datasource}}"
+    query: dict[str, Any] = {"refId": "A", "datasource": {"type": kind, "uid": source}}
+    if kind == "tempo":
+        name, _, value = tags.partition("=")
+        query |= {"queryType": "traceql", "query": f'{{ span.{name} = "{value}" }}'}
+    else:
+        query |= {"queryType": "search", "service": "${__field.labels.job}", "tags": tags}
+    panes = {"checkpoints": {"datasource": source, "queries": [query], "range": {"from": "${__from}", "to": "${__to}"}}}
+    quoted = re.sub(
+        "%24%7B(.*?)%7D", r"${\1}", quote(json.dumps(panes, separators=(",", ":")), safe="")
+    )  # keep Grafana's variables unquoted
+    return {"title": "Traces", "url": f"/explore?schemaVersion=1&panes={quoted}", "targetBlank": True}
+
+
+def datasource_variable(kind: str) -> dict[str, Any]:
+    """Return a variable for the data source of a type: `prometheus`, `jaeger` or `tempo`. The first one is the default."""
+    label = f"{kind.capitalize()} data source"
+    return {"name": f"{kind}_datasource", "label": label, "type": "datasource", "query": kind, "refresh": 1, "current": {}, "hide": 0}
+
+
+def task_variable() -> dict[str, Any]:
+    """Return the variable for the task. "All" includes operations outside any task."""
+    return _label_variable("task", metrics.OPERATIONS, '{job=~"$job", instance=~"$instance"}', all_value=".*")
+
+
+def operation_variable() -> dict[str, Any]:
+    options = [
+        {"text": "All", "value": "$__all", "selected": True},
+        *({"text": name, "value": name, "selected": False} for name in OPERATIONS),
+    ]
+    variable = {"name": "operation", "label": "Operation", "type": "custom", "query": ",".join(OPERATIONS), "options": options}
+    return {**variable, "current": options[0], "includeAll": True, "allValue": ".*", "multi": True, "hide": 0}
+
+
+def window_variable() -> dict[str, Any]:
+    options = [{"text": each, "value": each, "selected": each == "1h"} for each in WINDOWS]
+    variable = {"name": "window", "label": "Window", "type": "interval", "query": ",".join(WINDOWS), "options": options}
+    return {**variable, "current": options[WINDOWS.index("1h")], "auto": False, "refresh": 2, "hide": 0}
+
+
+def _label_variable(name: str, spec: MetricSpec, matchers: str = "", all_value: str = ".+") -> dict[str, Any]:
+    """Return a variable for the values of a label."""
+    query = f"label_values({spec.prometheus_name}{matchers}, {name})"
+    return {
+        "name": name,
+        "label": name.capitalize(),
+        "type": "query",
+        "datasource": DATASOURCE,
+        "query": {"query": query, "refId": f"variable-{name}"},
+        "definition": query,
+        "refresh": 2,
+        "sort": 1,
+        "includeAll": True,
+        "allValue": all_value,
+        "multi": True,
+        "current": {"text": "All", "value": "$__all"},
+        "options": [],
+        "hide": 0,
+    }

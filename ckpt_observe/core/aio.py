@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from ckpt_observe.core.background import Workers
 from ckpt_observe.core.checkpointer import Checkpointer
+from ckpt_observe.core.loading.verify import Finding
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos, Restored
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.retention import Decision
-from ckpt_observe.core.verify import Finding
-from ckpt_observe.core.workers import Workers
 
 T = TypeVar("T")
 

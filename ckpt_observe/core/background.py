@@ -6,17 +6,20 @@ next one then waits for room, so that memory stays bounded and a slow store is f
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
-from concurrent.futures import Future
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from ckpt_observe.core.checkpointer import Checkpointer
 from ckpt_observe.core.model import CheckpointInfo
-from ckpt_observe.core.workers import Workers
-from ckpt_observe.errors import ConfigError
+from ckpt_observe.errors import ConfigError, StorageError
 from ckpt_observe.support import forks
+
+T = TypeVar("T")
 
 
 class BackgroundCheckpointer:
@@ -64,3 +67,32 @@ def _done(task: str, room: threading.BoundedSemaphore, future: Future[Checkpoint
     room.release()
     if not future.cancelled() and (error := future.exception()) is not None:
         logging.getLogger(__name__).warning("a checkpoint of %r was not saved: %s", task, error)
+
+
+class Workers:
+    """At most `count` threads."""
+
+    def __init__(self, count: int, name: str) -> None:
+        if count < 1:
+            raise ConfigError(f"at least one thread must do the work, not {count}")
+        self._count = count
+        self._name = name
+        self._closed = False
+        self.reset_after_fork()
+        forks.register(self)
+
+    def reset_after_fork(self) -> None:
+        """A child has none of its parent's threads, and a pool that counts on them would wait for ever."""
+        if not self._closed:
+            self._pool = ThreadPoolExecutor(self._count, thread_name_prefix=self._name)
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        try:
+            return self._pool.submit(contextvars.copy_context().run, call)
+        except RuntimeError as error:  # what a closed pool says
+            raise StorageError(f"nothing more is saved or loaded: {error}", code="storage.closed", retryable=False) from error
+
+    def close(self) -> None:
+        """Wait until everything given is done."""
+        self._closed = True
+        self._pool.shutdown()

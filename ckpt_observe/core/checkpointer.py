@@ -7,28 +7,29 @@ import logging
 import os
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
-from ckpt_observe.core import arguments, steps, travel
 from ckpt_observe.core import retention as policies
-from ckpt_observe.core.batch import Batch
+from ckpt_observe.core import steps
 from ckpt_observe.core.ciphers import Cipher
 from ckpt_observe.core.codecs import Codec
-from ckpt_observe.core.draft import Drafter, Label, Staged
-from ckpt_observe.core.fetch import Fetcher
 from ckpt_observe.core.format.names import check_name
 from ckpt_observe.core.hooks import Event, Hook, emit, told
-from ckpt_observe.core.lazy import LazyState
-from ckpt_observe.core.ledger import Ledger
+from ckpt_observe.core.loading import references
+from ckpt_observe.core.loading.fetch import Fetcher
+from ckpt_observe.core.loading.lazy import LazyState
+from ckpt_observe.core.loading.verify import Finding, examine
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos, Restored
-from ckpt_observe.core.pipeline import Pipeline
 from ckpt_observe.core.plugins import codecs, serializers
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.retention import Decision, KeepAll, KeepLast, Retention
+from ckpt_observe.core.saving.batch import Batch
+from ckpt_observe.core.saving.draft import Drafter, Label, Staged
+from ckpt_observe.core.saving.pipeline import Pipeline
+from ckpt_observe.core.saving.task_listing import Ledger
 from ckpt_observe.core.serializers import Serializer
 from ckpt_observe.core.stores import Store, open_store
-from ckpt_observe.core.verify import Finding, examine
-from ckpt_observe.errors import CheckpointNotFoundError, ConflictError
+from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError
 
 
 class Checkpointer:
@@ -48,7 +49,7 @@ class Checkpointer:
         fallback: bool = False,
     ) -> None:
         """`incremental` is the number of earlier checkpoints one may be built on; `fallback` lets `load` pass over damaged ones."""
-        arguments.check(encryption, retention, incremental, hooks)
+        _check_arguments(encryption, retention, incremental, hooks)
         self.store = open_store(store)
         codec = None if compression == "none" else codecs.factory(compression)()
         self.pipeline = Pipeline(serializers.factory(format)(), codec, encryption)
@@ -135,7 +136,7 @@ class Checkpointer:
 
     def resolve(self, task: str, reference: str) -> CheckpointInfo:
         """The checkpoint that is meant by an id, `latest`, `latest~2`, `step:100` or `at:2026-01-31T12:00Z`."""
-        return travel.resolve(self._fetcher, check_name(task, "task"), check_name(reference, "reference"))
+        return references.resolve(self._fetcher, check_name(task, "task"), check_name(reference, "reference"))
 
     def open(self, task: str, id: str | None = None) -> LazyState:
         """The state as a mapping that reads each key when it is asked for."""
@@ -242,3 +243,16 @@ class Checkpointer:
     def _quarantine(self, task: str, id: str) -> None:
         self.store.quarantine(task, id)
         self._ledger.removed(task, {id})
+
+
+def _check_arguments(encryption: Any, retention: Any, incremental: Any, hooks: Sequence[Any]) -> None:
+    if not isinstance(incremental, SupportsIndex) or incremental < 0:  # type: ignore[operator]
+        raise ConfigError(f"`incremental` is the number of checkpoints that one may be built on, 0 or more, not {incremental!r:.80}")
+    if incremental and encryption:
+        raise ConfigError("incremental checkpoints compare digests of values, which encrypted ones must not show: choose one")
+    if not isinstance(retention, Retention | None):
+        raise ConfigError(f"`retention` is a policy, such as KeepLast(5), not {retention!r:.80}")
+    if not isinstance(encryption, Cipher | None):
+        raise ConfigError(f"`encryption` is a cipher, such as AeadCipher(), not {encryption!r:.80}")
+    if not all(map(callable, hooks)):
+        raise ConfigError(f"`hooks` are functions, not {hooks!r:.80}")

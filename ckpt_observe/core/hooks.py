@@ -57,3 +57,19 @@ def told(hooks: Iterable[Hook], operation: str, task: str, **facts: Any) -> Iter
     if done:
         facts = {"id": done[0].id, "step": done[0].step, "status": done[0].status, "info": done[0]}
     emit(hooks, Event(moment="after", operation=operation, task=task, **facts))
+
+
+Provider = Callable[[], dict[str, str]]
+
+providers: list[Provider] = []
+
+
+def gather() -> dict[str, str]:
+    """What all providers say now. One that fails is logged and left out: a save is worth more than its surroundings."""
+    facts: dict[str, str] = {}
+    for provider in providers:
+        try:
+            facts.update(msgspec.convert(provider(), dict[str, str]))  # anything else would be a header that nobody can read
+        except Exception:
+            logging.getLogger(__name__).warning("context provider %r failed", provider, exc_info=True)
+    return facts

@@ -32,7 +32,7 @@ from ckpt_observe.semconv import attributes as names
 _CHECKPOINTER: Final = "ckpt_observe.core.checkpointer"
 _STEPS: Final = "ckpt_observe.core.steps"
 _WORKSPACE: Final = "ckpt_observe.core.workspace"
-_CONTEXT: Final = "ckpt_observe.core.context"
+_CONTEXT: Final = "ckpt_observe.core.hooks"
 _ID_SECOND: Final = ("load", "restore", "delete")
 """Operations whose second argument is the checkpoint id."""
 
@@ -139,7 +139,7 @@ TARGETS: Final = (
     Target(_CHECKPOINTER, "Checkpointer.verify", ObservedCall(_begin("verify"), fault, record_verified)),
     Target(_CHECKPOINTER, "Checkpointer._fetch", _wrap_fetch),
     Target(_CHECKPOINTER, "Checkpointer.find", ObservedCall(_begin_find, fault, record_count)),
-    Target("ckpt_observe.core.lazy", "LazyState.some", ObservedCall(_begin_lazy_load, fault)),
+    Target("ckpt_observe.core.loading.lazy", "LazyState.some", ObservedCall(_begin_lazy_load, fault)),
     Target(_WORKSPACE, "Workspace.save", ObservedCall(_begin_snapshot("save", 1), fault)),
     Target(_WORKSPACE, "Workspace.restore", ObservedCall(_begin_snapshot("restore", 1), fault)),
     Target(_WORKSPACE, "Workspace.delete", ObservedCall(_begin_snapshot("delete", 0), fault)),
@@ -147,7 +147,7 @@ TARGETS: Final = (
     Target("ckpt_observe.core.runner.agent", "_run", ObservedCall(_begin_run(0), fault)),
     Target("ckpt_observe.core.runner.graph", "_walk", ObservedCall(_begin_run(2, "graph"), fault)),
     Target("ckpt_observe.core.runner.graph", "_resume", ObservedCall(_begin_run(1, "graph"), fault)),
-    Target("ckpt_observe.core.batch", "Batch.commit", ObservedCall(_begin_commit, fault)),
+    Target("ckpt_observe.core.saving.batch", "Batch.commit", ObservedCall(_begin_commit, fault)),
     Target(_STEPS, "serialize", phase.observed("serialize", lambda _, result: (None, len(result)))),
     Target(_STEPS, "compress", phase.observed("compress", lambda args, result: (len(args[1]), len(result)))),
     Target(_STEPS, "encrypt", phase.observed("encrypt", lambda args, result: (len(args[1]), len(result)))),

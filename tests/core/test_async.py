@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from ckpt_observe.core import Checkpointer, Query, context
+from ckpt_observe.core import Checkpointer, Query, hooks
 from ckpt_observe.core.aio import AsyncCheckpointer
 from ckpt_observe.core.background import BackgroundCheckpointer
 from ckpt_observe.core.codecs import GzipCodec
@@ -147,7 +147,7 @@ def test_waiting_saves_are_bounded(monkeypatch):
 def test_surroundings_reach_the_other_thread(monkeypatch):
     """The context of the caller is that of the save: a trace goes on across the thread."""
     current = contextvars.ContextVar("current", default="nobody")
-    monkeypatch.setattr(context, "providers", [lambda: {"who": current.get()}])
+    monkeypatch.setattr(hooks, "providers", [lambda: {"who": current.get()}])
     current.set("caller")
     with BackgroundCheckpointer(Checkpointer("memory://")) as behind:
         assert behind.save("t", {}).result().context == {"who": "caller"}

@@ -15,9 +15,10 @@ import uuid
 
 import pytest
 
-from ckpt_observe.core import Checkpointer, context, ledger, steps
+from ckpt_observe.core import Checkpointer, hooks, steps
 from ckpt_observe.core.format import container, digests
 from ckpt_observe.core.format.blob import Blob
+from ckpt_observe.core.saving import task_listing
 from ckpt_observe.core.serializers.serializer import MAX_KEYS
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConfigError, ConflictError, IntegrityError, SerializationError
@@ -42,7 +43,7 @@ def test_keep_last_sees_what_others_saved(where, monkeypatch):
     """K5: retention notices the checkpoints of other programs at its next fresh listing."""
     if where == "memory://":
         where = "memory://shared-retention"
-    monkeypatch.setattr(ledger, "FRESH_FOR", 2)
+    monkeypatch.setattr(task_listing, "FRESH_FOR", 2)
     mine, theirs = Checkpointer(where, keep_last=3), Checkpointer(where)
     mine.save("agent", {"n": 0})
     for n in range(5):
@@ -291,7 +292,7 @@ def test_context_providers_reach_the_header(where, monkeypatch):
     def broken():
         raise RuntimeError
 
-    monkeypatch.setattr(context, "providers", [lambda: {"traceparent": "00-aa-bb-01"}, broken, lambda: {"rank": 5}])
+    monkeypatch.setattr(hooks, "providers", [lambda: {"traceparent": "00-aa-bb-01"}, broken, lambda: {"rank": 5}])
     checkpointer = Checkpointer(where)
     checkpointer.save("agent", {"n": 1})
     assert checkpointer.restore("agent").info.context == {"traceparent": "00-aa-bb-01"}

@@ -10,7 +10,7 @@ import pytest
 from ckpt_observe.core import Checkpointer, stores
 from ckpt_observe.core.plugins import codecs, serializers
 from ckpt_observe.core.retention import Retention
-from ckpt_observe.core.triggers import Trigger
+from ckpt_observe.core.runner.triggers import Trigger
 
 DOCS = (Path(__file__).parents[2] / "docs" / "core.md").read_text()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckpt_observe.core.triggers import EverySeconds, EverySteps, Moment, Never, OnRequest, When
+from ckpt_observe.core.runner.triggers import EverySeconds, EverySteps, Moment, Never, OnRequest, When
 from ckpt_observe.errors import ConfigError
 
 

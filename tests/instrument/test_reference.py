@@ -9,9 +9,9 @@ import pytest
 from opentelemetry import trace
 
 import ckpt_observe
-from ckpt_observe.core import Checkpointer, Query, context
+from ckpt_observe.core import Checkpointer, Query, hooks
 from ckpt_observe.core.runner import Done, Graph, Settings, resume_graph, run_agent, run_graph
-from ckpt_observe.core.triggers import EverySteps
+from ckpt_observe.core.runner.triggers import EverySteps
 from ckpt_observe.core.workspace import Workspace
 from ckpt_observe.errors import CheckpointNotFoundError, MissingExtraError, SerializationError
 from ckpt_observe.semconv import attributes as names
@@ -238,9 +238,9 @@ def test_failures_are_classified(spans):
 
 def test_patched_functions_work_in_a_spawn_pool(watch):
     """A patched function pickles, and a spawned process that gets it can call it."""
-    assert pickle.loads(pickle.dumps(context.gather)) is context.gather
+    assert pickle.loads(pickle.dumps(hooks.gather)) is hooks.gather
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(context.gather) == {}
+        assert pool.apply(hooks.gather) == {}
 
 
 def test_unsampled_parents_are_kept(spans):

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 from ckpt_observe.core import steps
 from ckpt_observe.core.checkpointer import Checkpointer
-from ckpt_observe.core.draft import Staged
 from ckpt_observe.core.format import state_summary
 from ckpt_observe.core.format.names import check_name
 from ckpt_observe.core.hooks import Event, Hook, emit
 from ckpt_observe.core.model import CheckpointInfo, Restored
 from ckpt_observe.core.retention import Decision
 from ckpt_observe.core.runner.notes import Notes
-from ckpt_observe.core.triggers import EverySteps, Moment, Never, Trigger
+from ckpt_observe.core.runner.triggers import EverySteps, Moment, Never, Trigger
+from ckpt_observe.core.saving.draft import Staged
 from ckpt_observe.errors import CapacityError, CheckpointError, CheckpointNotFoundError, ConfigError
 
 

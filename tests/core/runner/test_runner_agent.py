@@ -8,7 +8,7 @@ import pytest
 
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.runner import Settings, run_agent
-from ckpt_observe.core.triggers import EverySeconds, EverySteps, OnRequest
+from ckpt_observe.core.runner.triggers import EverySeconds, EverySteps, OnRequest
 from tests.core.runner.conftest import START, count_to
 
 

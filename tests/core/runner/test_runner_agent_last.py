@@ -14,7 +14,7 @@ import pytest
 
 from ckpt_observe.core import Checkpointer, steps
 from ckpt_observe.core.runner import Done, Settings, agent, run_agent, session
-from ckpt_observe.core.triggers import When
+from ckpt_observe.core.runner.triggers import When
 from ckpt_observe.errors import CapacityError
 from tests.core.runner.conftest import START, count_to
 

@@ -9,7 +9,7 @@ import itertools
 import pytest
 
 from ckpt_observe.core.runner import Graph, Settings, resume_graph, run_graph
-from ckpt_observe.core.triggers import EverySteps, Never, When
+from ckpt_observe.core.runner.triggers import EverySteps, Never, When
 from ckpt_observe.errors import AccessError, CapacityError, CheckpointNotFoundError, ConfigError, ConflictError
 
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from ckpt_observe.core.runner import SaveOnSignal, Settings, run_agent
-from ckpt_observe.core.triggers import OnRequest
+from ckpt_observe.core.runner.triggers import OnRequest
 from tests.core.runner.conftest import START, count_to
 
 

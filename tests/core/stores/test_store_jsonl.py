@@ -9,8 +9,8 @@ import os
 import pytest
 
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.core.exchange import adopt, read_json_lines
 from ckpt_observe.core.format.names import to_file_name
+from ckpt_observe.core.json_lines import adopt, read_json_lines
 from ckpt_observe.core.stores.jsonl import JsonlStore
 from ckpt_observe.errors import CheckpointError, CompressionError, ConfigError, SerializationError, StorageError
 from ckpt_observe.testing.stores import StoreContract

@@ -11,9 +11,9 @@ from ckpt_observe.core import steps
 from ckpt_observe.core.format import container
 from ckpt_observe.core.format.blob import Buffer
 from ckpt_observe.core.format.names import check_name
-from ckpt_observe.core.incremental import merged
 from ckpt_observe.core.model import CheckpointInfo, Restored
-from ckpt_observe.core.pipeline import Pipeline
+from ckpt_observe.core.saving.incremental import merged
+from ckpt_observe.core.saving.pipeline import Pipeline
 from ckpt_observe.core.stores import Store
 from ckpt_observe.errors import CheckpointNotFoundError, IntegrityError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ckpt_observe.core.fetch import Fetcher
 from ckpt_observe.core.format import digests
+from ckpt_observe.core.loading.fetch import Fetcher
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.serializers import KeyedSerializer
 

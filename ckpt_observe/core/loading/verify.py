@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from ckpt_observe.core.fetch import Fetcher
 from ckpt_observe.core.format.names import check_name
+from ckpt_observe.core.loading.fetch import Fetcher
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, IntegrityError
 
 Move = Callable[[str, str], None]

@@ -10,14 +10,14 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from ckpt_observe.core import context, steps
+from ckpt_observe.core import hooks, steps
 from ckpt_observe.core.format import container, digests, state_summary
 from ckpt_observe.core.format.blob import Blob
 from ckpt_observe.core.format.names import check_name, check_new_id
-from ckpt_observe.core.heads import Clock, Heads, new_id
-from ckpt_observe.core.incremental import reduced
 from ckpt_observe.core.model import FORMAT_VERSION, CheckpointInfo, KeyInfo
-from ckpt_observe.core.pipeline import Pipeline
+from ckpt_observe.core.saving.incremental import reduced
+from ckpt_observe.core.saving.lineage import Clock, Heads, new_id
+from ckpt_observe.core.saving.pipeline import Pipeline
 from ckpt_observe.core.serializers import Document
 from ckpt_observe.core.stores import Store
 from ckpt_observe.errors import CheckpointNotFoundError, CompatibilityError, ConfigError, IntegrityError, SerializationError
@@ -139,7 +139,7 @@ class Drafter:
             parent=head.id if head else None,
             parent_task=head.task if head and head.task != task else None,
             timings=timings,
-            context=context.gather(),
+            context=hooks.gather(),
             metadata=label.said.metadata or {},
             tags=label.said.tags,
         )

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Sequence
 
-from ckpt_observe.core.fetch import Fetcher
+from ckpt_observe.core.loading.fetch import Fetcher
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError
 

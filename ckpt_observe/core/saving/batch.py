@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from ckpt_observe.core import steps
-from ckpt_observe.core.draft import Drafter, Label, Staged
 from ckpt_observe.core.format.blob import Blob
 from ckpt_observe.core.hooks import Event, Hook, emit
 from ckpt_observe.core.model import CheckpointInfo
+from ckpt_observe.core.saving.draft import Drafter, Label, Staged
 from ckpt_observe.core.stores import Store
 from ckpt_observe.errors import CheckpointNotFoundError
 

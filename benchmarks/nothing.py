@@ -14,10 +14,11 @@ from msgspec import Raw
 
 from ckpt_observe.instrument.instrumentor import Instrumentor, Target
 from ckpt_observe.instrument.wrappers import ObservedCall
-from ckpt_observe.record import parents, phase
-from ckpt_observe.record.guard import fault
-from ckpt_observe.record.line import prepared
+from ckpt_observe.record import trace_context
+from ckpt_observe.record.encoding import encode_attributes
+from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.operation import Operation
+from ckpt_observe.record.phase import phase_wrapper
 from ckpt_observe.semconv import attributes as names
 
 STATE, PACKED = bytes(2048), bytes(800)
@@ -76,7 +77,7 @@ def found(sizes: tuple[int, int]) -> dict[str, Any]:
 
 
 def _begin(library: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation | None:
-    if not parents.observing():
+    if not trace_context.may_record():
         return None
     return Operation("save", {names.TASK_ID: args[0], names.STEP: kwargs["step"]}, _known(library.kind, library.location))
 
@@ -85,7 +86,7 @@ def _begin(library: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Opera
 def _known(*_of: str) -> Raw:
     """As instrumentors do: what is the same for every operation of one library object is encoded once."""
     both = given(Library(), "", 0)
-    return prepared({name: value for name, value in both.items() if name not in (names.TASK_ID, names.STEP)})
+    return encode_attributes({name: value for name, value in both.items() if name not in (names.TASK_ID, names.STEP)})
 
 
 _IN, _OUT = names.PHASE_BYTES_IN, names.PHASE_BYTES_OUT
@@ -100,11 +101,11 @@ class NothingInstrumentor(Instrumentor):
 
 
 TARGETS = (
-    Target(__name__, "Library.save", ObservedCall(_begin, fault, lambda operation, sizes: operation.note(found(sizes)))),
-    Target(__name__, "serialize", phase.observed("serialize", lambda _, result: (None, len(result)))),
-    Target(__name__, "compress", phase.observed("compress", lambda args, result: (len(args[0]), len(result)))),
-    Target(__name__, "write", phase.observed("write", lambda args, _: (len(args[0]), None))),
-    Target(__name__, "validate", phase.observed("validate", lambda args, _: (len(args[0]), None))),
+    Target(__name__, "Library.save", ObservedCall(_begin, record_fault, lambda operation, sizes: operation.set_trusted(found(sizes)))),
+    Target(__name__, "serialize", phase_wrapper("serialize", lambda _, result: (None, len(result)))),
+    Target(__name__, "compress", phase_wrapper("compress", lambda args, result: (len(args[0]), len(result)))),
+    Target(__name__, "write", phase_wrapper("write", lambda args, _: (len(args[0]), None))),
+    Target(__name__, "validate", phase_wrapper("validate", lambda args, _: (len(args[0]), None))),
 )
 
 

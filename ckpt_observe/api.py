@@ -12,7 +12,7 @@ from ckpt_observe import config, samplers
 from ckpt_observe.config import Settings
 from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.instrumentor import Instrumentor, TargetReport
-from ckpt_observe.record.guard import fault
+from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.recorder import Page, recorder
 from ckpt_observe.support import forks
 
@@ -104,7 +104,7 @@ class Watch:
                     self._start_journal()
                 except Exception as error:
                     recorder.discard()  # the host program goes on unobserved; `fault` logs the reason
-                    fault(error)
+                    record_fault(error)
                 finally:
                     self._starting = False
             return self._journal

@@ -11,13 +11,12 @@ from opentelemetry.trace import get_current_span
 
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.instrument.wrappers import ObservedCall
-from ckpt_observe.record import parents, redact
-from ckpt_observe.record.guard import fault
-from ckpt_observe.record.operation import Operation, current
+from ckpt_observe.record import redact, trace_context
+from ckpt_observe.record.guard import record_fault
+from ckpt_observe.record.operation import Operation, Task, current_operation
 from ckpt_observe.record.phase import Phase
 from ckpt_observe.record.recorder import recorder
-from ckpt_observe.record.task import Task
-from ckpt_observe.record.unsampled import Unsampled
+from ckpt_observe.record.trace_context import UnsampledSpan
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.values import OPERATIONS
 
@@ -47,11 +46,11 @@ class Scope(Generic[Scoped]):
     def _innermost(self) -> Scoped:
         """What was entered here: one scope may be used by many threads and tasks at once. It is current; or not recorded, as any other."""
         here: Any = get_current_span()
-        if type(here) is Unsampled:
+        if type(here) is UnsampledSpan:
             here = here.operation
         if here in self._entered:
             return here  # type: ignore[no-any-return]
-        return next((each for each in reversed(self._entered) if not getattr(each, "_token", None)), self._entered[-1])
+        return next((each for each in reversed(self._entered) if not getattr(each, "_context_token", None)), self._entered[-1])
 
     async def __aenter__(self) -> Scoped:
         return self.__enter__()
@@ -62,7 +61,7 @@ class Scope(Generic[Scoped]):
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         from ckpt_observe.instrument.patching import PatchedCallable  # noqa: PLC0415 - wrapt: only who decorates pays for it
 
-        observed = ObservedCall(lambda *_: self._make() if parents.observing() else None, fault)  # type: ignore[arg-type]
+        observed = ObservedCall(lambda *_: self._make() if trace_context.may_record() else None, record_fault)  # type: ignore[arg-type]
         return PatchedCallable(function, observed.wrapper_for(function))
 
 
@@ -116,7 +115,7 @@ def phase(name: str) -> Scope[Any]:
     """A part of the operation that is running here; nothing, if none is. `serialize`, `write`, ...: see the registry, or your own word."""
 
     def make() -> Any:
-        operation = current()
+        operation = current_operation()
         return _NOBODY if operation is None else Phase(operation, name)
 
     return Scope(make)

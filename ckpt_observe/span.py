@@ -1,6 +1,6 @@
-"""A finished span as a plain value: what the delivery makes, and what every exporter, store, command and page takes.
+"""A finished span as a plain value: the delivery creates it; exporters, stores, commands and the viewer take it.
 
-The JSON form (one object a line) is the same wherever spans are printed. Imports nothing of ours.
+Its JSON form (one object per line) is the same wherever spans are printed. Imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Any, Literal
 import msgspec
 
 
-class Link(msgspec.Struct, frozen=True, gc=False):
-    """Points to a span of another trace, such as the save that a restore came from."""
+class SpanLink(msgspec.Struct, frozen=True, gc=False):
+    """A pointer to a span of another trace, such as the save that a restore read."""
 
     trace_id: str
     span_id: str
     attributes: dict[str, Any] = {}
 
 
-class Event(msgspec.Struct, frozen=True, gc=False):
+class SpanEvent(msgspec.Struct, frozen=True, gc=False):
     """Something that happened at one moment of a span, such as an exception."""
 
     name: str
@@ -38,14 +38,15 @@ class Span(msgspec.Struct, frozen=True):
     end_unix_nano: int
     status: Literal["ok", "error", "unset"]
     attributes: dict[str, Any]
-    events: tuple[Event, ...] = ()
-    links: tuple[Link, ...] = ()
+    events: tuple[SpanEvent, ...] = ()
+    links: tuple[SpanLink, ...] = ()
     resource: dict[str, Any] = {}
     ancestors: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
-    """Id and name of each span above, the root first; unset, and not in the JSON, where the chain to the root is not known."""
+    """Id and name of each enclosing span, from the root on. Unset, and absent from the JSON, if one of them is unknown."""
 
     @property
     def seconds(self) -> float:
+        """The duration in seconds."""
         return (self.end_unix_nano - self.start_unix_nano) / 1e9
 
 
@@ -54,10 +55,10 @@ _decoder = msgspec.json.Decoder(Span)
 
 
 def to_json_line(span: Span) -> str:
-    """The span as one line of JSON, without the newline."""
+    """Return the span as one line of JSON, without the newline."""
     return _encoder.encode(span).decode()
 
 
 def from_json_line(line: str | bytes) -> Span:
-    """The span that `to_json_line` wrote."""
+    """Return the span that `to_json_line` wrote."""
     return _decoder.decode(line)

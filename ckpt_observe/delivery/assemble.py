@@ -21,7 +21,7 @@ from msgspec import UNSET
 
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, genai, spans
-from ckpt_observe.span import Event, Link, Span
+from ckpt_observe.span import Span, SpanEvent, SpanLink
 
 Ancestors: TypeAlias = tuple[tuple[str, str], ...] | msgspec.UnsetType
 """Id and name of each span above, the root first; unset if the chain is not known."""
@@ -69,7 +69,7 @@ def _operation(
     defaults = {names.OUTCOME: "ok"} if is_task else {names.OPERATION: name, names.OUTCOME: "ok"}
     attributes = _without_none({**defaults, **(shared or {}), **(attributes or {}), **(end[3] or {})})
     _derive(attributes, (stop - start) / 1e9)
-    span_events = sorted((Event(line[3], line[2], _without_none(line[4])) for line in lines if line[0] == events.EVENT), key=_time_of)
+    span_events = sorted((SpanEvent(line[3], line[2], _without_none(line[4])) for line in lines if line[0] == events.EVENT), key=_time_of)
     if genai_events:
         span_events += lifecycle_events(attributes, stop)
     return Span(
@@ -82,7 +82,7 @@ def _operation(
         status=_status(attributes),
         attributes=attributes,
         events=tuple(span_events),
-        links=tuple(Link(line[3], line[4], _without_none(line[5])) for line in lines if line[0] == events.LINK),
+        links=tuple(SpanLink(line[3], line[4], _without_none(line[5])) for line in lines if line[0] == events.LINK),
         resource=resource,
         ancestors=ancestors,
     )
@@ -109,7 +109,7 @@ def _phases(begin: list[Any], phases: list[tuple[Any, int]], resource: dict[str,
             end_unix_nano=stop + offset,
             status=_status(attributes),
             attributes=attributes,
-            events=(Event(spans.EVENT_EXCEPTION, stop + offset, exception),) if exception else (),
+            events=(SpanEvent(spans.EVENT_EXCEPTION, stop + offset, exception),) if exception else (),
             resource=resource,
             ancestors=ancestors if not parent else _nested_ancestors(ancestors, operation, parent, by_number),
         )
@@ -147,7 +147,7 @@ def _derive(attributes: dict[str, Any], seconds: float) -> None:
         attributes[names.THROUGHPUT] = round(stored / seconds, 1)
 
 
-def lifecycle_events(attributes: Mapping[str, Any], end_unix_nano: int) -> list[Event]:
+def lifecycle_events(attributes: Mapping[str, Any], end_unix_nano: int) -> list[SpanEvent]:
     """Return the GenAI events of an operation with these attributes. Only successful saves and restores have some."""
     if attributes.get(names.OUTCOME) != "ok":
         return []
@@ -162,4 +162,4 @@ def lifecycle_events(attributes: Mapping[str, Any], end_unix_nano: int) -> list[
     elif operation == "restore":
         source = {genai.RESUMED_FROM_TYPE: genai.FROM_CHECKPOINT, genai.RESUMED_FROM_ID: checkpoint}
         rows.append((genai.RESUMED, {**execution, **source}))
-    return [Event(name, end_unix_nano, _without_none(details)) for name, details in rows]
+    return [SpanEvent(name, end_unix_nano, _without_none(details)) for name, details in rows]

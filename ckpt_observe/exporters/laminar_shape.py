@@ -12,7 +12,7 @@ from msgspec import UNSET, structs
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import laminar
 from ckpt_observe.semconv.spans import EVENT_EXCEPTION, EXCEPTION_MESSAGE, EXCEPTION_TYPE, OPERATION_PREFIX
-from ckpt_observe.span import Event, Link, Span
+from ckpt_observe.span import Span, SpanEvent, SpanLink
 
 RECOVERED: Final = "recovered exception"
 LINK_TRACE: Final = "link.trace_id"
@@ -72,7 +72,7 @@ def _summary(name: str, wanted: Sequence[str], attributes: Mapping[str, Any]) ->
     return {name: _json(told).decode()} if told else {}
 
 
-def _events(span: Span, end: int) -> tuple[Event, ...]:
+def _events(span: Span, end: int) -> tuple[SpanEvent, ...]:
     """The event `exception` if and only if the span failed: it alone makes a span red there, and its whole trace for good."""
     if span.status != "error":
         return tuple(structs.replace(event, name=RECOVERED) if event.name == EVENT_EXCEPTION else event for event in span.events)
@@ -84,10 +84,10 @@ def _events(span: Span, end: int) -> tuple[Event, ...]:
         EXCEPTION_TYPE: str(span.attributes.get(names.ERROR_TYPE, outcome)),
         EXCEPTION_MESSAGE: f"{outcome} in {phase}" if phase else outcome,
     }
-    return (*span.events, Event(EVENT_EXCEPTION, end, told))
+    return (*span.events, SpanEvent(EVENT_EXCEPTION, end, told))
 
 
-def _links(links: Sequence[Link]) -> dict[str, Any]:
+def _links(links: Sequence[SpanLink]) -> dict[str, Any]:
     return {LINK_TRACE: [link.trace_id for link in links], LINK_SPAN: [link.span_id for link in links]} if links else {}
 
 

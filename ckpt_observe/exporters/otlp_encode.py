@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from ckpt_observe.semconv.spans import EVENT_EXCEPTION, EXCEPTION_MESSAGE
-from ckpt_observe.span import Event, Link, Span
+from ckpt_observe.span import Span, SpanEvent, SpanLink
 
 SCOPE: Final = "ckpt_observe"
 
@@ -84,12 +84,12 @@ def status_message(span: Span) -> str:
     return str(next(told, None) or "")
 
 
-def _event(event: Event) -> bytes:
+def _event(event: SpanEvent) -> bytes:
     body = b"\x09" + _fixed64(event.time_unix_nano) + _text(b"\x12", event.name) + b"".join(_attributes(b"\x1a", event.attributes))
     return _field(b"\x5a", body)
 
 
-def _link(link: Link) -> bytes:
+def _link(link: SpanLink) -> bytes:
     ids = b"\x0a\x10" + _id(link.trace_id, 16) + b"\x12\x08" + _id(link.span_id, 8)
     return _field(b"\x6a", ids + b"".join(_attributes(b"\x22", link.attributes)))
 

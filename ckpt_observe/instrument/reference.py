@@ -23,10 +23,10 @@ from ckpt_observe.instrument.reference_attributes import (
     shared_attributes,
 )
 from ckpt_observe.instrument.wrappers import BeginOperation, ObservedCall
-from ckpt_observe.record import parents, phase
-from ckpt_observe.record.guard import fault
-from ckpt_observe.record.operation import Operation, current
-from ckpt_observe.record.task import Task
+from ckpt_observe.record import trace_context
+from ckpt_observe.record.guard import record_fault
+from ckpt_observe.record.operation import Operation, Task, current_operation
+from ckpt_observe.record.phase import phase_wrapper
 from ckpt_observe.semconv import attributes as names
 
 _CHECKPOINTER: Final = "ckpt_observe.core.checkpointer"
@@ -39,7 +39,7 @@ _ID_SECOND: Final = ("load", "restore", "delete")
 
 def _begin(name: str) -> BeginOperation:
     def begin(checkpointer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation | None:
-        if not parents.observing():
+        if not trace_context.may_record():
             return None
         store = checkpointer.store
         pipeline = checkpointer.pipeline
@@ -73,7 +73,7 @@ def _begin_lazy_load(state: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]
 
 def _begin_snapshot(name: str, id_at: int) -> BeginOperation:
     def begin(workspace: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation | None:
-        if not parents.observing():
+        if not trace_context.may_record():
             return None
         id = args[id_at] if len(args) > id_at else kwargs.get("id")
         attributes = {names.TASK_ID: safe_value(workspace._task), names.ID: safe_value(id), names.STATE_TYPE: "directory"}
@@ -86,7 +86,7 @@ def _begin_run(session_at: int, name: str | None = None) -> BeginOperation:
     """A run is a task, unless the program runs within a task of its own. A graph has only an id, so its name is passed."""
 
     def begin(_instance: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Operation | None:
-        if not parents.observing() or parents.TASK_KEY in get_current():
+        if not trace_context.may_record() or trace_context.TASK_KEY in get_current():
             return None
         session = args[session_at]
         id = safe_value(session.task)
@@ -100,11 +100,11 @@ class _SecretTask(Task):
     """A run whose checkpoints are encrypted. Error messages are not recorded, because they may quote the state."""
 
     __slots__ = ()
-    tells_message = False
+    records_message = False
 
 
 def _begin_commit(batch: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Operation | None:
-    if not parents.observing():
+    if not trace_context.may_record():
         return None
     store = batch._store
     return Operation("save", {names.COUNT: len(batch._drafts)}, shared_attributes(store.kind, store.location, None, None, None))
@@ -113,54 +113,54 @@ def _begin_commit(batch: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -
 def _wrap_fetch(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record which checkpoint a load or restore really used, which may not be the newest if that one is damaged."""
     restored = wrapped(*args, **kwargs)
-    operation = current()
+    operation = current_operation()
     if operation is not None:
         try:
             record_loaded(operation, restored)
         except Exception as error:
-            fault(error)
+            record_fault(error)
     return restored
 
 
 def _wrap_gather(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Add the trace context of the running save to the context that the core stores."""
     context = wrapped(*args, **kwargs)
-    operation = current()
+    operation = current_operation()
     return context if operation is None else {**context, "traceparent": operation.traceparent()}
 
 
 TARGETS: Final = (
-    Target(_CHECKPOINTER, "Checkpointer.save", ObservedCall(_begin("save"), fault, record_saved)),
-    Target(_CHECKPOINTER, "Checkpointer.load", ObservedCall(_begin("load"), fault)),
-    Target(_CHECKPOINTER, "Checkpointer.restore", ObservedCall(_begin("restore"), fault)),
-    Target(_CHECKPOINTER, "Checkpointer.delete", ObservedCall(_begin("delete"), fault, record_deleted)),
-    Target(_CHECKPOINTER, "Checkpointer.list", ObservedCall(_begin("list"), fault, record_count)),
-    Target(_CHECKPOINTER, "Checkpointer.prune", ObservedCall(_begin("prune"), fault, record_pruned)),
-    Target(_CHECKPOINTER, "Checkpointer.verify", ObservedCall(_begin("verify"), fault, record_verified)),
+    Target(_CHECKPOINTER, "Checkpointer.save", ObservedCall(_begin("save"), record_fault, record_saved)),
+    Target(_CHECKPOINTER, "Checkpointer.load", ObservedCall(_begin("load"), record_fault)),
+    Target(_CHECKPOINTER, "Checkpointer.restore", ObservedCall(_begin("restore"), record_fault)),
+    Target(_CHECKPOINTER, "Checkpointer.delete", ObservedCall(_begin("delete"), record_fault, record_deleted)),
+    Target(_CHECKPOINTER, "Checkpointer.list", ObservedCall(_begin("list"), record_fault, record_count)),
+    Target(_CHECKPOINTER, "Checkpointer.prune", ObservedCall(_begin("prune"), record_fault, record_pruned)),
+    Target(_CHECKPOINTER, "Checkpointer.verify", ObservedCall(_begin("verify"), record_fault, record_verified)),
     Target(_CHECKPOINTER, "Checkpointer._fetch", _wrap_fetch),
-    Target(_CHECKPOINTER, "Checkpointer.find", ObservedCall(_begin_find, fault, record_count)),
-    Target("ckpt_observe.core.loading.lazy", "LazyState.some", ObservedCall(_begin_lazy_load, fault)),
-    Target(_WORKSPACE, "Workspace.save", ObservedCall(_begin_snapshot("save", 1), fault)),
-    Target(_WORKSPACE, "Workspace.restore", ObservedCall(_begin_snapshot("restore", 1), fault)),
-    Target(_WORKSPACE, "Workspace.delete", ObservedCall(_begin_snapshot("delete", 0), fault)),
-    Target(_WORKSPACE, "Workspace.list", ObservedCall(_begin_snapshot("list", 0), fault, record_count)),
-    Target("ckpt_observe.core.runner.agent", "_run", ObservedCall(_begin_run(0), fault)),
-    Target("ckpt_observe.core.runner.graph", "_walk", ObservedCall(_begin_run(2, "graph"), fault)),
-    Target("ckpt_observe.core.runner.graph", "_resume", ObservedCall(_begin_run(1, "graph"), fault)),
-    Target("ckpt_observe.core.saving.batch", "Batch.commit", ObservedCall(_begin_commit, fault)),
-    Target(_STEPS, "serialize", phase.observed("serialize", lambda _, result: (None, len(result)))),
-    Target(_STEPS, "compress", phase.observed("compress", lambda args, result: (len(args[1]), len(result)))),
-    Target(_STEPS, "encrypt", phase.observed("encrypt", lambda args, result: (len(args[1]), len(result)))),
-    Target(_STEPS, "write", phase.observed("write", lambda args, _: (len(args[2]), None))),
-    Target(_STEPS, "write_many", phase.observed("write", lambda args, _: (sum(len(blob) for _, blob in args[1]), None))),
-    Target(_STEPS, "confirm", phase.observed("validate", lambda args, _: (len(args[2]), None))),
-    Target(_STEPS, "read", phase.observed("read", lambda _, result: (None, len(result)))),
-    Target(_STEPS, "read_part", phase.observed("read", lambda _, result: (None, len(result)))),
-    Target(_STEPS, "validate", phase.observed("validate", lambda args, _: (len(args[1]), None))),
-    Target(_STEPS, "decrypt", phase.observed("decrypt", lambda args, result: (len(args[1]), len(result)))),
-    Target(_STEPS, "decompress", phase.observed("decompress", lambda args, result: (len(args[1]), len(result)))),
-    Target(_STEPS, "deserialize", phase.observed("deserialize", lambda args, _: (len(args[1]), None))),
-    Target(_STEPS, "apply", phase.observed("apply", lambda _args, _: (None, None))),
+    Target(_CHECKPOINTER, "Checkpointer.find", ObservedCall(_begin_find, record_fault, record_count)),
+    Target("ckpt_observe.core.loading.lazy", "LazyState.some", ObservedCall(_begin_lazy_load, record_fault)),
+    Target(_WORKSPACE, "Workspace.save", ObservedCall(_begin_snapshot("save", 1), record_fault)),
+    Target(_WORKSPACE, "Workspace.restore", ObservedCall(_begin_snapshot("restore", 1), record_fault)),
+    Target(_WORKSPACE, "Workspace.delete", ObservedCall(_begin_snapshot("delete", 0), record_fault)),
+    Target(_WORKSPACE, "Workspace.list", ObservedCall(_begin_snapshot("list", 0), record_fault, record_count)),
+    Target("ckpt_observe.core.runner.agent", "_run", ObservedCall(_begin_run(0), record_fault)),
+    Target("ckpt_observe.core.runner.graph", "_walk", ObservedCall(_begin_run(2, "graph"), record_fault)),
+    Target("ckpt_observe.core.runner.graph", "_resume", ObservedCall(_begin_run(1, "graph"), record_fault)),
+    Target("ckpt_observe.core.saving.batch", "Batch.commit", ObservedCall(_begin_commit, record_fault)),
+    Target(_STEPS, "serialize", phase_wrapper("serialize", lambda _, result: (None, len(result)))),
+    Target(_STEPS, "compress", phase_wrapper("compress", lambda args, result: (len(args[1]), len(result)))),
+    Target(_STEPS, "encrypt", phase_wrapper("encrypt", lambda args, result: (len(args[1]), len(result)))),
+    Target(_STEPS, "write", phase_wrapper("write", lambda args, _: (len(args[2]), None))),
+    Target(_STEPS, "write_many", phase_wrapper("write", lambda args, _: (sum(len(blob) for _, blob in args[1]), None))),
+    Target(_STEPS, "confirm", phase_wrapper("validate", lambda args, _: (len(args[2]), None))),
+    Target(_STEPS, "read", phase_wrapper("read", lambda _, result: (None, len(result)))),
+    Target(_STEPS, "read_part", phase_wrapper("read", lambda _, result: (None, len(result)))),
+    Target(_STEPS, "validate", phase_wrapper("validate", lambda args, _: (len(args[1]), None))),
+    Target(_STEPS, "decrypt", phase_wrapper("decrypt", lambda args, result: (len(args[1]), len(result)))),
+    Target(_STEPS, "decompress", phase_wrapper("decompress", lambda args, result: (len(args[1]), len(result)))),
+    Target(_STEPS, "deserialize", phase_wrapper("deserialize", lambda args, _: (len(args[1]), None))),
+    Target(_STEPS, "apply", phase_wrapper("apply", lambda _args, _: (None, None))),
     Target(_CONTEXT, "gather", _wrap_gather),
 )
 

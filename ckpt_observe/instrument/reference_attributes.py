@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from ckpt_observe.record import parents, redact
-from ckpt_observe.record.line import prepared
+from ckpt_observe.record import redact, trace_context
+from ckpt_observe.record.encoding import encode_attributes
 from ckpt_observe.record.operation import Operation
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.metrics import LARGEST_KEYS, OTHER
@@ -25,7 +25,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 def shared_attributes(store: str, location: str, format: str | None, codec: str | None, cipher: str | None) -> Raw:
     """Return the attributes that all operations of one Checkpointer share, encoded once."""
     attributes = {names.SYSTEM: "reference", names.STORE: store, names.LOCATION: location}
-    return prepared({**attributes, names.FORMAT: format, names.CODEC: codec or "none", names.CIPHER: cipher})
+    return encode_attributes({**attributes, names.FORMAT: format, names.CODEC: codec or "none", names.CIPHER: cipher})
 
 
 def safe_value(value: Any) -> Any:
@@ -40,7 +40,7 @@ _text = lru_cache(maxsize=1024)(redact.text)
 
 def record_saved(operation: Operation, info: Any) -> None:
     keys, sizes = _largest(info.keys)
-    operation.note(
+    operation.set_trusted(
         {
             names.ID: safe_value(info.id),
             names.SIZE_SERIALIZED: info.serialized_size,
@@ -71,21 +71,21 @@ def _key_names(keys: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def record_count(operation: Operation, checkpoints: Any) -> None:
-    operation.note({names.COUNT: len(checkpoints)})
+    operation.set_trusted({names.COUNT: len(checkpoints)})
 
 
 def record_deleted(operation: Operation, info: Any) -> None:
-    operation.note({names.SIZE_FREED: info and info.stored_size})
+    operation.set_trusted({names.SIZE_FREED: info and info.stored_size})
 
 
 def record_pruned(operation: Operation, removed: Any) -> None:
-    operation.note({names.COUNT: len(removed), names.SIZE_FREED: sum(info.stored_size for info in removed)})
+    operation.set_trusted({names.COUNT: len(removed), names.SIZE_FREED: sum(info.stored_size for info in removed)})
 
 
 def record_verified(operation: Operation, findings: Any) -> None:
     damaged = sum(not finding.good for finding in findings)
     altered = {key for finding in findings for key in finding.altered}
-    operation.note({names.COUNT: len(findings), names.DAMAGED_COUNT: damaged or None, names.ALTERED_KEYS: _keys(altered)})
+    operation.set_trusted({names.COUNT: len(findings), names.DAMAGED_COUNT: damaged or None, names.ALTERED_KEYS: _keys(altered)})
 
 
 def _keys(altered: Iterable[str]) -> list[str] | None:
@@ -95,7 +95,7 @@ def _keys(altered: Iterable[str]) -> list[str] | None:
 def record_loaded(operation: Operation, restored: Any) -> None:
     """Record which checkpoint was loaded, what is wrong with it, and link to the save that wrote it."""
     info = restored.info
-    operation.note(
+    operation.set_trusted(
         {
             names.ID: safe_value(info.id),
             names.STEP: info.step,
@@ -108,7 +108,7 @@ def record_loaded(operation: Operation, restored: Any) -> None:
             names.ALTERED_KEYS: _keys(restored.altered),
         }
     )
-    save = parents.parse(info.context.get("traceparent", ""))
+    save = trace_context.parse_traceparent(info.context.get("traceparent", ""))
     if save is not None:
-        operation.note({names.SOURCE_TRACE: save.trace, names.SOURCE_SPAN: save.span})
+        operation.set_trusted({names.SOURCE_TRACE: save.trace, names.SOURCE_SPAN: save.span})
         operation.link(save.trace, save.span)

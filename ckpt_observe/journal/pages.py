@@ -4,7 +4,7 @@ A page is 4 KiB of a mapped file: a word with the number of valid bytes, 31 word
 copies the line there, and makes it valid with one aligned 8-byte store. If the process is killed before that store, the line does not
 exist. `marks[n] = word`, n from 1 to 31, is one such store too, at a third of the cost of `pack_into`.
 
-Why this needs no lock: CPython switches threads and runs signal handlers only after calls and at jumps. The three statements in `append`
+Why this needs no lock: CPython switches threads and runs signal handlers only after calls and at backward jumps. The statements in `append`
 that reserve space contain neither, so they are atomic; so is the statement that reads the reserved size and stores it.
 """
 

@@ -1,4 +1,5 @@
-"""The hot path: tasks, operations and phases of the host program, written down as they happen.
+"""The hot path: records tasks, operations and phases of the host program as they happen.
 
-Knows names and the OpenTelemetry API; what keeps the lines is given to it (`recorder.Recorder.take`).
+It depends only on names and on the OpenTelemetry API. The pages it writes to come from a function that it is given
+(`recorder.Recorder.take`).
 """

@@ -1,77 +1,108 @@
-"""An operation as others see it while it is current: OpenTelemetry's span."""
+"""An operation as an OpenTelemetry span: what other code sees and sets while the operation is the current span."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from time import perf_counter_ns as _monotonic
 from typing import Any, Final, Protocol
 
 from opentelemetry import trace
 
 from ckpt_observe.record import redact
-from ckpt_observe.record.failure import described
+from ckpt_observe.record.encoding import encode_line
+from ckpt_observe.record.failures import exception_attributes
+from ckpt_observe.record.guard import record_fault
+from ckpt_observe.record.recorder import Page
+from ckpt_observe.record.trace_context import parse_traceparent
 from ckpt_observe.semconv import events, spans
 
 _SAMPLED: Final = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 
 
-class Described(Protocol):
-    """What attributes can be said of: an operation, or a phase of it."""
+class HasAttributes(Protocol):
+    """An operation, or a phase of it."""
 
     def set(self, attributes: Mapping[str, Any]) -> None: ...
 
 
 class OtelSpan(trace.Span):
-    """What the host and other instrumentations say of the current span is said of the operation, or of the phase that runs in it."""
+    """The span interface of an operation. Attributes set on it go to the running phase, if there is one."""
 
     __slots__ = ()
 
-    live: list[Any]
+    open_page: list[Page]
+    page: Page
+    trace_id: str
     span_id: str
+    clock_offset: int
 
     @abstractmethod
     def ids(self) -> tuple[str, str]: ...
     @abstractmethod
-    def innermost(self) -> Described: ...
-    @abstractmethod
-    def now(self) -> int: ...
-    @abstractmethod
-    def write(self, event: tuple[Any, ...]) -> None: ...
-    @abstractmethod
-    def link(self, trace_id: str, span_id: str, attributes: Mapping[str, Any] | None = None) -> None: ...
+    def attribute_owner(self) -> HasAttributes: ...
     @abstractmethod
     def finish(self, error: BaseException | None = None) -> None: ...
 
     def get_span_context(self) -> trace.SpanContext:
+        """Return the ids of the running phase, or of the operation."""
         trace_id, span_id = self.ids()
         return trace.SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
 
+    def traceparent(self) -> str:
+        """Return the W3C trace context of this operation, or an empty string if it is not recorded."""
+        return f"00-{self.trace_id}-{self.span_id}-01" if self.span_id else ""
+
+    def is_recording(self) -> bool:
+        """Return whether the operation is recorded and running."""
+        return bool(self.open_page)
+
+    def now(self) -> int:
+        """Return the Unix time in nanoseconds, by the monotonic clock."""
+        return _monotonic() + self.clock_offset
+
+    def write(self, event: tuple[Any, ...]) -> None:
+        """Append a line to the page, if the operation is running."""
+        try:
+            if self.open_page:
+                self.page.append(encode_line(event))
+        except Exception as error:
+            record_fault(error)
+
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
-        self.innermost().set(attributes)
+        """Set attributes of the running phase, or of the operation."""
+        self.attribute_owner().set(attributes)
 
     def set_attribute(self, key: str, value: Any) -> None:
+        """Set one attribute of the running phase, or of the operation."""
         self.set_attributes({key: value})
 
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
-        if self.live:  # what is no name or no time would be a span that nobody can read
-            moment = timestamp if isinstance(timestamp, int) and 0 < timestamp < 1 << 63 else self.now()
-            self.write((events.EVENT, self.span_id, moment, str(redact.value(name)), redact.attributes(attributes)))
+        """Record an event. An invalid name or time is replaced: no backend could read the span."""
+        if self.open_page:
+            time_ns = timestamp if isinstance(timestamp, int) and 0 < timestamp < 1 << 63 else self.now()
+            self.write((events.EVENT, self.span_id, time_ns, str(redact.value(name)), redact.attributes(attributes)))
+
+    def link(self, trace_id: str, span_id: str, attributes: Mapping[str, Any] | None = None) -> None:
+        """Link another span, such as the save that a restore reads. Invalid ids are ignored, as in OpenTelemetry."""
+        if self.open_page and (target := parse_traceparent(f"00-{trace_id}-{span_id}-01".lower())):
+            self.write((events.LINK, self.span_id, self.now(), target.trace, target.span, redact.attributes(attributes)))
 
     def add_link(self, context: trace.SpanContext | None, attributes: Any = None) -> None:
+        """Link another span by its context."""
         if context is not None:
             self.link(f"{context.trace_id:032x}", f"{context.span_id:016x}", attributes)
 
     def record_exception(self, exception: BaseException, attributes: Any = None, timestamp: Any = None, escaped: bool = False) -> None:
-        self.add_event(spans.EVENT_EXCEPTION, {**described(exception, stack=True), **(attributes or {})}, timestamp)
-
-    def is_recording(self) -> bool:
-        return bool(self.live)
+        """Record an exception that the host program handled."""
+        self.add_event(spans.EVENT_EXCEPTION, {**exception_attributes(exception, stack=True), **(attributes or {})}, timestamp)
 
     def update_name(self, name: str) -> None:
-        """Ignored: the registry names our spans."""
+        """Do nothing: the names of our spans are fixed."""
 
     def set_status(self, status: Any, description: str | None = None) -> None:
-        """Ignored: the outcome is the status."""
+        """Do nothing: the status follows from the outcome."""
 
     def end(self, end_time: int | None = None) -> None:
+        """End the operation."""
         self.finish()

@@ -1,7 +1,7 @@
-"""Phases: the parts of an operation. While one runs it is two words in the operation's page; its story is in the operation's end.
+"""Phases: the parts of an operation. A running phase is two words in the operation's page; its record is part of the `end` line.
 
-`Phase` is for own code, `observed` makes a patched function one: the same steps, written out in one frame, because they are the most
-frequent thing that we do in the host's thread.
+`Phase` is for `with` statements, `phase_wrapper` for patched functions. Both do the same; the wrapper has all steps written out in one
+frame, because it is the most frequent thing that we do in threads of the host program.
 """
 
 from __future__ import annotations
@@ -14,195 +14,194 @@ from typing import Any, Final, Self
 
 from opentelemetry.context import Context, attach, detach, get_current
 
-from ckpt_observe.record import parents, redact, resources
-from ckpt_observe.record.classify import classify
-from ckpt_observe.record.failure import described
-from ckpt_observe.record.guard import fault
-from ckpt_observe.record.operation import Operation, where
-from ckpt_observe.record.parents import SPAN_KEY
+from ckpt_observe.record import redact, resource_usage
+from ckpt_observe.record.failures import classify, exception_attributes
+from ckpt_observe.record.guard import record_fault
+from ckpt_observe.record.operation import Operation, current_position
+from ckpt_observe.record.trace_context import SPAN_KEY, span_id_in_trace
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 from ckpt_observe.semconv.events import MARKED_PHASES, PHASE_CODES
 
-_WORTH_ASKING: Final = resources.WORTH_ASKING
+_LEAST_DURATION: Final = resource_usage.LEAST_DURATION
 _monotonic, _thread = time.perf_counter_ns, threading.get_ident
-_get, _set, _reset = where.get, where.set, where.reset
+_get_position, _set_position, _reset_position = current_position.get, current_position.set, current_position.reset
 
 
 class Phase:
-    """One part of an operation, to be used in a `with`."""
+    """One phase of an operation. Use it in a `with`."""
 
-    __slots__ = ("_attributes", "_here", "_outer", "_started", "_token", "name", "number", "operation", "parent")
+    __slots__ = ("_attributes", "_context_token", "_outer_position", "_position_token", "_start", "name", "number", "operation", "parent")
 
     number: int
     parent: int | str
 
     def __init__(self, operation: Operation, name: str) -> None:
         self.operation = operation
-        self.name = name if isinstance(name, str) else str(redact.value(name))  # a number, say: the operation must not be lost by it
+        self.name = name if isinstance(name, str) else str(redact.value(name))  # a number, say, must not break the operation's record
         self._attributes: dict[str, Any] | None = None
-        self._here: Any = None
-        self._outer: Any = None
-        self._token: Any = None
+        self._position_token: Any = None
+        self._outer_position: Any = None
+        self._context_token: Any = None
 
     def __enter__(self) -> Self:
         operation = self.operation
-        if operation.live:
+        if operation.open_page:
             try:
-                self._outer = here = _get()
-                self.parent = max(here[1], operation.running) if here is not None and here[0] is operation else 0
+                self._outer_position = position = _get_position()
+                self.parent = max(position[1], operation.running_phase) if position is not None and position[0] is operation else 0
                 context = get_current()
-                above: Any = context.get(SPAN_KEY)
-                if above is not operation:  # somebody else's span within the operation, or another thread than the operation's
-                    if not isinstance(above, Operation):
-                        self.parent = parents.within(above, operation.trace_id) or self.parent
-                    self._token = attach(Context({**context, SPAN_KEY: operation}))
-                self.number = number = next(operation.numbers)
-                self._started = started = _monotonic()
-                _begun(operation, self.name, number, self.parent, started)
-                self._here = _set((operation, number, self))
+                enclosing: Any = context.get(SPAN_KEY)
+                if enclosing is not operation:  # another library's span within the operation, or another thread than the operation's
+                    if not isinstance(enclosing, Operation):
+                        self.parent = span_id_in_trace(enclosing, operation.trace_id) or self.parent
+                    self._context_token = attach(Context({**context, SPAN_KEY: operation}))
+                self.number = number = next(operation.phase_numbers)
+                self._start = start = _monotonic()
+                _record_begin(operation, self.name, number, self.parent, start)
+                self._position_token = _set_position((operation, number, self))
             except Exception as error:
-                fault(error)
+                record_fault(error)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._here is not None:
+        if self._position_token is not None:
             try:
-                ended = _monotonic()
+                end = _monotonic()
                 self._leave()
-                _ended(self.operation, self.name, self.number, self.parent, self._started, ended, self._attributes, error)
-            except Exception as own:
-                fault(own)
+                _record_end(self.operation, self.name, self.number, self.parent, self._start, end, self._attributes, error)
+            except Exception as caught:
+                record_fault(caught)
 
     def _leave(self) -> None:
-        here, self._here = self._here, None
+        token, self._position_token = self._position_token, None
         try:
-            _reset(here)
-            if self._token is not None:
-                detach(self._token)
+            _reset_position(token)
+            if self._context_token is not None:
+                detach(self._context_token)
         except ValueError:  # left in another context than it was entered in
-            _set(None)
+            _set_position(None)
 
     def set(self, attributes: Mapping[str, Any]) -> None:
-        """Add attributes: names of the registry, or your own. Values must be small; secrets are taken out."""
+        """Add attributes: names of the registry, or your own. Values must be small; secrets are redacted."""
         try:
             self._attributes = {**(self._attributes or {}), **redact.attributes(attributes)}
         except Exception as error:
-            fault(error)
+            record_fault(error)
 
     def suspend(self) -> None:
-        """No longer current, though not ended: between two steps of a generator."""
-        if self._here is not None:
-            _set(self._outer)
+        """Make the phase no longer current, without ending it: between two steps of a generator."""
+        if self._position_token is not None:
+            _set_position(self._outer_position)
 
     def resume(self) -> None:
-        """Current again."""
-        if self._here is not None:
-            _set((self.operation, self.number, self))
+        """Make the phase current again."""
+        if self._position_token is not None:
+            _set_position((self.operation, self.number, self))
 
 
 Sizes = tuple[int | None, int | None]
-"""Bytes that went into a phase, and that came out."""
+"""Bytes that went into a phase, and bytes that came out."""
 
 
-def observed(name: str, read: Callable[[tuple[Any, ...], Any], Sizes]) -> Callable[..., Any]:
-    """A wrapt wrapper that makes each call of a function a phase of the operation that runs there; without one it does nothing.
+def phase_wrapper(name: str, read_sizes: Callable[[tuple[Any, ...], Any], Sizes]) -> Callable[..., Any]:
+    """Return a wrapt wrapper that makes each call of a function a phase of the current operation. Outside an operation it does nothing.
 
-    `read(args, result)` gives the sizes.
+    `read_sizes(args, result)` returns the sizes.
     """
     code = PHASE_CODES[name]
 
     def call(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        here = _get()
-        if here is None:
+        position = _get_position()
+        if position is None:
             return wrapped(*args, **kwargs)
-        operation = here[0]
-        if not operation.live:  # it has ended, and its page may be another's
+        operation = position[0]
+        if not operation.open_page:  # it has ended, and another operation may have its page
             return wrapped(*args, **kwargs)
         if operation.thread != _thread():
-            return elsewhere(operation, wrapped, args, kwargs)
-        outer, parent = operation.running, here[1]
+            return call_in_other_thread(operation, wrapped, args, kwargs)
+        outer, parent = operation.running_phase, position[1]
         if outer > parent:  # noqa: PLR1730 - `max` is a call
             parent = outer
-        operation.running = number = next(operation.numbers)
-        started = _monotonic()
+        operation.running_phase = number = next(operation.phase_numbers)
+        start = _monotonic()
         try:
             if number <= MARKED_PHASES:
-                operation.page.marks[2 * number] = (started - operation.started) << 12 | parent << 8 | code
+                operation.page.marks[2 * number] = (start - operation.start) << 12 | parent << 8 | code
             else:
-                _begun(operation, name, number, parent, started)
+                _record_begin(operation, name, number, parent, start)
         except Exception as error:
-            fault(error)
+            record_fault(error)
         try:
             result = wrapped(*args, **kwargs) if kwargs else wrapped(*args)
         except BaseException as error:
-            operation.running = outer
-            _guarded_end(operation, name, number, parent, started, _monotonic(), None, error)
+            operation.running_phase = outer
+            _record_end_safely(operation, name, number, parent, start, _monotonic(), None, error)
             raise
-        ended = _monotonic()
-        operation.running = outer
+        end = _monotonic()
+        operation.running_phase = outer
         try:
-            if number <= MARKED_PHASES and ended - started < _WORTH_ASKING and operation.live:
-                operation.page.marks[2 * number + 1] = (ended - operation.started) << 12 | 1
-                operation.phases.append((name, number, parent, started, ended, read(args, result)))
+            if number <= MARKED_PHASES and end - start < _LEAST_DURATION and operation.open_page:
+                operation.page.marks[2 * number + 1] = (end - operation.start) << 12 | 1
+                operation.phases.append((name, number, parent, start, end, read_sizes(args, result)))
             else:
-                _ended(operation, name, number, parent, started, ended, read(args, result), None)
+                _record_end(operation, name, number, parent, start, end, read_sizes(args, result), None)
         except Exception as error:
-            fault(error)
+            record_fault(error)
         return result
 
-    def elsewhere(operation: Operation, wrapped: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_in_other_thread(operation: Operation, wrapped: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with Phase(operation, name) as phase:
             result = wrapped(*args, **kwargs)
             try:
-                phase.set(_named(read(args, result)))
+                phase.set(_as_attributes(read_sizes(args, result)))
             except Exception as error:
-                fault(error)
+                record_fault(error)
         return result
 
     return call
 
 
-def _begun(operation: Operation, name: str, number: int, parent: int | str, started: int) -> None:
+def _record_begin(operation: Operation, name: str, number: int, parent: int | str, start: int) -> None:
     code = PHASE_CODES.get(name)
     if code and number <= MARKED_PHASES and isinstance(parent, int):
-        if operation.live:  # else the page may be another operation's by now
-            operation.page.marks[2 * number] = (started - operation.started) << 12 | parent << 8 | code
+        if operation.open_page:  # else another operation may have the page by now
+            operation.page.marks[2 * number] = (start - operation.start) << 12 | parent << 8 | code
     else:
-        operation.write((events.PHASE, operation.span_id, started + operation.offset, number, parent, name))
+        operation.write((events.PHASE, operation.span_id, start + operation.clock_offset, number, parent, name))
 
 
-def _ended(
-    operation: Operation, name: str, number: int, parent: int | str, started: int, ended: int, attributes: Any, error: BaseException | None
+def _record_end(
+    operation: Operation, name: str, number: int, parent: int | str, start: int, end: int, attributes: Any, error: BaseException | None
 ) -> None:
-    offset = operation.offset
-    if ended - started > _WORTH_ASKING and operation.thread == _thread():
-        attributes = {**_named(attributes), **operation.cpu_since_last()}
+    offset = operation.clock_offset
+    if end - start > _LEAST_DURATION and operation.thread == _thread():
+        attributes = {**_as_attributes(attributes), **operation.read_cpu_time()}
     if error is not None:
-        attributes = {**_named(attributes), **_failure(operation, name, error)}
+        attributes = {**_as_attributes(attributes), **_failure_attributes(operation, name, error)}
     if name not in PHASE_CODES or number > MARKED_PHASES or isinstance(parent, str):
-        told = (name, number, parent, started + offset, ended + offset, attributes)
-        operation.write((events.DONE, operation.span_id, ended + offset, told))
-    elif operation.live:  # else the page may be another operation's by now
-        operation.page.marks[2 * number + 1] = (ended - operation.started) << 12 | 1
-        operation.phases.append((name, number, parent, started, ended, attributes))
+        phase = (name, number, parent, start + offset, end + offset, attributes)
+        operation.write((events.DONE, operation.span_id, end + offset, phase))
+    elif operation.open_page:  # else another operation may have the page by now
+        operation.page.marks[2 * number + 1] = (end - operation.start) << 12 | 1
+        operation.phases.append((name, number, parent, start, end, attributes))
 
 
-def _named(attributes: dict[str, Any] | Sizes | None) -> dict[str, Any]:
+def _record_end_safely(*arguments: Any) -> None:
+    try:
+        _record_end(*arguments)
+    except Exception as error:
+        record_fault(error)
+
+
+def _as_attributes(attributes: dict[str, Any] | Sizes | None) -> dict[str, Any]:
     if isinstance(attributes, tuple):
         return {names.PHASE_BYTES_IN: attributes[0], names.PHASE_BYTES_OUT: attributes[1]}
     return attributes or {}
 
 
-def _guarded_end(*told: Any) -> None:
-    try:
-        _ended(*told)
-    except Exception as error:
-        fault(error)
-
-
-def _failure(operation: Operation, name: str, error: BaseException) -> dict[str, Any]:
+def _failure_attributes(operation: Operation, name: str, error: BaseException) -> dict[str, Any]:
     if operation.failed_phase is None:
         operation.failed_phase = name
-    found = classify(error)
-    return {**found.attributes(name), **(described(error, stack=False) if found.outcome == "error" else {})}
+    failure = classify(error)
+    return {**failure.attributes(name), **(exception_attributes(error, stack=False) if failure.outcome == "error" else {})}

@@ -1,4 +1,4 @@
-"""What may be written down: limits and redaction, applied before a line is kept, not only before it is sent."""
+"""Redaction and limits, applied before a line is written to the journal and not only before it is sent."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.attributes import ATTRIBUTES
 
 MAX_TEXT: Final = 2000
-"""Characters of one value. OpenTelemetry has no limit: a 10 MB attribute is kept whole there."""
+"""Characters of one value. OpenTelemetry has no such limit and keeps an attribute of 10 MB."""
 MAX_ATTRIBUTES: Final = 64
 MAX_ITEMS: Final = 32
-HIDDEN: Final = "[redacted]"
+REDACTED: Final = "[redacted]"
 
 _SECRET_KEY = re.compile(r"passw|secret|token(?!iz)|(?:api|private|access|account)[_-]?key|authorization|credential|cookie", re.IGNORECASE)
 _SECRET_TEXT = re.compile(
@@ -22,78 +22,78 @@ _SECRET_TEXT = re.compile(
     r"|(?P<name>(?:password|passwd|pwd|secret|token|(?:api|access|account)[_-]?key|authorization|signature|\bsig)[\"']?\s{0,8}[=:]\s{0,8}[\"']?)"
     r"(?:(?:bearer|basic)\s+)?[^\s\"',;&]+"
     r"|\bbearer\s+[\w.~+/-]+=*"
-    r"|\b(?:[sp]k|gh[pousr]|xox[abprs])[-_][\w-]{16,}|\b(?-i:AKIA|ASIA)[A-Z0-9]{12,}"  # keys that say what they are
-    r"|\b(?-i:eyJ)[\w-]{8,}\.[\w-]+\.[\w-]*",  # and JSON web tokens
+    r"|\b(?:[sp]k|gh[pousr]|xox[abprs])[-_][\w-]{16,}|\b(?-i:AKIA|ASIA)[A-Z0-9]{12,}"  # keys with a telling prefix
+    r"|\b(?-i:eyJ)[\w-]{8,}\.[\w-]+\.[\w-]*",  # JSON web tokens
     re.IGNORECASE,
 )
 
-_FIRST: Final = {
+_RANKS: Final = {
     name: rank for rank, name in enumerate((names.OUTCOME, names.ERROR_CLASS, names.ERROR_CODE, names.ERROR_TYPE, names.ERROR_PHASE))
 }
-"""Kept though all else must go: an operation that failed must not look as if it had not."""
+"""Attributes that are dropped last: an operation that failed must not look as if it had succeeded."""
 
-_harmless = set(ATTRIBUTES)
-"""Keys that hold no secret by their name: the registry's, and those looked at before (at most 10,000)."""
+_safe_keys = set(ATTRIBUTES)
+"""Keys whose name does not suggest a secret: those of the registry, and those checked before (up to 10,000)."""
 
 
-def text(given: str, limit: int = MAX_TEXT) -> str:
-    """Without secrets, and not too long."""
-    if len(given) > 8 * limit:
-        given = given[: 8 * limit]  # bounded work on a hostile value
-    given = given.encode("utf-8", "replace").decode()  # half a surrogate pair is no text
-    clean = _SECRET_TEXT.sub(lambda match: (match["before"] or match["name"] or "") + HIDDEN + ("@" if match["before"] else ""), given)
+def text(raw: str, limit: int = MAX_TEXT) -> str:
+    """Return the text without secrets, cut to `limit` characters."""
+    if len(raw) > 8 * limit:
+        raw = raw[: 8 * limit]  # bounds the work on a hostile value
+    raw = raw.encode("utf-8", "replace").decode()  # replaces lone surrogates, which UTF-8 cannot represent
+    clean = _SECRET_TEXT.sub(lambda match: (match["before"] or match["name"] or "") + REDACTED + ("@" if match["before"] else ""), raw)
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
-def attributes(given: Mapping[Any, Any] | None, length: int = MAX_TEXT, count: int = MAX_ATTRIBUTES) -> dict[str, Any]:
-    """Attributes as they may be kept: few, short, of OpenTelemetry's types, without secrets."""
-    if not isinstance(given, Mapping):
+def attributes(raw: Mapping[Any, Any] | None, length: int = MAX_TEXT, count: int = MAX_ATTRIBUTES) -> dict[str, Any]:
+    """Return attributes without secrets, of OpenTelemetry's types: at most `count`, and texts of at most `length` characters."""
+    if not isinstance(raw, Mapping):
         return {}
-    items: Iterable[tuple[Any, Any]] = given.items()
-    if len(given) > count:
+    items: Iterable[tuple[Any, Any]] = raw.items()
+    if len(raw) > count:
         items = islice(sorted(items, key=_rank), count)
     clean: dict[str, Any] = {}
     for key, each in items:
-        if key in _harmless:
+        if key in _safe_keys:
             clean[key] = value(each, length)
             continue
         name = value(key if isinstance(key, str) else str(key), length)
         secret = _SECRET_KEY.search(name)
-        if secret and not (isinstance(each, int | float) and secret[0].lower() == "token"):  # how many tokens is no secret
-            clean[name] = HIDDEN
+        if secret and not (isinstance(each, int | float) and secret[0].lower() == "token"):  # a number of tokens is not secret
+            clean[name] = REDACTED
             continue
-        if not secret and name == key and len(_harmless) < 10_000:
-            _harmless.add(name)
+        if not secret and name == key and len(_safe_keys) < 10_000:
+            _safe_keys.add(name)
         clean[name] = value(each, length)
     return clean
 
 
 def _rank(item: tuple[Any, Any]) -> int:
     key = item[0]
-    return _FIRST.get(key, len(_FIRST)) if key in ATTRIBUTES else len(_FIRST) + 1
+    return _RANKS.get(key, len(_RANKS)) if key in ATTRIBUTES else len(_RANKS) + 1
 
 
-def value(given: Any, length: int = MAX_TEXT) -> Any:
-    """One value as it may be kept. Never raises, whatever object it is."""
+def value(raw: Any, length: int = MAX_TEXT) -> Any:
+    """Return a value of one of OpenTelemetry's types, without secrets. Never raises, whatever the object."""
     try:
-        if isinstance(given, (list, tuple)):
-            items = [_one(item, length) for item in given[: min(MAX_ITEMS, length // 8)]]
+        if isinstance(raw, (list, tuple)):
+            items = [_scalar(item, length) for item in raw[: min(MAX_ITEMS, length // 8)]]
             return items if len({type(item) for item in items}) <= 1 else [str(item) for item in items]
-        return _one(given, length)
+        return _scalar(raw, length)
     except Exception:
-        return f"<{type(given).__name__[:64]}>"
+        return f"<{type(raw).__name__[:64]}>"
 
 
-def _one(given: Any, length: int) -> Any:
-    if given is None or isinstance(given, bool):
-        return given
-    if isinstance(given, float):
-        return float(given)
-    if isinstance(given, int):
-        return int(given) if -(1 << 63) <= given < 1 << 63 else f"<int of {given.bit_length()} bits>"
-    if isinstance(given, str):
-        return text(given, length)
-    item = getattr(given, "item", None)  # a NumPy or torch scalar
-    if callable(item) and getattr(given, "size", 0) == 1 and isinstance(inner := item(), bool | int | float | str):
-        return _one(inner, length)
-    return f"<{type(given).__name__[:64]}>"  # the type only: content of a state never becomes telemetry
+def _scalar(raw: Any, length: int) -> Any:
+    if raw is None or isinstance(raw, bool):
+        return raw
+    if isinstance(raw, float):
+        return float(raw)
+    if isinstance(raw, int):
+        return int(raw) if -(1 << 63) <= raw < 1 << 63 else f"<int of {raw.bit_length()} bits>"
+    if isinstance(raw, str):
+        return text(raw, length)
+    item = getattr(raw, "item", None)  # a NumPy or torch scalar
+    if callable(item) and getattr(raw, "size", 0) == 1 and isinstance(inner := item(), bool | int | float | str):
+        return _scalar(inner, length)
+    return f"<{type(raw).__name__[:64]}>"  # only the type: the content of a state must not become telemetry

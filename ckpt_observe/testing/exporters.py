@@ -17,7 +17,7 @@ import pytest
 
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.exporter import Exporter
-from ckpt_observe.span import Event, Link, Span
+from ckpt_observe.span import Span, SpanEvent, SpanLink
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
 
 
@@ -113,8 +113,8 @@ class ExporterContract:
             "checkpoint.restore",
             parent=7,
             status="error",
-            events=(Event("exception", START_UNIX_NANO, {"exception.message": "ö"}),),
-            links=(Link(f"{9:032x}", f"{8:016x}", {"own": 1}),),
+            events=(SpanEvent("exception", START_UNIX_NANO, {"exception.message": "ö"}),),
+            links=(SpanLink(f"{9:032x}", f"{8:016x}", {"own": 1}),),
             resource={"service.name": "dienst", "process.pid": 12},
         )
         exporter.send([span])

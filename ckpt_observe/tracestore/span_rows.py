@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from ckpt_observe.semconv import attributes as names
-from ckpt_observe.span import Event, Link, Span
+from ckpt_observe.span import Span, SpanEvent, SpanLink
 
 COLUMNS: Final = (
     "trace_id",
@@ -35,8 +35,8 @@ FACETS: Final = {
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 _attributes = msgspec.json.Decoder(dict[str, Any])
-_events = msgspec.json.Decoder(tuple[Event, ...])
-_links = msgspec.json.Decoder(tuple[Link, ...])
+_events = msgspec.json.Decoder(tuple[SpanEvent, ...])
+_links = msgspec.json.Decoder(tuple[SpanLink, ...])
 
 
 def to_row(span: Span) -> tuple[Any, ...]:

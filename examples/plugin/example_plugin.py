@@ -13,7 +13,7 @@ from ckpt_observe.errors import ExporterRetryError
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.instrument.instrumentor import Instrumentor, Target
 from ckpt_observe.instrument.wrappers import ObservedCall
-from ckpt_observe.record.guard import fault
+from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.operation import Operation
 from ckpt_observe.span import Span, to_json_line
 
@@ -62,4 +62,4 @@ class ShelveInstrumentor(Instrumentor):
     name = library = "shelve"
 
     def targets(self) -> Sequence[Target]:
-        return (Target("shelve", "Shelf.sync", ObservedCall(begin_save, fault)),)
+        return (Target("shelve", "Shelf.sync", ObservedCall(begin_save, record_fault)),)

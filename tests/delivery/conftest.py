@@ -11,7 +11,7 @@ from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.journal.journal import Journal
-from ckpt_observe.record.line import line
+from ckpt_observe.record.encoding import encode_line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 
@@ -65,8 +65,10 @@ def operation(journal, key, size=0):
     """One operation of the host, from begin to end."""
     page = journal.take()
     span = f"{hash(key) & 0xFFFFFFFFFFFFFFFF:016x}"
-    page.append(line((events.BEGIN, span, NOW, events.OPERATION, "save", "0" * 31 + "1", "", {names.ID: key, "filler": "x" * size}, None)))
-    page.finish(line((events.END, span, NOW + 1, None, [], 0)))
+    page.append(
+        encode_line((events.BEGIN, span, NOW, events.OPERATION, "save", "0" * 31 + "1", "", {names.ID: key, "filler": "x" * size}, None))
+    )
+    page.finish(encode_line((events.END, span, NOW + 1, None, [], 0)))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from ckpt_observe.delivery.outbox import Outbox
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.journal import Journal
-from ckpt_observe.record.line import line
+from ckpt_observe.record.encoding import encode_line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, metrics
 from tests.delivery.conftest import NOW, FakeExporter, operation, until
@@ -42,7 +42,7 @@ def ended(state, tmp_path):
             journal.pool.collect()
         if killed:
             journal.take().append(
-                line((events.BEGIN, "b" * 16, NOW, events.OPERATION, "save", "0" * 31 + "1", "", {names.ID: f"{name} open"}, None))
+                encode_line((events.BEGIN, "b" * 16, NOW, events.OPERATION, "save", "0" * 31 + "1", "", {names.ID: f"{name} open"}, None))
             )
             journal.spool.close()
             journal._owner_lock.release()  # as the kernel does

@@ -17,7 +17,7 @@ from ckpt_observe.delivery.handover import Handover
 from ckpt_observe.errors import DaemonRunningError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.journal import Journal
-from ckpt_observe.record.line import line
+from ckpt_observe.record.encoding import encode_line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, metrics
 from tests.delivery.conftest import NOW, FakeExporter, operation, remove, until
@@ -67,7 +67,7 @@ def left(state):
 def begun(journal, key):
     """An operation that does not end."""
     page = journal.take()
-    page.append(line((events.BEGIN, "b" * 16, NOW, events.OPERATION, "save", "0" * 31 + "1", "", {names.ID: key}, None)))
+    page.append(encode_line((events.BEGIN, "b" * 16, NOW, events.OPERATION, "save", "0" * 31 + "1", "", {names.ID: key}, None)))
 
 
 def test_everything_arrives(host, attending, state):

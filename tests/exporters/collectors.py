@@ -18,7 +18,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
 
-from ckpt_observe.span import Event, Link, Span
+from ckpt_observe.span import Span, SpanEvent, SpanLink
 
 PEM = Path(__file__).parent / "loopback.pem"
 """Certificate and key of 127.0.0.1 and localhost, signed by itself, for these tests only."""
@@ -46,8 +46,8 @@ def spans_of(body):
             end_unix_nano=span.end_time_unix_nano,
             status=STATUS[span.status.code],
             attributes=attributes(span.attributes),
-            events=tuple(Event(event.name, event.time_unix_nano, attributes(event.attributes)) for event in span.events),
-            links=tuple(Link(link.trace_id.hex(), link.span_id.hex(), attributes(link.attributes)) for link in span.links),
+            events=tuple(SpanEvent(event.name, event.time_unix_nano, attributes(event.attributes)) for event in span.events),
+            links=tuple(SpanLink(link.trace_id.hex(), link.span_id.hex(), attributes(link.attributes)) for link in span.links),
             resource=attributes(group.resource.attributes),
         )
         for group in ExportTraceServiceRequest.FromString(body).resource_spans

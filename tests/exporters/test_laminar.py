@@ -19,7 +19,7 @@ from ckpt_observe.exporters import laminar as module
 from ckpt_observe.exporters import otlp
 from ckpt_observe.exporters.laminar import SETTLED, LaminarExporter
 from ckpt_observe.exporters.laminar_shape import RECOVERED, shape
-from ckpt_observe.span import Event, Link
+from ckpt_observe.span import SpanEvent, SpanLink
 from ckpt_observe.testing.exporters import ExporterContract
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
 
@@ -142,7 +142,7 @@ def test_no_exception_where_nothing_failed(outcome):
         1,
         "checkpoint.save",
         attributes={"checkpoint.outcome": outcome},
-        events=(Event("exception", START_UNIX_NANO, {"exception.message": "once"}),),
+        events=(SpanEvent("exception", START_UNIX_NANO, {"exception.message": "once"}),),
     )
     assert [event.name for event in shape(span).events] == [RECOVERED]
 
@@ -196,7 +196,7 @@ def test_input_and_output_are_small_json():
 
 def test_links_are_told_as_attributes():
     """Laminar stores no links; where they point to is not lost."""
-    told = shape(make_span(1, "checkpoint.restore", links=(Link("ab" * 16, "cd" * 8),))).attributes
+    told = shape(make_span(1, "checkpoint.restore", links=(SpanLink("ab" * 16, "cd" * 8),))).attributes
     assert (told["link.trace_id"], told["link.span_id"]) == (["ab" * 16], ["cd" * 8])
 
 

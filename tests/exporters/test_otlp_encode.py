@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, St
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
 
 from ckpt_observe.exporters.otlp_encode import encode, requests
-from ckpt_observe.span import Event, Link
+from ckpt_observe.span import SpanEvent, SpanLink
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
 
 VALUES = {
@@ -106,8 +106,11 @@ def test_every_field_is_what_protobuf_reads():
         parent=7,
         status="error",
         attributes=VALUES,
-        events=(Event("retry", START_UNIX_NANO, {"n": 1}), Event("exception", START_UNIX_NANO + 1, {"exception.message": "ö broke"})),
-        links=(Link(f"{9:032x}", f"{8:016x}", {"own": 1}), Link(f"{3:032x}", f"{4:016x}")),
+        events=(
+            SpanEvent("retry", START_UNIX_NANO, {"n": 1}),
+            SpanEvent("exception", START_UNIX_NANO + 1, {"exception.message": "ö broke"}),
+        ),
+        links=(SpanLink(f"{9:032x}", f"{8:016x}", {"own": 1}), SpanLink(f"{3:032x}", f"{4:016x}")),
         resource={"service.name": "dienst", "process.pid": 12},
     )
     assert decoded([span]) == expected((span.resource, [message(span, Status(code=Status.STATUS_CODE_ERROR, message="ö broke"))]))

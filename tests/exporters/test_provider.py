@@ -17,7 +17,7 @@ from ckpt_observe import __version__
 from ckpt_observe.errors import ExporterRetryError
 from ckpt_observe.exporters import provider as module
 from ckpt_observe.exporters.provider import ProviderExporter
-from ckpt_observe.span import Event, Link, Span
+from ckpt_observe.span import Span, SpanEvent, SpanLink
 from ckpt_observe.testing.exporters import ExporterContract
 from ckpt_observe.testing.spans import make_span, make_tree
 
@@ -56,8 +56,10 @@ def as_ours(span, resource):
         end_unix_nano=span.end_time,
         status=span.status.status_code.name.lower(),
         attributes={name: plain(value) for name, value in span.attributes.items()},
-        events=tuple(Event(event.name, event.timestamp, dict(event.attributes)) for event in span.events),
-        links=tuple(Link(f"{link.context.trace_id:032x}", f"{link.context.span_id:016x}", dict(link.attributes)) for link in span.links),
+        events=tuple(SpanEvent(event.name, event.timestamp, dict(event.attributes)) for event in span.events),
+        links=tuple(
+            SpanLink(f"{link.context.trace_id:032x}", f"{link.context.span_id:016x}", dict(link.attributes)) for link in span.links
+        ),
         resource=resource,
     )
 
@@ -86,7 +88,7 @@ class TestProviderExporter(ExporterContract):
 
 def test_span_is_the_providers(world):
     """It has the provider's resource, our scope and version, and the sampled flag; an error has the exception's message."""
-    failed = Event("exception", 5, {"exception.message": "no space"})
+    failed = SpanEvent("exception", 5, {"exception.message": "no space"})
     world.exporter.send([make_span(2, "checkpoint.save", parent=1, status="error", events=(failed,))])
     [span] = world.spans
     assert span.resource == world.provider.resource

@@ -147,6 +147,6 @@ def test_dies_at_each_step(tmp_path):
 
 def test_control_must_lose(tmp_path, monkeypatch):
     """The same rig with a recovery that does not find the pages loses saves: so the rig can see a loss."""
-    monkeypatch.setattr(recovery, "_left_behind", lambda _files: (0, {}))
+    monkeypatch.setattr(recovery, "_read_operations", lambda _files: (0, {}))
     total = at_each_step(tmp_path)
     assert total["begun lost"] > 0

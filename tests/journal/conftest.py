@@ -10,7 +10,7 @@ import pytest
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.journal.page_file import PageFile
-from ckpt_observe.record.line import line
+from ckpt_observe.record.encoding import encode_line
 from ckpt_observe.semconv import events
 
 NOW = 1_700_000_000_000_000_000
@@ -62,11 +62,11 @@ def file(tmp_path, fake_pool, mapped):
 
 
 def begin(span=SPAN, now=NOW, **attributes):
-    return line((events.BEGIN, span, now, events.OPERATION, "save", TRACE, "", attributes, None))
+    return encode_line((events.BEGIN, span, now, events.OPERATION, "save", TRACE, "", attributes, None))
 
 
 def end(span=SPAN, now=NOW + 10, **attributes):
-    return line((events.END, span, now, attributes, [], 0))
+    return encode_line((events.END, span, now, attributes, [], 0))
 
 
 def copied_then_delivered(journal):

@@ -17,7 +17,7 @@ from ckpt_observe.journal import claims, pool, recovery, spool
 from ckpt_observe.journal.directory import About, read_about
 from ckpt_observe.journal.pages import PAGE_SIZE
 from ckpt_observe.journal.spool import join_lines
-from ckpt_observe.record.line import line
+from ckpt_observe.record.encoding import encode_line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 from ckpt_observe.semconv.values import PHASES
@@ -88,8 +88,8 @@ def test_nested_phases(dead_journal):
 
 def test_phases_in_lines(dead_journal):
     """Phases that are told by lines: the one that has no end is the one; the one that has keeps its attributes."""
-    done = line((events.DONE, SPAN, NOW + 3, ("shard 0", 15, 0, NOW + 1, NOW + 3, {names.PHASE_BYTES_OUT: 9})))
-    running = [line((events.PHASE, SPAN, NOW + 1 + number, 15 + number, 0, f"shard {number}")) for number in range(2)]
+    done = encode_line((events.DONE, SPAN, NOW + 3, ("shard 0", 15, 0, NOW + 1, NOW + 3, {names.PHASE_BYTES_OUT: 9})))
+    running = [encode_line((events.PHASE, SPAN, NOW + 1 + number, 15 + number, 0, f"shard {number}")) for number in range(2)]
     [span], spans, _ = recovered(dead_journal(in_flight(lines=[running[0], done, running[1]])))
     assert span.attributes[names.ERROR_PHASE] == "shard 1"
     assert spans[0].attributes[names.PHASE_BYTES_OUT] == 9
@@ -102,7 +102,7 @@ def test_ended_but_not_collected(dead_journal):
         page = journal.take()
         page.append(begin())
         page.append(end(**{names.SIZE_STORED: 5}))
-        page.append(line((events.EVENT, SPAN, NOW + 99, "late", {})))
+        page.append(encode_line((events.EVENT, SPAN, NOW + 99, "late", {})))
 
     [span], _, count = recovered(dead_journal(work))
     assert count == 0
@@ -129,7 +129,7 @@ def test_lines_in_further_pages(dead_journal):
         page = journal.take()
         page.append(begin())
         for number in range(12):
-            page.append(line((events.EVENT, SPAN, NOW + number, f"event {number}", {"text": "x" * 900})))
+            page.append(encode_line((events.EVENT, SPAN, NOW + number, f"event {number}", {"text": "x" * 900})))
 
     [span], _, _ = recovered(dead_journal(work))
     assert [event.name for event in span.events[:-1]] == [f"event {number}" for number in range(12)]
@@ -146,8 +146,8 @@ def test_more_phases_than_there_is_room(dead_journal, monkeypatch, phase):
         if phase:
             page.marks[2] = phase_word(phase)
         for number in range(15, 100):
-            page.append(line((events.PHASE, SPAN, NOW + number, number, 0, f"shard {number}")))
-            page.append(line((events.DONE, SPAN, NOW + number, (f"shard {number}", number, 0, NOW + number, NOW + number, None))))
+            page.append(encode_line((events.PHASE, SPAN, NOW + number, number, 0, f"shard {number}")))
+            page.append(encode_line((events.DONE, SPAN, NOW + number, (f"shard {number}", number, 0, NOW + number, NOW + number, None))))
         assert journal.pool.counts["cut"]
 
     [span], _, _ = recovered(dead_journal(work))

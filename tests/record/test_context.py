@@ -81,8 +81,8 @@ def test_one_scope_in_many_tasks(recorded):
         with scope as operation:
             await turn.wait()
             following.set()
-            assert operation.live
-        assert not operation.live
+            assert operation.open_page
+        assert not operation.open_page
 
     async def main():
         turns = [asyncio.Event() for _ in range(4)]
@@ -104,7 +104,7 @@ def test_one_scope_in_many_threads(recorded):
         with scope as operation:
             barrier.wait(10)
             gates[number].wait(10)
-        ended.append(not operation.live)
+        ended.append(not operation.open_page)
         gates[number + 1].set()
 
     threads = [threading.Thread(target=one, args=(number,)) for number in range(3)]

@@ -130,11 +130,11 @@ def test_a_page_is_given_back_once(watch, kept, interrupting):
             interrupting()
 
     assert watch.flush(30)
-    pool._ended, ended = Interrupted(), pool._ended
+    pool._finished, ended = Interrupted(), pool._finished
     with pytest.raises(TimeUpError), ckpt_observe.checkpoint("save"):
         pass
-    pool._ended, interrupted = ended, pool._ended
-    pool._ended.extend(interrupted)
+    pool._finished, interrupted = ended, pool._finished
+    pool._finished.extend(interrupted)
     assert watch.flush(30)
     assert len(kept()) == 2
     assert len(pool._free) == len(set(pool._free))

@@ -6,7 +6,7 @@ import os
 import random
 
 import ckpt_observe
-from ckpt_observe.record import ids
+from ckpt_observe.record import trace_context
 
 
 def test_a_reseeded_random_does_not_repeat_ids():
@@ -14,7 +14,7 @@ def test_a_reseeded_random_does_not_repeat_ids():
     made = []
     for _ in range(3):
         random.seed(42)
-        made += [ids.new_span_id() for _ in range(1000)] + [ids.new_trace_id() for _ in range(10)]
+        made += [trace_context.new_span_id() for _ in range(1000)] + [trace_context.new_trace_id() for _ in range(10)]
     assert len(set(made)) == len(made)
 
 
@@ -30,25 +30,25 @@ def test_random_is_not_moved(recorded):
 
 def test_shape():
     """16 and 32 lower-case hex digits."""
-    assert len(ids.new_span_id()) == 16
-    assert len(ids.new_trace_id()) == 32
-    assert int(ids.new_trace_id(), 16)
+    assert len(trace_context.new_span_id()) == 16
+    assert len(trace_context.new_trace_id()) == 32
+    assert int(trace_context.new_trace_id(), 16)
 
 
 def test_forked_children_do_not_repeat_ids():
     """Children of one parent, forked with ids in stock, make different ones."""
-    ids.new_span_id()  # so that there is a stock
+    trace_context.new_span_id()  # so that there is a stock
     made = []
     for _ in range(2):
         reader, writer = os.pipe()
         child = os.fork()
         if not child:
-            os.write(writer, "".join(ids.new_span_id() for _ in range(100)).encode())
+            os.write(writer, "".join(trace_context.new_span_id() for _ in range(100)).encode())
             os._exit(0)
         os.close(writer)
         with open(reader, "rb") as pipe:
             text = pipe.read().decode()
         os.waitpid(child, 0)
         made += [text[at : at + 16] for at in range(0, 1600, 16)]
-    made += [ids.new_span_id() for _ in range(1000)]
+    made += [trace_context.new_span_id() for _ in range(1000)]
     assert len(set(made)) == len(made) == 1200

@@ -13,7 +13,7 @@ import pytest
 import ckpt_observe
 from ckpt_observe.journal.pages import HEADER_SIZE, PAGE_SIZE
 from ckpt_observe.record import redact
-from ckpt_observe.record.line import line
+from ckpt_observe.record.encoding import encode_line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 
@@ -201,7 +201,7 @@ def test_every_line_fits_and_holds_no_canary(seed):
         (events.DONE, *start, (some_text(chooser), 15, 0, start[1], start[1], any_attributes(chooser))),
         (events.END, *start, any_attributes(chooser), stories[: chooser.choice([0, 4, 13])], 0),
     ):
-        made = line(tuple(redact.attributes(part) if isinstance(part, dict) else part for part in event))
+        made = encode_line(tuple(redact.attributes(part) if isinstance(part, dict) else part for part in event))
         assert len(made) <= PAGE_SIZE - HEADER_SIZE
         assert CANARY.encode() not in made
         assert msgspec.json.decode(made)[:3] == list(event[:3])

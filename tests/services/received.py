@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from ckpt_observe.span import Event, Link, Span, from_json_line
+from ckpt_observe.span import Span, SpanEvent, SpanLink, from_json_line
 
 _OTLP_STATUS = {0: "unset", 1: "ok", 2: "error"}
 
@@ -37,8 +37,8 @@ def _otlp_group(group):
                 end_unix_nano=int(span["endTimeUnixNano"]),
                 status=_OTLP_STATUS[span["status"].get("code", 0)],
                 attributes=_otlp_attributes(span),
-                events=tuple(Event(each["name"], int(each["timeUnixNano"]), _otlp_attributes(each)) for each in span.get("events", ())),
-                links=tuple(Link(each["traceId"], each["spanId"], _otlp_attributes(each)) for each in span.get("links", ())),
+                events=tuple(SpanEvent(each["name"], int(each["timeUnixNano"]), _otlp_attributes(each)) for each in span.get("events", ())),
+                links=tuple(SpanLink(each["traceId"], each["spanId"], _otlp_attributes(each)) for each in span.get("links", ())),
                 resource=resource,
             )
 
@@ -65,7 +65,7 @@ def of_jaeger(traces):
 
 def _jaeger_span(span, processes):
     tags = _jaeger_tags(span["tags"])
-    links = [Link(each["traceID"], each["spanID"]) for each in span["references"] if each["refType"] == "FOLLOWS_FROM"]
+    links = [SpanLink(each["traceID"], each["spanID"]) for each in span["references"] if each["refType"] == "FOLLOWS_FROM"]
     parents = [each["spanID"] for each in span["references"] if each["refType"] == "CHILD_OF"]
     process = processes[span["processID"]]
     return Span(
@@ -77,7 +77,7 @@ def _jaeger_span(span, processes):
         end_unix_nano=0,
         status=tags.pop("otel.status_code", "unset").lower(),
         attributes={key: value for key, value in tags.items() if key not in _JAEGERS_OWN},
-        events=tuple(Event(_jaeger_tags(log["fields"]).pop("event"), 0) for log in span["logs"]),
+        events=tuple(SpanEvent(_jaeger_tags(log["fields"]).pop("event"), 0) for log in span["logs"]),
         links=tuple(links),
         resource={**_jaeger_tags(process["tags"]), "service.name": process["serviceName"]},
     )
@@ -107,8 +107,8 @@ def as_jaeger_keeps(span):
         },
         start_unix_nano=0,
         end_unix_nano=0,
-        events=tuple(Event(each.name, 0) for each in span.events),
-        links=tuple(Link(each.trace_id, each.span_id) for each in span.links),
+        events=tuple(SpanEvent(each.name, 0) for each in span.events),
+        links=tuple(SpanLink(each.trace_id, each.span_id) for each in span.links),
     )
 
 

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from ckpt_observe.semconv import attributes as names
-from ckpt_observe.span import Link
+from ckpt_observe.span import SpanLink
 from ckpt_observe.testing.spans import make_span, make_tree, outline
 from ckpt_observe.tracestore.formatting import wants_colour
 from ckpt_observe.tracestore.tree import render
@@ -59,8 +59,8 @@ def test_outcome_and_its_reason(attributes, status, expected):
 
 def test_restore_names_the_trace_of_its_save():
     """A restore names the trace of the save that it read."""
-    elsewhere = make_span(1, "checkpoint.restore", links=(Link("4bf92f35" + "0" * 24, "1" * 16),))
-    same_trace = make_span(2, "checkpoint.restore", links=(Link(f"{1:032x}", "1" * 16),))
+    elsewhere = make_span(1, "checkpoint.restore", links=(SpanLink("4bf92f35" + "0" * 24, "1" * 16),))
+    same_trace = make_span(2, "checkpoint.restore", links=(SpanLink(f"{1:032x}", "1" * 16),))
     assert render([elsewhere])[0].endswith("from trace 4bf92f35")
     assert render([same_trace])[0].endswith("from a save of this trace")
 

@@ -12,7 +12,7 @@ from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
 from ckpt_observe.config import Settings
 from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.environment import VARIABLES, Variable
-from ckpt_observe.record import parents, redact
+from ckpt_observe.record import redact, trace_context
 
 _PREFIX: Final = "CKPT_OBSERVE_"
 _SECRETS: Final = ("HEADERS", "KEY", "TOKEN")
@@ -35,7 +35,7 @@ def effective(settings: Settings) -> Iterator[Finding]:
         yield Finding(NOTE, "enabled", f"observation is switched off by {settings.origin['enabled']}")
     elif not settings.exporters:
         yield Finding(NOTE, "exporters", f"nothing is exported, so nothing is observed, by {settings.origin['exporters']}")
-    if settings.traceparent and parents.parse(settings.traceparent) is None:
+    if settings.traceparent and trace_context.parse_traceparent(settings.traceparent) is None:
         yield Finding(PROBLEM, environment.TRACEPARENT, "is no W3C trace context (00-<trace>-<span>-<flags>), and has no effect")
 
 

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 import ckpt_observe
-from ckpt_observe.record import parents
+from ckpt_observe.record import trace_context
 from ckpt_observe.record.recorder import recorder
 
 TRACEPARENT = f"00-{7:032x}-{9:016x}-01"
@@ -86,7 +86,7 @@ def test_span_goes_before_traceparent(recorded, tracer):
 )
 def test_wrong_traceparent(wrong):
     """A traceparent that is none is no parent."""
-    assert parents.parse(wrong) is None
+    assert trace_context.parse_traceparent(wrong) is None
 
 
 class FakeLaminar:

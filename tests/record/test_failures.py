@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from ckpt_observe import errors
-from ckpt_observe.record.classify import BY_TYPE, classify
+from ckpt_observe.record.failures import ERROR_CODES_BY_TYPE, classify
 from ckpt_observe.semconv.values import ERROR_CLASSES, ERROR_CODES
 
 
@@ -24,7 +24,7 @@ def subclasses(kind):
 
 def test_tables_are_closed():
     """Every code in a table is in the registry, every class of a code too, and every class has a code."""
-    assert set(BY_TYPE.values()) <= set(ERROR_CODES)
+    assert set(ERROR_CODES_BY_TYPE.values()) <= set(ERROR_CODES)
     assert {row.error_class for row in ERROR_CODES.values()} == set(ERROR_CLASSES)
 
 

@@ -1,0 +1,167 @@
+"""The trace context of an operation: its ids, its parent, and whether its trace is recorded.
+
+The parent is the current OpenTelemetry span, else Laminar's, else `TRACEPARENT`. Ids come from the system's randomness and not from the
+module `random`: a training run that seeds `random` must not get other numbers because of us, nor make us repeat ids.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from opentelemetry import trace
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, Context, create_key, get_current
+
+from ckpt_observe.record.recorder import recorder
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv import laminar
+from ckpt_observe.semconv.events import ancestor
+from ckpt_observe.support import forks
+
+SPAN_KEY: Final = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))
+"""The key of the current span in OpenTelemetry's context. Taken from its public function, because its name is private."""
+TASK_KEY: Final = create_key("ckpt_observe-task")
+SUPPRESSED: Final = _SUPPRESS_INSTRUMENTATION_KEY
+"""Set in the context by OpenTelemetry's `suppress_instrumentation()`: nothing is recorded. Older code sets the plain name."""
+SUPPRESSED_BY_NAME: Final = "suppress_instrumentation"
+
+_TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_IDS_PER_REFILL: Final = 512
+_ids: list[str] = []
+forks.run_in_child(_ids.clear)
+
+
+def new_span_id() -> str:
+    """Return 16 random hex digits. Safe in threads and signal handlers, because `list.pop` is atomic."""
+    try:
+        return _ids.pop()
+    except IndexError:
+        digits = os.urandom(8 * _IDS_PER_REFILL).hex()
+        ids = [digits[i : i + 16] for i in range(0, len(digits), 16)]
+        new_id = ids.pop()
+        _ids.extend(ids)
+        return new_id
+
+
+def new_trace_id() -> str:
+    """Return 32 random hex digits."""
+    try:
+        return _ids.pop() + _ids.pop()
+    except IndexError:
+        return new_span_id() + new_span_id()
+
+
+class Parent(NamedTuple):
+    """Trace and span id of a parent, and whether it is sampled. The other fields are known only for spans of Laminar."""
+
+    trace: str
+    span: str
+    sampled: bool
+    path: tuple[str, ...] | None = None
+    """`events.ancestor` of each span from the root down to this one."""
+    attributes: Mapping[str, Any] = {}
+    """Session and user."""
+
+
+_UNSAMPLED_PARENT: Final = Parent("f" * 32, "f" * 16, sampled=False)
+"""Stands for the root of any trace of ours that is not recorded. Samplers by ratio reject this id too."""
+
+
+class HasTraceId(Protocol):
+    """An operation whose trace is not recorded."""
+
+    trace_id: str
+
+
+class UnsampledSpan(trace.NonRecordingSpan):
+    """The current span in a trace that our sampler rejected. Whatever starts inside it sees that, and is not recorded either."""
+
+    def __init__(self, operation: HasTraceId) -> None:
+        self.operation = operation
+        self._span_context: trace.SpanContext | None = None
+        """Built on first use: it is expensive and rarely needed."""
+
+    def get_span_context(self) -> trace.SpanContext:
+        """Return ids that can be propagated to other processes, not sampled."""
+        if self._span_context is None:
+            trace_id, span_id = int(self.operation.trace_id, 16), int(new_span_id(), 16)
+            flags = trace.TraceFlags(trace.TraceFlags.DEFAULT)
+            self._span_context = trace.SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags)
+        return self._span_context
+
+
+def may_record() -> bool:
+    """Return False if an operation that starts here would certainly not be recorded. `Operation.begin` has the final say.
+
+    For instrumentors, before they inspect a call: in a trace that is not recorded, they do no further work.
+    """
+    if not recorder.on:
+        return False
+    enclosing = get_current().get(SPAN_KEY)
+    if type(enclosing) is UnsampledSpan:
+        return False
+    if type(enclosing) is not trace.NonRecordingSpan or recorder.samples is not None:
+        return True
+    context = enclosing.get_span_context()
+    return context.trace_flags.sampled or not context.is_valid
+
+
+def find_parent(current: Any, traceparent: str) -> Parent | None:
+    """Return the parent of an operation that starts here. `current` is the current span of OpenTelemetry, if any."""
+    if current is None and not traceparent and "lmnr" not in sys.modules:  # the usual root: nothing to look at
+        return None
+    if type(current) is UnsampledSpan:
+        return _UNSAMPLED_PARENT
+    return _parent_from_span(current) or _parent_from_span(_laminar_span()) or parse_traceparent(traceparent)
+
+
+def parse_traceparent(traceparent: str) -> Parent | None:
+    """Parse a W3C `traceparent`. None if it is not valid."""
+    match = _TRACEPARENT.fullmatch(traceparent.strip())
+    if match is None or not int(match[1], 16) or not int(match[2], 16):
+        return None
+    return Parent(match[1], match[2], bool(int(match[3], 16) & 1))
+
+
+def span_id_in_trace(span: Any, trace_id: str) -> str:
+    """Return the id of a span if it belongs to that trace, else an empty string."""
+    parent = _parent_from_span(span)
+    return parent.span if parent is not None and parent.trace == trace_id else ""
+
+
+def _parent_from_span(span: Any) -> Parent | None:
+    if not isinstance(span, trace.Span):
+        return None
+    context = span.get_span_context()
+    if not context.is_valid:
+        return None
+    trace_id, span_id = f"{context.trace_id:032x}", f"{context.span_id:016x}"
+    if not context.trace_flags.sampled:
+        return Parent(trace_id, span_id, sampled=False)
+    attributes = getattr(span, "attributes", None) or {}
+    inherited = {ours: attributes[theirs] for ours, theirs in _INHERITED if theirs in attributes}
+    return Parent(trace_id, span_id, True, _path(attributes), inherited)
+
+
+_INHERITED: Final = ((names.SESSION_ID, laminar.SESSION), (names.USER_ID, laminar.USER))
+
+
+def _path(attributes: Mapping[str, Any]) -> tuple[str, ...] | None:
+    ids, path = attributes.get(laminar.IDS_PATH), attributes.get(laminar.PATH)
+    if not ids or not path or len(ids) != len(path):
+        return None
+    return tuple(ancestor(laminar.span_id(each), "", name) for each, name in zip(ids, path, strict=True))
+
+
+def _laminar_span() -> Any:
+    """Return Laminar's current span. Its context reaches threads that OpenTelemetry's does not.
+
+    Never imports lmnr, which takes 350 ms and 650 modules.
+    """
+    laminar = getattr(sys.modules.get("lmnr"), "Laminar", None)
+    if laminar is None or not laminar.is_initialized():
+        return None
+    return laminar.get_current_span()

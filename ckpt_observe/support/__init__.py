@@ -1,1 +1,1 @@
-"""Mechanisms that several packages share: forks, locks, files, SQLite, HTTP, YAML, logging, errno codes. Imports only `errors`."""
+"""Mechanisms that several packages share: forks, locks, files, SQLite, HTTP, YAML, logs, errno, entry points. Imports only `errors`."""

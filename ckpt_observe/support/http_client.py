@@ -1,5 +1,6 @@
-"""HTTP requests of our own: a deadline for the whole answer, no redirects, not traced, proxies as the environment says.
+"""HTTP requests of our own: a deadline for the answer, no redirects, not traced, proxies as the environment says.
 
+The deadline covers the body as a whole; for connecting, sending and the headers, the same time applies to each step of the socket.
 Redirects are never followed: a setting names one server, and credentials go to no other. Nothing is retried here.
 """
 

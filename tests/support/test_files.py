@@ -94,6 +94,18 @@ def test_make_directory_syncs_every_parent(tmp_path, monkeypatch):
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o700
 
 
+def test_identity_changes_with_the_file(tmp_path):
+    """A file that was removed or replaced is another one, whatever its content."""
+    path = tmp_path / "file"
+    assert files.identity(path) is None
+    path.write_bytes(b"x")
+    with path.open("rb"):  # keeps the inode from being used again
+        identity = files.identity(path)
+        assert files.identity(path) == identity
+        files.replace_file(str(path), b"x", sync=False)
+        assert files.identity(path) not in (identity, None)
+
+
 def test_move_within_an_open_directory(tmp_path, directory):
     """Names are relative to the descriptor."""
     (tmp_path / "a").write_bytes(b"x")

@@ -216,7 +216,7 @@ class Dashboard(Strict):
     tags: list[str]
     schemaVersion: Literal[42]
     version: int
-    editable: Literal[False]
+    editable: bool
     graphTooltip: int
     refresh: str
     time: Time

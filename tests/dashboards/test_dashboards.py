@@ -81,7 +81,8 @@ def test_unwritable_directory_is_reported(tmp_path, capsys):
 @every
 def test_schema_is_the_classic_one(name):
     """File provisioning rejects the newer schema and files from the share dialog. Grafana ignores all other mistakes silently."""
-    assert msgspec.convert(DASHBOARDS[name], dashboard_schema.Dashboard).uid == name.removesuffix(".json")
+    dashboard = msgspec.convert(DASHBOARDS[name], dashboard_schema.Dashboard)
+    assert (dashboard.uid, dashboard.editable) == (name.removesuffix(".json"), False)
 
 
 @every

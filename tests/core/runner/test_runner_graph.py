@@ -106,7 +106,7 @@ def test_resume_goes_on_with_the_next_node(checkpointer):
     assert visited == ["c", "d"]
     assert final["path"] == ["a", "b", "c", "d"]
     assert (final["x"], final.run_id, final.checkpointed_node) == (1, "r", "d")
-    assert final.checkpointed_at == pytest.approx(checkpointer.list("r")[0].created, abs=dt.timedelta(seconds=5))
+    assert abs(final.checkpointed_at - checkpointer.list("r")[0].created) < dt.timedelta(seconds=5)
 
 
 def test_a_fork_goes_on_under_its_own_run_id(checkpointer):

@@ -1,0 +1,124 @@
+"""The declared dependencies are the packages that the code imports."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import site
+import sys
+import sysconfig
+from collections import defaultdict
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import ckpt_observe
+
+PACKAGE = Path(ckpt_observe.__file__).parent
+
+DISTRIBUTIONS = {
+    "google.protobuf": "protobuf",
+    "google.rpc": "googleapis-common-protos",
+    "grpc": "grpcio",
+    "opentelemetry.exporter": "opentelemetry-exporter-otlp",
+    "opentelemetry.instrumentation": "opentelemetry-instrumentation",
+    "opentelemetry.proto": "opentelemetry-proto",
+    "opentelemetry.sdk": "opentelemetry-sdk",
+    "opentelemetry": "opentelemetry-api",
+    "backports": "backports-zstd",
+}
+"""Distributions whose name differs from the module's; the first match counts."""
+
+EXTRAS = {
+    "postgres": "core/stores/",
+    "redis": "core/stores/",
+    "objects": "core/stores/",
+    "lz4": "core/codecs",
+    "crypto": "core/ciphers",
+    "arrays": "core/",
+    "test": "testing/",
+}
+"""Where the packages of an extra are imported."""
+
+SUPPLIED_BY_CALLER = {
+    "opentelemetry-instrumentation": "otel_instrumentor.py",  # loaded by opentelemetry-instrument, which is part of it
+    "torch": "core/",  # needed only to load tensors, which only a program with torch saves
+}
+"""Packages that are not declared, because the code that imports them runs only in programs that have them."""
+
+NOT_IMPORTED = {
+    "opentelemetry-exporter-otlp",  # for programs with a TracerProvider of their own
+    "prometheus-client",  # for programs with a registry of their own
+}
+"""Base dependencies that the package does not import."""
+
+
+def declared() -> dict[str, set[str]]:
+    """Return the distributions of each extra; those of "" are always installed."""
+    distributions = defaultdict(set)
+    for line in requires("ckpt-observe") or []:
+        requirement = Requirement(line)
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", str(requirement.marker))
+        distributions[extra[1] if extra else ""].add(requirement.name.lower().replace(".", "-").replace("_", "-"))
+    return distributions
+
+
+def distribution_of(module: str) -> str:
+    for prefix, name in DISTRIBUTIONS.items():
+        if module == prefix or module.startswith(f"{prefix}."):
+            return name
+    return module.split(".", maxsplit=1)[0].replace("_", "-").lower()
+
+
+def third_party_imports() -> dict[str, set[str]]:
+    """Return the distributions that each file of the package imports."""
+    imports = defaultdict(set)
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                # `from opentelemetry import trace` names a module too; the longer name finds the right distribution.
+                modules = [f"{node.module}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            for module in modules:
+                if module.split(".")[0] not in {*sys.stdlib_module_names, "compression", "ckpt_observe"}:  # compression: new in 3.14
+                    imports[path.relative_to(PACKAGE).as_posix()].add(distribution_of(module))
+    return imports
+
+
+IMPORTS = third_party_imports()
+
+
+@pytest.mark.parametrize("file", sorted(IMPORTS))
+def test_every_import_is_declared(file):
+    """A file imports base dependencies, the packages of its extra, and nothing that only happens to be installed."""
+    extras = {extra for extra, prefix in EXTRAS.items() if file.startswith(prefix)}
+    allowed = set().union(*(declared()[extra] for extra in {"", *extras}))
+    allowed |= {name for name, importer in SUPPLIED_BY_CALLER.items() if file.startswith(importer)}
+    assert IMPORTS[file] <= allowed
+
+
+def test_every_base_dependency_is_imported():
+    """Nothing is installed for everybody that only tests, or nobody, uses."""
+    assert declared()[""] - NOT_IMPORTED <= set().union(*IMPORTS.values())
+
+
+def test_exceptions_are_still_needed():
+    """Each exception names a package that is imported there."""
+    places = {
+        extra: set().union(*(names for file, names in IMPORTS.items() if file.startswith(prefix))) for extra, prefix in EXTRAS.items()
+    }
+    assert all(places[extra] & declared()[extra] for extra in EXTRAS)
+    assert all(any(name in IMPORTS[file] for file in IMPORTS if file.startswith(place)) for name, place in SUPPLIED_BY_CALLER.items())
+    assert declared()[""] >= NOT_IMPORTED
+
+
+@pytest.mark.skipif(not os.environ.get("CKPT_OBSERVE_TEST_INSTALLED"), reason="only CI tests the installed wheel")
+def test_the_installed_package_is_tested():
+    """CI tests the wheel: the package comes from site-packages and not from a checkout."""
+    assert PACKAGE.parent in {Path(sysconfig.get_path("purelib")), *map(Path, site.getsitepackages())}

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from benchmarks.nothing import ByHand, Library, NothingInstrumentor
 from ckpt_observe import __version__
 from ckpt_observe.delivery.assemble import assemble
-from ckpt_observe.exporters.otlp_encode import encode
+from ckpt_observe.exporters.otlp_encoding import encode
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record.recorder import recorder

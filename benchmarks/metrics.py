@@ -11,9 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from ckpt_observe.exporters.exposition import OPENMETRICS, TEXT, render
+from ckpt_observe.exporters.prometheus_text import OPENMETRICS, TEXT, render
 from ckpt_observe.journal.activity import read_activity
-from ckpt_observe.metricstore.snapshot import snapshot
+from ckpt_observe.metricstore.snapshot import build_snapshot
 from ckpt_observe.metricstore.store import MetricStore
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
@@ -41,7 +41,7 @@ def fold(store: MetricStore, first: int, count: int, tasks: int) -> float:
     for start in range(first, first + count, BATCH):
         batch = saves(start, BATCH, tasks)
         before = time.process_time()
-        store.fold(batch)
+        store.add_spans(batch)
         used += time.process_time() - before
     return used / count * 1e6
 
@@ -57,7 +57,7 @@ def main() -> None:
             times = []
             for _ in range(10):
                 before = time.perf_counter()
-                page = render(snapshot(store.read(), read_activity(Path(directory)), "0"), content_type)
+                page = render(build_snapshot(store.read(), read_activity(Path(directory)), "0"), content_type)
                 times.append(time.perf_counter() - before)
             took = f"best {min(times) * 1e3:.1f} ms, median {sorted(times)[5] * 1e3:.1f} ms"
             print(f"scrape, {kind}: {took}, {len(page.splitlines()):,} lines, {len(page) >> 10:,} KiB")

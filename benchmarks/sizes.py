@@ -14,9 +14,9 @@ import ckpt_observe
 from ckpt_observe import __version__
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.errors import SerializationError
-from ckpt_observe.exporters.exposition import TEXT, render
-from ckpt_observe.exporters.otel_metrics import encoded
-from ckpt_observe.exporters.otlp_encode import encode
+from ckpt_observe.exporters.otlp_encoding import encode
+from ckpt_observe.exporters.otlp_metrics import encode_snapshot
+from ckpt_observe.exporters.prometheus_text import TEXT, render
 from ckpt_observe.metricstore.snapshot import gather
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
@@ -86,7 +86,7 @@ def metrics(directory: Path) -> None:
         watch.flush(10)
         stored, snapshot = gather(directory, __version__)
         series = sum(not line.startswith(b"#") for line in render(snapshot, TEXT).splitlines())
-        counts.append((series, len(encoded(stored, snapshot, {"service.name": "trainer"}, 0).SerializeToString())))
+        counts.append((series, len(encode_snapshot(stored, snapshot, {"service.name": "trainer"}, 0))))
     watch.close(10)
     (first, pushed), (second, pushed_twice) = counts
     print(f"metrics         {first:,} series and {pushed:,} B a push with one task")

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from ckpt_observe.api import Watch, observe
     from ckpt_observe.errors import CkptObserveError, ConfigError
+    from ckpt_observe.exporters.prometheus_collector import PrometheusCollector
     from ckpt_observe.scopes import checkpoint, phase, task
 
-__all__ = ["CkptObserveError", "ConfigError", "Watch", "checkpoint", "observe", "phase", "task"]
+__all__ = ["CkptObserveError", "ConfigError", "PrometheusCollector", "Watch", "checkpoint", "observe", "phase", "task"]
 __version__ = "0.1.0"
 
 _HOMES: Final = {
     "CkptObserveError": "errors",
     "ConfigError": "errors",
+    "PrometheusCollector": "exporters.prometheus_collector",
     "Watch": "api",
     "checkpoint": "scopes",
     "observe": "api",

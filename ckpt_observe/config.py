@@ -30,7 +30,8 @@ class Prometheus:
     """How metrics reach Prometheus."""
 
     host: str = "127.0.0.1"
-    port: int = 9464
+    port: int | None = 9464
+    """None: no endpoint. For programs that serve the metrics themselves, with `PrometheusCollector`."""
     token: str = field(default="", repr=False)
     tls: str = ""
     textfile: str = ""
@@ -212,11 +213,11 @@ def _sampler(source: _Source) -> Sampler:
 def _prometheus(source: _Source) -> Prometheus:
     """Metrics say what runs here: they leave the machine only to who has a token, or over TLS."""
     port = str(source.take("", environment.PROMETHEUS_PORT, _PROMETHEUS.port))
-    if not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"{environment.PROMETHEUS_PORT}: '{port}' is not a port (0 to 65535)")
+    if port != "none" and (not port.isdecimal() or int(port) > 65535):
+        raise ConfigError(f"{environment.PROMETHEUS_PORT}: '{port}' is not a port (0 to 65535, or none)")
     found = Prometheus(
         host=source.take("", environment.PROMETHEUS_HOST, _PROMETHEUS.host),
-        port=int(port),
+        port=None if port == "none" else int(port),
         token=source.take("", environment.METRICS_TOKEN, ""),
         tls=source.take("", environment.METRICS_TLS, ""),
         textfile=source.take("", environment.TEXTFILE, ""),

@@ -109,7 +109,12 @@ VARIABLES: Final = (
     Variable(LMNR_BASE_URL, "", "https://api.lmnr.ai", "Laminar's server, where it is your own."),
     Variable(LMNR_HTTP_PORT, "", "that of the URL", "Its HTTP port, such as 8000."),
     Variable(PROMETHEUS_HOST, "", "127.0.0.1", "Where `prometheus` serves `/metrics`. Other than loopback needs a token or TLS."),
-    Variable(PROMETHEUS_PORT, "", "9464", "The port of it; processes with one state directory share it."),
+    Variable(
+        PROMETHEUS_PORT,
+        "",
+        "9464",
+        "The port of it, shared by all processes of one state directory; or `none`, if your program serves the metrics with `PrometheusCollector`.",
+    ),
     Variable(METRICS_TOKEN, "", "", "What a scraper must send as `Authorization: Bearer ...`."),
     Variable(METRICS_TLS, "", "", "PEM file with certificate and key: `/metrics` is served by HTTPS."),
     Variable(

@@ -279,14 +279,14 @@ def _provider(_settings: Settings) -> Exporter:
 
 def _prometheus(settings: Settings) -> Exporter:
     from ckpt_observe.exporters.metrics import MetricsExporter  # noqa: PLC0415
-    from ckpt_observe.exporters.otel_metrics import OtlpMetrics  # noqa: PLC0415
-    from ckpt_observe.exporters.prometheus import outlets  # noqa: PLC0415
+    from ckpt_observe.exporters.otlp_metrics import OtlpMetricsPublisher  # noqa: PLC0415
+    from ckpt_observe.exporters.prometheus import build_publishers  # noqa: PLC0415
     from ckpt_observe.metricstore.snapshot import gather  # noqa: PLC0415
 
-    ways = [*outlets(settings.prometheus, settings.service)]
+    publishers = build_publishers(settings.prometheus, settings.service)
     if os.environ.get(environment.OTLP_METRICS_ENDPOINT):
-        ways.append(OtlpMetrics(os.environ, {"service.name": settings.service, **redact.attributes(settings.resource)}))
-    return MetricsExporter(settings.dir, lambda: gather(settings.dir, __version__), ways)
+        publishers.append(OtlpMetricsPublisher(os.environ, {"service.name": settings.service, **redact.attributes(settings.resource)}))
+    return MetricsExporter(settings.dir, lambda: gather(settings.dir, __version__), publishers)
 
 
 def _local(settings: Settings) -> Exporter:

@@ -1,6 +1,6 @@
-"""Spans as text trees on standard error, for a developer who watches: each operation with its phases, and the task when it ends.
+"""Prints spans to standard error as text trees: each operation with its phases when it ends, and the task when it ends.
 
-Repeats are printed again. Once nobody reads any more, that is said once and all else is dropped.
+Repeated spans are printed again. If the stream is closed, that is reported once and everything after it is dropped.
 """
 
 from __future__ import annotations
@@ -17,53 +17,53 @@ from ckpt_observe.span import Span
 from ckpt_observe.tracestore.formatting import wants_colour
 from ckpt_observe.tracestore.tree import render, walk
 
-_MOST_HELD: Final = 1000
-"""Phases that wait for their operation; more than a batch has, so those of an operation that never comes do not pile up."""
+_MAX_PENDING: Final = 1000
+"""Phases that wait for their operation. Larger than a batch; the limit is for operations that never arrive."""
 
 
 class ConsoleExporter(Exporter):
-    """Prints to `file`, or to what standard error is at that moment."""
+    """Prints to `file`, or to the current `sys.stderr`."""
 
     name = "console"
     durable = False
 
     def __init__(self, file: TextIO | None = None) -> None:
         self._file = file
-        self._held: list[Span] = []
-        self._unread = False
+        self._pending: list[Span] = []
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return "ConsoleExporter()"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Prints what is complete; raises ExporterRefusedError once when nobody reads, ExporterRetryError when it cannot be written now."""
-        if self._unread:
+        """Print complete operations. ExporterRefusedError (once) if the stream is closed, ExporterRetryError if writing fails."""
+        if self._is_closed:
             return
-        complete, held = _sort(_trees((*self._held, *spans)))
-        if len(held) > _MOST_HELD:
-            complete, held = [*complete, *held], []
+        complete, pending = _split_pending(_trees((*self._pending, *spans)))
+        if len(pending) > _MAX_PENDING:
+            complete, pending = [*complete, *pending], []
         if complete:
             self._print(complete)
-        self._held = held
+        self._pending = pending
 
     def close(self) -> None:
-        """Prints the phases whose operation never came."""
-        held, self._held = self._held, []
-        if held and not self._unread:
-            self._print(held)
+        """Print the phases whose operation never arrived."""
+        pending, self._pending = self._pending, []
+        if pending and not self._is_closed:
+            self._print(pending)
 
     def _print(self, spans: list[Span]) -> None:
         file = self._file or sys.stderr
         try:
             text = "".join(f"{line}\n" for line in render(spans, colour=wants_colour(file)))
             encoding = file.encoding or "utf-8"
-            file.write(text.encode(encoding, "backslashreplace").decode(encoding))  # a terminal without ├ shows its code
+            file.write(text.encode(encoding, "backslashreplace").decode(encoding))  # a terminal that cannot show ├ prints its escape
             file.flush()
         except (OSError, ValueError) as error:  # ValueError: the file was closed
             if isinstance(error, OSError) and error.errno not in (errno.EPIPE, errno.EBADF):
-                raise ExporterRetryError(f"the console cannot be written: {error}") from error
-            self._unread = True
-            raise ExporterRefusedError(f"nobody reads the console: {error}") from error
+                raise ExporterRetryError(f"cannot write to the console: {error}") from error
+            self._is_closed = True
+            raise ExporterRefusedError(f"the console is closed: {error}") from error
 
 
 def _trees(spans: Iterable[Span]) -> list[list[Span]]:
@@ -75,10 +75,10 @@ def _trees(spans: Iterable[Span]) -> list[list[Span]]:
     return trees
 
 
-def _sort(trees: Iterable[list[Span]]) -> tuple[list[Span], list[Span]]:
-    """Trees to print, and phases that come before their operation, to keep."""
+def _split_pending(trees: Iterable[list[Span]]) -> tuple[list[Span], list[Span]]:
+    """Return the spans to print, and the phases that arrived before their operation."""
     complete: list[Span] = []
-    held: list[Span] = []
+    pending: list[Span] = []
     for tree in trees:
-        (held if names.PHASE in tree[0].attributes else complete).extend(tree)
-    return complete, held
+        (pending if names.PHASE in tree[0].attributes else complete).extend(tree)
+    return complete, pending

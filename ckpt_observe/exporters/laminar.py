@@ -1,12 +1,11 @@
-"""Spans to Laminar, its cloud or your own: OTLP over HTTP with the project's key, each shaped for its page by `laminar_shape`. No metrics.
+"""Sends spans to Laminar, its cloud or a self-hosted server: OTLP over HTTP with the project's key, shaped by `laminar_shape`. No metrics.
 
-Its server keeps every copy that it gets, so a span is sent once. Where an answer was lost, or another process may have sent it before it
-died, the server is asked first which spans it has, by `POST /v1/sql/query`.
+Laminar's server stores every copy of a span that it receives, so each span must be sent only once. If an answer was lost, or another
+process may have sent spans before it died, the exporter first asks the server which of them it has (`POST /v1/sql/query`).
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import socket
@@ -23,18 +22,17 @@ from ckpt_observe.exporters.otlp import OtlpExporter
 from ckpt_observe.exporters.otlp_http import HttpTransport
 from ckpt_observe.semconv import laminar
 from ckpt_observe.span import Span
+from ckpt_observe.support.logs import WarningLog
 
-logger = logging.getLogger("ckpt_observe")
-
-SETTLED: Final = 5.0
-"""Seconds until a span that was taken is surely found: 0.3 to 0.6 were measured, but its queue may be longer."""
-_ASKED_AT_ONCE: Final = 500
-"""The answer is then about 30 KiB, of the 64 KiB that are read."""
-_MOST_REMEMBERED: Final = 20_000
-"""Several batches: what was accepted of a batch that failed later."""
-_MOST_MET: Final = 10_000
-"""For an agent, past which live processes go for months. One that is forgotten is asked about again, which is harmless."""
-_Key: TypeAlias = tuple[str, str]
+SETTLE_SECONDS: Final = 5.0
+"""Seconds after which a query is certain to return an accepted span. Measured: 0.3 to 0.6 s, but the server's queue may be longer."""
+_IDS_PER_QUERY: Final = 500
+"""The answer is then about 30 KiB; at most 64 KiB are read."""
+_MAX_STORED: Final = 20_000
+"""Several batches. Needed for the spans of a batch that were accepted before the rest of it failed."""
+_MAX_PROCESSES: Final = 10_000
+"""For a daemon that delivers for months. If a process is forgotten, the server is asked about it again, which is harmless."""
+_SpanKey: TypeAlias = tuple[str, str]
 _HEX: Final = re.compile(r"[0-9a-f]+")
 
 
@@ -43,101 +41,101 @@ class LaminarExporter(OtlpExporter):
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint, "laminar")
-        self._stored: dict[_Key, None] = {}
-        """Spans that it surely has, the oldest first."""
-        self._doubts: dict[_Key, float] = {}
-        """Spans that it may have, with the moment from which on it can be asked."""
-        self._met: set[str] = set()
-        """Processes whose first batch was looked at."""
-        self._told = False
-        self._host, self._born = socket.gethostname(), time.time_ns()
+        self._stored: dict[_SpanKey, None] = {}
+        """Spans that the server certainly has, oldest first."""
+        self._uncertain: dict[_SpanKey, float] = {}
+        """Spans that the server may have, with the time from which on its answer is final."""
+        self._checked_processes: set[str] = set()
+        """Other processes whose first batch was checked."""
+        self._warnings = WarningLog()
+        self._host, self._start = socket.gethostname(), time.time_ns()
 
     def __repr__(self) -> str:
         return f"LaminarExporter({self.endpoint!r})"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Has all of them once, or raises ExporterRetryError (later) or ExporterRefusedError (never, as they are)."""
-        self._meet(spans)
-        doubted = [span for span in spans if _key(span) in self._doubts]
-        if doubted:
-            self._clear_up(doubted)
+        """Send each span once, or raise ExporterRetryError (later) or ExporterRefusedError (never)."""
+        self._check_new_processes(spans)
+        uncertain = [span for span in spans if _key(span) in self._uncertain]
+        if uncertain:
+            self._resolve(uncertain)
         super().send([shape(span) for span in spans if _key(span) not in self._stored])
 
     def _export(self, body: bytes, spans: Sequence[Span]) -> None:
         try:
             super()._export(body, spans)
         except ExporterUnclearError as error:
-            self._doubt(spans)
-            raise ExporterUnclearError(str(error), SETTLED) from error
-        self._remember(spans)
+            self._mark_uncertain(spans)
+            raise ExporterUnclearError(str(error), SETTLE_SECONDS) from error
+        self._mark_stored(spans)
 
-    def _meet(self, spans: Sequence[Span]) -> None:
-        """What another process left may have been sent just before it died; so its first batch is doubted."""
-        foreign = [span for span in spans if not self._is_own(span)]
-        new = {str(span.resource.get("service.instance.id")) for span in foreign} - self._met
+    def _check_new_processes(self, spans: Sequence[Span]) -> None:
+        """Mark the first batch of every other process as uncertain: that process may have sent it just before it died."""
+        foreign = [span for span in spans if not self._is_from_this_process(span)]
+        new = {str(span.resource.get("service.instance.id")) for span in foreign} - self._checked_processes
         if new:
-            self._doubt(span for span in foreign if str(span.resource.get("service.instance.id")) in new)
-            self._met = new if len(self._met) > _MOST_MET else self._met | new
+            self._mark_uncertain(span for span in foreign if str(span.resource.get("service.instance.id")) in new)
+            self._checked_processes = new if len(self._checked_processes) > _MAX_PROCESSES else self._checked_processes | new
 
-    def _is_own(self, span: Span) -> bool:
-        """Of this process: pid and host alone would be those of the container before it, too."""
-        told = span.resource.get
-        return told("process.pid") == os.getpid() and told("host.name") == self._host and span.end_unix_nano >= self._born
+    def _is_from_this_process(self, span: Span) -> bool:
+        """Compare the time, too: an earlier container may have had the same pid and host name."""
+        resource = span.resource
+        is_same = resource.get("process.pid") == os.getpid() and resource.get("host.name") == self._host
+        return is_same and span.end_unix_nano >= self._start
 
-    def _doubt(self, spans: Iterable[Span]) -> None:
-        self._doubts.update(dict.fromkeys(map(_key, spans), time.monotonic() + SETTLED))
+    def _mark_uncertain(self, spans: Iterable[Span]) -> None:
+        self._uncertain.update(dict.fromkeys(map(_key, spans), time.monotonic() + SETTLE_SECONDS))
 
-    def _remember(self, spans: Iterable[Span]) -> None:
+    def _mark_stored(self, spans: Iterable[Span]) -> None:
         self._stored.update(dict.fromkeys(map(_key, spans)))
-        for old in list(self._stored)[: max(0, len(self._stored) - _MOST_REMEMBERED)]:
-            del self._stored[old]
+        for oldest in list(self._stored)[: max(0, len(self._stored) - _MAX_STORED)]:
+            del self._stored[oldest]
 
-    def _clear_up(self, spans: Sequence[Span]) -> None:
-        """A yes is believed at once, a no only after a while."""
-        ids = self._which_are_stored(spans)
-        found = [span for span in spans if span.span_id in ids]
-        self._remember(found)
-        for span in found:
-            del self._doubts[_key(span)]
-        missing = [_key(span) for span in spans if span.span_id not in ids]
-        left = max((self._doubts[key] for key in missing), default=0.0) - time.monotonic()
-        if left > 0:
-            raise ExporterRetryError(f"{self.endpoint.shown}: an answer was lost; asking again which spans arrived", left)
-        for key in missing:
-            del self._doubts[key]
+    def _resolve(self, spans: Sequence[Span]) -> None:
+        """Ask the server which of these spans it has. A positive answer is final at once, a negative one after SETTLE_SECONDS."""
+        stored_ids = self._query_stored_ids(spans)
+        stored = [span for span in spans if span.span_id in stored_ids]
+        self._mark_stored(stored)
+        for span in stored:
+            del self._uncertain[_key(span)]
+        absent = [_key(span) for span in spans if span.span_id not in stored_ids]
+        delay = max((self._uncertain[key] for key in absent), default=0.0) - time.monotonic()
+        if delay > 0:
+            raise ExporterRetryError(f"{self.endpoint.shown}: an answer was lost; asking again which spans arrived", delay)
+        for key in absent:
+            del self._uncertain[key]
 
-    def _which_are_stored(self, spans: Sequence[Span]) -> set[str]:
-        transport = self._ready()
+    def _query_stored_ids(self, spans: Sequence[Span]) -> set[str]:
+        transport = self._connect()
         assert isinstance(transport, HttpTransport)
-        found: set[str] = set()
+        stored_ids: set[str] = set()
         for query in _queries(spans):
             try:
                 answer = transport.post(self.endpoint.url.removesuffix(TRACES_PATH) + "/v1/sql/query", query, "application/json")
-                found |= {laminar.span_id(row["span_id"]) for row in msgspec.json.decode(answer, type=_Answer).data}
-            except (ExporterRefusedError, ExporterSetupError) as error:  # a key that may only write, or a server without that page
-                if not self._told:
-                    logger.warning("ckpt_observe: exporter laminar: cannot ask which spans arrived (%s); some may be there twice", error)
-                self._told = True
+                stored_ids |= {laminar.span_id(row["span_id"]) for row in msgspec.json.decode(answer, type=_QueryResult).data}
+            except (ExporterRefusedError, ExporterSetupError) as error:  # the key may only write, or the server has no such page
+                message = "Laminar cannot be asked which spans arrived (%s). Some spans may be stored twice."
+                self._warnings.warn_once("query", message, error)
                 for span in spans:
-                    self._doubts[_key(span)] = 0.0
-                return found
+                    self._uncertain[_key(span)] = 0.0
+                return stored_ids
             except (msgspec.MsgspecError, KeyError) as error:
-                raise ExporterRetryError(f"{self.endpoint.shown}: the answer to a query was not understood") from error
-        return found
+                raise ExporterRetryError(f"{self.endpoint.shown}: the answer to a query has an unexpected format") from error
+        return stored_ids
 
 
-def _key(span: Span) -> _Key:
+def _key(span: Span) -> _SpanKey:
     return span.trace_id, span.span_id
 
 
-class _Answer(msgspec.Struct):
+class _QueryResult(msgspec.Struct):
     data: list[dict[str, str]]
 
 
 def _queries(spans: Sequence[Span]) -> Iterator[bytes]:
-    for first in range(0, len(spans), _ASKED_AT_ONCE):
-        asked = [span for span in spans[first : first + _ASKED_AT_ONCE] if _HEX.fullmatch(span.span_id + span.trace_id)]
-        ids = ", ".join(f"'{laminar.span_uuid(span.span_id)}'" for span in asked)
-        traces = ", ".join(f"'{each}'" for each in sorted({laminar.trace_uuid(span.trace_id) for span in asked}))
+    for first in range(0, len(spans), _IDS_PER_QUERY):
+        chunk = [span for span in spans[first : first + _IDS_PER_QUERY] if _HEX.fullmatch(span.span_id + span.trace_id)]
+        ids = ", ".join(f"'{laminar.span_uuid(span.span_id)}'" for span in chunk)
+        traces = ", ".join(f"'{each}'" for each in sorted({laminar.trace_uuid(span.trace_id) for span in chunk}))
         query = f"SELECT span_id FROM spans WHERE trace_id IN ({traces}) AND span_id IN ({ids})"  # noqa: S608 - hex digits
         yield msgspec.json.encode({"query": query})

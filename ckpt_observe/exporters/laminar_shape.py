@@ -1,4 +1,4 @@
-"""A span as Laminar's server and page need it. Pure; each function says what was seen there without it (server and page of June 2026)."""
+"""Shapes spans for Laminar. Each function says what its server or page showed without it (versions of June 2026)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _OUTPUT: Final = (
 )  # fmt: skip
 _METADATA: Final = (names.TASK_NAME, names.TASK_ID, "service.name")
 _LLM: Final = ("gen_ai.", "ai.toolCall.", "lmnr.")
-"""Names that would turn the span into a model call, or speak to Laminar in our place."""
+"""Attributes that would turn the span into a model call or control Laminar."""
 _json = msgspec.json.Encoder().encode
 
 
 def shape(span: Span) -> Span:
-    """The span as it is sent; the same for the same span."""
-    end = max(span.end_unix_nano, span.start_unix_nano)  # an end before the start: "No spans found"
+    """Return the span as it is sent. Equal spans give equal results."""
+    end = max(span.end_unix_nano, span.start_unix_nano)  # a span that ends before it starts is shown as "No spans found"
     attributes = {
-        **span.resource,  # neither resource nor links are stored
+        **span.resource,  # resource and links are not stored
         **_links(span.links),
         **{_safe(name): _finite(value) for name, value in span.attributes.items()},
         **_association(span),
@@ -42,12 +42,12 @@ def shape(span: Span) -> Span:
         **_summary(laminar.OUTPUT, _OUTPUT, span.attributes),
     }
     if names.OPERATION in span.attributes and span.parent_span_id:
-        attributes[laminar.SPAN_TYPE] = "TOOL"  # the default view leaves out DEFAULT spans; on the root it would hide the tree
+        attributes[laminar.SPAN_TYPE] = "TOOL"  # the default view omits DEFAULT spans; on the root, TOOL would hide the tree
     return structs.replace(span, end_unix_nano=end, attributes=attributes, events=_events(span, end))
 
 
 def _path(span: Span) -> dict[str, Any]:
-    """From the root to the span, or nothing: a part of it makes a false root, and without it a running task's children are not seen."""
+    """Return the complete path, without which children of a running task are hidden, or nothing: a partial path creates a false root."""
     if span.ancestors is UNSET:
         return {}
     chain = (*span.ancestors, (span.span_id, span.name))
@@ -55,36 +55,36 @@ def _path(span: Span) -> dict[str, Any]:
 
 
 def _association(span: Span) -> dict[str, Any]:
-    """What fills the columns and filters of the page; only as strings, and each key of the metadata alone."""
-    told = {**span.resource, **span.attributes}
-    found: dict[str, Any] = {laminar.METADATA + name: str(told[name]) for name in _METADATA if name in told}
-    for theirs, ours in ((laminar.SESSION, names.SESSION_ID), (laminar.USER, names.USER_ID)):
-        if ours in told:
-            found[theirs] = str(told[ours])
+    """Return what fills the columns and filters of the page. Values must be strings, and each metadata key a separate attribute."""
+    attributes = {**span.resource, **span.attributes}
+    association: dict[str, Any] = {laminar.METADATA + name: str(attributes[name]) for name in _METADATA if name in attributes}
+    for laminar_name, name in ((laminar.SESSION, names.SESSION_ID), (laminar.USER, names.USER_ID)):
+        if name in attributes:
+            association[laminar_name] = str(attributes[name])
     if names.OPERATION in span.attributes:
-        found[laminar.TAGS] = ["checkpoint"]
-    return found
+        association[laminar.TAGS] = ["checkpoint"]
+    return association
 
 
-def _summary(name: str, wanted: Sequence[str], attributes: Mapping[str, Any]) -> dict[str, str]:
-    """Input or output: a string of JSON, for anything else is lost."""
-    told = {key.removeprefix(OPERATION_PREFIX): _finite(attributes[key]) for key in wanted if key in attributes}
-    return {name: _json(told).decode()} if told else {}
+def _summary(name: str, keys: Sequence[str], attributes: Mapping[str, Any]) -> dict[str, str]:
+    """Return the input or output of the span as a JSON string; other types are dropped."""
+    values = {key.removeprefix(OPERATION_PREFIX): _finite(attributes[key]) for key in keys if key in attributes}
+    return {name: _json(values).decode()} if values else {}
 
 
 def _events(span: Span, end: int) -> tuple[SpanEvent, ...]:
-    """The event `exception` if and only if the span failed: it alone makes a span red there, and its whole trace for good."""
+    """Return an `exception` event only if the span failed: this event marks the span, and permanently its whole trace, as failed."""
     if span.status != "error":
         return tuple(structs.replace(event, name=RECOVERED) if event.name == EVENT_EXCEPTION else event for event in span.events)
     if any(event.name == EVENT_EXCEPTION for event in span.events):
         return span.events
     outcome = str(span.attributes.get(names.OUTCOME, "error"))
     phase = span.attributes.get(names.ERROR_PHASE)
-    told = {
+    attributes = {
         EXCEPTION_TYPE: str(span.attributes.get(names.ERROR_TYPE, outcome)),
         EXCEPTION_MESSAGE: f"{outcome} in {phase}" if phase else outcome,
     }
-    return (*span.events, SpanEvent(EVENT_EXCEPTION, end, told))
+    return (*span.events, SpanEvent(EVENT_EXCEPTION, end, attributes))
 
 
 def _links(links: Sequence[SpanLink]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _safe(name: str) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """NaN and infinity become null there; their names do not."""
+    """Return NaN and infinity as strings: as numbers they become null."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

@@ -1,6 +1,6 @@
-"""Spans into the trace store of this machine: `traces.db` in the state directory. Nothing leaves the host.
+"""Stores spans on this machine, in `traces.db` of the state directory.
 
-The file is made at the first batch. It is opened again after any failure, after a fork, and when somebody moved or removed it.
+The file is created with the first batch. It is reopened after any error, after a fork, and if somebody moved or removed it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ckpt_observe.tracestore import FILENAME, MAX_BYTES, TraceWriter
 
 
 class LocalExporter(Exporter):
-    """Durable when `send` returns; a repeated span replaces itself. For one thread at a time."""
+    """Spans are durable when `send` returns; a repeated span replaces the earlier copy. For one thread at a time."""
 
     name = "local"
 
@@ -25,18 +25,18 @@ class LocalExporter(Exporter):
         self.path = directory / FILENAME
         self._max_bytes = max_bytes
         self._writer: TraceWriter | None = None
-        self._opened: tuple[int, int] | None = None
+        self._file: tuple[int, int] | None = None
         self._pid = 0
 
     def __repr__(self) -> str:
         return f"LocalExporter({str(self.path)!r})"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Store all spans, or raise ExporterRetryError (locked, full, I/O, not our file, damaged) or ExporterRefusedError (bad value)."""
+        """Store all spans, or raise ExporterRetryError (file locked, full, damaged or not ours) or ExporterRefusedError (invalid value)."""
         if not spans:
             return
         try:
-            self._ready().write(spans)
+            self._open().write(spans)
         except TraceStoreError as error:
             self.close()
             if error.retryable:
@@ -50,12 +50,12 @@ class LocalExporter(Exporter):
         if self._pid == os.getpid():
             writer.close()
         else:
-            forks.keep_alive(writer)  # SQLite forbids to use the parent's connection here, even to close it
+            forks.keep_alive(writer)  # SQLite forbids using the parent's connection here, even to close it
 
-    def _ready(self) -> TraceWriter:
-        # After `rm traces.db` nobody could read what an open file takes.
-        if self._writer is None or self._pid != os.getpid() or self._opened != files.identity(self.path):
+    def _open(self) -> TraceWriter:
+        # After `rm traces.db`, nobody could read what is written to the open file.
+        if self._writer is None or self._pid != os.getpid() or self._file != files.identity(self.path):
             self.close()
             self._writer = TraceWriter(self.path, self._max_bytes)
-            self._pid, self._opened = os.getpid(), files.identity(self.path)
+            self._pid, self._file = os.getpid(), files.identity(self.path)
         return self._writer

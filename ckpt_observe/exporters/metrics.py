@@ -1,161 +1,184 @@
-"""Spans into the metrics of a state directory, and these to whoever reads them: an endpoint, a file, a gateway, a collector.
+"""Adds spans to the metrics of a state directory and publishes these: on an endpoint, to a file, a Pushgateway or an OTel Collector.
 
-`send` only adds to the store on disk: quick, without a network, each process for itself. Publishing is for one process at a time: an
-outlet belongs to whoever holds its lock, which the kernel gives back when that process dies; the others ask again every two seconds. So
-several processes with one port are the normal case: one of them serves the sum of all, and another takes over.
+`send` only adds to the store on disk, which is quick, uses no network, and is done by every process for itself. Publishing is done by one
+process at a time: the one that holds the publisher's lock, which the kernel releases when that process dies. The others try to get it
+every two seconds. Several processes with the same port are therefore the normal case: one serves the total of all, another takes over.
 """
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.exporter import Exporter, Health
+from ckpt_observe.metricstore.aggregation import SeriesKey
 from ckpt_observe.metricstore.snapshot import Snapshot
-from ckpt_observe.metricstore.store import FILENAME, MetricStore, Sum
-from ckpt_observe.metricstore.tally import Key
-from ckpt_observe.metricstore.turn import Turn
+from ckpt_observe.metricstore.store import FILENAME, MetricStore, StoredMetrics
 from ckpt_observe.span import Span
 from ckpt_observe.support import forks
 from ckpt_observe.support.http_client import untraced
+from ckpt_observe.support.locks import FileLock
+from ckpt_observe.support.logs import WarningLog
 
-logger = logging.getLogger("ckpt_observe")
-
-TICK: Final = 2.0
-"""Seconds until an outlet whose holder died is taken over, and between two reports of our own health."""
-PATIENCE: Final = 2.0
+TAKEOVER_INTERVAL: Final = 2.0
+"""Seconds between attempts to get a publisher's lock, and between two reports of this process's own counters."""
+CLOSE_TIMEOUT: Final = 2.0
 """Seconds that `close` waits for the last publication."""
 
-"""Counters of this process that do not come from spans, as they stand."""
-Gather = Callable[[], tuple[Sum, Snapshot]]
-"""All metrics, as they stand."""
+Gather: TypeAlias = Callable[[], tuple[StoredMetrics, Snapshot]]
+"""Returns all current metrics."""
 
 
-class Outlet(Protocol):
-    """A way out for metrics."""
+class Publisher(Protocol):
+    """One way for metrics to leave the process."""
 
     name: str
-    """What makes it one with the same outlet of another process: their lock has this name."""
-    every: float
+    """Publishers of different processes with the same name share one lock."""
+    interval: float
     """Seconds between two publications."""
 
     def publish(self, gather: Gather, /) -> None:
-        """Bring them out. OSError or sqlite3.Error: not now."""
+        """Publish the current metrics. An exception means not now; it is called again later."""
 
     def close(self) -> None: ...
 
-    def forget(self) -> None:
-        """In a forked child: it is the parent's."""
+    def close_inherited(self) -> None:
+        """In a forked child: close copies of the parent's resources."""
+
+
+class PublisherLock:
+    """The right to publish for all processes of a state directory. It is never waited for and kept until `release()`."""
+
+    def __init__(self, directory: Path, publisher: str) -> None:
+        self._path = lock_path(directory, publisher)
+        self._lock: FileLock | None = None
+
+    def try_acquire(self) -> bool:
+        """Return whether this process holds the lock, after trying to get it. OSError if the directory cannot be used."""
+        if self._lock is None:
+            self._lock = FileLock.try_acquire(self._path)
+        return self._lock is not None
+
+    def release(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+
+def lock_path(directory: Path, publisher: str) -> str:
+    """Return the lock file of a publisher in a state directory."""
+    return str(directory / f"metrics-{publisher}.lock")
 
 
 class MetricsExporter(Exporter):
-    """Adds spans to the metrics. After `start` it publishes them, too."""
+    """Adds spans to the metric store. After `start` it also publishes the metrics."""
 
     name = "prometheus"
 
-    def __init__(self, directory: Path, gather: Gather, outlets: Sequence[Outlet] = ()) -> None:
+    def __init__(self, directory: Path, gather: Gather, publishers: Sequence[Publisher] = ()) -> None:
         self.path = directory / FILENAME
-        self._gather, self._outlets = gather, outlets
-        self._turns = [Turn(directory, outlet.name) for outlet in outlets]
+        self._gather, self._publishers = gather, publishers
+        self._publisher_locks = [PublisherLock(directory, publisher.name) for publisher in publishers]
         self._store: MetricStore | None = None
-        self._using = threading.Lock()
-        self._reported: dict[Key, float] = {}
+        self._store_lock = threading.Lock()
+        self._reported: dict[SeriesKey, float] = {}
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._warnings = WarningLog()
         forks.register(self)
 
     def __repr__(self) -> str:
-        return f"MetricsExporter({str(self.path)!r}, {[outlet.name for outlet in self._outlets]})"
+        return f"MetricsExporter({str(self.path)!r}, {[publisher.name for publisher in self._publishers]})"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Count all new spans, or raise ExporterRetryError (locked, full, damaged) or ExporterRefusedError (not a span)."""
+        """Count all new spans, or raise ExporterRetryError (file locked, full or damaged) or ExporterRefusedError (invalid span)."""
         if spans:
             try:
-                self._change(lambda store: store.fold(spans))
+                self._change(lambda store: store.add_spans(spans))
             except (ValueError, TypeError) as error:
                 raise ExporterRefusedError(f"a span cannot be counted: {error}") from error
 
     def start(self, health: Health) -> None:
-        """Publish from now on, and report the health of this process."""
-        work: list[tuple[Callable[..., None], tuple[object, ...]]] = [(self._report_forever, (health,))]
-        work += [(self._publish_forever, pair) for pair in zip(self._outlets, self._turns, strict=True)]
-        self._threads = [threading.Thread(target=run, args=args, name="ckpt-observe-metrics", daemon=True) for run, args in work]
+        """Publish from now on, and report the counters of this process."""
+        jobs: list[tuple[Callable[..., None], tuple[object, ...]]] = [(self._report_forever, (health,))]
+        jobs += [(self._publish_forever, pair) for pair in zip(self._publishers, self._publisher_locks, strict=True)]
+        self._threads = [threading.Thread(target=run, args=args, name="ckpt-observe-metrics", daemon=True) for run, args in jobs]
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
-        """Publish once more what is published by pushing, and stop. Closing twice is closing once."""
+        """Publish a last time and stop. May be called twice."""
         self._stopping.set()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + CLOSE_TIMEOUT
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        with self._using:
-            self._drop()
+        with self._store_lock:
+            self._close_store()
 
     def _change(self, change: Callable[[MetricStore], None]) -> None:
-        with self._using:
-            if self._store is not None and self._store.gone():
-                self._drop()
+        """Apply a change to the store, which is opened if needed, and closed after any error."""
+        with self._store_lock:
+            if self._store is not None and self._store.is_replaced():
+                self._close_store()
             try:
                 if self._store is None:
                     self._store = MetricStore(self.path)
                 change(self._store)
             except (sqlite3.Error, OSError) as error:
-                self._drop()
-                raise ExporterRetryError(
-                    f"{self.path}: {error}; if it is damaged or not ours, move it away and a new one is made"
-                ) from error
+                self._close_store()
+                message = f"{self.path}: {error}. If the file is damaged or not ours, move it away and a new one is created."
+                raise ExporterRetryError(message) from error
             except BaseException:
-                self._drop()
+                self._close_store()
                 raise
 
-    def _drop(self) -> None:
+    def _close_store(self) -> None:
         store, self._store = self._store, None
         if store is not None:
             store.close()
 
     def _report_forever(self, health: Health) -> None:
+        """Add what this process's own counters grew by, at the start, at intervals and at the end."""
         stopping, pause = False, 0.0
         while not stopping:
             stopping = self._stopping.wait(pause)
-            now, pause = health(), TICK
-            news = {key: value - self._reported.get(key, 0.0) for key, value in now.items() if value != self._reported.get(key)}
+            counters, pause = health(), TAKEOVER_INTERVAL
+            changes = {key: value - self._reported.get(key, 0.0) for key, value in counters.items() if value != self._reported.get(key)}
             try:
-                if news:
-                    self._change(lambda store: store.add(news))  # noqa: B023 - called at once
-                self._reported = dict(now)
+                if changes:
+                    self._change(lambda store: store.add_counts(changes))  # noqa: B023 - called immediately
+                self._reported = dict(counters)
             except ExporterRetryError:
-                pass  # `send` says so; the next report brings it
+                pass  # `send` reports the same error; the next report contains these counts
 
-    def _publish_forever(self, outlet: Outlet, turn: Turn) -> None:
-        stopping, failing, pause = False, False, 0.0
-        while not stopping:
-            stopping = self._stopping.wait(pause)
-            try:
-                if turn.mine():
-                    with untraced():
-                        outlet.publish(self._gather)
-                    failing, pause = False, outlet.every
-                else:
-                    pause = TICK
-            except Exception as error:  # whatever it is, it is tried again: metrics must not stop for the life of the process
-                if not failing:  # once for each outage
-                    logger.warning("ckpt_observe: metrics are not published (%s): %s; tried again", outlet.name, error)
-                failing, pause = True, min(max(TICK, 2 * pause), max(TICK, outlet.every))
-        outlet.close()
-        turn.give_back()
+    def _publish_forever(self, publisher: Publisher, lock: PublisherLock) -> None:
+        stopping, pause = False, 0.0
+        with untraced():
+            while not stopping:
+                stopping = self._stopping.wait(pause)
+                try:
+                    if lock.try_acquire():
+                        publisher.publish(self._gather)
+                        pause = publisher.interval
+                    else:
+                        pause = TAKEOVER_INTERVAL
+                    self._warnings.clear(publisher.name)
+                except Exception as error:  # any error: metrics must not stop for the rest of the process
+                    self._warnings.warn_once(publisher.name, "Metrics are not published (%s): %s. Trying again.", publisher.name, error)
+                    pause = min(max(TAKEOVER_INTERVAL, 2 * pause), max(TAKEOVER_INTERVAL, publisher.interval))
+        publisher.close()
+        lock.release()
 
     def reset_after_fork(self) -> None:
-        """In a child: sockets, locks and connections are the parent's. SQLite forbids even to close its own here, so it is kept."""
+        """Sockets, locks and connections belong to the parent. SQLite forbids even closing its connection in the child."""
         if self._store is not None:
             forks.keep_alive(self._store)
             self._store = None
-        for outlet, turn in zip(self._outlets, self._turns, strict=True):
-            outlet.forget()
-            turn.give_back()
+        for publisher, lock in zip(self._publishers, self._publisher_locks, strict=True):
+            publisher.close_inherited()
+            lock.release()

@@ -1,148 +1,173 @@
-"""`/metrics` for Prometheus, on loopback unless there is a token or TLS.
+"""Publishes metrics for Prometheus: an endpoint to scrape, a file for node_exporter, or a Pushgateway.
 
-Whoever has the turn binds the port (see `metrics`), so siblings never fight for it; if it cannot be had, a stranger has it, and that is
-said. `SO_REUSEADDR` lets the next one bind at once although connections of the last one linger; on Linux and macOS it does not let two
-processes listen, on Windows it would, so there it is left out.
+A batch job may end before it is scraped, so it uses the file or the gateway: both are written while the job runs and once more at its end.
+They get the total of all runs of the state directory, so counters continue across runs.
 """
 
 from __future__ import annotations
 
 import errno
 import hmac
-import socket
-import socketserver
-import ssl
-import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+import os
+from collections.abc import Callable
+from contextlib import closing
+from typing import Final
 
 from ckpt_observe.config import Prometheus, is_loopback
-from ckpt_observe.exporters.exposition import negotiated, render
-from ckpt_observe.exporters.metrics import TICK, Gather, Outlet
-from ckpt_observe.exporters.metrics_push import Pushgateway, TextFile
+from ckpt_observe.endpoints import without_credentials
+from ckpt_observe.errors import ExporterRetryError, HttpError
+from ckpt_observe.exporters.metrics import TAKEOVER_INTERVAL, Gather, Publisher
+from ckpt_observe.exporters.prometheus_text import negotiate, render
+from ckpt_observe.support.files import replace_file
+from ckpt_observe.support.http_client import HttpClient, split_credentials
+from ckpt_observe.support.http_server import HttpServer, Request, Response
 
-SLOWEST: Final = 10.0
-"""Seconds that a client may take for its request."""
+PUSH_INTERVAL: Final = 15.0
+PUSH_TIMEOUT: Final = 5.0
 
 
-def outlets(settings: Prometheus, service: str) -> list[Outlet]:
-    """The ways out that the settings name: a batch job's file or gateway, else the endpoint."""
-    found: list[Outlet] = []
+def build_publishers(settings: Prometheus, service: str) -> list[Publisher]:
+    """Return the publishers that the settings name: a file or gateway, else the endpoint, else none (port `none`)."""
+    publishers: list[Publisher] = []
     if settings.textfile:
-        found.append(TextFile(settings.textfile))
+        publishers.append(TextFilePublisher(settings.textfile))
     if settings.pushgateway:
-        found.append(Pushgateway(settings.pushgateway, service))
-    return found or [Endpoint(settings)]
+        publishers.append(PushgatewayPublisher(settings.pushgateway, service))
+    if not publishers and settings.port is not None:
+        publishers.append(ScrapeEndpoint(settings))
+    return publishers
 
 
-class Endpoint:
-    """Serves the metrics; each scrape reads them anew."""
+class ScrapeEndpoint:
+    """Serves `/metrics`, on loopback unless there is a token or TLS. Each scrape reads the metrics anew.
 
-    every = TICK
+    Only the process that holds the publisher's lock binds the port, so processes of one state directory do not compete for it.
+    """
+
+    interval = TAKEOVER_INTERVAL
 
     def __init__(self, settings: Prometheus) -> None:
         self._settings = settings
         self.name = f"endpoint-{settings.port}"
-        self._server: _Server | None = None
+        self._server: HttpServer | None = None
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where it listens, if it does."""
-        return self._server.server_address[:2] if self._server else None  # type: ignore[return-value]
+        """Host and port, or None if it does not listen."""
+        return self._server.address if self._server else None
 
     def publish(self, gather: Gather) -> None:
-        """Listen, unless that is done already. OSError: the port is somebody else's, for siblings take turns."""
-        if self._server is None:
-            try:
-                self._server = _Server(self._settings, gather)
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-                taken = f"another program has port {self._settings.port}; set OTEL_EXPORTER_PROMETHEUS_PORT to a free one"
-                raise OSError(error.errno, taken) from error
-            # 0.1: closing waits for the next look, and a program's end must not
-            threading.Thread(target=self._server.serve_forever, args=(0.1,), name="ckpt-observe-endpoint", daemon=True).start()
+        """Listen, unless it already does. OSError if another program uses the port."""
+        if self._server is not None:
+            return
+        settings = self._settings
+        try:
+            server = HttpServer(
+                (settings.host, settings.port or 0),
+                lambda request: self._respond(request, gather),
+                thread_name="ckpt-observe-endpoint",
+                certificate=settings.tls or None,
+            )
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            advice = f"port {settings.port} is used by another program; set OTEL_EXPORTER_PROMETHEUS_PORT to a free port"
+            raise OSError(error.errno, advice) from error
+        server.start()
+        self._server = server
 
     def close(self) -> None:
         server, self._server = self._server, None
         if server is not None:
-            server.shutdown()
-            server.server_close()
+            server.close()
 
-    def forget(self) -> None:
-        """In a forked child: a copy of the socket would keep the port although nobody answers."""
+    def close_inherited(self) -> None:
         server, self._server = self._server, None
         if server is not None:
-            server.socket.close()
+            server.close_inherited()
 
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    allow_reuse_address = sys.platform != "win32"
-
-    def __init__(self, settings: Prometheus, gather: Gather) -> None:
-        self.settings, self.gather = settings, gather
-        self.address_family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        super().__init__((settings.host, settings.port), _Scrape)
-        if settings.tls:
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(settings.tls)
-            # the handshake is made by the thread of the connection, so that a silent client holds up nobody else
-            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
-
-    def server_bind(self) -> None:
-        """Without asking the name service who we are, which HTTPServer does and which may take seconds."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.settings.host, self.server_address[1]
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away, or speaks no TLS, is not our fault."""
-
-
-class _Scrape(BaseHTTPRequestHandler):
-    server: _Server
-    timeout = SLOWEST
-    server_version, sys_version = "ckpt_observe", ""
-
-    def do_GET(self) -> None:
-        if not self._host_is_ours():
-            self._answer(421, b"this is not the host you asked for\n")
-        elif not self._allowed():
-            self._answer(401, b"a token is needed\n", ("WWW-Authenticate", "Bearer"))
-        elif self.path.partition("?")[0] != "/metrics":
-            self._answer(404, b"see /metrics\n")
-        else:
-            self._metrics()
-
-    def _metrics(self) -> None:
+    def _respond(self, request: Request, gather: Gather) -> Response:
+        if not self._is_expected_host(request):
+            return Response(421, b"wrong Host header\n")
+        if not self._is_authorized(request):
+            return Response(401, b"a token is required\n", [("WWW-Authenticate", "Bearer")])
+        if request.path != "/metrics":
+            return Response(404, b"see /metrics\n")
         try:
-            _, snapshot = self.server.gather()
-        except Exception as error:  # locked for long, or damaged: the scrape fails, and so `up` shows it
-            self._answer(503, f"the metrics cannot be read now: {type(error).__name__}\n".encode())
-            return
-        content_type = negotiated(self.headers.get("Accept", ""))
-        self._answer(200, render(snapshot, content_type), ("Content-Type", content_type))
+            _, snapshot = gather()
+        except Exception as error:  # locked for too long, or damaged: the scrape fails, which `up` shows
+            return Response(503, f"the metrics cannot be read now: {type(error).__name__}\n".encode())
+        content_type = negotiate(request.headers.get("Accept", ""))
+        return Response(200, render(snapshot, content_type), [("Content-Type", content_type)])
 
-    def _host_is_ours(self) -> bool:
-        """A page in a browser may not reach us through a name of its own that points here (DNS rebinding)."""
-        settings = self.server.settings
+    def _is_expected_host(self, request: Request) -> bool:
+        """Reject other host names, so that a web page cannot reach us through a name that it points to this address (DNS rebinding)."""
+        settings = self._settings
         if settings.token or settings.tls:
             return True
-        host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
+        header = request.headers.get("Host", "")
+        host = header.rpartition(":")[0] or header
         return host == settings.host or is_loopback(host.strip("[]"))
 
-    def _allowed(self) -> bool:
-        token = self.server.settings.token
-        given = self.headers.get("Authorization", "").encode("utf-8", "replace")
-        return not token or hmac.compare_digest(given, f"Bearer {token}".encode())
+    def _is_authorized(self, request: Request) -> bool:
+        token = self._settings.token
+        header = request.headers.get("Authorization", "").encode("utf-8", "replace")
+        return not token or hmac.compare_digest(header, f"Bearer {token}".encode())
 
-    def _answer(self, status: int, body: bytes, *headers: tuple[str, str]) -> None:
-        self.send_response(status)
-        for name, value in (("Content-Length", str(len(body))), *headers):
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """A scrape is not news; and a request may carry what belongs into no log."""
+class TextFilePublisher:
+    """Writes a file for the textfile collector of node_exporter. Readers see a complete file at any time."""
+
+    name = "textfile"
+    interval = PUSH_INTERVAL
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def publish(self, gather: Gather) -> None:
+        # Not prometheus_client.write_to_textfile: its file gets the mode of the umask, and node_exporter, another user, must read it.
+        # The temporary name does not end in .prom, so node_exporter ignores it.
+        replace_file(self._path, render(gather()[1]), sync=False, mode=0o644, temporary=f"{self._path}.{os.getpid()}.new")
+
+    def close(self) -> None: ...
+
+    def close_inherited(self) -> None: ...
+
+
+class PushgatewayPublisher:
+    """Replaces the metrics that a Pushgateway has for this job."""
+
+    name = "pushgateway"
+    interval = PUSH_INTERVAL
+
+    def __init__(self, url: str, job: str) -> None:
+        self._shown_url = without_credentials(url)
+        self._url, self._headers = split_credentials(url)
+        self._job = job or "python"
+
+    def publish(self, gather: Gather) -> None:
+        """Push the metrics. ExporterRetryError if the gateway does not accept them."""
+        # Imported with the first push: importing it starts collectors of its own, and the other publishers do not need it.
+        from prometheus_client import push_to_gateway  # noqa: PLC0415
+
+        from ckpt_observe.exporters.prometheus_collector import SnapshotCollector  # noqa: PLC0415
+
+        push_to_gateway(self._url, self._job, SnapshotCollector(gather), timeout=PUSH_TIMEOUT, handler=self._handle)
+
+    def _handle(self, url: str, method: str, timeout: float | None, headers: list[tuple[str, str]], data: bytes) -> Callable[[], None]:
+        """Send with our own client. The handler of prometheus_client follows redirects and prints the credentials of the URL in errors."""
+
+        def send() -> None:
+            with closing(HttpClient(timeout or PUSH_TIMEOUT, headers=self._headers)) as client:
+                try:
+                    answer = client.request(method, url, data, dict(headers))
+                except HttpError as error:
+                    raise ExporterRetryError(f"no answer from {self._shown_url}: {error}") from None
+            if not answer.is_success:
+                raise ExporterRetryError(f"{self._shown_url} answered {answer.status_line}")
+
+        return send
+
+    def close(self) -> None: ...
+
+    def close_inherited(self) -> None: ...

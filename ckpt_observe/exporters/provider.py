@@ -1,12 +1,11 @@
-"""Spans to the user's own TracerProvider, in this process: through its processors, with its resource.
+"""Hands spans to the TracerProvider of the host program: through its processors, with its resource.
 
-They come as finished spans with their original ids and times, in the scope `ckpt_observe`; nothing of the user's own spans is touched.
-From then on they are the provider's: what it has queued when the process is killed is lost, as its other spans are.
+They are finished spans with their original ids and times, in the scope `ckpt_observe`; the program's own spans are not affected. From then
+on the provider is responsible for them: if the process is killed, spans in its queue are lost.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -21,22 +20,21 @@ from ckpt_observe import __version__
 from ckpt_observe.errors import ExporterRetryError
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.exporters.laminar_shape import shape
-from ckpt_observe.exporters.otlp_encode import SCOPE, status_message
+from ckpt_observe.exporters.otlp_encoding import SCOPE, status_message
 from ckpt_observe.span import Span
+from ckpt_observe.support.logs import warn
 
-logger = logging.getLogger("ckpt_observe")
-
-HANDED_AT_ONCE: Final = 512
-"""Spans between two flushes of a backlog: a batch processor's queue takes 2048, and drops the oldest beyond."""
+SPANS_PER_FLUSH: Final = 512
+"""The queue of a batch processor has room for 2048 spans and then drops the oldest, so a backlog is flushed in between."""
 FLUSH_MILLISECONDS: Final = 30_000
-_PROCESS: Final = ("service.instance.id", "process.pid", "host.name")
+_PROCESS_ATTRIBUTES: Final = ("service.instance.id", "process.pid", "host.name")
 _STATUS: Final = {"ok": StatusCode.OK, "error": StatusCode.ERROR, "unset": StatusCode.UNSET}
 _SCOPE: Final = InstrumentationScope(SCOPE, __version__)
-_MOST_DECISIONS: Final = 1000
+_MAX_DECISIONS: Final = 1000
 
 
 class ProviderExporter(Exporter):
-    """`find` gives the provider, or None while there is none; `is_laminar` says whether it is Laminar's."""
+    """`find` returns the provider, or None if there is none yet. `is_laminar` tells whether it is that of Laminar."""
 
     name = "provider"
     durable = False
@@ -44,43 +42,44 @@ class ProviderExporter(Exporter):
     def __init__(self, find: Callable[[], Any], is_laminar: Callable[[Any], bool]) -> None:
         self._find, self._is_laminar = find, is_laminar
         self._decisions: dict[str, TraceFlags | None] = {}
-        self._told = False
+        self._has_warned = False
 
     def __repr__(self) -> str:
         return "ProviderExporter()"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Handed to every processor of the provider; ExporterRetryError while there is no provider."""
+        """Hand the spans to every processor of the provider. ExporterRetryError while there is no provider."""
         if not spans:
             return
         provider = self._find()
         if provider is None:
-            raise ExporterRetryError("this process has no TracerProvider of the OpenTelemetry SDK")
+            raise ExporterRetryError("no TracerProvider of the OpenTelemetry SDK is set in this process")
         laminar = self._is_laminar(provider)
         for number, span in enumerate(spans, 1):
             flags = self._flags(provider, span)
             if flags is not None:
-                self._hand(provider, readable(shape(span) if laminar else span, provider.resource, flags))
-            if number % HANDED_AT_ONCE == 0 and not laminar:  # Laminar's holds, while it flushes, a lock that every span of the host needs
+                self._hand_over(provider, to_readable_span(shape(span) if laminar else span, provider.resource, flags))
+            # Not with Laminar's provider: while it flushes, it holds a lock that every span of the program needs.
+            if number % SPANS_PER_FLUSH == 0 and not laminar:
                 provider.force_flush(FLUSH_MILLISECONDS)
 
     def close(self) -> None:
-        """The provider is its owner's to close."""
+        """Do nothing: the host program closes its provider."""
 
-    def _hand(self, provider: Any, span: ReadableSpan) -> None:
+    def _hand_over(self, provider: Any, span: ReadableSpan) -> None:
         try:
             provider._active_span_processor.on_end(span)
-        except Exception:  # a processor of the user's: the others had the span, and it would fail again
-            if not self._told:
-                logger.warning("ckpt_observe: a span processor of your TracerProvider failed", exc_info=True)
-            self._told = True
+        except Exception as error:  # a processor of the program: others already have the span, and a retry would fail again
+            if not self._has_warned:
+                self._has_warned = True
+                warn("A span processor of your TracerProvider failed.", exc_info=error)
 
     def _flags(self, provider: Any, span: Span) -> TraceFlags | None:
-        """The sampler's decision, None for dropped. A trace that began elsewhere is sampled, or we had not recorded it."""
+        """Return the sampler's decision, None to drop the span. A trace that began elsewhere is sampled, else it would not be recorded."""
         if span.ancestors is UNSET:
             return TraceFlags(TraceFlags.SAMPLED)
         if span.trace_id not in self._decisions:
-            if len(self._decisions) >= _MOST_DECISIONS:
+            if len(self._decisions) >= _MAX_DECISIONS:
                 self._decisions.clear()
             root = span.ancestors[0][1] if span.ancestors else span.name
             decision = provider.sampler.should_sample(None, int(span.trace_id, 16), root, SpanKind.INTERNAL, span.attributes).decision
@@ -89,10 +88,10 @@ class ProviderExporter(Exporter):
         return self._decisions[span.trace_id]
 
 
-def readable(span: Span, resource: Resource, flags: TraceFlags) -> ReadableSpan:
-    """The span as the SDK's."""
-    if span.resource.get("process.pid", os.getpid()) != os.getpid():  # left by a process that died: it keeps its own identity
-        resource = resource.merge(Resource({name: span.resource[name] for name in _PROCESS if name in span.resource}))
+def to_readable_span(span: Span, resource: Resource, flags: TraceFlags) -> ReadableSpan:
+    """Return the span as a span of the SDK."""
+    if span.resource.get("process.pid", os.getpid()) != os.getpid():  # a dead process: its spans keep their own identity
+        resource = resource.merge(Resource({name: span.resource[name] for name in _PROCESS_ATTRIBUTES if name in span.resource}))
     description = status_message(span) if span.status == "error" else None
     return ReadableSpan(
         name=span.name,

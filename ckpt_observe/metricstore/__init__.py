@@ -1,6 +1,6 @@
-"""Spans become numbers, kept on disk, one sum for all processes of a state directory.
+"""Metrics computed from spans and stored on disk: one total for all processes of a state directory.
 
-`points` are the numbers; `progress` is how a task's operations stand; `tally` makes them of spans, with `labels` from bounded sets;
-`store` keeps them, in the file that `database` opens; `snapshot` reads them with what runs at this moment, ready for any format; `turn`
-says who may publish them. Knows `semconv`, `span` and `journal`; exporters know it.
+`aggregation` turns a batch of spans into `points` (counters and histograms) and attempts, with label values limited by `labels`.
+`operation_status` keeps what is known about each operation of a task. `store` adds both to a SQLite file. `snapshot` reads that file
+and adds what runs at this moment; exporters write the result in their format.
 """

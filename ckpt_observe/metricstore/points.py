@@ -1,21 +1,30 @@
-"""The numbers themselves: counters and histograms that can be added to each other, each with the trace that last touched it."""
+"""The values of metrics: counters and histograms that can be added up, with exemplars that lead to traces."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from typing import Self
+
 import msgspec
+
+from ckpt_observe.span import Span
 
 
 class Exemplar(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The span behind a number. `time` is Unix seconds."""
+    """A span that contributed to a value. `time` is in Unix seconds."""
 
     trace_id: str
     span_id: str
     value: float
     time: float
 
+    @classmethod
+    def of(cls, span: Span, value: float) -> Self:
+        return cls(span.trace_id, span.span_id, value, span.end_unix_nano / 1e9)
+
 
 class Counter(msgspec.Struct, array_like=True):
-    """Only ever grows."""
+    """A total that only grows."""
 
     value: float = 0.0
     exemplar: Exemplar | None = None
@@ -26,19 +35,39 @@ class Counter(msgspec.Struct, array_like=True):
 
 
 class Histogram(msgspec.Struct, array_like=True):
-    """How many values fell into each bucket; the last one is for all above the highest bound."""
+    """The number of values in each bucket; the last bucket is for values above the highest bound."""
 
     counts: list[int]
     sum: float = 0.0
     exemplars: dict[int, Exemplar] = {}
+    """By index of the bucket."""
 
     def add(self, other: Histogram) -> None:
-        """Other bounds (of another version of the table) cannot be added: then it begins anew, which scrapers see as a reset."""
+        """Add a histogram. If its bounds are those of another version, start over; scrapers see that as a counter reset."""
         if len(self.counts) != len(other.counts):
             self.counts, self.sum, self.exemplars = [0] * len(other.counts), 0.0, {}
-        self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
+        self.counts = [count + added for count, added in zip(self.counts, other.counts, strict=True)]
         self.sum += other.sum
         self.exemplars.update(other.exemplars)
 
 
 Point = Counter | Histogram
+
+
+class HistogramBuilder:
+    """Fills a histogram. Exemplars are built at the end, because only the last span of each bucket becomes one."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds, self._sum = bounds, 0.0
+        self._counts = [0] * (len(bounds) + 1)
+        self._last_spans: dict[int, tuple[Span, float]] = {}
+
+    def observe(self, value: float, span: Span) -> None:
+        bucket = bisect_left(self._bounds, value)
+        self._counts[bucket] += 1
+        self._sum += value
+        self._last_spans[bucket] = (span, value)
+
+    def build(self) -> Histogram:
+        exemplars = {bucket: Exemplar.of(span, value) for bucket, (span, value) in self._last_spans.items()}
+        return Histogram(self._counts, self._sum, exemplars)

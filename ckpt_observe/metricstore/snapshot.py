@@ -1,7 +1,7 @@
-"""All metrics at one moment, in the order of the table: the stored sum, what runs now, and zeros where an alert must see the first one.
+"""All metrics at one moment, in the order of the table: the stored totals, what runs now, and zeros.
 
-A counter that first appears as 1 has, for Prometheus, never increased: so as soon as an operation of a task is known, all its outcomes
-and error classes are there.
+A counter that first appears with the value 1 has never increased as far as Prometheus can tell. As soon as an operation of a task is
+known, all its outcomes and error classes therefore have a series, so that an alert sees the first failure.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 from ckpt_observe.journal.activity import Activity, RunningOperation, read_activity
-from ckpt_observe.metricstore.labels import LONGEST
+from ckpt_observe.metricstore.free_space import free_bytes
+from ckpt_observe.metricstore.labels import MAX_LENGTH
 from ckpt_observe.metricstore.points import Counter, Histogram, Point
-from ckpt_observe.metricstore.space import free
-from ckpt_observe.metricstore.store import FILENAME, MetricStore, Sum
+from ckpt_observe.metricstore.store import FILENAME, MetricStore, StoredMetrics
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, metrics
 from ckpt_observe.semconv.metrics import LABEL_VALUES, METRICS, OTHER, MetricSpec
 from ckpt_observe.semconv.values import ERROR_CLASSES, OPERATIONS, OUTCOMES
 
-Series = dict[tuple[str, ...], Point | float]
-Snapshot = list[tuple[MetricSpec, Series]]
+Series: TypeAlias = dict[tuple[str, ...], Point | float]
+"""The points of one metric by label values. Gauges are plain floats."""
+Snapshot: TypeAlias = list[tuple[MetricSpec, Series]]
 
-_ENDS: Final = (
+_OUTCOMES_WITH_CLASS: Final = (
     ("ok", ""),
     ("skipped", ""),
     ("interrupted", "interrupted"),
@@ -34,109 +35,111 @@ _ENDS: Final = (
 )
 
 
-def gather(directory: Path, version: str) -> tuple[Sum, Snapshot]:
-    """All metrics of a state directory, from any process and thread. sqlite3.Error or OSError: they cannot be read now."""
+def gather(directory: Path, version: str) -> tuple[StoredMetrics, Snapshot]:
+    """Return all metrics of a state directory, from any process and thread. sqlite3.Error or OSError if they cannot be read now."""
     with closing(MetricStore(directory / FILENAME)) as store:
         stored = store.read()
-    places = {progress.location for (operation, _), progress in stored.progress.items() if operation == "save"}
-    return stored, snapshot(stored, read_activity(directory), version, free(places))
+    locations = {status.location for (operation, _), status in stored.statuses.items() if operation == "save"}
+    return stored, build_snapshot(stored, read_activity(directory), version, free_bytes(locations))
 
 
-def snapshot(stored: Sum, activity: Activity, version: str, space: Mapping[str, float] = MappingProxyType({})) -> Snapshot:
-    """Every metric of the table that has a series, ready to be written in any format. `space` is what is free, by location."""
-    found: dict[str, Series] = {name: dict(series) for name, series in stored.points.items()}
-    _zeros(found)
-    _standing(found, stored)
-    _stored(found, stored, space)
-    _running(found, stored, activity.running)
-    found[metrics.BUILD.name] = {(version,): 1.0}
-    found[metrics.PROCESSES.name] = {("live",): float(activity.live_processes), ("dead",): float(activity.dead_processes)}
-    found[metrics.SPOOL_SIZE.name] = {(): float(activity.spooled_bytes)}
-    return [(spec, found[spec.name]) for spec in METRICS if found.get(spec.name)]
+def build_snapshot(stored: StoredMetrics, activity: Activity, version: str, space: Mapping[str, float] = MappingProxyType({})) -> Snapshot:
+    """Return every metric that has a series. `space` is the free space in bytes by location."""
+    series: dict[str, Series] = {name: dict(points) for name, points in stored.points.items()}
+    _add_zeros(series)
+    _add_statuses(series, stored)
+    _add_storage(series, stored, space)
+    _add_running(series, stored, activity.running)
+    series[metrics.BUILD.name] = {(version,): 1.0}
+    series[metrics.PROCESSES.name] = {("live",): float(activity.live_processes), ("dead",): float(activity.dead_processes)}
+    series[metrics.SPOOL_SIZE.name] = {(): float(activity.spooled_bytes)}
+    return [(spec, series[spec.name]) for spec in METRICS if series.get(spec.name)]
 
 
-def _zeros(found: dict[str, Series]) -> None:
-    def zero(spec: MetricSpec, labels: Iterable[tuple[str, ...]]) -> None:
-        series = found.setdefault(spec.name, {})
+def _add_zeros(series: dict[str, Series]) -> None:
+    def add(spec: MetricSpec, labels: Iterable[tuple[str, ...]]) -> None:
+        points = series.setdefault(spec.name, {})
         for each in labels:
-            series.setdefault(each, Counter())
+            points.setdefault(each, Counter())
 
-    who = {(operation, *rest) for operation, _, _, *rest in found.get(metrics.OPERATIONS.name, {})}
-    tasks = {(operation, rest[-1]) for operation, *rest in who}
-    zero(metrics.OPERATIONS, ((operation, *end, *rest) for operation, *rest in who for end in _ENDS))
+    origins = {(operation, *rest) for operation, _, _, *rest in series.get(metrics.OPERATIONS.name, {})}
+    tasks = {(operation, rest[-1]) for operation, *rest in origins}
+    add(metrics.OPERATIONS, ((operation, *end, *rest) for operation, *rest in origins for end in _OUTCOMES_WITH_CLASS))
     for spec in (metrics.CORRUPTION, metrics.ALTERED_KEYS):
-        zero(spec, ((operation, task) for operation, task in tasks if operation in ("load", "restore", "verify")))
+        add(spec, ((operation, task) for operation, task in tasks if operation in ("load", "restore", "verify")))
     for spec in (metrics.DELETED_CHECKPOINTS, metrics.FREED_BYTES):
-        zero(spec, ((operation, task) for operation, task in tasks if operation in ("delete", "prune")))
-    zero(metrics.TASKS, [(task, outcome) for task, _ in found.get(metrics.TASKS.name, {}) for outcome in OUTCOMES if outcome != "skipped"])
-    zero(metrics.DROPPED_RECORDS, ((reason,) for reason in metrics.DROP_REASONS))
-    zero(metrics.RECORDS, ((event,) for event in metrics.RECORD_EVENTS))
-    zero(metrics.FAULTS, [()])
-    zero(metrics.LABEL_OVERFLOW, [("task",)])
+        add(spec, ((operation, task) for operation, task in tasks if operation in ("delete", "prune")))
+    add(metrics.TASKS, [(task, outcome) for task, _ in series.get(metrics.TASKS.name, {}) for outcome in OUTCOMES if outcome != "skipped"])
+    add(metrics.DROPPED_RECORDS, ((reason,) for reason in metrics.DROP_REASONS))
+    add(metrics.RECORDS, ((event,) for event in metrics.RECORD_EVENTS))
+    add(metrics.FAULTS, [()])
+    add(metrics.LABEL_OVERFLOW, [("task",)])
 
 
-def _standing(found: dict[str, Series], stored: Sum) -> None:
-    """Gauges of how the operations of each task stand. What never happened has no series: an age since 1970 would be an alarm."""
+def _add_statuses(series: dict[str, Series], stored: StoredMetrics) -> None:
+    """Add the gauges of each operation and task. What never happened has no series: an age since 1970 would be an alarm."""
 
-    def gauge(spec: MetricSpec, labels: tuple[str, ...], value: float) -> None:
+    def add(spec: MetricSpec, labels: tuple[str, ...], value: float) -> None:
         if value:
-            found.setdefault(spec.name, {})[labels] = value
+            series.setdefault(spec.name, {})[labels] = value
 
     verified: dict[str, float] = {}
-    for (operation, task), progress in stored.progress.items():
+    for (operation, task), status in stored.statuses.items():
         labels = (operation, task)
-        gauge(metrics.FIRST_ATTEMPT, labels, progress.first_attempt)
-        gauge(metrics.LAST_ATTEMPT, labels, progress.last_attempt)
-        gauge(metrics.LAST_SUCCESS, labels, progress.last_success)
-        gauge(metrics.LAST_ALTERED, labels, progress.altered)
-        for failure, moment in progress.told.items():
-            gauge(metrics.LAST_FAILURE, (*labels, failure), moment)
-        gauge(metrics.LAST_DURATION, labels, progress.duration)
-        gauge(metrics.MEMORY_PEAK, labels, progress.memory)
-        found.setdefault(metrics.CONSECUTIVE_FAILURES.name, {})[labels] = float(progress.failures)
+        add(metrics.FIRST_ATTEMPT, labels, status.first_attempt)
+        add(metrics.LAST_ATTEMPT, labels, status.last_attempt)
+        add(metrics.LAST_SUCCESS, labels, status.last_success)
+        add(metrics.LAST_ALTERED, labels, status.last_altered)
+        for error_class, time in status.last_detected.items():
+            add(metrics.LAST_FAILURE, (*labels, error_class), time)
+        add(metrics.LAST_DURATION, labels, status.duration)
+        add(metrics.MEMORY_PEAK, labels, status.peak_memory)
+        series.setdefault(metrics.CONSECUTIVE_FAILURES.name, {})[labels] = float(status.consecutive_failures)
         if operation == "save":
-            gauge(metrics.EXPECTED_INTERVAL, (task,), progress.interval)
-            for kind, size in progress.sizes.items():
-                gauge(metrics.LAST_SIZE, (kind, task), size)
-        verified[task] = max(verified.get(task, 0.0), progress.last_verified)
-    for task, moment in verified.items():
-        gauge(metrics.LAST_VERIFIED, (task,), moment)
+            add(metrics.EXPECTED_INTERVAL, (task,), status.interval)
+            for kind, size in status.sizes.items():
+                add(metrics.LAST_SIZE, (kind, task), size)
+        verified[task] = max(verified.get(task, 0.0), status.last_verified)
+    for task, time in verified.items():
+        add(metrics.LAST_VERIFIED, (task,), time)
 
 
-def _stored(found: dict[str, Series], stored: Sum, space: Mapping[str, float]) -> None:
-    """What saves keep, of which keys, and how much room is left where they went."""
-    kept: dict[tuple[str, ...], float] = {}
+def _add_storage(series: dict[str, Series], stored: StoredMetrics, space: Mapping[str, float]) -> None:
+    """Add the bytes that are stored, the sizes of the largest keys, and the free space at the locations of saves."""
+    stored_bytes: dict[tuple[str, ...], float] = {}
     for (kind, operation, task), point in stored.points.get(metrics.SIZE.name, {}).items():
         if (kind, operation) == ("stored", "save") and isinstance(point, Histogram):
-            kept[task,] = point.sum
+            stored_bytes[task,] = point.sum
     for (_, task), point in stored.points.get(metrics.FREED_BYTES.name, {}).items():
-        if (task,) in kept and isinstance(point, Counter):
-            kept[task,] = max(0.0, kept[task,] - point.value)
-    found[metrics.KEPT_BYTES.name] = dict(kept)
-    saves = {task: progress for (operation, task), progress in stored.progress.items() if operation == "save"}
-    found[metrics.KEY_SIZE.name] = {(key, task): size for task, progress in saves.items() for key, size in progress.keys.items()}
-    found[metrics.FREE_BYTES.name] = {(task,): space[progress.location] for task, progress in saves.items() if progress.location in space}
+        if (task,) in stored_bytes and isinstance(point, Counter):
+            stored_bytes[task,] = max(0.0, stored_bytes[task,] - point.value)
+    series[metrics.KEPT_BYTES.name] = dict(stored_bytes)
+    saves = {task: status for (operation, task), status in stored.statuses.items() if operation == "save"}
+    series[metrics.KEY_SIZE.name] = {(key, task): size for task, status in saves.items() for key, size in status.key_sizes.items()}
+    series[metrics.FREE_BYTES.name] = {(task,): space[status.location] for task, status in saves.items() if status.location in space}
 
 
-def _running(found: dict[str, Series], stored: Sum, running: Iterable[RunningOperation]) -> None:
-    named = {task for _, task in stored.progress}
-    operations: dict[tuple[str, ...], float] = dict.fromkeys(stored.progress, 0.0)
-    tasks: dict[tuple[str, ...], float] = {(task,): 0.0 for task in named}
-    oldest: dict[tuple[str, ...], float] = {}
+def _add_running(series: dict[str, Series], stored: StoredMetrics, running: Iterable[RunningOperation]) -> None:
+    """Add how many operations and tasks run now and when the oldest began. Known ones that do not run are 0."""
+    task_names = {task for _, task in stored.statuses}
+    operations: dict[tuple[str, ...], float] = dict.fromkeys(stored.statuses, 0.0)
+    tasks: dict[tuple[str, ...], float] = {(task,): 0.0 for task in task_names}
+    oldest_operations: dict[tuple[str, ...], float] = {}
     oldest_tasks: dict[tuple[str, ...], float] = {}
     for each in running:
-        task = str(each.attributes.get(names.TASK_NAME) or "")[:LONGEST]
-        if task not in named and len(named) > LABEL_VALUES:
+        task = str(each.attributes.get(names.TASK_NAME) or "")[:MAX_LENGTH]
+        if task not in task_names and len(task_names) > LABEL_VALUES:
             task = OTHER
-        named.add(task)
+        task_names.add(task)
+        start = each.start / 1e9
         if each.kind == events.TASK:
             tasks[task,] = tasks.get((task,), 0.0) + 1
-            oldest_tasks[task,] = min(oldest_tasks.get((task,), each.start / 1e9), each.start / 1e9)
+            oldest_tasks[task,] = min(oldest_tasks.get((task,), start), start)
         else:
             labels = (each.name if each.name in OPERATIONS else OTHER, task)
             operations[labels] = operations.get(labels, 0.0) + 1
-            oldest[labels] = min(oldest.get(labels, each.start / 1e9), each.start / 1e9)
-    found[metrics.IN_FLIGHT.name] = dict(operations)
-    found[metrics.TASKS_IN_FLIGHT.name] = dict(tasks)
-    found[metrics.TASKS_OLDEST_START.name] = dict(oldest_tasks)
-    found[metrics.OLDEST_START.name] = dict(oldest)
+            oldest_operations[labels] = min(oldest_operations.get(labels, start), start)
+    series[metrics.IN_FLIGHT.name] = dict(operations)
+    series[metrics.TASKS_IN_FLIGHT.name] = dict(tasks)
+    series[metrics.TASKS_OLDEST_START.name] = dict(oldest_tasks)
+    series[metrics.OLDEST_START.name] = dict(oldest_operations)

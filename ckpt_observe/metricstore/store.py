@@ -1,140 +1,185 @@
-"""The sum of all processes, in one SQLite file of the state directory: `metrics.db`.
+"""The metrics of all processes, in one SQLite file of the state directory: `metrics.db`.
 
-Every process adds its own spans, one transaction for each batch; whoever has the port reads the sum. So a counter outlives the process
-that counted, nobody has to gather numbers from processes that may be dead, and a restart goes on where the last one stopped. It is
-simpler than a file for each process with somebody to fold the dead ones in, and it cannot fold one twice.
+Every process adds its own spans, one transaction per batch; the process that publishes reads the total. A counter therefore survives the
+process that counted, nobody collects values from processes that may be dead, and a restart continues where the last run stopped.
 
-**Counted once.** A delivery repeats a batch, or a part of it, when it died between our commit and its cursor. The ids of the operations
-counted last are kept in the same transaction as the numbers: an operation that comes again within the next 100,000 is not counted again.
-A repeat that reaches further back takes a damaged cursor file while another exporter had been away for longer than that.
+**Counted once.** A delivery repeats a batch, or a part of it, if it died between the commit here and the update of its cursor. The ids of
+the operations counted last are stored in the same transaction as the values, so an operation that is repeated within the next 100,000 is
+not counted again. A longer repetition takes a damaged cursor file and another exporter that was down for longer than that.
 
-**Durable.** `synchronous = FULL`: after `fold` returns a power cut takes nothing back, so no counter goes backwards.
+**Durable.** After `add_spans` returns, the values survive a power failure, so no counter goes backwards.
 """
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import time
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from ckpt_observe.metricstore.database import connect
-from ckpt_observe.metricstore.labels import PROGRESS, Labels
+from ckpt_observe.metricstore.aggregation import BatchAggregator, SeriesKey, SpanGroup, group_spans
+from ckpt_observe.metricstore.labels import STATUS_SERIES, LabelLimiter
+from ckpt_observe.metricstore.operation_status import OperationStatus
 from ckpt_observe.metricstore.points import Counter, Histogram, Point
-from ckpt_observe.metricstore.progress import Progress
-from ckpt_observe.metricstore.tally import Key, Record, Tally, records
 from ckpt_observe.semconv.metrics import LABEL_OVERFLOW, METRICS
 from ckpt_observe.span import Span
 from ckpt_observe.support import files, sqlite
 
 FILENAME: Final = "metrics.db"
-REMEMBERED: Final = 100_000
-"""Operations whose repetition is noticed."""
-_AT_ONCE: Final = 500  # below SQLite's oldest limit of parameters
-_KINDS: Final = {spec.name: Histogram if spec.instrument == "histogram" else Counter for spec in METRICS}
-_encode = msgspec.msgpack.encode
-_decoders: Final[dict[type, Any]] = {kind: msgspec.msgpack.Decoder(kind) for kind in (Counter, Histogram, Progress)}
-_labels_to_text = msgspec.json.Encoder().encode
-_labels_from_text = msgspec.json.Decoder(tuple[str, ...]).decode
+BUSY_SECONDS: Final = 5.0
+"""How long to wait for another writer, which holds the lock for one batch."""
+DEDUPLICATED_OPERATIONS: Final = 100_000
+"""Operations whose repetition is detected."""
+_IDS_PER_QUERY: Final = 500
+"""Below the parameter limit of old SQLite versions (999)."""
+_MIGRATIONS: Final = (
+    (
+        "CREATE TABLE about (created REAL NOT NULL, id TEXT NOT NULL)",
+        "CREATE TABLE series (metric TEXT, labels TEXT, point BLOB NOT NULL, PRIMARY KEY (metric, labels)) WITHOUT ROWID",
+        "CREATE TABLE label (name TEXT, value TEXT, day INTEGER NOT NULL, PRIMARY KEY (name, value)) WITHOUT ROWID",
+        "CREATE TABLE seen (number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE)",
+    ),
+)
+
+_POINT_TYPES: Final = {spec.name: Histogram if spec.instrument == "histogram" else Counter for spec in METRICS}
+_encode_point = msgspec.msgpack.encode
+_decoders: Final[dict[type, Any]] = {kind: msgspec.msgpack.Decoder(kind) for kind in (Counter, Histogram, OperationStatus)}
+_encode_labels = msgspec.json.Encoder().encode
+_decode_labels = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-class Sum(msgspec.Struct, frozen=True):
-    """What the store holds."""
+class StoredMetrics(msgspec.Struct, frozen=True):
+    """The contents of the store at one moment."""
 
     id: str
     created: float
+    """Unix seconds."""
     points: dict[str, dict[tuple[str, ...], Point]]
     """By metric, then by label values."""
-    progress: dict[tuple[str, str], Progress]
+    statuses: dict[tuple[str, str], OperationStatus]
     """By operation and task."""
 
 
 class MetricStore:
-    """One connection, for one thread at a time. After an exception from `fold` or `add`, close it and open a new one."""
+    """One connection, for one thread at a time. After an exception from a method that adds, close it and open a new one.
+
+    sqlite3.Error or OSError if the file cannot be opened, is not ours, or is of a newer version.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._connection = connect(path)
-        self._label = Labels(self._connection)
+        self._connection = _connect(path)
+        self._limit_label = LabelLimiter(self._connection)
         self._path, self._file = path, files.identity(path)
 
-    def gone(self) -> bool:
-        """Whether somebody moved or removed the file: then nobody would read what is added to it."""
+    def is_replaced(self) -> bool:
+        """Return whether somebody moved or removed the file, so that nobody would read what is added to it."""
         return files.identity(self._path) != self._file
 
-    def fold(self, spans: Sequence[Span]) -> None:
+    def add_spans(self, spans: Sequence[Span]) -> None:
         """Count every operation that was not counted yet: all of them, or none (sqlite3.Error)."""
         with sqlite.transaction(self._connection):
             now = time.time()
-            self._label.begin(int(now // 86400))
-            tally = Tally(self._label, now)
-            for span, phases in self._new(records(spans)):
-                tally.add(span, phases)
-            for label, times in self._label.overflow.items():
-                tally.count(LABEL_OVERFLOW, (label,), times)
-            self._label.overflow.clear()
-            self._merge(tally)
+            self._limit_label.begin(int(now // 86400))
+            batch = BatchAggregator(self._limit_label, now)
+            for span, phases in self._remove_duplicates(group_spans(spans)):
+                batch.add(span, phases)
+            for label, times in self._limit_label.overflow.items():
+                batch.count(LABEL_OVERFLOW, (label,), times)
+            self._limit_label.overflow.clear()
+            self._add_batch(batch)
 
-    def add(self, counts: Mapping[Key, float]) -> None:
-        """Add to counters that do not come from spans."""
+    def add_counts(self, counts: Mapping[SeriesKey, float]) -> None:
+        """Add to counters that are not computed from spans."""
         with sqlite.transaction(self._connection):
             for key, value in counts.items():
-                self._put(key, Counter(value))
+                self._add_point(key, Counter(value))
 
-    def read(self) -> Sum:
-        """Everything, as of one moment."""
+    def read(self) -> StoredMetrics:
+        """Return everything, as of one moment."""
         with sqlite.snapshot(self._connection):
-            created, id = self._connection.execute("SELECT created, id FROM about").fetchone()
+            created, store_id = self._connection.execute("SELECT created, id FROM about").fetchone()
             rows = self._connection.execute("SELECT metric, labels, point FROM series ORDER BY metric, labels").fetchall()
-        found = Sum(id, created, {}, {})
+        stored = StoredMetrics(store_id, created, {}, {})
         for metric, text, blob in rows:
-            labels = _labels_from_text(text)
-            if metric == PROGRESS:
+            labels = _decode_labels(text)
+            if metric == STATUS_SERIES:
                 operation, task = labels
-                found.progress[operation, task] = _decoders[Progress].decode(blob)
-            elif metric in _KINDS:  # else a metric that this version no longer has
-                found.points.setdefault(metric, {})[labels] = _decoders[_KINDS[metric]].decode(blob)
-        return found
+                stored.statuses[operation, task] = _decoders[OperationStatus].decode(blob)
+            elif metric in _POINT_TYPES:  # else a metric that this version no longer has
+                stored.points.setdefault(metric, {})[labels] = _decoders[_POINT_TYPES[metric]].decode(blob)
+        return stored
 
     def close(self) -> None:
         self._connection.close()
 
-    def _new(self, found: Iterable[Record]) -> list[Record]:
-        """Those that were not counted before; they are noted as counted."""
-        came = {bytes.fromhex(record[0].trace_id + record[0].span_id): record for record in found}
-        run, ids = self._connection.execute, list(came)
-        for start in range(0, len(ids), _AT_ONCE):
-            some = ids[start : start + _AT_ONCE]
-            marks = ",".join("?" * len(some))
-            for (known,) in run(f"SELECT id FROM seen WHERE id IN ({marks})", some):  # noqa: S608 - question marks
-                del came[known]
-        self._connection.executemany("INSERT INTO seen (id) VALUES (?)", ((id,) for id in came))
-        run("DELETE FROM seen WHERE number <= (SELECT max(number) FROM seen) - ?", (REMEMBERED,))
-        return list(came.values())
+    def _remove_duplicates(self, groups: Iterable[SpanGroup]) -> list[SpanGroup]:
+        """Return the operations and tasks that were not counted before, and mark them as counted."""
+        by_id = {bytes.fromhex(group[0].trace_id + group[0].span_id): group for group in groups}
+        run, ids = self._connection.execute, list(by_id)
+        for start in range(0, len(ids), _IDS_PER_QUERY):
+            chunk = ids[start : start + _IDS_PER_QUERY]
+            placeholders = ",".join("?" * len(chunk))
+            for (duplicate,) in run(f"SELECT id FROM seen WHERE id IN ({placeholders})", chunk):  # noqa: S608 - only question marks
+                del by_id[duplicate]
+        self._connection.executemany("INSERT INTO seen (id) VALUES (?)", ((each,) for each in by_id))
+        run("DELETE FROM seen WHERE number <= (SELECT max(number) FROM seen) - ?", (DEDUPLICATED_OPERATIONS,))
+        return list(by_id.values())
 
-    def _merge(self, tally: Tally) -> None:
-        for key, counter in tally.counters.items():
-            self._put(key, counter)
-        for key, filling in tally.histograms.items():
-            self._put(key, filling.done())
-        for labels, attempts in tally.attempts.items():
-            progress = self._get((PROGRESS, labels), Progress) or Progress()
-            for attempt in sorted(attempts, key=lambda each: each.end):
-                progress.apply(attempt)
-            self._set((PROGRESS, labels), progress)
+    def _add_batch(self, batch: BatchAggregator) -> None:
+        for key, counter in batch.counters.items():
+            self._add_point(key, counter)
+        for key, builder in batch.histograms.items():
+            self._add_point(key, builder.build())
+        for labels, attempts in batch.attempts.items():
+            status = self._get((STATUS_SERIES, labels), OperationStatus) or OperationStatus()
+            for attempt in sorted(attempts, key=lambda attempt: attempt.end):
+                status.apply(attempt)
+            self._set((STATUS_SERIES, labels), status)
 
-    def _put(self, key: Key, added: Any) -> None:
-        kept = self._get(key, type(added))
-        if kept is not None:
-            kept.add(added)
-        self._set(key, kept or added)
+    def _add_point(self, key: SeriesKey, point: Any) -> None:
+        stored = self._get(key, type(point))
+        if stored is not None:
+            stored.add(point)
+        self._set(key, stored or point)
 
-    def _get(self, key: Key, kind: type) -> Any:
+    def _get(self, key: SeriesKey, kind: type) -> Any:
         query = "SELECT point FROM series WHERE metric = ? AND labels = ?"
-        row = self._connection.execute(query, (key[0], _labels_to_text(key[1]).decode())).fetchone()
+        row = self._connection.execute(query, (key[0], _encode_labels(key[1]).decode())).fetchone()
         return _decoders[kind].decode(row[0]) if row else None
 
-    def _set(self, key: Key, point: Any) -> None:
-        row = (key[0], _labels_to_text(key[1]).decode(), _encode(point))
+    def _set(self, key: SeriesKey, point: Any) -> None:
+        row = (key[0], _encode_labels(key[1]).decode(), _encode_point(point))
         self._connection.execute("INSERT OR REPLACE INTO series (metric, labels, point) VALUES (?, ?, ?)", row)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    connection = sqlite.connect(path, busy_seconds=BUSY_SECONDS)
+    try:
+        _prepare(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    version = sqlite.schema_version(connection)
+    if version > len(_MIGRATIONS):
+        raise sqlite3.DatabaseError(
+            f"written by a newer ckpt_observe (schema version {version}, this one supports {len(_MIGRATIONS)}): upgrade ckpt_observe"
+        )
+    if version == 0:
+        with suppress(sqlite3.OperationalError):  # another process is opening the new file, too, and enables it
+            sqlite.enable_wal(connection)
+        with sqlite.transaction(connection):
+            if sqlite.upgrade_schema(connection, _MIGRATIONS) == 0:
+                about = (time.time(), str(uuid.UUID(bytes=os.urandom(16), version=4)))
+                connection.execute("INSERT INTO about VALUES (?, ?)", about)
+    sqlite.sync_commits(connection)

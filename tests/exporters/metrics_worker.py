@@ -8,8 +8,8 @@ import sys
 import ckpt_observe
 from ckpt_observe.exporters import metrics, prometheus
 
-metrics.TICK = 0.02
-publish = prometheus.Endpoint.publish
+metrics.TAKEOVER_INTERVAL = 0.02
+publish = prometheus.ScrapeEndpoint.publish
 
 
 def say(word):
@@ -23,7 +23,7 @@ def telling(endpoint, gather):
         say("serving")
 
 
-prometheus.Endpoint.publish = telling
+prometheus.ScrapeEndpoint.publish = telling
 watch = ckpt_observe.observe(exporters=sys.argv[3], dir=sys.argv[1], pages_dir=sys.argv[2], service="worker")
 say("ready")
 for line in sys.stdin:

@@ -68,8 +68,8 @@ def test_held_phases_are_bounded(screen):
     phases = [make_span(number, "checkpoint.write", parent=1, attributes={"checkpoint.phase": "write"}) for number in range(2, 2502)]
     for first in range(0, 2500, 250):
         exporter.send(phases[first : first + 250])
-    assert len(exporter._held) <= 1000
-    assert len(screen.getvalue().splitlines()) == 2500 - len(exporter._held)
+    assert len(exporter._pending) <= 1000
+    assert len(screen.getvalue().splitlines()) == 2500 - len(exporter._pending)
 
 
 def test_default_is_standard_error(capsys):

@@ -17,7 +17,7 @@ from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, ExporterUnclearError
 from ckpt_observe.exporters import laminar as module
 from ckpt_observe.exporters import otlp
-from ckpt_observe.exporters.laminar import SETTLED, LaminarExporter
+from ckpt_observe.exporters.laminar import SETTLE_SECONDS, LaminarExporter
 from ckpt_observe.exporters.laminar_shape import RECOVERED, shape
 from ckpt_observe.span import SpanEvent, SpanLink
 from ckpt_observe.testing.exporters import ExporterContract
@@ -45,22 +45,22 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def exporter(laminar, clock):
-    exporter = made(laminar)
+    exporter = make_exporter(laminar)
     yield exporter
     exporter.close()
 
 
-def made(laminar, **fields):
+def make_exporter(laminar, **fields):
     exporter = LaminarExporter(
         Endpoint(
             f"{laminar.url}/v1/traces", **{"headers": {"authorization": f"Bearer {laminar.key}"}, "timeout": 0.5, "gzip": True, **fields}
         )
     )
-    exporter._is_own = lambda span: span.resource.get("process.pid") != DEAD
+    exporter._is_from_this_process = lambda span: span.resource.get("process.pid") != DEAD
     return exporter
 
 
-def known(spans):
+def with_ancestors(spans):
     """The same spans with their chain, as the delivery gives them."""
     by_id = {span.span_id: span for span in spans}
 
@@ -86,7 +86,7 @@ class TestLaminarExporter(ExporterContract):
 
     @pytest.fixture
     def exporter(self, laminar):
-        exporter = made(laminar)
+        exporter = make_exporter(laminar)
         exporter.laminar, exporter.originals = laminar, []
         send = exporter.send
         exporter.send = lambda spans: (exporter.originals.extend(spans), send(spans))[1]
@@ -105,7 +105,7 @@ class TestLaminarExporter(ExporterContract):
 
 def test_whole_trace_pleases_the_page(laminar, exporter):
     """A task with a save and a failed restore: no complaint, operations in the default view, only the failure red."""
-    exporter.send(known(make_tree(operations=("save", "restore"), outcome="error")))
+    exporter.send(with_ancestors(make_tree(operations=("save", "restore"), outcome="error")))
     assert laminar.complaints() == []
     assert laminar.transcript() == ["checkpoint.save", "checkpoint.restore"]
     assert laminar.red() == ["checkpoint.restore"]
@@ -113,7 +113,7 @@ def test_whole_trace_pleases_the_page(laminar, exporter):
 
 def test_running_task_is_seen(laminar, exporter):
     """Operations whose task has not ended carry the whole path, so that the page shows them."""
-    exporter.send(known(make_tree())[:-1])
+    exporter.send(with_ancestors(make_tree())[:-1])
     assert laminar.complaints() == []
     save = next(row for row in laminar.rows if row.name == "checkpoint.save")
     assert save.attributes["lmnr.span.path"] == ["task demo", "checkpoint.save"]
@@ -222,12 +222,12 @@ def test_lost_answer_is_cleared_up_before_a_repeat(laminar, exporter, clock, ans
     """After an unclear end the server is asked; what it has is not sent again, and the rest is."""
     laminar.answers.append(answer)
     with pytest.raises(ExporterUnclearError) as caught:
-        exporter.send(known(make_tree(1)))
-    assert caught.value.after == SETTLED
+        exporter.send(with_ancestors(make_tree(1)))
+    assert caught.value.after == SETTLE_SECONDS
     arrived = answer in ("cut", "half")
     if not arrived:
-        clock.now += SETTLED
-    exporter.send(known(make_tree(1)))
+        clock.now += SETTLE_SECONDS
+    exporter.send(with_ancestors(make_tree(1)))
     assert len(laminar.rows) == len(make_tree(1))
     assert laminar.complaints() == []
     assert len(laminar.queries) == 1
@@ -237,20 +237,20 @@ def test_no_is_not_believed_too_early(laminar, exporter, clock):
     """What the server does not have yet it may still have in its queue; only later is it sent again."""
     laminar.answers.append("stall")
     with pytest.raises(ExporterUnclearError):
-        exporter.send(known(make_tree(1)))
-    clock.now += SETTLED - 1
+        exporter.send(with_ancestors(make_tree(1)))
+    clock.now += SETTLE_SECONDS - 1
     with pytest.raises(ExporterRetryError, match="asking again") as caught:
-        exporter.send(known(make_tree(1)))
+        exporter.send(with_ancestors(make_tree(1)))
     assert caught.value.after == pytest.approx(1.0)
     clock.now += 1
-    exporter.send(known(make_tree(1)))
+    exporter.send(with_ancestors(make_tree(1)))
     assert len(laminar.rows) == len(make_tree(1))
 
 
 def test_refused_span_does_not_double_the_others(laminar, exporter, monkeypatch):
     """While the delivery halves a batch to find the span that is refused, what was accepted of it is not sent again."""
-    monkeypatch.setattr(otlp, "MOST_BYTES", 4096)
-    spans = known([span for trace in range(1, 20) for span in make_tree(trace)])
+    monkeypatch.setattr(otlp, "MAX_REQUEST_BYTES", 4096)
+    spans = with_ancestors([span for trace in range(1, 20) for span in make_tree(trace)])
     spans = [structs.replace(span, span_id=f"{number:016x}", ancestors=()) for number, span in enumerate(spans, 1)]
     laminar.poison = spans[len(spans) // 2].span_id
     delivery = ExporterWorker(exporter)
@@ -260,12 +260,12 @@ def test_refused_span_does_not_double_the_others(laminar, exporter, monkeypatch)
 
 def test_spans_of_a_dead_process_are_asked_about(laminar, exporter, clock):
     """Another process may have sent its last batch and died before it could note that."""
-    theirs = known(make_tree(1, resource={"service.instance.id": "dead", "process.pid": DEAD}))
-    made(laminar).send([structs.replace(span, resource={}) for span in theirs])
+    theirs = with_ancestors(make_tree(1, resource={"service.instance.id": "dead", "process.pid": DEAD}))
+    make_exporter(laminar).send([structs.replace(span, resource={}) for span in theirs])
     exporter.send(theirs)
     assert len(laminar.rows) == len(theirs)
-    clock.now += SETTLED
-    later = known(make_tree(2, resource={"service.instance.id": "dead", "process.pid": DEAD}))
+    clock.now += SETTLE_SECONDS
+    later = with_ancestors(make_tree(2, resource={"service.instance.id": "dead", "process.pid": DEAD}))
     exporter.send([structs.replace(span, span_id="f" + span.span_id[1:]) for span in later])
     assert len(laminar.queries) == 1  # only its first batch is in doubt
 
@@ -278,18 +278,18 @@ def test_own_process_is_told_from_another(laminar):
     before = make_span(2, "checkpoint.save", resource=own)
     elsewhere = structs.replace(now, resource={**own, "host.name": "elsewhere"})
     other = structs.replace(now, resource={**own, "process.pid": DEAD})
-    assert [exporter._is_own(span) for span in (now, before, elsewhere, other)] == [True, False, False, False]
+    assert [exporter._is_from_this_process(span) for span in (now, before, elsewhere, other)] == [True, False, False, False]
 
 
 def test_key_that_may_only_write_delivers_all_the_same(laminar, exporter, clock, caplog):
-    """Where the server cannot be asked nothing is lost; that a span may be there twice is said once."""
+    """Where the server cannot be asked nothing is lost; that a span may be stored twice is said once."""
     laminar.may_query = False
     laminar.answers.append("stall")
     with pytest.raises(ExporterUnclearError):
-        exporter.send(known(make_tree(1)))
-    exporter.send(known(make_tree(1)))
+        exporter.send(with_ancestors(make_tree(1)))
+    exporter.send(with_ancestors(make_tree(1)))
     assert len(laminar.rows) == len(make_tree(1))
-    assert sum("may be there twice" in record.getMessage() for record in caplog.records) == 1
+    assert sum("may be stored twice" in record.getMessage() for record in caplog.records) == 1
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -297,8 +297,8 @@ def test_busy_server_surely_did_not_take_it(laminar, exporter, status):
     """An answer that says no is believed; nothing is asked."""
     laminar.answers.append(status)
     with pytest.raises(ExporterRetryError):
-        exporter.send(known(make_tree()))
-    exporter.send(known(make_tree()))
+        exporter.send(with_ancestors(make_tree()))
+    exporter.send(with_ancestors(make_tree()))
     assert len(laminar.rows) == len(make_tree())
     assert laminar.queries == []
 
@@ -306,13 +306,13 @@ def test_busy_server_surely_did_not_take_it(laminar, exporter, status):
 def test_wrong_key_keeps_the_spans(laminar):
     """401 is retried; the key is not in the message."""
     with pytest.raises(ExporterRetryError, match="401") as caught:
-        made(laminar, headers={"authorization": "Bearer wrong-key-secret"}).send(make_tree())
+        make_exporter(laminar, headers={"authorization": "Bearer wrong-key-secret"}).send(make_tree())
     assert "wrong-key-secret" not in str(caught.value)
 
 
 def test_batches_stay_under_its_limit(laminar):
     """Its server takes 5 MiB before compression; more goes as several requests, and a span that is larger alone is refused alone."""
-    exporter = made(laminar, timeout=10.0)
+    exporter = make_exporter(laminar, timeout=10.0)
     exporter.send([make_span(number, "x", attributes={"own": "x" * 1_000_000}) for number in range(1, 8)])
     assert len(laminar.rows) == 7
     with pytest.raises(ExporterRefusedError, match="413"):

@@ -11,16 +11,16 @@ import pytest
 
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.exporters.metrics import MetricsExporter
-from ckpt_observe.metricstore import database
+from ckpt_observe.metricstore import store as store_module
 from ckpt_observe.metricstore.snapshot import gather
 from ckpt_observe.semconv import metrics
 from ckpt_observe.testing.spans import make_span, make_tree
 
 
-class Outlet:
-    """Notes what is published."""
+class RecordingPublisher:
+    """Records what is published."""
 
-    name, every = "test", 60.0
+    name, interval = "test", 60.0
 
     def __init__(self, fails=0):
         self.published, self.fails = [], fails
@@ -36,15 +36,15 @@ class Outlet:
     def close(self):
         self.closed.set()
 
-    forget = close
+    close_inherited = close
 
 
 @pytest.fixture
 def make(tmp_path):
     made = []
 
-    def make(*outlets):
-        made.append(MetricsExporter(tmp_path, lambda: gather(tmp_path, "1"), outlets))
+    def make(*publishers):
+        made.append(MetricsExporter(tmp_path, lambda: gather(tmp_path, "1"), publishers))
         return made[-1]
 
     yield make
@@ -86,7 +86,7 @@ def test_bad_file_is_retry_until_it_is_moved(make, tmp_path):
 
 def test_lock_is_retry_and_then_counts_once(make, tmp_path, monkeypatch):
     """While another process writes for long, `send` says retry."""
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.0)
+    monkeypatch.setattr(store_module, "BUSY_SECONDS", 0.0)
     exporter = make()
     exporter.send(make_tree(1))
     other = sqlite3.connect(exporter.path, isolation_level=None)
@@ -128,7 +128,7 @@ def test_health_is_added_as_it_grows(make, tmp_path):
 
 def test_health_is_asked_at_the_beginning_and_at_the_end(make, monkeypatch):
     """And in between only every few seconds, also when there is nothing to tell."""
-    monkeypatch.setattr("ckpt_observe.exporters.metrics.TICK", 3600.0)
+    monkeypatch.setattr("ckpt_observe.exporters.metrics.TAKEOVER_INTERVAL", 3600.0)
     asked, first = [], threading.Event()
 
     def health():
@@ -144,9 +144,9 @@ def test_health_is_asked_at_the_beginning_and_at_the_end(make, monkeypatch):
 
 
 def test_only_one_publishes_and_the_next_takes_over(make, monkeypatch):
-    """Of two with the same outlet one has the turn; when it closes, the other gets it."""
-    monkeypatch.setattr("ckpt_observe.exporters.metrics.TICK", 0.01)
-    first, second = Outlet(), Outlet()
+    """Of two with the same publisher one has the turn; when it closes, the other gets it."""
+    monkeypatch.setattr("ckpt_observe.exporters.metrics.TAKEOVER_INTERVAL", 0.01)
+    first, second = RecordingPublisher(), RecordingPublisher()
     one, two = make(first), make(second)
     one.start(dict)
     assert first.first.wait(10)
@@ -159,39 +159,39 @@ def test_only_one_publishes_and_the_next_takes_over(make, monkeypatch):
 
 def test_last_publication_has_everything(make):
     """What was sent just before the end of a batch job is in what it leaves behind."""
-    outlet = Outlet()
-    exporter = make(outlet)
+    publisher = RecordingPublisher()
+    exporter = make(publisher)
     exporter.start(dict)
-    assert outlet.first.wait(10)
+    assert publisher.first.wait(10)
     exporter.send(make_tree(1))
     exporter.close()
-    stored, _ = outlet.published[-1]
+    stored, _ = publisher.published[-1]
     assert sum(point.value for point in stored.points[metrics.OPERATIONS.name].values()) == 1
 
 
 def test_failed_publication_is_repeated_and_told_once(make, monkeypatch, caplog):
-    """An outlet that fails is tried again, with one line in the log."""
-    monkeypatch.setattr("ckpt_observe.exporters.metrics.TICK", 0.01)
-    outlet = Outlet(fails=3)
-    exporter = make(outlet)
+    """An publisher that fails is tried again, with one line in the log."""
+    monkeypatch.setattr("ckpt_observe.exporters.metrics.TAKEOVER_INTERVAL", 0.01)
+    publisher = RecordingPublisher(fails=3)
+    exporter = make(publisher)
     exporter.start(dict)
-    assert outlet.first.wait(10)
+    assert publisher.first.wait(10)
     assert len([record for record in caplog.records if "not published" in record.message]) == 1
 
 
 def test_forked_child_uses_nothing_of_its_parent(make, tmp_path):
     """The child gives up the turn and the connection; the parent goes on with both."""
-    outlet = Outlet()
-    exporter = make(outlet)
+    publisher = RecordingPublisher()
+    exporter = make(publisher)
     exporter.start(dict)
-    assert outlet.first.wait(10)
+    assert publisher.first.wait(10)
     exporter.send(make_tree(1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads at a fork; that is what is tested
         child = os.fork()
     if child == 0:
-        os._exit(0 if outlet.closed.is_set() and exporter._store is None else 1)
+        os._exit(0 if publisher.closed.is_set() and exporter._store is None else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert not outlet.closed.is_set()
+    assert not publisher.closed.is_set()
     exporter.send(make_tree(2))
     assert counted(tmp_path) == 2

@@ -21,7 +21,7 @@ CODE = grpc.StatusCode
 KEY = "Bearer sk-very-secret-0123456789"
 
 
-def made(collector, **fields):
+def make_exporter(collector, **fields):
     return OtlpExporter(Endpoint(collector.url, protocol=GRPC, **{"timeout": 5.0, "headers": {"authorization": KEY}, **fields}))
 
 
@@ -31,7 +31,7 @@ class TestOtlpExporterOverGrpc(ExporterContract):
     @pytest.fixture
     def exporter(self, grpc_collector):
         grpc_collector.authorization = KEY
-        exporter = made(grpc_collector)
+        exporter = make_exporter(grpc_collector)
         exporter.collector = grpc_collector
         yield exporter
         exporter.close()
@@ -45,7 +45,7 @@ class TestOtlpExporterOverGrpc(ExporterContract):
 
 @pytest.fixture
 def exporter(grpc_collector):
-    exporter = made(grpc_collector)
+    exporter = make_exporter(grpc_collector)
     yield exporter
     exporter.close()
 
@@ -53,7 +53,7 @@ def exporter(grpc_collector):
 @pytest.mark.parametrize("gzip", [True, False])
 def test_headers_are_metadata(grpc_collector, gzip):
     """Headers and user agent arrive; a compressed request is the same request."""
-    exporter = made(grpc_collector, gzip=gzip)
+    exporter = make_exporter(grpc_collector, gzip=gzip)
     exporter.send(make_tree())
     exporter.close()
     [(_, metadata, _)] = grpc_collector.requests
@@ -119,7 +119,7 @@ def test_server_that_refuses_everybody_loses_nothing(grpc_collector, exporter):
 def test_black_hole_ends_at_the_deadline(grpc_collector):
     """A server that never answers is left."""
     grpc_collector.answers.append("stall")
-    with closing(made(grpc_collector, timeout=0.5)) as exporter, pytest.raises(ExporterRetryError, match="DEADLINE_EXCEEDED"):
+    with closing(make_exporter(grpc_collector, timeout=0.5)) as exporter, pytest.raises(ExporterRetryError, match="DEADLINE_EXCEEDED"):
         exporter.send(make_tree())
 
 
@@ -136,7 +136,7 @@ def test_nobody_there_is_retry():
 def test_http_server_is_retry(collector):
     """gRPC to a port where HTTP/1 is spoken keeps the spans."""
     with pytest.raises(ExporterRetryError):
-        made(collector, timeout=1.0).send(make_tree())
+        make_exporter(collector, timeout=1.0).send(make_tree())
 
 
 def test_partial_success_is_counted(grpc_collector, exporter):
@@ -151,10 +151,10 @@ def test_partial_success_is_counted(grpc_collector, exporter):
 def test_tls():
     """With the authority's file spans go over TLS; without it they are kept."""
     with collectors.GrpcCollector(tls=True) as collector:
-        trusting = made(collector, certificate=str(collectors.PEM))
+        trusting = make_exporter(collector, certificate=str(collectors.PEM))
         trusting.send(make_tree())
         trusting.close()
-        wary = made(collector, timeout=1.0)
+        wary = make_exporter(collector, timeout=1.0)
         with pytest.raises(ExporterRetryError):
             wary.send(make_tree())
         wary.close()
@@ -164,8 +164,8 @@ def test_tls():
 def test_certificate_that_is_not_there_is_retry(grpc_collector, tmp_path):
     """A file that is missing now may be mounted later."""
     grpc_collector.url = grpc_collector.url.replace("http:", "https:")
-    with pytest.raises(ExporterRetryError, match="certificate cannot be read"):
-        made(grpc_collector, certificate=str(tmp_path / "missing.pem")).send(make_tree())
+    with pytest.raises(ExporterRetryError, match="certificate file cannot be read"):
+        make_exporter(grpc_collector, certificate=str(tmp_path / "missing.pem")).send(make_tree())
 
 
 def test_secrets_are_in_no_message(grpc_collector, exporter):

@@ -141,7 +141,10 @@ def test_span_that_otlp_cannot_carry_is_set_aside(collector, exporter):
 def test_black_hole_ends_at_the_deadline(collector):
     """A server that never answers is left, and the outcome called unclear."""
     collector.answers.append("stall")
-    with closing(OtlpExporter(endpoint(collector, timeout=0.3))) as exporter, pytest.raises(ExporterUnclearError, match="no whole answer"):
+    with (
+        closing(OtlpExporter(endpoint(collector, timeout=0.3))) as exporter,
+        pytest.raises(ExporterUnclearError, match="no complete answer"),
+    ):
         exporter.send(make_tree())
 
 
@@ -182,13 +185,13 @@ def test_partial_success_is_counted_and_not_repeated(collector, exporter, caplog
     exporter.send(make_tree(2))
     assert exporter.rejected == 4
     assert [record.getMessage() for record in caplog.records if "too old" in record.getMessage()] == [
-        f"ckpt_observe: {collector.url}/v1/traces rejected 2 spans: too old"
+        f"{collector.url}/v1/traces rejected 2 spans: too old"
     ]
 
 
 def test_large_batch_is_several_requests(collector, exporter, monkeypatch):
     """No request is larger than the limit, and all spans arrive."""
-    monkeypatch.setattr(otlp, "MOST_BYTES", 4096)
+    monkeypatch.setattr(otlp, "MAX_REQUEST_BYTES", 4096)
     spans = [span for trace in range(1, 40) for span in make_tree(trace)]
     exporter.send(spans)
     assert len(collector.spans) == len(spans)
@@ -231,7 +234,7 @@ def test_plain_to_a_tls_port_is_retry(tls_collector):
 
 def test_certificate_that_is_not_there_is_retry(tls_collector, tmp_path):
     """A file that is missing now may be mounted later."""
-    with pytest.raises(ExporterRetryError, match="nothing could be sent"):
+    with pytest.raises(ExporterRetryError, match="nothing was sent"):
         OtlpExporter(endpoint(tls_collector, certificate=str(tmp_path / "missing.pem"))).send(make_tree())
 
 
@@ -241,17 +244,17 @@ def test_secrets_are_in_no_message(collector, caplog):
     url = collector.url.replace("//", "//user:hunter2@") + "/v1/traces?token=tok-secret"
     exporter = OtlpExporter(Endpoint(url, headers={"authorization": KEY}, timeout=0.3))
     delivery = ExporterWorker(exporter)
-    told = []
+    errors = []
     for answer in (401, (400, {"content-type": "text/plain"}, f"bad {KEY} {KEY[7:]}".encode()), "stall", "cut"):
         collector.answers.extend([answer, answer])
         delivery.last_error = None
         delivery.deliver(make_tree()[:1])
-        told.append(delivery.last_error)
-    assert len(told) == 4
-    assert all(told)
+        errors.append(delivery.last_error)
+    assert len(errors) == 4
+    assert all(errors)
     everything = "\n".join(
         [
-            *map(str, told),
+            *map(str, errors),
             repr(exporter),
             repr(exporter.endpoint),
             *(record.getMessage() for record in caplog.records if record.name == "ckpt_observe"),
@@ -271,7 +274,7 @@ def test_own_requests_are_not_traced(exporter, monkeypatch):
         def close(self): ...
 
     spy = Spy()
-    monkeypatch.setattr(otlp, "transport", lambda _: spy)
+    monkeypatch.setattr(otlp, "open_transport", lambda _: spy)
     exporter.send(make_tree())
     assert (spy.during, get_value(_SUPPRESS_INSTRUMENTATION_KEY)) == (True, None)
 

@@ -13,8 +13,8 @@ import pytest
 from ckpt_observe import config
 from ckpt_observe.config import Prometheus
 from ckpt_observe.errors import ConfigError
-from ckpt_observe.exporters.exposition import OPENMETRICS, TEXT
-from ckpt_observe.exporters.prometheus import Endpoint, outlets
+from ckpt_observe.exporters.prometheus import ScrapeEndpoint, build_publishers
+from ckpt_observe.exporters.prometheus_text import OPENMETRICS, TEXT
 from ckpt_observe.metricstore.snapshot import gather as gather_all
 
 TOKEN = "correct horse"
@@ -25,7 +25,7 @@ def serve(tmp_path):
     served = []
 
     def serve(gather=lambda: gather_all(tmp_path, "1"), **settings):
-        endpoint = Endpoint(Prometheus(port=0, **settings))
+        endpoint = ScrapeEndpoint(Prometheus(port=0, **settings))
         served.append(endpoint)
         endpoint.publish(gather)
         return endpoint.address
@@ -115,10 +115,10 @@ def test_unreadable_metrics_are_a_failed_scrape(serve):
 
 def test_second_bind_is_an_error_and_a_closed_port_is_free_at_once(tmp_path):
     """Two cannot listen on one port, and the next one need not wait for the last one's connections."""
-    first = Endpoint(Prometheus(port=0))
+    first = ScrapeEndpoint(Prometheus(port=0))
     first.publish(lambda: gather_all(tmp_path, "1"))
     address = first.address
-    second = Endpoint(Prometheus(port=address[1]))
+    second = ScrapeEndpoint(Prometheus(port=address[1]))
     with pytest.raises(OSError):
         second.publish(lambda: gather_all(tmp_path, "1"))
     assert get(address)[0] == 200
@@ -165,16 +165,16 @@ def test_defaults_and_choice_of_outlet():
     """Loopback and 9464; a batch job's outlet takes the place of the endpoint."""
     settings = config.read(ON).prometheus
     assert (settings.host, settings.port) == ("127.0.0.1", 9464)
-    assert [outlet.name for outlet in outlets(settings, "s")] == ["endpoint-9464"]
+    assert [publisher.name for publisher in build_publishers(settings, "s")] == ["endpoint-9464"]
     batch = config.read(
         {**ON, "CKPT_OBSERVE_METRICS_TEXTFILE": "/x/a.prom", "CKPT_OBSERVE_METRICS_PUSHGATEWAY": "http://gateway"}
     ).prometheus
-    assert [outlet.name for outlet in outlets(batch, "s")] == ["textfile", "pushgateway"]
+    assert [publisher.name for publisher in build_publishers(batch, "s")] == ["textfile", "pushgateway"]
 
 
 def test_a_port_that_is_taken():
     """Said with what to do, for siblings take turns: it can only be a stranger's."""
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]
-        with pytest.raises(OSError, match=f"another program has port {port}; set OTEL_EXPORTER_PROMETHEUS_PORT"):
-            Endpoint(Prometheus(port=port)).publish(lambda: None)
+        with pytest.raises(OSError, match=f"port {port} is used by another program; set OTEL_EXPORTER_PROMETHEUS_PORT"):
+            ScrapeEndpoint(Prometheus(port=port)).publish(lambda: None)

@@ -151,7 +151,7 @@ def test_trace_that_began_elsewhere_is_not_decided_again():
 
 def test_backlog_does_not_overflow_the_queue(world, monkeypatch):
     """A batch processor drops the oldest of what is too much; so a backlog is flushed on its way."""
-    monkeypatch.setattr(module, "HANDED_AT_ONCE", 8)
+    monkeypatch.setattr(module, "SPANS_PER_FLUSH", 8)
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=8, max_export_batch_size=8, schedule_delay_millis=60_000))

@@ -20,7 +20,7 @@ from ckpt_observe.testing.spans import outline
 
 @pytest.fixture
 def laminar(monkeypatch):
-    monkeypatch.setattr(laminar_exporter, "SETTLED", 0.0)  # this one has no queue
+    monkeypatch.setattr(laminar_exporter, "SETTLE_SECONDS", 0.0)  # this one has no queue
     with LaminarServer() as running:
         monkeypatch.setenv("LMNR_PROJECT_API_KEY", running.key)
         monkeypatch.setenv("LMNR_BASE_URL", running.url)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ckpt_observe.journal.activity import Activity, RunningOperation
-from ckpt_observe.metricstore.snapshot import snapshot
+from ckpt_observe.metricstore.snapshot import build_snapshot
 from ckpt_observe.metricstore.store import MetricStore
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import metrics
@@ -23,7 +23,9 @@ def store(tmp_path):
 
 
 def series(store, spec, running=(), space=None):
-    return {found.name: values for found, values in snapshot(store.read(), Activity(list(running)), "1", space or {})}.get(spec.name, {})
+    return {found.name: values for found, values in build_snapshot(store.read(), Activity(list(running)), "1", space or {})}.get(
+        spec.name, {}
+    )
 
 
 def operation(number, name, **attributes):
@@ -46,7 +48,7 @@ def test_nothing_happened_yet(store):
 
 def test_every_outcome_and_class_is_there_from_the_first_operation(store):
     """A first failure is an increase, not a new series."""
-    store.fold(make_tree(1))
+    store.add_spans(make_tree(1))
     found = {labels[1:3]: point.value for labels, point in series(store, metrics.OPERATIONS).items()}
     assert {failure for outcome, failure in found if outcome == "error"} == set(ERROR_CLASSES) - {"interrupted", "cancelled"}
     assert found["ok", ""] == 1
@@ -56,7 +58,7 @@ def test_every_outcome_and_class_is_there_from_the_first_operation(store):
 
 def test_never_succeeded_has_no_last_success(store):
     """First attempt without last success is how an alert knows that it never worked."""
-    store.fold(make_tree(1, outcome="error"))
+    store.add_spans(make_tree(1, outcome="error"))
     assert series(store, metrics.LAST_SUCCESS) == {}
     assert list(series(store, metrics.FIRST_ATTEMPT)) == [("save", "demo")]
     assert series(store, metrics.CONSECUTIVE_FAILURES) == {("save", "demo"): 1.0}
@@ -83,14 +85,14 @@ def test_never_succeeded_has_no_last_success(store):
 )
 def test_last_verified_restore(store, spans, verified):
     """Only what was read back and checked shows that we could go on from it."""
-    store.fold(spans)
+    store.add_spans(spans)
     assert list(series(store, metrics.LAST_VERIFIED)) == ([("demo",)] if verified else [])
 
 
 def test_corruption_and_deletions(store):
     """A failed check and what a verify found are corruption; a prune deletes as many as it says."""
     bad = {names.OUTCOME: "error", names.ERROR_CLASS: "integrity"}
-    store.fold(
+    store.add_spans(
         [
             operation(1, "load", **bad),
             operation(2, "verify", **{names.DAMAGED_COUNT: 3}),
@@ -110,7 +112,7 @@ def test_corruption_and_deletions(store):
 
 def test_altered_keys(store):
     """Each key that came back other than it was saved counts, whoever says so and however he writes it; when, is told."""
-    store.fold(
+    store.add_spans(
         [
             operation(1, "restore", **{names.ALTERED_KEYS: ["lr", "step"]}),
             operation(2, "load"),
@@ -127,7 +129,7 @@ def test_altered_keys(store):
 
 def test_last_failure_by_class(store, monkeypatch):
     """When each class of failure last was, damage found by a verify included; a death counts from when it was found, which may be a day later."""
-    store.fold([operation(1, "save"), operation(2, "load", **{names.OUTCOME: "cancelled", names.ERROR_CLASS: "cancelled"})])
+    store.add_spans([operation(1, "save"), operation(2, "load", **{names.OUTCOME: "cancelled", names.ERROR_CLASS: "cancelled"})])
     assert series(store, metrics.LAST_FAILURE) == {}
     monkeypatch.setattr("ckpt_observe.metricstore.store.time.time", lambda: 4e9)
     died = operation(3, "save", **{names.OUTCOME: "interrupted", names.ERROR_CLASS: "interrupted"})
@@ -135,7 +137,7 @@ def test_last_failure_by_class(store, monkeypatch):
         operation(4, "verify", **{names.DAMAGED_COUNT: 3}),
         operation(5, "load", **{names.OUTCOME: "error", names.ERROR_CLASS: "storage"}),
     )
-    store.fold([died, found, failed])
+    store.add_spans([died, found, failed])
     wanted = {
         ("save", "demo", "interrupted"): 4e9,
         ("verify", "demo", "integrity"): found.end_unix_nano / 1e9,
@@ -148,13 +150,13 @@ def test_damage_is_before_what_was_read_back_after_it(store):
     """A program that finds damage and at once reads an older checkpoint, whole: both are told in one batch, and which came first stays known."""
     damage = operation(1, "load", **{names.OUTCOME: "error", names.ERROR_CLASS: "integrity"})
     later = msgspec.structs.replace(operation(2, "verify"), end_unix_nano=damage.end_unix_nano + 10**9)
-    store.fold([damage, later])
+    store.add_spans([damage, later])
     assert series(store, metrics.LAST_FAILURE)["load", "demo", "integrity"] < series(store, metrics.LAST_VERIFIED)["demo",]
 
 
 def test_in_flight_and_its_age(store):
     """What runs is counted and the oldest start told; what is known and does not run is zero."""
-    store.fold(make_tree(1))
+    store.add_spans(make_tree(1))
     now = [
         running("operation", "restore", "demo", START_UNIX_NANO + 5 * 10**9),
         running("operation", "restore", "demo"),
@@ -169,7 +171,7 @@ def test_in_flight_and_its_age(store):
 
 def test_long_name_is_the_same_running_and_ended(store):
     """Else an alert on what runs and when it last saved would compare two tasks."""
-    store.fold([operation(1, "save", **{names.TASK_NAME: "t" * 999})])
+    store.add_spans([operation(1, "save", **{names.TASK_NAME: "t" * 999})])
     [(_, saved)] = series(store, metrics.LAST_SUCCESS)
     assert series(store, metrics.TASKS_IN_FLIGHT, [running("task", "demo", "t" * 999)]) == {(saved,): 1.0}
 
@@ -185,7 +187,7 @@ def test_in_flight_is_bounded(store):
 def test_resources_and_sizes(store):
     """CPU, I/O, memory, sizes, throughput and the age of what was restored, each where it belongs."""
     used = {names.CPU_TIME: 0.5, names.IO_WRITE: 4096, names.MEMORY_PEAK: 1 << 20, names.SIZE_STORED: 800, names.THROUGHPUT: 1e6}
-    store.fold([operation(1, "save", **used), operation(2, "save", **used), operation(3, "restore", **{names.SOURCE_AGE: 90.0})])
+    store.add_spans([operation(1, "save", **used), operation(2, "save", **used), operation(3, "restore", **{names.SOURCE_AGE: 90.0})])
     assert series(store, metrics.CPU_TIME)["save", "demo"].value == 1.0
     assert series(store, metrics.IO)["save", "write", "demo"].value == 8192
     assert series(store, metrics.MEMORY_PEAK) == {("save", "demo"): float(1 << 20)}
@@ -197,19 +199,21 @@ def test_resources_and_sizes(store):
 
 def test_kept_is_saved_less_removed(store):
     """What retention gave back is no longer kept; more than was ever seen saved leaves nothing, and no debt."""
-    store.fold([operation(number, "save", **{names.SIZE_STORED: 1000}) for number in (1, 2, 3)])
-    store.fold([operation(4, "prune", **{names.COUNT: 2, names.SIZE_FREED: 2000}), operation(5, "load", **{names.SIZE_STORED: 1000})])
+    store.add_spans([operation(number, "save", **{names.SIZE_STORED: 1000}) for number in (1, 2, 3)])
+    store.add_spans([operation(4, "prune", **{names.COUNT: 2, names.SIZE_FREED: 2000}), operation(5, "load", **{names.SIZE_STORED: 1000})])
     assert series(store, metrics.KEPT_BYTES) == {("demo",): 1000.0}
     assert {labels: point.value for labels, point in series(store, metrics.FREED_BYTES).items()} == {("prune", "demo"): 2000}
-    store.fold([operation(6, "delete", **{names.SIZE_FREED: 5000})])
+    store.add_spans([operation(6, "delete", **{names.SIZE_FREED: 5000})])
     assert series(store, metrics.KEPT_BYTES) == {("demo",): 0.0}
 
 
 def test_keys_are_those_of_the_last_good_save(store):
     """A key that is no longer there is no longer told; what the named ones leave of the state is `_other_`."""
-    store.fold([operation(1, "save", **{names.KEY_NAMES: ["old"], names.KEY_SIZES: [5]})])
-    store.fold([operation(2, "save", **{names.KEY_NAMES: ["a", OTHER, "b"], names.KEY_SIZES: [70, 4, 20], names.SIZE_SERIALIZED: 100})])
-    store.fold([operation(3, "save", **{names.OUTCOME: "error", names.KEY_NAMES: ["c"], names.KEY_SIZES: [1]})])
+    store.add_spans([operation(1, "save", **{names.KEY_NAMES: ["old"], names.KEY_SIZES: [5]})])
+    store.add_spans(
+        [operation(2, "save", **{names.KEY_NAMES: ["a", OTHER, "b"], names.KEY_SIZES: [70, 4, 20], names.SIZE_SERIALIZED: 100})]
+    )
+    store.add_spans([operation(3, "save", **{names.OUTCOME: "error", names.KEY_NAMES: ["c"], names.KEY_SIZES: [1]})])
     assert series(store, metrics.KEY_SIZE) == {("a", "demo"): 70.0, ("b", "demo"): 20.0, (OTHER, "demo"): 10.0}
 
 
@@ -218,13 +222,13 @@ def test_keys_are_those_of_the_last_good_save(store):
 )
 def test_keys_of_the_wrong_kind_spoil_nothing(store, given, sizes):
     """Attributes come from other people's programs."""
-    store.fold([operation(1, "save", **{names.KEY_NAMES: given, names.KEY_SIZES: sizes})])
+    store.add_spans([operation(1, "save", **{names.KEY_NAMES: given, names.KEY_SIZES: sizes})])
     assert set(series(store, metrics.KEY_SIZE).values()) <= {3.0}
 
 
 def test_keys_are_bounded(store):
     """However many keys a program names, and however long, few series come of it."""
-    store.fold(
+    store.add_spans(
         [
             operation(
                 1,
@@ -244,16 +248,16 @@ def test_keys_that_are_ids_are_bounded_over_time(store):
     def saved(number, key):
         return operation(number, "save", **{names.KEY_NAMES: [key], names.KEY_SIZES: [1], names.SIZE_SERIALIZED: 3})
 
-    store.fold([saved(number, f"user-{number}") for number in range(1, LABEL_VALUES + 1)])
-    store.fold([msgspec.structs.replace(saved(200, "weights"), end_unix_nano=START_UNIX_NANO * 2)])
+    store.add_spans([saved(number, f"user-{number}") for number in range(1, LABEL_VALUES + 1)])
+    store.add_spans([msgspec.structs.replace(saved(200, "weights"), end_unix_nano=START_UNIX_NANO * 2)])
     assert series(store, metrics.KEY_SIZE) == {(OTHER, "demo"): 3.0}
-    store.fold([msgspec.structs.replace(saved(201, "user-7"), end_unix_nano=START_UNIX_NANO * 3)])
+    store.add_spans([msgspec.structs.replace(saved(201, "user-7"), end_unix_nano=START_UNIX_NANO * 3)])
     assert series(store, metrics.KEY_SIZE) == {("user-7", "demo"): 1.0, (OTHER, "demo"): 2.0}
 
 
 def test_free_space_is_told_where_it_is_known(store):
     """Of the place that the last save went to; a place that gave no answer has no series."""
-    store.fold(
+    store.add_spans(
         [operation(1, "save", **{names.LOCATION: "file:///a"}), operation(2, "save", **{names.LOCATION: "s3://b", names.TASK_NAME: "far"})]
     )
     assert series(store, metrics.FREE_BYTES, space={"file:///a": 5.0, "file:///other": 7.0}) == {("demo",): 5.0}

@@ -44,39 +44,39 @@ def save(number, **attributes):
 
 def test_counts_by_outcome(store):
     """Each operation counts once, under how it ended; the task run counts as a task."""
-    store.fold(make_tree(1, operations=("save", "save", "restore"), outcome="error"))
+    store.add_spans(make_tree(1, operations=("save", "save", "restore"), outcome="error"))
     assert operations(store) == {("save", "ok"): 2, ("restore", "error"): 1}
     assert {labels: point.value for labels, point in store.read().points[metrics.TASKS.name].items()} == {("demo", "ok"): 1}
 
 
 def test_repeated_batch_counts_once(store):
     """The same batch again, as after a death between our commit and the cursor, changes nothing at all."""
-    store.fold(make_tree(1))
+    store.add_spans(make_tree(1))
     before = store.read()
-    store.fold(make_tree(1))
+    store.add_spans(make_tree(1))
     assert store.read() == before
 
 
 def test_repeat_that_overlaps_counts_what_is_new(store):
     """A delivery that starts again may cut its batches elsewhere."""
-    store.fold([*make_tree(1), *make_tree(2)])
-    store.fold([*make_tree(2), *make_tree(3)])
+    store.add_spans([*make_tree(1), *make_tree(2)])
+    store.add_spans([*make_tree(2), *make_tree(3)])
     assert operations(store) == {("save", "ok"): 3}
 
 
 def test_repeat_is_noticed_by_another_process_after_a_restart(store, path):
     """What was counted is known to whoever adopts the journal."""
-    store.fold(make_tree(1))
+    store.add_spans(make_tree(1))
     other = MetricStore(path)
-    other.fold(make_tree(1))
+    other.add_spans(make_tree(1))
     other.close()
     assert operations(store) == {("save", "ok"): 1}
 
 
 def test_memory_of_repeats_is_bounded(store, path, monkeypatch):
     """Only the last so many are remembered."""
-    monkeypatch.setattr(module, "REMEMBERED", 10)
-    store.fold([save(number) for number in range(1, 100)])
+    monkeypatch.setattr(module, "DEDUPLICATED_OPERATIONS", 10)
+    store.add_spans([save(number) for number in range(1, 100)])
     with sqlite3.connect(path) as database:
         assert database.execute("SELECT count(*) FROM seen").fetchone() == (10,)
     database.close()
@@ -86,14 +86,14 @@ def test_two_connections_add_up(store, path):
     """Several processes: one sum."""
     other = MetricStore(path)
     for number in range(1, 11):
-        (store if number % 2 else other).fold([save(number)])
+        (store if number % 2 else other).add_spans([save(number)])
     other.close()
     assert operations(store) == {("save", "ok"): 10}
 
 
 def test_restart_keeps_everything(store, path):
     """Counters, buckets, exemplars and timestamps are the same after it."""
-    store.fold(make_tree(1, operations=("save", "restore"), outcome="error"))
+    store.add_spans(make_tree(1, operations=("save", "restore"), outcome="error"))
     before = store.read()
     store.close()
     again = MetricStore(path)
@@ -104,14 +104,14 @@ def test_restart_keeps_everything(store, path):
 def test_phase_knows_its_operation_through_a_foreign_span(store):
     """A phase beneath somebody else's span still belongs to the operation with which it was recorded."""
     phase = make_span(3, "checkpoint.write", parent=99, attributes={names.PHASE: "write", names.OUTCOME: "ok"})
-    store.fold([phase, save(2)])
+    store.add_spans([phase, save(2)])
     assert list(store.read().points[metrics.PHASE_DURATION.name]) == [("save", "write")]
 
 
 def test_exemplars_are_the_spans_themselves(store):
     """A bucket, a phase's bucket and a count lead to the trace and span that were counted last."""
     spans = make_tree(7)
-    store.fold(spans)
+    store.add_spans(spans)
     points = store.read().points
     real = {(span.trace_id, span.span_id) for span in spans}
     found = [
@@ -128,7 +128,7 @@ def test_exemplars_are_the_spans_themselves(store):
 def test_20_000_tasks_are_bounded(store, path):
     """Any number of task names and ids: a hundred names have series of their own, the rest share one, and it is counted."""
     for batch in range(20):
-        store.fold(
+        store.add_spans(
             [
                 save(number, **{names.TASK_NAME: f"task-{number}", names.TASK_ID: f"run-{number}"})
                 for number in range(1 + batch * 1000, 1001 + batch * 1000)
@@ -147,34 +147,34 @@ def test_names_of_long_ago_make_room(store, path, monkeypatch):
     """A full set forgets what nobody used for a month, in every series; what is in use, here or in another process, stays."""
     monkeypatch.setattr(module.time, "time", lambda: 1000 * 86400.0)
     names_of = lambda: {labels[-1] for labels in store.read().points[metrics.OPERATIONS.name]}  # noqa: E731
-    store.fold([save(number, **{names.TASK_NAME: f"old-{number}", names.SIZE_STORED: 8}) for number in range(1, LABEL_VALUES + 1)])
+    store.add_spans([save(number, **{names.TASK_NAME: f"old-{number}", names.SIZE_STORED: 8}) for number in range(1, LABEL_VALUES + 1)])
     monkeypatch.setattr(module.time, "time", lambda: 1020 * 86400.0)
     other = MetricStore(path)
-    other.fold([save(1001, **{names.TASK_NAME: "old-7"})])
+    other.add_spans([save(1001, **{names.TASK_NAME: "old-7"})])
     other.close()
-    store.fold([save(1002, **{names.TASK_NAME: "new"})])
+    store.add_spans([save(1002, **{names.TASK_NAME: "new"})])
     assert "new" not in names_of()
     monkeypatch.setattr(module.time, "time", lambda: 1040 * 86400.0)
-    store.fold([save(1003, **{names.TASK_NAME: "new"}), save(1004, **{names.TASK_NAME: "old-8"})])
+    store.add_spans([save(1003, **{names.TASK_NAME: "new"}), save(1004, **{names.TASK_NAME: "old-8"})])
     found = store.read()
     assert {"new", "old-7", "old-8", OTHER} < names_of()
     assert len(names_of()) == LABEL_VALUES + 1
     [gone] = {f"old-{number}" for number in range(1, LABEL_VALUES + 1)} - names_of()
     assert gone not in {label for series in found.points.values() for labels in series for label in labels}
-    assert ("save", gone) not in found.progress
+    assert ("save", gone) not in found.statuses
 
 
 @pytest.mark.parametrize("value", ["big", -1, float("nan"), float("inf"), 10**400, None, [1]], ids=str)
 def test_sizes_that_are_none_are_left_out(store, value):
     """An attribute of the wrong kind spoils no sum."""
-    store.fold([save(1, **{names.SIZE_STORED: value, names.CPU_TIME: value, names.COUNT: value, names.INTERVAL: value})])
+    store.add_spans([save(1, **{names.SIZE_STORED: value, names.CPU_TIME: value, names.COUNT: value, names.INTERVAL: value})])
     assert operations(store) == {("save", "ok"): 1}
     assert metrics.SIZE.name not in store.read().points
 
 
 def test_values_beyond_closed_sets_are_other(store):
     """A library that invents an outcome or class adds no series without end."""
-    store.fold([save(number, **{names.OUTCOME: f"own-{number}", names.ERROR_CLASS: f"own-{number}"}) for number in range(1, 50)])
+    store.add_spans([save(number, **{names.OUTCOME: f"own-{number}", names.ERROR_CLASS: f"own-{number}"}) for number in range(1, 50)])
     assert operations(store) == {("save", OTHER): 49}
 
 
@@ -182,7 +182,7 @@ def test_failed_fold_counts_nothing(store):
     """All or none: a span that cannot be counted takes back those before it."""
     broken = msgspec.structs.replace(save(2), trace_id="no hex")
     with pytest.raises(ValueError):
-        store.fold([save(1), broken])
+        store.add_spans([save(1), broken])
     assert operations(store) == {}
 
 

@@ -10,7 +10,7 @@ import random
 
 from alert_cases import series
 
-from ckpt_observe.metricstore.progress import Attempt, Progress
+from ckpt_observe.metricstore.operation_status import Attempt, OperationStatus
 from ckpt_observe.semconv import metrics
 
 DAY = 86400
@@ -34,7 +34,7 @@ class Task:
         """`hang`: from when to when it runs and does not save."""
         self.name, self.cadence, self.hang = name, cadence, hang
         self.chance = random.Random(cadence)
-        self.progress = {"save": Progress(), "restore": Progress()}
+        self.statuses = {"save": OperationStatus(), "restore": OperationStatus()}
         self.counts = dict.fromkeys(
             (("ok", ""), ("error", "storage"), ("interrupted", "interrupted"), ("skipped", ""), ("cancelled", "cancelled")), 0
         )
@@ -54,9 +54,9 @@ class Task:
                     begin,
                     begin + 1,
                     "ok" if number else "error",
-                    told=begin + 1,
+                    detected=begin + 1,
                     verified=bool(number),
-                    failures=() if number else ("not_found",),
+                    error_classes=() if number else ("not_found",),
                 ),
             )
             at = begin
@@ -67,14 +67,21 @@ class Task:
                 yield self.attempt(at, f"{number}-{step}", str(number))
             yield begin + length, "end"
 
-    def attempt(self, at, mark, run):
-        took, outcome, failures = self.chance.uniform(2, 4), "ok", ()
+    def attempt(self, at, save_id, run_id):
+        took, outcome, error_classes = self.chance.uniform(2, 4), "ok", ()
         if at - self.failed_on > 10 * DAY:
-            self.failed_on, outcome, failures = at, "error", ("storage",)
-        elif mark.endswith("-3"):
+            self.failed_on, outcome, error_classes = at, "error", ("storage",)
+        elif save_id.endswith("-3"):
             outcome = self.chance.choice(("skipped", "cancelled"))
         return at + took, Attempt(
-            at, at + took, outcome, told=at + took, failures=failures, run=run, mark=mark, sizes={"stored": 5e6 * (1 + at / DAY / 100)}
+            at,
+            at + took,
+            outcome,
+            detected=at + took,
+            error_classes=error_classes,
+            run_id=run_id,
+            save_id=save_id,
+            sizes={"stored": 5e6 * (1 + at / DAY / 100)},
         )
 
     def advance(self, now):
@@ -89,34 +96,34 @@ class Task:
                 self.apply(event)
 
     def apply(self, attempt):
-        if not attempt.mark:
-            self.progress["restore"].apply(attempt)
+        if not attempt.save_id:
+            self.statuses["restore"].apply(attempt)
             return
-        self.progress["save"].apply(attempt)
-        failure = attempt.failures[0] if attempt.failures else "cancelled" if attempt.outcome == "cancelled" else ""
+        self.statuses["save"].apply(attempt)
+        failure = attempt.error_classes[0] if attempt.error_classes else "cancelled" if attempt.outcome == "cancelled" else ""
         self.counts[attempt.outcome, failure] += 1
         self.time_spent += attempt.end - attempt.start
 
     def series(self):
         """Metric, labels and value."""
-        saves = self.progress["save"]
+        saves = self.statuses["save"]
         yield metrics.TASKS_IN_FLIGHT, {}, float(bool(self.began))
         yield metrics.TASKS_OLDEST_START, {}, self.began
         yield metrics.EXPECTED_INTERVAL, {}, saves.interval
         yield metrics.LAST_SIZE, {"kind": "stored"}, saves.sizes.get("stored", 0.0)
-        yield metrics.LAST_VERIFIED, {}, self.progress["restore"].last_verified
-        for operation, progress in self.progress.items():
+        yield metrics.LAST_VERIFIED, {}, self.statuses["restore"].last_verified
+        for operation, status in self.statuses.items():
             of = {"operation": operation}
-            yield metrics.CONSECUTIVE_FAILURES, of, progress.failures
+            yield metrics.CONSECUTIVE_FAILURES, of, status.consecutive_failures
             for spec, value in (
-                (metrics.FIRST_ATTEMPT, progress.first_attempt),
-                (metrics.LAST_ATTEMPT, progress.last_attempt),
-                (metrics.LAST_SUCCESS, progress.last_success),
-                (metrics.LAST_DURATION, progress.duration),
+                (metrics.FIRST_ATTEMPT, status.first_attempt),
+                (metrics.LAST_ATTEMPT, status.last_attempt),
+                (metrics.LAST_SUCCESS, status.last_success),
+                (metrics.LAST_DURATION, status.duration),
             ):
                 yield spec, of, value
             for failure in ("storage", "not_found"):
-                yield metrics.LAST_FAILURE, {**of, "error_class": failure}, progress.told.get(failure, 0.0)
+                yield metrics.LAST_FAILURE, {**of, "error_class": failure}, status.last_detected.get(failure, 0.0)
         of = {"operation": "save", "system": "reference", "store": "file"}
         for (outcome, failure), count in self.counts.items():
             yield metrics.OPERATIONS, {**of, "outcome": outcome, "error_class": failure}, count

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -16,7 +15,8 @@ from ckpt_observe.cli.doctor.finding import OK, PROBLEM, Finding
 from ckpt_observe.config import Prometheus, Settings
 from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.errors import HttpError
-from ckpt_observe.exporters.prometheus import Endpoint
+from ckpt_observe.exporters.metrics import lock_path
+from ckpt_observe.exporters.prometheus import ScrapeEndpoint
 from ckpt_observe.support.http_client import HttpClient, split_credentials
 from ckpt_observe.support.locks import is_locked
 
@@ -61,6 +61,8 @@ def _pushgateway(url: str) -> Finding:
 
 def _endpoint(asked: Prometheus, directory: Path) -> Finding:
     subject, where = f"metrics port {asked.port}", f"{asked.host}:{asked.port}"
+    if asked.port is None:
+        return Finding(OK, "metrics port", "none: the metrics are served by the program itself, with PrometheusCollector")
     if asked.port == 0:
         return Finding(OK, subject, f"{asked.host}, any free port")
     trouble = _bound(asked)
@@ -105,6 +107,6 @@ def _asked(asked: Prometheus) -> tuple[int, str]:
 def _is_ours(directory: Path, asked: Prometheus) -> bool:
     """Whether a process of this state directory has the turn to serve that port."""
     try:
-        return is_locked(os.path.join(directory, f"metrics-{Endpoint(asked).name}.lock"))
+        return is_locked(lock_path(directory, ScrapeEndpoint(asked).name))
     except OSError:
         return False

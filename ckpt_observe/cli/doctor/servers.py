@@ -20,8 +20,8 @@ from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
 from ckpt_observe.config import Settings
 from ckpt_observe.endpoints import GRPC, HTTP, Endpoint
 from ckpt_observe.errors import ConfigError, ExporterError
-from ckpt_observe.exporters.otel_metrics import OtlpMetrics
-from ckpt_observe.exporters.otlp import Transport, transport
+from ckpt_observe.exporters.otlp import Transport, open_transport
+from ckpt_observe.exporters.otlp_metrics import OtlpMetricsPublisher
 from ckpt_observe.support.http_client import untraced
 
 PATIENCE: Final = 5.0
@@ -53,7 +53,7 @@ def tried(settings: Settings) -> Iterator[Finding]:
     found = dict(settings.endpoints)
     if "prometheus" in settings.exporters and os.environ.get(environment.OTLP_METRICS_ENDPOINT):
         try:
-            OtlpMetrics(os.environ, {})  # as a program would make it: it alone reads the interval
+            OtlpMetricsPublisher(os.environ, {})  # as a program would make it: it alone reads the interval
             found["otlp metrics"] = replace(endpoints.otlp(os.environ, "METRICS"), protocol=HTTP)
         except ConfigError as error:
             yield Finding(PROBLEM, "server otlp metrics", str(error))
@@ -64,7 +64,7 @@ def tried(settings: Settings) -> Iterator[Finding]:
 def _server(name: str, endpoint: Endpoint) -> Iterator[Finding]:
     subject, where = f"server {name}", f"{endpoint.shown} by {endpoint.protocol}"
     try:
-        way = transport(endpoint)
+        way = open_transport(endpoint)
     except ExporterError as error:
         yield Finding(PROBLEM, subject, str(error))
         return

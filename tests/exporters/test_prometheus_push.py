@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ckpt_observe.errors import ExporterRetryError
-from ckpt_observe.exporters.metrics_push import Pushgateway, TextFile
+from ckpt_observe.exporters.prometheus import PushgatewayPublisher, TextFilePublisher
 from ckpt_observe.metricstore.snapshot import gather as gather_all
 
 
@@ -53,9 +53,9 @@ def test_file_is_whole_and_readable(tmp_path, gather):
     """node_exporter, another user, reads a complete file; nothing else is left in its directory."""
     path = tmp_path / "out" / "job.prom"
     path.parent.mkdir()
-    outlet = TextFile(str(path))
-    outlet.publish(gather)
-    outlet.publish(gather)
+    publisher = TextFilePublisher(str(path))
+    publisher.publish(gather)
+    publisher.publish(gather)
     assert "ckpt_observe_build_info" in names(path.read_bytes())
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert list(path.parent.iterdir()) == [path]
@@ -64,20 +64,20 @@ def test_file_is_whole_and_readable(tmp_path, gather):
 def test_missing_directory_is_not_now(tmp_path, gather):
     """Somebody may make it."""
     with pytest.raises(OSError):
-        TextFile(str(tmp_path / "none" / "job.prom")).publish(gather)
+        TextFilePublisher(str(tmp_path / "none" / "job.prom")).publish(gather)
 
 
 def test_gateway_has_the_page_under_its_job(server, gather):
     """PUT replaces what the job had; the job's name may be anything."""
-    Pushgateway(server.url + "/", "nightly/eu").publish(gather)
+    PushgatewayPublisher(server.url + "/", "nightly/eu").publish(gather)
     [(method, path, body, _)] = server.requests
-    assert (method, path) == ("PUT", "/metrics/job/nightly%2Feu")
+    assert (method, path) == ("PUT", "/metrics/job@base64/bmlnaHRseS9ldQ==")
     assert "ckpt_observe_build_info" in names(body)
 
 
 def test_user_and_password_of_a_gateway_go_by_a_header(server, gather):
     """Not in the URL, which error messages show."""
-    Pushgateway(server.url.replace("//", "//me:p%40ss@"), "job").publish(gather)
+    PushgatewayPublisher(server.url.replace("//", "//me:p%40ss@"), "job").publish(gather)
     assert [(path, authorization) for _, path, _, authorization in server.requests] == [("/metrics/job/job", "Basic bWU6cEBzcw==")]
 
 
@@ -86,5 +86,5 @@ def test_gateway_that_does_not_take_it_is_not_now(server, gather, status):
     """An error or a redirection is no delivery, and the latter is not followed."""
     server.status = status
     with pytest.raises(ExporterRetryError, match=f"answered {status}"):
-        Pushgateway(server.url, "job").publish(gather)
+        PushgatewayPublisher(server.url, "job").publish(gather)
     assert len(server.requests) == 1

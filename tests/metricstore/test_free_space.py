@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from ckpt_observe.metricstore import space
+from ckpt_observe.metricstore import free_space
 
 
 def test_free_space_of_a_path(tmp_path):
@@ -16,7 +16,7 @@ def test_free_space_of_a_path(tmp_path):
     (tmp_path / "a file.db").write_text("")
     locations = [f"file://{tmp_path}", str(tmp_path), f"sqlite://{tmp_path}/a%20file.db", f"jsonl://{tmp_path}?gzip"]
     status = os.statvfs(tmp_path)
-    found = space.free(locations)
+    found = free_space.free_bytes(locations)
     assert list(found) == locations
     assert all(value == pytest.approx(status.f_bavail * status.f_frsize, rel=0.2) for value in found.values())
 
@@ -34,7 +34,7 @@ def test_other_places_are_left_out(tmp_path):
         "http://[",
         "file:///nul\0",
     ]
-    assert space.free(elsewhere) == {}
+    assert free_space.free_bytes(elsewhere) == {}
 
 
 def test_file_system_that_hangs_holds_nobody_up(tmp_path, monkeypatch):
@@ -47,12 +47,12 @@ def test_file_system_that_hangs_holds_nobody_up(tmp_path, monkeypatch):
             answer.wait(60)
         return real(tmp_path)
 
-    monkeypatch.setattr(space.shutil, "disk_usage", disk_usage)
+    monkeypatch.setattr(free_space.shutil, "disk_usage", disk_usage)
     places = [f"file://{tmp_path}/well", f"file://{tmp_path}/hangs"]
     try:
-        assert [list(space.free(places)) for _ in range(3)] == [places[:1]] * 3
+        assert [list(free_space.free_bytes(places)) for _ in range(3)] == [places[:1]] * 3
         assert len(asked) == 1
     finally:
         answer.set()
-        space._hanging[f"{tmp_path}/hangs"].join(60)
-    assert set(space.free(places)) == set(places)
+        free_space._blocked[f"{tmp_path}/hangs"].join(60)
+    assert set(free_space.free_bytes(places)) == set(places)

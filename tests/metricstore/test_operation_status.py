@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ckpt_observe.metricstore.progress import Attempt, Progress
+from ckpt_observe.metricstore.operation_status import Attempt, OperationStatus
 
 
 def after(*attempts):
-    progress = Progress()
+    status = OperationStatus()
     for attempt in attempts:
-        progress.apply(attempt)
-    return progress
+        status.apply(attempt)
+    return status
 
 
 def saves(*ends, **fields):
@@ -21,19 +21,19 @@ def saves(*ends, **fields):
 def test_failures_count_since_the_last_success():
     """Errors and deaths count; a success ends the row; a stop or a skip is neither."""
     failing = [Attempt(1, 2, "error"), Attempt(3, 4, "interrupted"), Attempt(5, 6, "cancelled"), Attempt(7, 8, "skipped")]
-    assert after(*failing).failures == 2
-    assert after(*failing, Attempt(9, 10, "ok")).failures == 0
+    assert after(*failing).consecutive_failures == 2
+    assert after(*failing, Attempt(9, 10, "ok")).consecutive_failures == 0
 
 
 def test_late_record_of_an_old_failure_is_not_a_new_failure():
     """A dead process's save, adopted after a later success of another, leaves the row at zero."""
-    progress = after(Attempt(10, 20, "ok"), Attempt(1, 5, "interrupted"))
-    assert (progress.failures, progress.last_success, progress.first_attempt, progress.last_attempt) == (0, 20, 1, 10)
+    status = after(Attempt(10, 20, "ok"), Attempt(1, 5, "interrupted"))
+    assert (status.consecutive_failures, status.last_success, status.first_attempt, status.last_attempt) == (0, 20, 1, 10)
 
 
 def test_late_record_of_an_old_success_ends_no_row():
     """Failures after it are still failures."""
-    assert after(Attempt(10, 20, "error"), Attempt(1, 5, "ok")).failures == 1
+    assert after(Attempt(10, 20, "error"), Attempt(1, 5, "ok")).consecutive_failures == 1
 
 
 def test_interval_is_told_after_three_gaps():
@@ -54,17 +54,17 @@ def test_one_outage_at_most_doubles_the_interval():
 
 def test_interval_follows_a_change():
     """Ten saves at the new pace, and it is known."""
-    progress = after(*saves(*range(0, 6000, 600)), *saves(*range(5460, 6500, 60)))
-    assert progress.interval == pytest.approx(60, rel=0.2)
+    status = after(*saves(*range(0, 6000, 600)), *saves(*range(5460, 6500, 60)))
+    assert status.interval == pytest.approx(60, rel=0.2)
 
 
 def test_ranks_that_save_one_step_make_one_save():
     """Eight ranks every 1000 s: the interval is 1000 s, not the moment between two ranks."""
-    attempts = [save for step in range(1, 6) for rank in range(8) for save in saves(1000 * step + rank / 10, mark=str(step), run="r")]
+    attempts = [save for step in range(1, 6) for rank in range(8) for save in saves(1000 * step + rank / 10, save_id=str(step), run_id="r")]
     assert after(*attempts).interval == pytest.approx(1000, rel=0.01)
 
 
 def test_the_night_between_two_runs_is_no_gap():
     """Gaps are learnt within one run."""
-    progress = after(*saves(100, 200, 300, 400, run="monday"), *saves(90_000, 90_100, run="tuesday"))
-    assert progress.interval == pytest.approx(100)
+    status = after(*saves(100, 200, 300, 400, run_id="monday"), *saves(90_000, 90_100, run_id="tuesday"))
+    assert status.interval == pytest.approx(100)

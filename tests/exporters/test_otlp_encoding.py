@@ -12,7 +12,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Status
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
 
-from ckpt_observe.exporters.otlp_encode import encode, requests
+from ckpt_observe.exporters.otlp_encoding import encode, encode_requests
 from ckpt_observe.span import SpanEvent, SpanLink
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
 
@@ -154,17 +154,17 @@ def test_integer_beyond_64_bits_is_text():
 def test_requests_keep_the_limit_and_the_order():
     """A batch becomes as many requests as the limit takes, each with its own spans, none lost, none twice."""
     spans = [span for trace in range(1, 101) for span in make_tree(trace)]
-    made = list(requests(spans, "1.2.3", 4096))
-    assert [span for _, group in made for span in group] == spans
-    assert all(ExportTraceServiceRequest.FromString(body) == decoded(group) for body, group in made)
-    assert all(len(body) < 4096 + 200 for body, _ in made)  # 200: scope and resource
-    assert len(made) > 10
+    requests = list(encode_requests(spans, "1.2.3", 4096))
+    assert [span for _, group in requests for span in group] == spans
+    assert all(ExportTraceServiceRequest.FromString(body) == decoded(group) for body, group in requests)
+    assert all(len(body) < 4096 + 200 for body, _ in requests)  # 200: scope and resource
+    assert len(requests) > 10
 
 
 def test_large_span_goes_alone():
     """A span that is larger than the limit is a request of its own: the server says what it thinks of it."""
     large = make_span(2, "x", attributes={"own": "x" * 5000})
-    assert [len(group) for _, group in requests([make_span(1, "x"), large, make_span(3, "x")], "1", 4096)] == [1, 1, 1]
+    assert [len(group) for _, group in encode_requests([make_span(1, "x"), large, make_span(3, "x")], "1", 4096)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(

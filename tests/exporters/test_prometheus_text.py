@@ -7,9 +7,9 @@ from prometheus_client import openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from ckpt_observe.exporters.exposition import OPENMETRICS, TEXT, negotiated, render
+from ckpt_observe.exporters.prometheus_text import OPENMETRICS, TEXT, negotiate, render
 from ckpt_observe.journal.activity import Activity
-from ckpt_observe.metricstore.snapshot import snapshot
+from ckpt_observe.metricstore.snapshot import build_snapshot
 from ckpt_observe.metricstore.store import MetricStore
 from ckpt_observe.semconv import metrics
 from ckpt_observe.semconv.metrics import METRICS
@@ -21,8 +21,8 @@ ODD = 'a"b\\c\nd{e=,} ü🧭 100%s %d\0'
 def exposed(tmp_path, content_type, *trees):
     store = MetricStore(tmp_path / "metrics.db")
     for tree in trees:
-        store.fold(tree)
-    text = render(snapshot(store.read(), Activity(), "1"), content_type).decode()
+        store.add_spans(tree)
+    text = render(build_snapshot(store.read(), Activity(), "1"), content_type).decode()
     store.close()
     return text
 
@@ -83,6 +83,6 @@ def test_exemplars_are_real_and_only_in_openmetrics(tmp_path):
 
 def test_negotiation():
     """Prometheus asks for OpenMetrics, a person with curl for nothing."""
-    assert negotiated("application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3") == OPENMETRICS
-    assert negotiated("*/*") == negotiated("") == TEXT
+    assert negotiate("application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3") == OPENMETRICS
+    assert negotiate("*/*") == negotiate("") == TEXT
     assert OPENMETRICS == openmetrics.exposition.CONTENT_TYPE_LATEST

@@ -12,8 +12,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_C
 from prometheus_client.parser import text_string_to_metric_families
 
 from ckpt_observe.errors import ConfigError, ExporterError
-from ckpt_observe.exporters.exposition import render
-from ckpt_observe.exporters.otel_metrics import OtlpMetrics, encoded
+from ckpt_observe.exporters.otlp_metrics import OtlpMetricsPublisher, encode_snapshot
+from ckpt_observe.exporters.prometheus_text import render
 from ckpt_observe.metricstore.snapshot import gather as gather_all
 from ckpt_observe.metricstore.store import MetricStore
 from ckpt_observe.semconv.metrics import METRICS
@@ -25,7 +25,7 @@ TREE = make_tree(7, operations=("save", "restore"), outcome="error")
 @pytest.fixture
 def gather(tmp_path):
     store = MetricStore(tmp_path / "metrics.db")
-    store.fold(TREE)
+    store.add_spans(TREE)
     store.close()
     return lambda: gather_all(tmp_path, "1")
 
@@ -53,11 +53,15 @@ def collector():
     collector.server_close()
 
 
+def request(gather, resource, now):
+    return ExportMetricsServiceRequest.FromString(encode_snapshot(*gather(), resource, now))
+
+
 def by_otlp(gather):
     """Prometheus' name and labels to value, from the request, as a Prometheus with an OTLP receiver would have them."""
     specs = {spec.name: spec for spec in METRICS}
     found = {}
-    for metric in encoded(*gather(), {"service.name": "s"}, 1).resource_metrics[0].scope_metrics[0].metrics:
+    for metric in request(gather, {"service.name": "s"}, 1).resource_metrics[0].scope_metrics[0].metrics:
         spec = specs[metric.name]
         assert (metric.unit, metric.description) == (spec.unit, spec.meaning)
         data = getattr(metric, {"counter": "sum", "gauge": "gauge", "histogram": "histogram"}[spec.instrument])
@@ -85,7 +89,7 @@ def test_same_numbers_as_a_scrape(gather):
 def test_stream_is_cumulative_and_has_one_identity(gather):
     """Sums and histograms are cumulative since the store was made, under the store's id: the same for every process and after a restart."""
     stored, _ = gather()
-    first, second = (encoded(*gather(), {"service.name": "s"}, now) for now in (10, 20))
+    first, second = (request(gather, {"service.name": "s"}, now) for now in (10, 20))
     assert first.resource_metrics[0].resource == second.resource_metrics[0].resource
     attributes = {each.key: each.value.string_value for each in first.resource_metrics[0].resource.attributes}
     assert attributes == {"service.name": "s", "service.instance.id": stored.id}
@@ -99,7 +103,7 @@ def test_stream_is_cumulative_and_has_one_identity(gather):
 def test_exemplars_are_real(gather):
     """Each leads to a span that was counted."""
     found = set()
-    for metric in encoded(*gather(), {}, 1).resource_metrics[0].scope_metrics[0].metrics:
+    for metric in request(gather, {}, 1).resource_metrics[0].scope_metrics[0].metrics:
         for point in getattr(metric, metric.WhichOneof("data")).data_points:
             found |= {(each.trace_id.hex(), each.span_id.hex()) for each in point.exemplars}
     assert found
@@ -113,7 +117,7 @@ def test_request_reaches_the_collector(gather, collector):
         "OTEL_EXPORTER_OTLP_HEADERS": "X-Key=a%20b,x-other=c",
         "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
     }
-    OtlpMetrics(environ, {"service.name": "s"}).publish(gather)
+    OtlpMetricsPublisher(environ, {"service.name": "s"}).publish(gather)
     [(path, headers, body)] = collector.requests
     assert path == "/v1/metrics"
     assert (headers["x-key"], headers["x-other"], headers["content-type"]) == ("a b", "c", "application/x-protobuf")
@@ -127,15 +131,15 @@ def test_own_variables_go_first(gather, collector):
         "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": collector.url + "/own",
         "OTEL_METRIC_EXPORT_INTERVAL": "5000",
     }
-    outlet = OtlpMetrics(environ, {})
-    outlet.publish(gather)
-    assert (collector.requests[0][0], outlet.every) == ("/own", 5.0)
+    publisher = OtlpMetricsPublisher(environ, {})
+    publisher.publish(gather)
+    assert (collector.requests[0][0], publisher.interval) == ("/own", 5.0)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("", 10), ("2500", 2.5), ("10", 10)])
 def test_timeout_is_that_of_spans(text, seconds):
     """The variable means the same for metrics as for spans: small numbers are seconds, as the Python SDK reads them."""
-    assert OtlpMetrics({"OTEL_EXPORTER_OTLP_TIMEOUT": text}, {}).timeout == seconds
+    assert OtlpMetricsPublisher({"OTEL_EXPORTER_OTLP_TIMEOUT": text}, {}).endpoint.timeout == seconds
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 413, 429, 500, 503])
@@ -143,7 +147,7 @@ def test_refusal_is_not_now(gather, collector, status):
     """Cumulative metrics lose nothing by waiting: the next request has it all."""
     collector.status = status
     with pytest.raises(ExporterError, match=f"answered {status}"):
-        OtlpMetrics({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}, {}).publish(gather)
+        OtlpMetricsPublisher({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}, {}).publish(gather)
 
 
 def test_partial_success_is_told_once(gather, collector, caplog):
@@ -152,10 +156,10 @@ def test_partial_success_is_told_once(gather, collector, caplog):
     answer.partial_success.rejected_data_points = 3
     answer.partial_success.error_message = "too old"
     collector.answer = answer.SerializeToString()
-    outlet = OtlpMetrics({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}, {})
-    outlet.publish(gather)
-    outlet.publish(gather)
-    assert [record.message for record in caplog.records] == ["ckpt_observe: the collector refused 3 metric points: too old"]
+    publisher = OtlpMetricsPublisher({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}, {})
+    publisher.publish(gather)
+    publisher.publish(gather)
+    assert [record.message for record in caplog.records] == [f"{collector.url}/v1/metrics rejected 3 metric points: too old"]
 
 
 @pytest.mark.parametrize(
@@ -173,4 +177,4 @@ def test_partial_success_is_told_once(gather, collector, caplog):
 def test_wrong_setting_is_said(environ):
     """Never to Laminar, and nothing that cannot be."""
     with pytest.raises(ConfigError):
-        OtlpMetrics(environ, {})
+        OtlpMetricsPublisher(environ, {})

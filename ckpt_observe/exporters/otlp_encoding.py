@@ -1,7 +1,7 @@
-"""Spans as the bytes of OTLP's `ExportTraceServiceRequest`. Pure: no I/O, no protobuf.
+"""Encodes spans as the bytes of OTLP's `ExportTraceServiceRequest`, without I/O and without protobuf.
 
-The bytes are laid by hand after opentelemetry-proto's trace.proto, resource.proto and common.proto (v1): protobuf messages would take twice
-the time (`python -m benchmarks.export`). Each constant below is a field's tag: number << 3 | wire type.
+The bytes are written by hand according to trace.proto, resource.proto and common.proto (v1) of opentelemetry-proto. Protobuf messages take
+twice the time (`python -m benchmarks.export`). Each byte constant below starts with the tag of a field: number << 3 | wire type.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ _fixed64, _double = struct.Struct("<Q").pack, struct.Struct("<d").pack
 _UINT64: Final = (1 << 64) - 1
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _INTERNAL_SAMPLED: Final = b"\x30\x01\x85\x01\x01\x00\x00\x00"
-"""`kind` INTERNAL and the W3C flag `sampled`: what is not sampled is not recorded."""
+"""`kind` INTERNAL and the W3C flag `sampled`: only sampled spans are recorded."""
 _STATUS_OK: Final = b"\x7a\x02\x18\x01"
 
 
-def requests(spans: Sequence[Span], version: str, limit: int) -> Iterator[tuple[bytes, Sequence[Span]]]:
-    """Requests of at most about `limit` bytes, each with the spans in it, in order. A span that is larger than that goes alone.
+def encode_requests(spans: Sequence[Span], version: str, limit: int) -> Iterator[tuple[bytes, Sequence[Span]]]:
+    """Yield requests of at most about `limit` bytes, each with its spans, in order. A larger span gets its own request.
 
-    Raises ValueError, TypeError or struct.error for a value that OTLP cannot carry.
+    Raises ValueError, TypeError or struct.error for a value that OTLP cannot represent.
     """
     parts: list[bytes] = []
-    begun = size = 0
+    first = size = 0
     for index, span in enumerate(spans):
         part = _span(span)
         if parts and size + len(part) > limit:
-            yield _request(spans[begun:index], parts, version), spans[begun:index]
-            parts, begun, size = [], index, 0
+            yield _request(spans[first:index], parts, version), spans[first:index]
+            parts, first, size = [], index, 0
         parts.append(part)
         size += len(part)
     if parts:
-        yield _request(spans[begun:], parts, version), spans[begun:]
+        yield _request(spans[first:], parts, version), spans[first:]
 
 
 def encode(spans: Sequence[Span], version: str) -> bytes:
-    """All of them as one request."""
+    """Return all spans as one request."""
     return _request(spans, [_span(span) for span in spans], version)
 
 
 def _request(spans: Sequence[Span], parts: Sequence[bytes], version: str) -> bytes:
     scope = _field(b"\x0a", _text(b"\x0a", SCOPE) + _text(b"\x12", version))
-    groups, done = [], 0
+    groups, start = [], 0
     for resource, group in groupby(spans, key=lambda span: span.resource):
         count = sum(1 for _ in group)
-        about = _field(b"\x0a", b"".join(_attributes(b"\x0a", resource)))
-        groups.append(_field(b"\x0a", about + _field(b"\x12", scope + b"".join(parts[done : done + count]))))
-        done += count
+        resource_field = _field(b"\x0a", b"".join(_attributes(b"\x0a", resource)))
+        groups.append(_field(b"\x0a", resource_field + _field(b"\x12", scope + b"".join(parts[start : start + count]))))
+        start += count
     return b"".join(groups)
 
 
@@ -79,9 +79,9 @@ def _span(span: Span) -> bytes:
 
 
 def status_message(span: Span) -> str:
-    """What the exception said: OpenTelemetry's description of an error status."""
-    told = (event.attributes.get(EXCEPTION_MESSAGE) for event in reversed(span.events) if event.name == EVENT_EXCEPTION)
-    return str(next(told, None) or "")
+    """Return the description of an error status: the message of the last exception."""
+    messages = (event.attributes.get(EXCEPTION_MESSAGE) for event in reversed(span.events) if event.name == EVENT_EXCEPTION)
+    return str(next(messages, None) or "")
 
 
 def _event(event: SpanEvent) -> bytes:
@@ -96,8 +96,8 @@ def _link(link: SpanLink) -> bytes:
 
 def _attributes(tag: bytes, attributes: Mapping[str, Any]) -> Iterator[bytes]:
     for key, value in attributes.items():
-        short = type(value) is str and len(value) < 64  # most of these have few values, and are remembered
-        pair = _short(key, value) if short else _key(key) + _field(b"\x12", _value(value))
+        is_short = type(value) is str and len(value) < 64  # these repeat often and are cached
+        pair = _short(key, value) if is_short else _key(key) + _field(b"\x12", _value(value))
         yield tag + _varint(len(pair)) + pair
 
 
@@ -112,7 +112,7 @@ def _key(key: str) -> bytes:
 
 
 def _value(value: Any) -> bytes:
-    """An AnyValue. A string is written though it is empty: without a field it would be no value at all."""
+    """Return an AnyValue. Empty strings are written, too: an AnyValue without a field has no value."""
     kind = type(value)
     if kind is str:
         return _field(b"\x0a", value.encode())
@@ -128,13 +128,13 @@ def _value(value: Any) -> bytes:
         return _field(b"\x2a", b"".join(_field(b"\x0a", _value(item)) for item in value))
     if value is None:
         return b""
-    raise TypeError(f"an attribute cannot be a {kind.__name__}")
+    raise TypeError(f"an attribute cannot have the type {kind.__name__}")
 
 
 def _id(digits: str, length: int) -> bytes:
     raw = bytes.fromhex(digits)
     if len(raw) != length:
-        raise ValueError(f"an id has {2 * length} hex digits, not {len(digits)}")
+        raise ValueError(f"an id must have {2 * length} hex digits, not {len(digits)}")
     return raw
 
 

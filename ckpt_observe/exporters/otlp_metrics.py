@@ -1,0 +1,135 @@
+"""Pushes the same metrics as OTLP over HTTP: cumulative sums, gauges, and histograms with exemplars.
+
+One process pushes the total of all (see `metrics`). There is one stream, identified by the id of the store; it continues across restarts
+and takeovers, and its sums start when the store was created. Never used for Laminar, which accepts spans only.
+
+`opentelemetry-exporter-otlp` encodes the metrics. Its exporter does not send them: it retries within the call, follows redirects, ignores
+partial success, and gives no reason for a failure. Our transport for spans does not have these problems.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from google.protobuf.message import DecodeError
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.sdk.metrics import Exemplar as SdkExemplar
+from opentelemetry.sdk.metrics import export as sdk
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from ckpt_observe import endpoints
+from ckpt_observe.errors import ConfigError
+from ckpt_observe.exporters.metrics import Gather
+from ckpt_observe.exporters.otlp import USER_AGENT
+from ckpt_observe.exporters.otlp_encoding import SCOPE
+from ckpt_observe.exporters.otlp_http import HttpTransport
+from ckpt_observe.metricstore.points import Counter, Exemplar, Histogram
+from ckpt_observe.metricstore.snapshot import Series, Snapshot
+from ckpt_observe.metricstore.store import StoredMetrics
+from ckpt_observe.semconv.metrics import MetricSpec
+from ckpt_observe.support.logs import WarningLog
+
+_INTERVAL: Final = "OTEL_METRIC_EXPORT_INTERVAL"
+_CUMULATIVE: Final = sdk.AggregationTemporality.CUMULATIVE
+_SCOPE: Final = InstrumentationScope(SCOPE)
+_Times: TypeAlias = dict[str, int]
+"""Start and time of all data points of a request, by field name."""
+
+
+class OtlpMetricsPublisher:
+    """Pushes to an OTel Collector, as the variables of OpenTelemetry say."""
+
+    name = "otlp"
+
+    def __init__(self, environ: Mapping[str, str], resource: Mapping[str, str]) -> None:
+        self.endpoint = endpoints.otlp_metrics(environ)
+        self.interval = _read_interval(environ.get(_INTERVAL) or "60000")
+        self._resource = resource
+        self._warnings = WarningLog()
+
+    def publish(self, gather: Gather) -> None:
+        """Push the metrics. ExporterError if the OTel Collector does not accept them; the next push contains them."""
+        body = encode_snapshot(*gather(), self._resource, time.time_ns())
+        with closing(HttpTransport(self.endpoint, USER_AGENT)) as transport:
+            self._check_rejected(transport.send(body))
+
+    def _check_rejected(self, answer: bytes) -> None:
+        try:
+            partial_success = ExportMetricsServiceResponse.FromString(answer).partial_success
+        except DecodeError:  # some servers accept the metrics and answer with JSON
+            return
+        if count := partial_success.rejected_data_points:
+            message = partial_success.error_message[:200]
+            self._warnings.warn_once("rejected", "%s rejected %d metric points: %s", self.endpoint.shown, count, message)
+
+    def close(self) -> None: ...
+
+    def close_inherited(self) -> None: ...
+
+
+def encode_snapshot(stored: StoredMetrics, snapshot: Snapshot, resource: Mapping[str, str], now: int) -> bytes:
+    """Return a snapshot as one OTLP request. `now` is in Unix nanoseconds."""
+    times = {"start_time_unix_nano": int(stored.created * 1e9), "time_unix_nano": now}
+    metrics = [sdk.Metric(spec.name, spec.meaning, spec.unit, _data(spec, series, times)) for spec, series in snapshot]
+    scope_metrics = sdk.ScopeMetrics(_SCOPE, metrics, schema_url="")
+    attributes = {key: _clean(value) for key, value in {**resource, "service.instance.id": stored.id}.items()}
+    resource_metrics = sdk.ResourceMetrics(Resource(attributes), [scope_metrics], schema_url="")
+    request: bytes = encode_metrics(sdk.MetricsData([resource_metrics])).SerializeToString()
+    return request
+
+
+def _data(spec: MetricSpec, series: Series, times: _Times) -> sdk.Sum | sdk.Gauge | sdk.Histogram:
+    points = [(_attributes(spec, values), point) for values, point in series.items()]
+    if spec.instrument == "histogram":
+        histograms = [_histogram(spec, attributes, point, times) for attributes, point in points if isinstance(point, Histogram)]
+        return sdk.Histogram(histograms, _CUMULATIVE)
+    numbers = [_number(attributes, point, times) for attributes, point in points if not isinstance(point, Histogram)]
+    if spec.instrument == "counter":
+        return sdk.Sum(numbers, _CUMULATIVE, is_monotonic=True)
+    return sdk.Gauge([replace(number, start_time_unix_nano=0) for number in numbers])
+
+
+def _number(attributes: dict[str, str], point: Counter | float, times: _Times) -> sdk.NumberDataPoint:
+    value, exemplar = (point.value, point.exemplar) if isinstance(point, Counter) else (point, None)
+    return sdk.NumberDataPoint(attributes, value=value, exemplars=[_exemplar(exemplar)] if exemplar else [], **times)
+
+
+def _histogram(spec: MetricSpec, attributes: dict[str, str], point: Histogram, times: _Times) -> sdk.HistogramDataPoint:
+    unknown: Any = None  # minimum and maximum are optional in OTLP, but not in the types of the SDK
+    return sdk.HistogramDataPoint(
+        attributes,
+        count=sum(point.counts),
+        sum=point.sum,
+        bucket_counts=point.counts,
+        explicit_bounds=spec.buckets,
+        min=unknown,
+        max=unknown,
+        exemplars=[_exemplar(each) for each in point.exemplars.values()],
+        **times,
+    )
+
+
+def _exemplar(exemplar: Exemplar) -> SdkExemplar:
+    ids = {"span_id": int(exemplar.span_id, 16), "trace_id": int(exemplar.trace_id, 16)}
+    return SdkExemplar({}, exemplar.value, int(exemplar.time * 1e9), **ids)
+
+
+def _attributes(spec: MetricSpec, values: tuple[str, ...]) -> dict[str, str]:
+    return {label: _clean(value) for label, value in zip(spec.labels, values, strict=True)}
+
+
+def _clean(value: str) -> str:
+    """Replace what UTF-8 cannot encode: protobuf would reject the whole request."""
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def _read_interval(text: str) -> float:
+    if not text.isdecimal() or int(text) == 0:
+        raise ConfigError(f"{_INTERVAL} must be a positive number of milliseconds, not '{text}'")
+    return int(text) / 1000

@@ -49,12 +49,6 @@ SUPPLIED_BY_CALLER = {
 }
 """Packages that are not declared, because the code that imports them runs only in programs that have them."""
 
-NOT_IMPORTED = {
-    "opentelemetry-exporter-otlp",  # for programs with a TracerProvider of their own
-    "prometheus-client",  # for programs with a registry of their own
-}
-"""Base dependencies that the package does not import."""
-
 
 def declared() -> dict[str, set[str]]:
     """Return the distributions of each extra; those of "" are always installed."""
@@ -105,7 +99,7 @@ def test_every_import_is_declared(file):
 
 def test_every_base_dependency_is_imported():
     """Nothing is installed for everybody that only tests, or nobody, uses."""
-    assert declared()[""] - NOT_IMPORTED <= set().union(*IMPORTS.values())
+    assert declared()[""] <= set().union(*IMPORTS.values())
 
 
 def test_exceptions_are_still_needed():
@@ -115,7 +109,6 @@ def test_exceptions_are_still_needed():
     }
     assert all(places[extra] & declared()[extra] for extra in EXTRAS)
     assert all(any(name in IMPORTS[file] for file in IMPORTS if file.startswith(place)) for name, place in SUPPLIED_BY_CALLER.items())
-    assert declared()[""] >= NOT_IMPORTED
 
 
 @pytest.mark.skipif(not os.environ.get("CKPT_OBSERVE_TEST_INSTALLED"), reason="only CI tests the installed wheel")

@@ -23,6 +23,7 @@ BANNED = {
     "http.client": "support.http_client",
     "httpx": "support.http_client",
     "aiohttp": "support.http_client",
+    "http.server": "support.http_server",
     "fcntl": "support.locks",
     "msvcrt": "support.locks",
 }
@@ -69,6 +70,21 @@ def banned_uses(source: str) -> list[str]:
 def test_every_way_to_write_it_is_detected(source, rules):
     """The ban does not depend on how a module is imported."""
     assert banned_uses(source) == rules
+
+
+def test_log_lines_do_not_repeat_the_name_of_the_logger():
+    """Formatters print it. The logger of the package comes from support.logs."""
+    violations = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in {"debug", "info", "warning", "error", "exception", "warn_once", "getLogger"}
+        and any(isinstance(value, ast.Constant) and str(value.value).startswith("ckpt_observe") for value in node.args[:2])
+        and path.name != "logs.py"
+    ]
+    assert violations == []
 
 
 def test_shared_mechanisms_are_used():

@@ -22,7 +22,7 @@ from ckpt_observe.errors import (
     IntegrityError,
     StorageError,
 )
-from ckpt_observe.testing.stores import HOSTILE, StoreContract
+from ckpt_observe.testing.stores import HOSTILE_NAMES, StoreContract
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -45,7 +45,7 @@ class TestGitStore(StoreContract):
         return GitStore(store.location)
 
     # a dozen processes for each of a thousand mutations: what a flipped byte does to a checkpoint is shown by the other stores
-    test_every_flip_and_cut_is_noticed = None
+    test_every_flip_and_truncation_is_detected = None
 
     @pytest.mark.parametrize("of", ["", "^{tree}", ":checkpoint"], ids=["commit", "tree", "content"])
     @pytest.mark.parametrize("damage", [lambda raw: raw[:40] + b"\xff\xff" + raw[42:], lambda raw: raw[:30], lambda raw: b""])
@@ -107,7 +107,7 @@ class TestGitStore(StoreContract):
         assert checkpointer.load("t") == {"n": 1}
 
 
-@pytest.mark.parametrize("name", [*HOSTILE, "a..b", "a.lock", "_", "_1", "_2", "@{", "^"])
+@pytest.mark.parametrize("name", [*HOSTILE_NAMES, "a..b", "a.lock", "_", "_1", "_2", "@{", "^"])
 def test_references_are_git_names_and_injective(name):
     """Every id has a reference that git accepts, and short ones are told from it again."""
     reference = to_reference(name)

@@ -36,7 +36,7 @@ class TestMemoryStore(StoreContract):
         assert MemoryStore()._checkpoints is not MemoryStore()._checkpoints
 
     # the medium of this store is a list of infos beside the bytes: a damaged header cannot hide it from the listing
-    def test_damage_is_noticed_and_can_be_quarantined(self, store, checkpointer):
+    def test_damage_is_detected_and_can_be_quarantined(self, store, checkpointer):
         """L8, in memory: altered bytes never become a state."""
         info = checkpointer.save("t", {"n": 1})
         self.raw_write(store, "t", info.id, self.raw_read(store, "t", info.id)[:-2] + b"2}")

@@ -58,7 +58,7 @@ class TestRetryingStore(StoreContract):
     def another(self, store):
         return RetryingStore(MemoryStore(store.location))
 
-    def test_damage_is_noticed_and_can_be_quarantined(self, store, checkpointer):
+    def test_damage_is_detected_and_can_be_quarantined(self, store, checkpointer):
         """See the memory store: its listing does not depend on the bytes."""
         info = checkpointer.save("t", {"n": 1})
         store.quarantine("t", info.id)

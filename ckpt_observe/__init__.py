@@ -1,7 +1,7 @@
-"""One import turns every checkpoint operation of a program into a trace and into metrics.
+"""Observes checkpoints: one import turns every checkpoint operation of a program into traces and metrics.
 
-Importing this package does nothing: no thread, no file, no provider. `import ckpt_observe.auto`, or `observe()`, starts it. The names
-below are looked up when they are first used, so that `ckpt_observe.core` alone brings no telemetry with it.
+Importing this package has no effect: no thread, no file, no TracerProvider. `import ckpt_observe.auto` or `observe()` starts observation.
+The public names are imported on first use, so that `ckpt_observe.core` alone does not load any telemetry.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["CkptObserveError", "ConfigError", "PrometheusCollector", "Watch", "checkpoint", "observe", "phase", "task"]
 __version__ = "0.1.0"
 
-_HOMES: Final = {
+_MODULES: Final = {
     "CkptObserveError": "errors",
     "ConfigError": "errors",
     "PrometheusCollector": "exporters.prometheus_collector",
@@ -31,8 +31,8 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,18 +1,18 @@
-"""Every exception of ours. Imports nothing of the package.
+"""All exceptions of the package.
 
 CkptObserveError
-├── ConfigError                   a setting is wrong: says which, why, and what would do
-│   └── MissingExtraError         an optional package is not installed: names the extra
-├── JournalError                  a journal cannot be made or read
-├── DaemonRunningError             the state directory has a daemon already: says which
-├── TraceStoreError               the local trace store cannot be opened or read
-├── HttpError                     a request of ours got no complete answer: says how far it came
-├── ExporterError
-│   ├── ExporterRetryError            not delivered, try again
-│   │   ├── ExporterUnclearError      perhaps delivered: the answer was lost
-│   │   └── ExporterSetupError        the destination is set up wrongly: key, path, address
-│   └── ExporterRefusedError          never will be: malformed, too large
-└── CheckpointError               raised by the core; carries class, code, retryable, recovery and impact
+├── ConfigError                   a setting is invalid
+│   └── MissingExtraError         an optional package is not installed
+├── JournalError                  a journal cannot be created or read
+├── DaemonRunningError            the state directory already has a daemon
+├── TraceStoreError               the local trace store cannot be opened, read or written
+├── HttpError                     a request got no complete response
+├── ExporterError                 a batch was not delivered
+│   ├── ExporterRetryError        not now; it is sent again
+│   │   ├── ExporterUnclearError  the response was lost, so the backend may have the batch
+│   │   └── ExporterSetupError    wrong key, path or address
+│   └── ExporterRefusedError      the backend will never accept it: malformed or too large
+└── CheckpointError               raised by the reference core; has class, code, retryable, recovery and impact
     ├── StorageError · CapacityError · AccessError · UnavailableError · DeadlineError
     ├── SerializationError · CompressionError
     ├── IntegrityError · CompatibilityError
@@ -25,11 +25,11 @@ from typing import ClassVar, Final
 
 
 class CkptObserveError(Exception):
-    """Base of every exception this package raises."""
+    """Base class of all exceptions of this package."""
 
 
 class ConfigError(CkptObserveError, ValueError):
-    """A setting has a value that cannot be."""
+    """A setting or argument has an invalid value. The message names the setting, the value and what is allowed."""
 
     error_class: ClassVar[str] = "configuration"
     code: str = "configuration.invalid"
@@ -37,33 +37,33 @@ class ConfigError(CkptObserveError, ValueError):
 
 
 class MissingExtraError(ConfigError):
-    """A package that an optional feature needs is not installed."""
+    """An optional feature needs a package that is not installed. The message names the extra to install."""
 
     code = "configuration.missing_extra"
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"for {feature} a package is not installed: pip install 'ckpt-observe[{extra}]'")
+        super().__init__(f"{feature} needs a package that is not installed; run: pip install 'ckpt-observe[{extra}]'")
 
 
 class JournalError(CkptObserveError):
-    """A journal cannot be made or read; the message says which, and what to do."""
+    """A journal cannot be created or read. The message names the directory and what to do."""
 
 
 class DaemonRunningError(CkptObserveError):
-    """The state directory has a daemon already; the message says who it is."""
+    """The state directory already has a daemon. The message names its process."""
 
 
 class TraceStoreError(CkptObserveError):
-    """The local trace store cannot be opened, read or written; the message says why, and what to do."""
+    """The local trace store cannot be opened, read or written. The message says why and what to do."""
 
     def __init__(self, message: str, *, retryable: bool = True) -> None:
         super().__init__(message)
         self.retryable = retryable
-        """Whether the same call can succeed later, unchanged. False: the span itself does not go in."""
+        """Whether the same call may succeed later. False: the span itself cannot be stored."""
 
 
 class HttpError(CkptObserveError):
-    """An HTTP request got no complete answer. The message is the cause, without the URL, which may hold secrets."""
+    """An HTTP request got no complete response. The message is the cause, without the URL, which may contain secrets."""
 
     PREPARE: Final = "prepare"
     """Nothing was sent: a bad URL or a certificate file that cannot be read."""
@@ -78,40 +78,40 @@ class HttpError(CkptObserveError):
 
 
 class ExporterError(CkptObserveError):
-    """A batch was not delivered."""
+    """An exporter did not deliver a batch."""
 
 
 class ExporterRetryError(ExporterError):
-    """Not delivered, but may be later: server away, busy, or the answer was lost."""
+    """The batch was not delivered now, because the server is down or busy. It is kept and sent again."""
 
     def __init__(self, message: str, after: float | None = None) -> None:
         super().__init__(message)
         self.after = after
-        """Seconds the server asked us to wait, if it did."""
+        """Seconds to wait before the next attempt, if the server asked for it."""
 
 
 class ExporterUnclearError(ExporterRetryError):
-    """The request went out and no whole answer came back: the server may have the batch or not."""
+    """The request was sent, but the response was lost. The server may or may not have the batch; it is sent again."""
 
 
 class ExporterSetupError(ExporterRetryError):
-    """The destination is set up wrongly: a wrong key, path or address. Nothing is lost; somebody may put it right."""
+    """The backend is configured wrongly: key, path or address. The batch is kept until somebody corrects it."""
 
 
 class ExporterRefusedError(ExporterError):
-    """Never will be delivered as it is: malformed, too large."""
+    """The backend will never accept the batch: it is malformed or too large."""
 
 
 class CheckpointError(CkptObserveError):
-    """A checkpoint operation failed. The message says what failed, for which checkpoint, and what to do."""
+    """An operation of the reference core failed. The message says what failed, for which checkpoint, and what to do."""
 
     error_class: ClassVar[str] = "unknown"
     code: str = "unknown.exception"
     retryable: bool = False
     recovery: str | None = None
-    """What was done about it, where something was."""
+    """What was done about the error, if anything."""
     impact: str | None = None
-    """What it means for the task, where that is known."""
+    """What the error means for the task, if known."""
 
     def __init__(self, message: str, *, code: str | None = None, retryable: bool | None = None) -> None:
         super().__init__(message)
@@ -122,7 +122,7 @@ class CheckpointError(CkptObserveError):
 
 
 class StorageError(CheckpointError):
-    """The medium refused."""
+    """The storage medium reported an error."""
 
     error_class = "storage"
     code = "storage.io"
@@ -131,7 +131,7 @@ class StorageError(CheckpointError):
 
 
 class CapacityError(CheckpointError):
-    """No space, memory or quota left."""
+    """Disk space, memory or quota is exhausted."""
 
     error_class = "capacity"
     code = "storage.no_space"
@@ -139,7 +139,7 @@ class CapacityError(CheckpointError):
 
 
 class AccessError(CheckpointError):
-    """Not allowed."""
+    """Access to the store was denied."""
 
     error_class = "permission"
     code = "storage.permission"
@@ -154,7 +154,7 @@ class UnavailableError(CheckpointError):
 
 
 class DeadlineError(CheckpointError):
-    """It took longer than allowed."""
+    """The operation exceeded its deadline."""
 
     error_class = "timeout"
     code = "timeout.deadline"
@@ -162,49 +162,49 @@ class DeadlineError(CheckpointError):
 
 
 class SerializationError(CheckpointError):
-    """The state could not become bytes, or the bytes no state."""
+    """The state cannot be serialized, or the stored bytes cannot be deserialized."""
 
     error_class = "serialization"
     code = "serialization.unsupported_type"
 
 
 class CompressionError(CheckpointError):
-    """A codec refused, or the result grew beyond its bound."""
+    """Compression or decompression failed, or the result exceeds its size limit."""
 
     error_class = "compression"
     code = "compression.malformed"
 
 
 class IntegrityError(CheckpointError):
-    """Stored bytes are not the bytes that were saved."""
+    """The stored bytes differ from those that were saved."""
 
     error_class = "integrity"
     code = "integrity.checksum_mismatch"
 
 
 class CompatibilityError(CheckpointError):
-    """Written by a version or with a format that this one cannot read."""
+    """The checkpoint was written by a version or in a format that this version cannot read."""
 
     error_class = "compatibility"
     code = "compatibility.newer_version"
 
 
 class CheckpointNotFoundError(CheckpointError, LookupError):
-    """There is no such checkpoint."""
+    """The checkpoint or task does not exist."""
 
     error_class = "not_found"
     code = "not_found.checkpoint"
 
 
 class ConflictError(CheckpointError):
-    """Somebody else wrote the same thing first, or holds the lock."""
+    """Another writer was faster, or holds the lock."""
 
     error_class = "conflict"
     code = "conflict.exists"
 
 
 class InvalidNameError(CheckpointError, ValueError):
-    """A task or checkpoint cannot have that name."""
+    """The name of a task or checkpoint is invalid."""
 
     error_class = "configuration"
     code = "configuration.invalid_name"

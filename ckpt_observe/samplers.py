@@ -1,7 +1,7 @@
-"""Which traces are recorded: OpenTelemetry's `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG`, decided as its SDK decides.
+"""Decides which traces are recorded, from `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG`, exactly as OpenTelemetry's SDK does.
 
-A trace that begins with us is decided once, at its root. A trace that began elsewhere keeps its decision, unless the sampler is one
-without `parentbased_`, which decides by itself; by the trace's id, so everybody with the same ratio decides the same.
+The decision for a new trace is made once, at its root. A trace that started elsewhere keeps its decision, unless the sampler lacks the
+prefix `parentbased_`. The decision depends on the trace id alone, so that all processes with the same ratio decide alike.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from ckpt_observe.errors import ConfigError
 DEFAULT: Final = "parentbased_always_on"
 NEVER: Final = "always_off"
 Rule: TypeAlias = Callable[[str, bool | None], bool]
-"""From a trace's id, and whether its parent is sampled (None: it begins here), to whether it is recorded."""
-_BEYOND_ALL: Final = "g"
-"""No hex digits are greater."""
+"""Returns whether a trace is recorded, from its id and whether its parent is sampled (None: it has no parent)."""
+_ABOVE_ALL_IDS: Final = "g"
+"""Greater than any string of hex digits."""
 
 
 class Sampler(NamedTuple):
-    """A sampler by its name; `ratio` is that of traces without a parent."""
+    """A sampler. `ratio` applies to traces without a parent."""
 
     name: str = DEFAULT
     ratio: float = 1.0
 
     def rule(self) -> Rule | None:
-        """The decision as a function; None where there is nothing to decide: all begin recorded, and the parent's decision is kept."""
+        """Return the decision as a function, or None for the default: record every new trace, and keep the parent's decision."""
         parent_based = self.name.startswith(_PARENT_BASED)
         if parent_based and self.ratio >= 1.0:
             return None
-        bound = f"{round(self.ratio * (1 << 64)):016x}" if self.ratio < 1.0 else _BEYOND_ALL
+        bound = f"{round(self.ratio * (1 << 64)):016x}" if self.ratio < 1.0 else _ABOVE_ALL_IDS
 
         def samples(trace_id: str, parent_sampled: bool | None) -> bool:
             if parent_based and parent_sampled is not None:
                 return parent_sampled
-            return trace_id[16:] < bound  # as OpenTelemetry's SDKs: the last 64 bits; hex digits of equal number compare as numbers do
+            return trace_id[16:] < bound  # the last 64 bits, as in OpenTelemetry's SDKs; hex strings of equal length compare like numbers
 
         return samples
 
@@ -50,18 +50,18 @@ _RATIOS: Final[Mapping[str, float | None]] = {
     "parentbased_always_off": 0.0,
     "parentbased_traceidratio": None,
 }
-"""The ratio of each; None: that of the argument."""
-_ASK_A_SERVER: Final = ("jaeger_remote", "parentbased_jaeger_remote", "xray")
-"""Names that OpenTelemetry knows, for SDKs that have them. Here all is recorded, and the parent's decision kept."""
+"""Ratio of each sampler. None: OTEL_TRACES_SAMPLER_ARG."""
+_REMOTE_SAMPLERS: Final = ("jaeger_remote", "parentbased_jaeger_remote", "xray")
+"""Samplers of OpenTelemetry that ask a server. They are treated like the default."""
 
 
 def read(environ: Mapping[str, str]) -> Sampler:
-    """The sampler that the environment names. A name or ratio that cannot be is a ConfigError."""
+    """Return the sampler of the environment. ConfigError if its name or ratio is invalid."""
     name = environ.get(environment.TRACES_SAMPLER, "").strip().lower() or DEFAULT
-    if name in _ASK_A_SERVER:
+    if name in _REMOTE_SAMPLERS:
         return Sampler()
     if name not in _RATIOS:
-        raise ConfigError(f"{environment.TRACES_SAMPLER}: '{name}' is not known; use one of: {', '.join(_RATIOS)}")
+        raise ConfigError(f"{environment.TRACES_SAMPLER}: '{name}' is not a sampler; use one of: {', '.join(_RATIOS)}")
     fixed = _RATIOS[name]
     return Sampler(name, _ratio(environ.get(environment.TRACES_SAMPLER_ARG, "")) if fixed is None else fixed)
 
@@ -72,5 +72,5 @@ def _ratio(text: str) -> float:
     except ValueError:
         ratio = -1.0
     if not 0.0 <= ratio <= 1.0:
-        raise ConfigError(f"{environment.TRACES_SAMPLER_ARG}: '{text}' is not a ratio from 0 to 1")
+        raise ConfigError(f"{environment.TRACES_SAMPLER_ARG}: '{text}' is not a ratio; use a number from 0 to 1")
     return ratio

@@ -228,9 +228,13 @@ def _prometheus(source: _Source) -> Prometheus:
         remedy = f"set {environment.METRICS_TOKEN} or {environment.METRICS_TLS}, or use 127.0.0.1"
         raise ConfigError(f"{environment.PROMETHEUS_HOST}: '{prometheus.host}' is reachable from other machines; {remedy}")
     if prometheus.tls and not Path(prometheus.tls).is_file():
-        raise ConfigError(f"{environment.METRICS_TLS}: the file '{prometheus.tls}' does not exist; set it to a PEM file with certificate and key")
+        raise ConfigError(
+            f"{environment.METRICS_TLS}: the file '{prometheus.tls}' does not exist; set it to a PEM file with certificate and key"
+        )
     if prometheus.textfile and not prometheus.textfile.endswith(".prom"):
-        raise ConfigError(f"{environment.TEXTFILE}: '{prometheus.textfile}' does not end in .prom, so node_exporter would not read it; rename it")
+        raise ConfigError(
+            f"{environment.TEXTFILE}: '{prometheus.textfile}' does not end in .prom, so node_exporter would not read it; rename it"
+        )
     if prometheus.pushgateway and not prometheus.pushgateway.startswith(("http://", "https://")):
         raise ConfigError(
             f"{environment.PUSHGATEWAY}: '{endpoints.without_credentials(prometheus.pushgateway)}' is not a URL; start it with http:// or https://"

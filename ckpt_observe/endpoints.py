@@ -21,7 +21,7 @@ TRACES_PATH: Final = "/v1/traces"
 _LAMINAR: Final = "https://api.lmnr.ai"
 
 _MAX_SECONDS: Final = 300.0
-"""Larger timeouts are milliseconds, as specified; smaller ones are seconds, as in OpenTelemetry's Python SDK. Nobody wants 0.3 s or less."""
+"""Larger timeouts are milliseconds, as specified; smaller ones are seconds, as in OpenTelemetry's Python SDK. Nobody wants 0.3 s."""
 _MAX_QUOTE: Final = 200
 """Characters of a server's response that are logged."""
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.-]+")
@@ -93,7 +93,9 @@ def otlp_metrics(environ: Mapping[str, str]) -> Endpoint:
     """Return the endpoint for metrics, always over HTTP. ConfigError if it is Laminar, which drops metrics."""
     endpoint = otlp({**environ, f"{environment.OTLP}METRICS_PROTOCOL": HTTP}, "METRICS")
     if urlsplit(endpoint.url).hostname == urlsplit(environ.get(environment.LMNR_BASE_URL) or _LAMINAR).hostname:
-        raise ConfigError(f"{environment.OTLP_METRICS_ENDPOINT}: '{endpoint.shown}' is Laminar, which does not accept metrics; set the URL of an OTel Collector")
+        raise ConfigError(
+            f"{environment.OTLP_METRICS_ENDPOINT}: '{endpoint.shown}' is Laminar, which drops metrics; set the URL of an OTel Collector"
+        )
     return endpoint
 
 
@@ -143,7 +145,9 @@ def _check(headers: dict[str, str], variable: str) -> dict[str, str]:
     """Raise ConfigError for a header that HTTP cannot send. The HTTP library would print its value, which may be secret."""
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or not value.isprintable() or not value.isascii():
-            raise ConfigError(f"{variable}: header '{name if _HEADER_NAME.fullmatch(name) else '?'}' contains characters that are not allowed in a header")
+            raise ConfigError(
+                f"{variable}: header '{name if _HEADER_NAME.fullmatch(name) else '?'}' contains characters that are not allowed in a header"
+            )
     return headers
 
 

@@ -1,4 +1,15 @@
-"""The public face for own checkpoint code: `task`, `checkpoint` and `phase`, each a context manager and a decorator, sync and async."""
+"""The public API for custom checkpoint code: `task`, `checkpoint` and `phase`.
+
+Each works as a context manager and as a decorator, for sync and async code:
+
+    with ckpt_observe.task("train", id="run-42", interval=600):
+        with ckpt_observe.checkpoint("save", step=100):
+            with ckpt_observe.phase("write"):
+                path.write_bytes(data)
+
+    @ckpt_observe.checkpoint("load")
+    async def load(path): ...
+"""
 
 from __future__ import annotations
 
@@ -20,37 +31,41 @@ from ckpt_observe.record.trace_context import UnsampledSpan
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.values import OPERATIONS
 
-_NOTHING: Final[Mapping[str, Any]] = {}
+_NO_ATTRIBUTES: Final[Mapping[str, Any]] = {}
 Scoped = TypeVar("Scoped", bound=AbstractContextManager[Any])
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Scope(Generic[Scoped]):
-    """Something to enter, or to decorate a function, coroutine function or generator with: then each call is one."""
+    """A context manager, and a decorator for functions, coroutine functions and generators: then each call is one operation.
 
-    def __init__(self, make: Callable[[], Scoped]) -> None:
-        self._make = make
-        self._entered: list[Scoped] = []
+    One scope may be used by several threads and asyncio tasks at once.
+    """
+
+    def __init__(self, create: Callable[[], Scoped]) -> None:
+        self._create = create
+        self._active: list[Scoped] = []
+        """Operations that were entered and not exited, by any thread."""
 
     def __enter__(self) -> Scoped:
-        scoped = self._make()
-        self._entered.append(scoped)
+        scoped = self._create()
+        self._active.append(scoped)
         scoped.__enter__()
         return scoped
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._entered.remove(entered := self._innermost())
-        entered.__exit__(kind, error, trace)
+        self._active.remove(scoped := self._current())
+        scoped.__exit__(kind, error, trace)
 
-    def _innermost(self) -> Scoped:
-        """What was entered here: one scope may be used by many threads and tasks at once. It is current; or not recorded, as any other."""
-        here: Any = get_current_span()
-        if type(here) is UnsampledSpan:
-            here = here.operation
-        if here in self._entered:
-            return here  # type: ignore[no-any-return]
-        return next((each for each in reversed(self._entered) if not getattr(each, "_context_token", None)), self._entered[-1])
+    def _current(self) -> Scoped:
+        """Return the operation that this thread entered last: the current span. If it is not recorded, any unrecorded one will do."""
+        span: Any = get_current_span()
+        if type(span) is UnsampledSpan:
+            span = span.operation
+        if span in self._active:
+            return span  # type: ignore[no-any-return]
+        return next((scoped for scoped in reversed(self._active) if not getattr(scoped, "_context_token", None)), self._active[-1])
 
     async def __aenter__(self) -> Scoped:
         return self.__enter__()
@@ -59,9 +74,9 @@ class Scope(Generic[Scoped]):
         self.__exit__(kind, error, trace)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        from ckpt_observe.instrument.patching import PatchedCallable  # noqa: PLC0415 - wrapt: only who decorates pays for it
+        from ckpt_observe.instrument.patching import PatchedCallable  # noqa: PLC0415 - imports wrapt, which only decorators need
 
-        observed = ObservedCall(lambda *_: self._make() if trace_context.may_record() else None, record_fault)  # type: ignore[arg-type]
+        observed = ObservedCall(lambda *_: self._create() if trace_context.may_record() else None, record_fault)  # type: ignore[arg-type]
         return PatchedCallable(function, observed.wrapper_for(function))
 
 
@@ -74,14 +89,21 @@ def task(
     interval: float | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> Scope[Task]:
-    """A run that makes checkpoints. Its name, id, user and session are put on every checkpoint operation within it.
+    """Mark a run that saves checkpoints, such as a training or an agent run. It becomes the parent of the operations inside.
 
-    `interval` is the time in seconds in which it means to save at least once: alerts then know when one is late.
+    Args:
+        name: What runs, such as `train`. A metric label, so it must not contain ids.
+        id: Identifies this run, also after a restart.
+        user: Identifies the user, as `user.id`.
+        session: Identifies the session, as `session.id`.
+        interval: Seconds within which the run saves at least once. Alerts fire if a save is late.
+        attributes: Further attributes of the task's span. All arguments above are also set on every operation inside.
+
     """
-    given = {names.TASK_NAME: name, names.TASK_ID: id, names.USER_ID: user, names.SESSION_ID: session, names.INTERVAL: interval}
-    shared = _redacted({key: value for key, value in given.items() if value is not None})
-    own = _redacted(attributes or {})
-    return Scope(lambda: Task(redact.text(str(name)), shared(), own()))
+    values = {names.TASK_NAME: name, names.TASK_ID: id, names.USER_ID: user, names.SESSION_ID: session, names.INTERVAL: interval}
+    shared = _redact_once({key: value for key, value in values.items() if value is not None})
+    task_attributes = _redact_once(attributes or {})
+    return Scope(lambda: Task(redact.text(str(name)), shared(), task_attributes()))
 
 
 def checkpoint(
@@ -91,46 +113,60 @@ def checkpoint(
     step: int | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> Scope[Operation]:
-    """One checkpoint operation of your own code: `save`, `load`, `restore`, `delete`, `list`, `prune` or `verify`."""
+    """Record one checkpoint operation of custom code.
+
+    Args:
+        operation: `save`, `load`, `restore`, `delete`, `list`, `prune` or `verify`.
+        id: Identifies the checkpoint.
+        step: Step of the run.
+        attributes: Further attributes of the span.
+
+    Raises:
+        ConfigError: The operation has another name. Metrics and dashboards rely on this fixed set.
+
+    """
     if operation not in OPERATIONS:
-        raise ConfigError(f"checkpoint operation '{operation}' is not known; use one of: {', '.join(OPERATIONS)}")
-    known = {names.SYSTEM: "custom", names.ID: id, names.STEP: step}
-    given = _redacted({key: value for key, value in known.items() if value is not None} | dict(attributes or {}))
-    return Scope(lambda: Operation(operation, given()))
+        raise ConfigError(f"'{operation}' is not a checkpoint operation; use one of: {', '.join(OPERATIONS)}")
+    values = {names.SYSTEM: "custom", names.ID: id, names.STEP: step}
+    span_attributes = _redact_once({key: value for key, value in values.items() if value is not None} | dict(attributes or {}))
+    return Scope(lambda: Operation(operation, span_attributes()))
 
 
-def _redacted(attributes: Mapping[str, Any]) -> Callable[[], Mapping[str, Any]]:
-    """Found out when it is first needed, and once, however often a scope is entered; never where nobody observes."""
-    found: list[Mapping[str, Any]] = []
+def _redact_once(attributes: Mapping[str, Any]) -> Callable[[], Mapping[str, Any]]:
+    """Return a function that returns the redacted attributes. They are computed at the first call while recording is on."""
+    cache: list[Mapping[str, Any]] = []
 
-    def ask() -> Mapping[str, Any]:
-        if recorder.on and not found:
-            found.append(redact.attributes(attributes))
-        return found[0] if found else _NOTHING
+    def redacted_attributes() -> Mapping[str, Any]:
+        if recorder.on and not cache:
+            cache.append(redact.attributes(attributes))
+        return cache[0] if cache else _NO_ATTRIBUTES
 
-    return ask
+    return redacted_attributes
 
 
 def phase(name: str) -> Scope[Any]:
-    """A part of the operation that is running here; nothing, if none is. `serialize`, `write`, ...: see the registry, or your own word."""
+    """Record one phase of the current operation, such as `serialize` or `write`. Outside an operation it does nothing.
 
-    def make() -> Any:
+    docs/semconv.md lists the names that metrics and dashboards use; any other name is allowed.
+    """
+
+    def create() -> Any:
         operation = current_operation()
-        return _NOBODY if operation is None else Phase(operation, name)
+        return _NO_PHASE if operation is None else Phase(operation, name)
 
-    return Scope(make)
+    return Scope(create)
 
 
-class _Nobody:
-    """Takes what a phase takes, and does nothing."""
+class _NoPhase:
+    """Has the methods of a phase, and does nothing."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_raised: object) -> None: ...
+    def __exit__(self, *_exception: object) -> None: ...
     def set(self, attributes: Mapping[str, Any]) -> None: ...
     def suspend(self) -> None: ...
     def resume(self) -> None: ...
 
 
-_NOBODY = _Nobody()
+_NO_PHASE = _NoPhase()

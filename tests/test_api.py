@@ -158,7 +158,7 @@ def test_wrong_variable(monkeypatch, variable, value):
 
 def test_unknown_operation():
     """An operation that is none is told where it is written."""
-    with pytest.raises(ckpt_observe.ConfigError, match=r"'sve' is not known; use one of: save, load"):
+    with pytest.raises(ckpt_observe.ConfigError, match=r"'sve' is not a checkpoint operation; use one of: save, load"):
         ckpt_observe.checkpoint("sve")
 
 

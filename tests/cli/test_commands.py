@@ -111,7 +111,7 @@ def test_run_keeps_the_sites_own_customization(command, tmp_path):
     [
         (("run",), 2, "run what"),
         (("run", "--", "no-such-program"), 127, "No such file"),
-        (("run", "--exporters", "x", "--", "true"), 2, "'x' is not known"),
+        (("run", "--exporters", "x", "--", "true"), 2, "'x' is not valid"),
     ],
 )
 def test_run_that_cannot(command, words, code, error):

@@ -135,7 +135,7 @@ def test_pages(run):
         (["--health", "9465"], 2, "'9465' is not HOST:PORT"),
         (["--health", "127.0.0.1:99999"], 2, "is not HOST:PORT"),
         (["--exporters", "none"], 2, "the daemon has no exporter and would deliver nothing"),
-        (["--exporters", "pigeon"], 2, "'pigeon' is not known"),
+        (["--exporters", "pigeon"], 2, "'pigeon' is not valid"),
     ],
 )
 def test_wrong_usage(state, arguments, code, words):

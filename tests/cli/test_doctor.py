@@ -85,6 +85,19 @@ def test_misspelt_variables(doctor, name, verdict, hint):
     assert (finding.state, hint in finding.detail) == (verdict, True)
 
 
+@pytest.mark.parametrize(
+    ("variables", "effect"),
+    [
+        ({"CKPT_OBSERVE_DRAIN": "in-process"}, "still works"),
+        ({"CKPT_OBSERVE_DRAIN": "thread", "CKPT_OBSERVE_DELIVERY": "in-process"}, "ignored, because CKPT_OBSERVE_DELIVERY is set"),
+    ],
+)
+def test_renamed_variable(doctor, variables, effect):
+    """The former name of a variable is reported as renamed, not as unknown."""
+    finding = doctor(**variables, CKPT_OBSERVE_EXPORTERS="local")["CKPT_OBSERVE_DRAIN"]
+    assert (finding.state, finding.detail) == (NOTE, f"was renamed to CKPT_OBSERVE_DELIVERY; {effect}")
+
+
 def test_a_wrong_setting_is_a_finding(doctor):
     """It ends the examination, for without settings there is nothing to look at; what was found before stands."""
     found = doctor(OTEL_TRACES_SAMPLER="dice", CKPT_OBSERVE_DIRR="x")

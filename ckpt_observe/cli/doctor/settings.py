@@ -41,11 +41,15 @@ def effective(settings: Settings) -> Iterator[Finding]:
 
 def misspelt(environ: Mapping[str, str]) -> Iterator[Finding]:
     """A variable that nobody reads has no effect, and nobody says so at run time."""
-    known = [row.name.removeprefix(_PREFIX) for row in VARIABLES if row.name.startswith(_PREFIX)]
+    suffixes = [row.name.removeprefix(_PREFIX) for row in VARIABLES if row.name.startswith(_PREFIX)]
+    renamed = {former: name for name, former in environment.FORMER_NAMES.items()}
     for name in sorted(environ):
         rest = name.removeprefix(_PREFIX)
-        if rest != name and rest not in known:
-            near = get_close_matches(rest, known, 1)
+        if name in renamed:
+            effect = f"ignored, because {renamed[name]} is set" if environ.get(renamed[name]) else "still works"
+            yield Finding(NOTE, name, f"was renamed to {renamed[name]}; {effect}")
+        elif rest != name and rest not in suffixes:
+            near = get_close_matches(rest, suffixes, 1)
             hint = f"; did you mean {_PREFIX}{near[0]}?" if near else ""
             yield Finding(PROBLEM if near else NOTE, name, f"there is no such setting{hint}")
 

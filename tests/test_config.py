@@ -1,0 +1,57 @@
+"""Settings from arguments and environment: renamed variables still work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ckpt_observe import config, environment
+from ckpt_observe.errors import ConfigError
+from ckpt_observe.support.logs import WarningLog
+
+
+@pytest.fixture(autouse=True)
+def no_earlier_warnings(monkeypatch):
+    """A process warns once, but each test must see its own warnings."""
+    monkeypatch.setattr(config, "_warnings", WarningLog())
+
+
+def test_former_name_of_a_variable(caplog):
+    """The former name has the same effect, is named as the origin, and warns once with the new name."""
+    for _ in range(3):
+        settings = config.read({"CKPT_OBSERVE_RING_DIR": "/pages", "CKPT_OBSERVE_DRAIN": "companion"})
+    assert (settings.pages_dir, settings.delivery) == (Path("/pages"), "companion")
+    assert (settings.origin["pages_dir"], settings.origin["delivery"]) == ("CKPT_OBSERVE_RING_DIR", "CKPT_OBSERVE_DRAIN")
+    assert [record.getMessage() for record in caplog.records] == [
+        "CKPT_OBSERVE_RING_DIR was renamed. It still works; set CKPT_OBSERVE_PAGES_DIR instead.",
+        "CKPT_OBSERVE_DRAIN was renamed. It still works; set CKPT_OBSERVE_DELIVERY instead.",
+    ]
+
+
+@pytest.mark.parametrize("variable", [environment.DELIVERY, environment.FORMER_NAMES[environment.DELIVERY]])
+@pytest.mark.parametrize(("former", "mode"), environment.FORMER_VALUES.items())
+def test_former_value_of_a_variable(variable, former, mode, caplog):
+    """The former names of delivery modes still work, and warn once with the new name."""
+    for _ in range(3):
+        assert config.read({variable: former}).delivery == mode
+    assert caplog.text.count(f"CKPT_OBSERVE_DELIVERY={former} was renamed. It still works; set CKPT_OBSERVE_DELIVERY={mode} instead.") == 1
+
+
+def test_former_value_as_an_argument():
+    """Arguments have no aliases: the former name of a mode is an error that lists the modes."""
+    with pytest.raises(ConfigError, match="CKPT_OBSERVE_DELIVERY: 'thread' is not valid; use one of: in-process, companion, daemon"):
+        config.read({}, delivery="thread")
+
+
+def test_new_name_takes_precedence(caplog):
+    """If both names are set, the former one is ignored without a warning."""
+    settings = config.read({"CKPT_OBSERVE_RING_DIR": "/former", "CKPT_OBSERVE_PAGES_DIR": "/new"})
+    assert (settings.pages_dir, settings.origin["pages_dir"]) == (Path("/new"), "CKPT_OBSERVE_PAGES_DIR")
+    assert caplog.text == ""
+
+
+def test_empty_variable_counts_as_unset(caplog):
+    """As in OpenTelemetry; the former name of a variable included."""
+    assert config.read({"CKPT_OBSERVE_DRAIN": "", "CKPT_OBSERVE_DELIVERY": ""}).origin["delivery"] == "default"
+    assert caplog.text == ""

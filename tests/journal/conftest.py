@@ -44,7 +44,7 @@ class FakePool:
 
 @pytest.fixture(params=["mapped", "pwrite"])
 def mapped(request):
-    """Both kinds of pages behave the same."""
+    """Every test of pages runs with mapped pages and with pages written by `pwrite`."""
     return request.param == "mapped"
 
 

@@ -1,4 +1,4 @@
-"""A journal from the first operation to its removal."""
+"""A journal as its owner uses it, from creation to removal."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ckpt_observe.support.locks import FileLock
 from tests.journal.conftest import begin, copied_then_delivered, end, open_below
 
 
-def test_private(journal, state, tmp_path):
-    """Every file and directory can be read by its owner only."""
+def test_files_are_private(journal, state, tmp_path):
+    """Only the owner can read the files and directories of a journal."""
     paths = [state, *state.rglob("*"), *(tmp_path / "pages").rglob("*")]
     assert len(paths) > 5
     assert {path.stat().st_mode & 0o077 for path in paths if path.name != "about.json"} == {0}
 
 
-def test_removed_without_a_trace(state, tmp_path):
-    """When all is delivered nothing is left, in no directory, and no descriptor."""
+def test_remove_leaves_nothing(state, tmp_path):
+    """After `remove`, no file and no open descriptor is left."""
     journal = Journal(state, tmp_path / "pages", ["local"], {})
     journal.take().append(begin())
     assert len(open_below(tmp_path)) >= 3, "two locks and the pages"
@@ -35,7 +35,7 @@ def test_removed_without_a_trace(state, tmp_path):
 
 
 def test_no_room_for_pages(state, tmp_path, monkeypatch):
-    """No room in the pages directory: a typed error that says what to set, and nothing is left behind."""
+    """If the pages directory is full, a JournalError names the setting to change, and nothing is left behind."""
 
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
@@ -49,7 +49,7 @@ def test_no_room_for_pages(state, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("failing", ["open", "rename"])
 def test_no_room_for_the_journal(state, tmp_path, monkeypatch, failing):
-    """A disk that is full when the journal is made: an error, and no half journal and no descriptor is left."""
+    """If the disk is full when the journal is created, an OSError is raised, and no partial journal or open descriptor is left."""
     (state / "journals").mkdir(parents=True, mode=0o700)
     state.chmod(0o700)
 
@@ -65,7 +65,7 @@ def test_no_room_for_the_journal(state, tmp_path, monkeypatch, failing):
 
 
 def test_released_can_be_claimed(state, tmp_path):
-    """A journal that is released with work in it waits for whoever comes next."""
+    """Another process can claim a journal that was released."""
     journal = Journal(state, tmp_path / "pages", [], {})
     journal.release()
     lock = FileLock.try_acquire(os.path.join(journal.directory, "owner.lock"), create=False)
@@ -74,19 +74,19 @@ def test_released_can_be_claimed(state, tmp_path):
     journal.remove()
 
 
-def test_released_takes_no_shared_memory(state, tmp_path):
-    """What ended is in the spool: empty pages are not kept for whoever comes next. Those that the disk had no room for are."""
-    kept, gone = (Journal(state, tmp_path / "pages", [], {}) for _ in range(2))
-    for journal in (kept, gone):
+def test_release_removes_empty_pages(state, tmp_path):
+    """`release` removes pages whose operations are all in the spool, and keeps pages with an operation that could not be moved."""
+    uncollected, collected = (Journal(state, tmp_path / "pages", [], {}) for _ in range(2))
+    for journal in (uncollected, collected):
         page = journal.take()
         page.append(begin())
         journal.sync()
         page.finish(end())
-    gone.pool.collect()
-    for journal in (kept, gone):
+    collected.pool.collect()
+    for journal in (uncollected, collected):
         journal.release()
-    assert [path.name for path in (tmp_path / "pages").iterdir()] == [os.path.basename(kept.about.pages) + "-00.pages"]
-    for journal in (kept, gone):
+    assert [path.name for path in (tmp_path / "pages").iterdir()] == [os.path.basename(uncollected.about.pages) + "-00.pages"]
+    for journal in (uncollected, collected):
         claim = claims.claim_dead(journal.directory)
         assert recovery.recover(claim) == 0
         assert len(list(spool.read_all(journal.directory))) == 1
@@ -94,8 +94,8 @@ def test_released_takes_no_shared_memory(state, tmp_path):
         files.remove_tree(journal.directory)
 
 
-def test_copy_of_what_is_in_flight(journal):
-    """The copy on disk is written when something changed, and only then."""
+def test_copy_is_written_only_after_changes(journal):
+    """`sync` replaces the copy of the pages on disk if a page has changed, and only then."""
     path = Path(journal.directory, "open.pages")
     page = journal.take()
     page.append(begin())
@@ -110,8 +110,8 @@ def test_copy_of_what_is_in_flight(journal):
 
 
 @pytest.mark.parametrize("when", ["while it syncs", "just before"])
-def test_ends_while_the_copy_is_made(journal, monkeypatch, when):
-    """An operation that goes from its page to the spool while both are made safe is in one of them, and survives the machine."""
+def test_operation_ends_during_sync(journal, monkeypatch, when):
+    """An operation that moves from its page to the spool during `sync` is in the copy or in the spool, so it survives a power failure."""
     page, fsync = journal.take(), os.fsync
     page.append(begin())
     journal.sync()
@@ -135,8 +135,8 @@ def test_ends_while_the_copy_is_made(journal, monkeypatch, when):
     assert begin()[:-1] in Path(journal.directory, "open.pages").read_bytes()
 
 
-def test_killed_while_it_is_removed(dead_journal, state):
-    """A journal whose remover died when the pages were gone: the copy of what was in flight is not believed."""
+def test_owner_killed_during_remove(dead_journal, state):
+    """If the owner dies in `remove` after deleting the pages, recovery does not report the operations of the older copy."""
 
     def work(journal):
         copied_then_delivered(journal)
@@ -149,8 +149,8 @@ def test_killed_while_it_is_removed(dead_journal, state):
     claim.release()
 
 
-def test_removed_all_at_once(journal, monkeypatch):
-    """Who dies while it removes a journal leaves nothing that looks like one: what is left is swept later, as one never finished."""
+def test_interrupted_removal_leaves_no_journal(journal, monkeypatch):
+    """A process killed while it removes a journal leaves a directory that does not count as one, and that is cleaned up later."""
 
     def killed(directory, **_):
         os.unlink(os.path.join(directory, "about.json"))
@@ -160,8 +160,8 @@ def test_removed_all_at_once(journal, monkeypatch):
     with pytest.raises(SystemExit):
         journal.remove()
     monkeypatch.undo()
-    left = journal.directory + UNFINISHED
-    assert os.listdir(os.path.dirname(left)) == [os.path.basename(left)]
-    os.utime(left, (0, 0))
-    claims.remove_unfinished([left])
-    assert os.listdir(os.path.dirname(left)) == []
+    unfinished = journal.directory + UNFINISHED
+    assert os.listdir(os.path.dirname(unfinished)) == [os.path.basename(unfinished)]
+    os.utime(unfinished, (0, 0))
+    claims.remove_unfinished([unfinished])
+    assert os.listdir(os.path.dirname(unfinished)) == []

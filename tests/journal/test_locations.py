@@ -1,4 +1,4 @@
-"""Private directories, and where pages may be mapped."""
+"""Private directories, and file systems on which pages can be mapped."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ckpt_observe.journal import locations
 from ckpt_observe.journal.locations import file_system, page_directory, private_directory
 
 
-def test_made_private(tmp_path):
-    """A directory that we make is ours alone."""
-    made = private_directory(tmp_path / "a" / "b")
-    assert made.stat().st_mode & 0o777 == 0o700
+def test_new_directory_is_private(tmp_path):
+    """A directory that we create has mode 0700."""
+    directory = private_directory(tmp_path / "a" / "b")
+    assert directory.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
-def test_open_to_others(tmp_path, mode):
-    """A directory into which others can write is refused, with what to do."""
+def test_directory_writable_by_others(tmp_path, mode):
+    """A directory that others can write to is refused, and the error says what to do."""
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(mode)
     with pytest.raises(JournalError, match=r"open: .*writable by others; set CKPT_OBSERVE_DIR"):
@@ -27,7 +27,7 @@ def test_open_to_others(tmp_path, mode):
 
 
 def test_not_a_directory(tmp_path):
-    """A file or a link in its place is refused."""
+    """A file or a symbolic link in place of the directory is refused."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(JournalError, match="CKPT_OBSERVE_DIR"):
         private_directory(tmp_path / "file")
@@ -37,8 +37,8 @@ def test_not_a_directory(tmp_path):
         private_directory(tmp_path / "link")
 
 
-def test_cannot_be_made():
-    """A place where nothing can be made is refused, not half made."""
+def test_directory_that_cannot_be_created():
+    """If the directory cannot be created, the error names the setting to change."""
     nowhere = locations.Path("/proc/none/such")
     with pytest.raises(JournalError, match="cannot be created"):
         private_directory(nowhere)
@@ -47,13 +47,13 @@ def test_cannot_be_made():
 
 
 def test_file_systems(tmp_path):
-    """The kernel's own name of what holds a path; nested mounts count."""
+    """The type is that of the innermost mount that contains the path."""
     assert file_system(locations.Path("/proc/self")) == "proc"
     assert file_system(tmp_path)
 
 
-def test_pages_where_maps_cannot_be_trusted(tmp_path, monkeypatch):
-    """On a file system that may take blocks back the pages are written, not mapped."""
+def test_pages_on_a_network_file_system(tmp_path, monkeypatch):
+    """On a file system that may lose allocated blocks, pages are not mapped."""
     monkeypatch.setattr(locations, "file_system", lambda path: "nfs4")
     assert page_directory(tmp_path, tmp_path / "pages") == (tmp_path / "pages", False)
     monkeypatch.setattr(locations, "file_system", lambda path: "tmpfs")
@@ -61,7 +61,7 @@ def test_pages_where_maps_cannot_be_trusted(tmp_path, monkeypatch):
 
 
 def test_no_shared_memory(tmp_path, monkeypatch):
-    """Without shared memory, or with too little of it, the pages lie in the state directory."""
+    """Without shared memory, or with too little of it, pages are stored in the state directory."""
     monkeypatch.setattr(locations, "SHARED_MEMORY", tmp_path / "none")
     assert page_directory(tmp_path, None)[0] == tmp_path / "pages"
     monkeypatch.setattr(locations, "SHARED_MEMORY", locations.Path("/dev/shm"))

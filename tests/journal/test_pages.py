@@ -1,4 +1,4 @@
-"""Pages: a line counts when it is whole, and a killed writer leaves none that is not."""
+"""Pages: a line is valid only when it is complete, even if its writer is killed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.journal.conftest import open_below
 
 
 def test_append_mark_finish(file, fake_pool):
-    """What is appended and marked can be read by another, and a finished page goes back to its home."""
+    """Another reader of the file sees lines and marks, and a finished page goes back to its pool."""
     page = file.pages[1]
     page.append(b"one\n")
     page.marks[1] = 5
     page.marks[MARK_COUNT] = 1 << 63
     file.write_heartbeat(77)
-    heartbeat, [found] = read_pages(file.path)
-    assert (heartbeat, found.lines, found.marks[0], found.marks[-1]) == (77, b"one\n", 5, 1 << 63)
+    heartbeat, [content] = read_pages(file.path)
+    assert (heartbeat, content.lines, content.marks[0], content.marks[-1]) == (77, b"one\n", 5, 1 << 63)
     page.finish(b"two\n")
     assert fake_pool.returned_pages == [page]
     assert page.read_lines() == read_pages(file.path)[1][0].lines == b"one\ntwo\n"
@@ -32,20 +32,20 @@ def test_append_mark_finish(file, fake_pool):
 
 
 def test_cleared_page_is_empty(file):
-    """A page that was given back has no lines and no marks."""
+    """A cleared page has no lines and no marks."""
     page = file.pages[0]
     page.append(b"x" * 100 + b"\n")
     page.marks[4] = 9
     page.clear()
     assert read_pages(file.path)[1] == []
     page.append(b"y\n")
-    [found] = read_pages(file.path)[1]
-    assert found.lines == b"y\n"
-    assert set(found.marks) == {0}
+    [content] = read_pages(file.path)[1]
+    assert content.lines == b"y\n"
+    assert set(content.marks) == {0}
 
 
 def test_full_page_overflows(file, fake_pool):
-    """A line that does not fit goes to the home, whole; one that just fits does not."""
+    """A line that does not fit goes to the pool as a whole; one that just fits does not."""
     page = file.pages[0]
     page.append(b"x" * (PAGE_SIZE - HEADER_SIZE - 3) + b"\n")
     page.append(b"12\n")
@@ -57,19 +57,19 @@ def test_full_page_overflows(file, fake_pool):
 
 
 def test_torn_line_is_never_read(file, tmp_path):
-    """Killed between copying a line and making it count: the line was never there."""
+    """If the writer is killed between copying a line and making it valid, the line does not exist for readers."""
     page = file.pages[0]
     page.append(b"whole\n")
-    counted = struct.unpack_from("@Q", page.read_image())[0]
+    valid_bytes = struct.unpack_from("@Q", page.read_image())[0]
     page.append(b"torn\n")
     with open(file.path, "r+b") as raw:
         raw.seek(PAGE_SIZE)
-        raw.write(struct.pack("@Q", counted))
-    assert [found.lines for found in read_pages(file.path)[1]] == [b"whole\n"]
+        raw.write(struct.pack("@Q", valid_bytes))
+    assert [content.lines for content in read_pages(file.path)[1]] == [b"whole\n"]
 
 
 def test_threads_do_not_mix_lines(file, fake_pool):
-    """Lines of many threads in one page, or in the home when it is full: each whole, none twice, none missing."""
+    """Eight threads append to one page, which overflows to the pool: every line is there once and complete."""
     page, start = file.pages[0], threading.Barrier(8)
 
     def write(who):
@@ -82,13 +82,13 @@ def test_threads_do_not_mix_lines(file, fake_pool):
         thread.start()
     for thread in threads:
         thread.join(30)
-    written = page.read_lines().splitlines() + [each.strip() for each in fake_pool.overflow_lines]
-    assert sorted(written) == sorted(b"%d:%d" % (who, number) for who in range(8) for number in range(100))
+    lines = page.read_lines().splitlines() + [each.strip() for each in fake_pool.overflow_lines]
+    assert sorted(lines) == sorted(b"%d:%d" % (who, number) for who in range(8) for number in range(100))
     assert read_pages(file.path)[1][0].lines == page.read_lines()
 
 
-def test_abandoned_page_takes_nothing(file, fake_pool):
-    """After a fork the child's writes do not reach the parent's page, and raise nothing."""
+def test_closed_page_ignores_writes(file, fake_pool):
+    """After a fork, writes of the child do not reach the parent's page, and raise nothing."""
     page = file.pages[0]
     page.append(b"parent\n")
     before = Path(file.path).read_bytes()
@@ -102,22 +102,22 @@ def test_abandoned_page_takes_nothing(file, fake_pool):
 
 
 def test_few_file_descriptors(tmp_path, fake_pool):
-    """A file of pages takes two descriptors of the host at most, however many pages it has."""
-    made = PageFile(str(tmp_path / "x.pages"), 128, fake_pool, mapped=True)
+    """A page file takes at most two descriptors of the host program, however many pages it has."""
+    file = PageFile(str(tmp_path / "x.pages"), 128, fake_pool, mapped=True)
     assert 1 <= len(open_below(tmp_path)) <= 2
-    made.close()
+    file.close()
     assert open_below(tmp_path) == []
 
 
 def test_blocks_are_allocated(file):
-    """No block is left to be found when it is needed: a full disk cannot raise SIGBUS."""
+    """All blocks are allocated on creation, so a store on a full disk cannot raise SIGBUS."""
     status = os.stat(file.path)
     assert status.st_blocks * 512 >= status.st_size == 4 * PAGE_SIZE
     assert status.st_mode & 0o777 == 0o600
 
 
-def test_existing_file_is_not_taken(tmp_path, fake_pool, mapped):
-    """A file that is there already is somebody's: never opened, followed or emptied."""
+def test_existing_file_is_not_opened(tmp_path, fake_pool, mapped):
+    """A file that exists already belongs to another process: it is not opened, followed or truncated."""
     path = tmp_path / "x.pages"
     path.write_bytes(b"precious")
     with pytest.raises(FileExistsError):
@@ -135,5 +135,5 @@ def test_hostile_file(tmp_path, size):
         for start in range(0, max(0, size - 8), PAGE_SIZE):  # counts that look possible
             data[start : start + 8] = struct.pack("@Q", chooser.choice([0, 255, 256, 300, PAGE_SIZE, PAGE_SIZE + 1, 1 << 63 | 400]))
         path.write_bytes(data)
-        _, found = read_pages(str(path))
-        assert all(len(each.marks) == MARK_COUNT and len(each.lines) <= PAGE_SIZE for each in found)
+        _, pages = read_pages(str(path))
+        assert all(len(each.marks) == MARK_COUNT and len(each.lines) <= PAGE_SIZE for each in pages)

@@ -1,4 +1,4 @@
-"""The pool: pages grow with need, are given back, and what has none is counted."""
+"""The pool: it grows on demand, pages are reused, and operations without a page are counted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FULL = OSError(28, "No space left on device")
 
 
 class Disk:
-    """Where records are spilled to; `error` makes it fail."""
+    """Stands in for the spool. Raises `error`, if it is set."""
 
     def __init__(self):
         self.records, self.error = [], None
@@ -40,9 +40,9 @@ def small(monkeypatch):
 
 @pytest.fixture
 def pool(tmp_path, disk, small, mapped):
-    made = Pool(str(tmp_path / "p"), disk, mapped=mapped)
-    yield made
-    made.remove()
+    pool = Pool(str(tmp_path / "p"), disk, mapped=mapped)
+    yield pool
+    pool.remove()
     assert list(tmp_path.glob("*.pages")) == []
 
 
@@ -53,8 +53,8 @@ def run(pool, text=b"[1]\n"):
     return page
 
 
-def test_collected_pages_are_used_again(pool, disk):
-    """Ended operations go to disk in order, as one record each, and their pages are free again."""
+def test_collected_pages_are_reused(pool, disk):
+    """Finished operations go to the spool in order, one record each, and their pages are free again."""
     for number in range(9):
         run(pool, b"[%d]\n" % number)
         assert pool.collect() == 1
@@ -63,8 +63,8 @@ def test_collected_pages_are_used_again(pool, disk):
     assert not pool.read_uncollected()
 
 
-def test_grows_then_goes_loose(pool, disk):
-    """More operations at once than pages: more files, up to the limit; then operations without protection, which are counted."""
+def test_more_operations_than_pages(pool, disk):
+    """The pool adds files up to the limit. Further operations get a page in memory and are counted as unprotected."""
     held = [pool.take() for _ in range(6)]
     assert [isinstance(page, MemoryPage) for page in held] == [False] * 4 + [True] * 2
     assert pool.counts["unprotected"] == 2
@@ -72,12 +72,12 @@ def test_grows_then_goes_loose(pool, disk):
         page.append(b"[1]\n")
         page.finish(b"[2]\n")
     pool.collect()
-    assert disk.records == [b"[[1],[2]]"] * 6, "an unprotected operation that ends is kept"
+    assert disk.records == [b"[[1],[2]]"] * 6, "an unprotected operation that ends is recorded"
     assert pool.counts["lost"] == 0
 
 
-def test_protected_while_another_grows(pool, monkeypatch):
-    """An operation that begins while another thread makes pages, and the delivery has all that ended in hand, has a page all the same."""
+def test_take_while_another_thread_adds_a_file(pool, monkeypatch):
+    """An operation that begins while another thread adds a file gets a page in shared memory too."""
     held = [pool.take() for _ in range(2)]
     make = pools.PageFile
 
@@ -91,8 +91,8 @@ def test_protected_while_another_grows(pool, monkeypatch):
     assert [isinstance(page, MemoryPage) for page in held] == [False] * 4
 
 
-def test_others_take_what_we_make(pool, monkeypatch):
-    """Who makes pages has one of them, however quickly others take the rest."""
+def test_other_threads_take_the_new_pages(pool, monkeypatch):
+    """The thread that adds a file gets one of its pages, even if other threads take all the rest at once."""
     held = [pool.take() for _ in range(2)]
 
     class Meanwhile(list):
@@ -104,8 +104,8 @@ def test_others_take_what_we_make(pool, monkeypatch):
     assert len(held) == 3
 
 
-def test_others_take_what_we_free(pool, disk, monkeypatch):
-    """No more pages to be had: who frees some and finds them taken by others frees more, as long as there are any."""
+def test_other_threads_take_the_collected_pages(pool, disk, monkeypatch):
+    """A thread that collects to get a page, and loses that page to another thread, collects again while there is anything to collect."""
     monkeypatch.setattr(pools, "MAX_FILES", 1)
     run(pool)
     run(pool)
@@ -122,17 +122,17 @@ def test_others_take_what_we_free(pool, disk, monkeypatch):
     assert len(stolen) == 1
 
 
-def test_two_collect_at_once(pool, disk):
-    """The delivery and a caller that finds no page collect at the same time: each has some, and every page is free again."""
+def test_two_threads_collect(pool, disk):
+    """The page collector and a caller that found no page collect at the same time: no record is lost or doubled, every page is free again."""
 
     class Meanwhile(deque):
-        """When we reach for the second page, the other one takes all the rest."""
+        """Lets another thread collect everything when the second page is requested."""
 
-        asked = 0
+        calls = 0
 
         def popleft(self):
-            self.asked += 1
-            if self.asked == 2:
+            self.calls += 1
+            if self.calls == 2:
                 pool.collect()
             return super().popleft()
 
@@ -144,8 +144,8 @@ def test_two_collect_at_once(pool, disk):
     assert not pool.read_uncollected()
 
 
-def test_a_fault_while_collecting(pool, disk):
-    """Whatever fails on the way to the spool, the ended operations wait for the next time."""
+def test_fault_during_collect(pool, disk):
+    """If `annotate` fails, the finished operations wait for the next call."""
     run(pool)
 
     def broken(record):
@@ -158,7 +158,7 @@ def test_a_fault_while_collecting(pool, disk):
 
 
 def test_pages_directory_full(pool, disk, monkeypatch):
-    """No room for more pages: the caller brings an ended operation to disk itself and has its page; nothing is raised, nothing lost."""
+    """If no file can be added, the caller moves a finished operation to the spool and gets its page. Nothing is raised or lost."""
 
     def no_room(*args, **kwargs):
         raise FULL
@@ -173,7 +173,7 @@ def test_pages_directory_full(pool, disk, monkeypatch):
 
 
 def test_backlog_is_spilled(pool, disk, monkeypatch):
-    """When the delivery does not come, the caller writes to disk itself, and that is counted."""
+    """If too many finished operations wait, the caller writes its own to the spool, and that is counted."""
     monkeypatch.setattr(pools, "BACKLOG", 1)
     for _ in range(4):
         run(pool)
@@ -183,7 +183,7 @@ def test_backlog_is_spilled(pool, disk, monkeypatch):
 
 
 def test_full_disk_keeps_pages(pool, disk):
-    """What cannot be written stays in its page, in order, and is written when there is room."""
+    """Operations that cannot be written to the spool stay in their pages, in order, until the disk has room."""
     disk.error = FULL
     for number in range(3):
         run(pool, b"[%d]\n" % number)
@@ -196,7 +196,7 @@ def test_full_disk_keeps_pages(pool, disk):
 
 
 def test_full_disk_and_no_pages(pool, disk):
-    """With neither disk nor page the operation is lost, and counted; the host is told nothing."""
+    """With neither disk space nor a free page, operations are lost and counted; nothing is raised."""
     disk.error = FULL
     for _ in range(7):
         run(pool)
@@ -205,8 +205,8 @@ def test_full_disk_and_no_pages(pool, disk):
     assert pool.collect() == 4
 
 
-def test_long_operation_takes_further_pages(pool, disk):
-    """Lines beyond one page go to further pages of the same operation, and come back in one record."""
+def test_long_operation_takes_overflow_pages(pool, disk):
+    """Lines beyond one page go to further pages of the operation, and all end up in one record."""
     page = pool.take()
     lines = [b'[%d,"%b"]\n' % (number, b"9" * 1000) for number in range(8)]
     for line in lines:
@@ -220,8 +220,8 @@ def test_long_operation_takes_further_pages(pool, disk):
 
 
 @pytest.mark.parametrize("when", ["both need one", "the other fills it"])
-def test_threads_that_fill_one_operation(pool, disk, monkeypatch, when):
-    """Two threads of one operation need a further page at the same time: no line is lost, and every page is free again."""
+def test_two_threads_overflow_one_operation(pool, disk, monkeypatch, when):
+    """Two threads of one operation need an overflow page at the same time: no line is lost, and every page is free again."""
     page, text = pool.take(), b"9" * 2000
     page.append(b'[0,"%b"]\n' % text)
     take = pool.take
@@ -230,10 +230,10 @@ def test_threads_that_fill_one_operation(pool, disk, monkeypatch, when):
         monkeypatch.setattr(pool, "take", take)
         if when == "both need one":
             page.append(b'[2,"%b"]\n' % text)
-        further = take()
+        overflow_page = take()
         if when == "the other fills it":
-            further.append(b'[2,"%b"]\n' % text)
-        return further
+            overflow_page.append(b'[2,"%b"]\n' % text)
+        return overflow_page
 
     monkeypatch.setattr(pool, "take", meanwhile_another_appends)
     page.append(b'[1,"%b"]\n' % text)
@@ -243,44 +243,44 @@ def test_threads_that_fill_one_operation(pool, disk, monkeypatch, when):
     assert not pool.read_uncollected()
 
 
-def test_unprotected_and_lost(pool, disk, monkeypatch):
-    """A long operation that had no page and is lost gives back the further ones that it had."""
+def test_lost_operation_frees_its_overflow_pages(pool, disk, monkeypatch):
+    """A lost operation, which began on a page in memory, frees the shared pages that it overflowed to."""
     pages = [pool.take() for _ in range(4)]
-    loose = pool.take()
+    memory_page = pool.take()
     pool._free.append(pages.pop())
     for _ in range(3):
-        loose.append(b'["%b"]\n' % (b"9" * 2000))
+        memory_page.append(b'["%b"]\n' % (b"9" * 2000))
     disk.error = FULL
-    loose.finish(b"[2]\n")
+    memory_page.finish(b"[2]\n")
     assert pool.counts["lost"] == 1
     assert len(pool._free) == 1
 
 
 def test_endless_operation_is_bounded(pool, disk):
-    """An operation that never stops telling takes no more than its pages; the rest is counted as cut, and its end is kept."""
+    """An operation with thousands of events gets a limited number of pages. Further lines are counted as cut, except its `end`."""
     page = pool.take()
     for number in range(2000):
         page.append(b'["event","%d","%b"]\n' % (number, b"9" * 500))
     page.finish(b'["end","last"]\n')
-    kept = pool.counts["cut"]
-    assert kept > 1500
+    cut = pool.counts["cut"]
+    assert cut > 1500
     assert len(page.overflow_pages) <= MAX_OVERFLOW_PAGES + 1
     pool.collect()
     lines = msgspec.json.decode(disk.records[0])
-    assert len(lines) + kept == 2001
+    assert len(lines) + cut == 2001
     assert ["end", "last"] in lines
 
 
-def test_line_beyond_a_page_is_cut(pool):
-    """A line that no page can hold is left out and counted."""
+def test_line_longer_than_a_page_is_dropped(pool):
+    """A line that fits no page is dropped and counted."""
     page = pool.take()
     page.append(b"x" * 5000 + b"\n")
     assert pool.counts["cut"] == 1
     page.finish(b"[2]\n")
 
 
-def test_uncollected(pool):
-    """Images of what is not in the spool, and of nothing else."""
+def test_read_uncollected(pool):
+    """It returns the pages of exactly those operations that are not in the spool."""
     run(pool)
     pool.collect()
     page = pool.take()
@@ -292,20 +292,20 @@ def test_uncollected(pool):
     assert pool.read_uncollected() == []
 
 
-def test_retired(pool):
-    """While an operation runs the pool goes on; when none does, none begins, also none that comes while we look."""
+def test_retire(pool):
+    """A pool with a running operation stays open. Otherwise it is closed, and no operation gets a page."""
     page = pool.take()
     assert not pool.retire()
-    assert not isinstance(pool.take(), MemoryPage), "it may need a further page"
+    assert not isinstance(pool.take(), MemoryPage), "the running operation may need an overflow page"
     pool._free.append(pool._files[0].pages[0])
     page.finish(b"[2]\n")
     assert pool.retire()
     assert pool.take() is None
-    assert pool.retire(), "asked again"
+    assert pool.retire(), "a second call returns the same"
 
 
-def test_retired_while_another_makes_pages(pool, monkeypatch, tmp_path):
-    """Who makes pages for an operation just when all is over has none, and leaves none behind."""
+def test_pool_closed_while_a_file_is_added(pool, monkeypatch, tmp_path):
+    """A thread that adds a file while the pool is removed gets no page, and leaves no file behind."""
     make = pools.PageFile
 
     def meanwhile_all_ends(*args, **kwargs):
@@ -319,15 +319,15 @@ def test_retired_while_another_makes_pages(pool, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def written(tmp_path, disk, small):
-    made = Pool(str(tmp_path / "w"), disk, mapped=False)
-    yield made
-    made.remove()
+def pwrite_pool(tmp_path, disk, small):
+    pool = Pool(str(tmp_path / "w"), disk, mapped=False)
+    yield pool
+    pool.remove()
 
 
 @pytest.fixture
 def pwrite_fails(monkeypatch):
-    """A disk that is full while the test says so."""
+    """A list. While it is not empty, `os.pwrite` raises ENOSPC."""
     real, full = os.pwrite, []
     monkeypatch.setattr(os, "pwrite", lambda *args: _raise(FULL) if full else real(*args))
     return full
@@ -338,34 +338,34 @@ def _raise(error):
 
 
 @pytest.mark.parametrize("refused", [(0,), (1,), (0, 1), (2,), (0, 1, 2)])
-def test_page_that_cannot_be_written(written, disk, pwrite_fails, refused):
-    """Lines that the disk refuses are kept in memory, and the others stay whole: the operation is told as it was."""
-    written.take().finish(b'["another operation, longer than what comes after it"]\n')
-    written.collect()
-    page = written.take()
+def test_page_that_cannot_be_written(pwrite_pool, disk, pwrite_fails, refused):
+    """Lines that cannot be written to the page are kept in memory, and the record is complete."""
+    pwrite_pool.take().finish(b'["another operation, longer than what comes after it"]\n')
+    pwrite_pool.collect()
+    page = pwrite_pool.take()
     for number, write in enumerate((page.append, page.append, page.finish)):
         pwrite_fails[:] = [True] * (number in refused)
         write(b"[%d]\n" % number)
     pwrite_fails.clear()
-    written.collect()
+    pwrite_pool.collect()
     assert sorted(msgspec.json.decode(disk.records[1])) == [[0], [1], [2]]
-    assert not written.read_uncollected()
+    assert not pwrite_pool.read_uncollected()
 
 
-def test_page_that_cannot_be_cleared(written, disk, pwrite_fails):
-    """It is not used again; those that are collected with it are."""
-    pages = [run(written), run(written)]
+def test_page_that_cannot_be_cleared(pwrite_pool, disk, pwrite_fails):
+    """A page that cannot be cleared is not reused; the others are."""
+    pages = [run(pwrite_pool), run(pwrite_pool)]
     clear = pages[0].clear
     pages[0].clear = lambda: (pwrite_fails.append(True), clear())
     clear_next = pages[1].clear
     pages[1].clear = lambda: (pwrite_fails.clear(), clear_next())
-    assert written.collect() == 2
-    assert pages[0] not in written._free
-    assert pages[1] in written._free
+    assert pwrite_pool.collect() == 2
+    assert pages[0] not in pwrite_pool._free
+    assert pages[1] in pwrite_pool._free
 
 
 def test_forked_child(pool, disk, tmp_path):
-    """A child that ends its copy of the parent's operation writes nowhere."""
+    """If a forked child ends its copy of the parent's operation, nothing is written."""
     page = pool.take()
     page.append(b"[1]\n")
     child = os.fork()

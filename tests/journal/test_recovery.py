@@ -1,4 +1,4 @@
-"""What a dead process left is finished once, as it was: ended, or interrupted in the phase it died in."""
+"""Each operation of a dead process is recovered once: as it ended, or as interrupted in the phase in which the process died."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ckpt_observe.semconv.values import PHASES
 from tests.journal.conftest import NOW, SPAN, begin, copied_then_delivered, end, open_below, phase_word
 
 
-def recovered(directory):
-    """The operations' spans after recovery, and how many were said to be interrupted."""
+def recover(directory):
+    """Recover a journal. Return the spans of its operations, all spans, and the number of interrupted operations."""
     claim = claims.claim_dead(directory)
     count = recovery.recover(claim)
     spans = [span for payload in spool.read_all(directory) for span in assemble(payload, claim.about.resource)]
@@ -37,8 +37,8 @@ def message(span):
     return span.events[-1].attributes["exception.message"]
 
 
-def in_flight(*steps, lines=()):
-    """Work of a process that begins an operation, writes marks and lines, and dies."""
+def running_operation(*steps, lines=()):
+    """Return the work of a process that begins an operation, writes marks and lines, and dies."""
 
     def work(journal):
         page = journal.take()
@@ -53,9 +53,9 @@ def in_flight(*steps, lines=()):
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_interrupted_in_each_phase(dead_journal, phase):
-    """The phase that has begun and not ended is the one it died in; those before are ok."""
-    directory = dead_journal(in_flight((2, phase_word("serialize", 1)), (3, 2 << 12 | 1), (4, phase_word(phase, 3))))
-    [span], spans, count = recovered(directory)
+    """The phase without an end is the one in which the process died. Earlier phases are ok."""
+    directory = dead_journal(running_operation((2, phase_word("serialize", 1)), (3, 2 << 12 | 1), (4, phase_word(phase, 3))))
+    [span], spans, count = recover(directory)
     assert count == 1
     assert (span.span_id, span.attributes[names.OUTCOME], span.status) == (SPAN, "interrupted", "error")
     assert span.attributes[names.ERROR_PHASE] == phase
@@ -67,19 +67,19 @@ def test_interrupted_in_each_phase(dead_journal, phase):
 
 
 @pytest.mark.parametrize(
-    ("steps", "where"),
+    ("steps", "progress"),
     [((), "before its first phase"), (((2, phase_word("write", 1)), (3, 2 << 12 | 1)), "after write")],
 )
-def test_interrupted_between_phases(dead_journal, steps, where):
-    """Between two phases, or before any, no phase is blamed, and the message says where it was."""
-    [span], _, count = recovered(dead_journal(in_flight(*steps)))
+def test_interrupted_between_phases(dead_journal, steps, progress):
+    """If no phase was running, none is named in the failure, and the message tells how far the operation got."""
+    [span], _, count = recover(dead_journal(running_operation(*steps)))
     assert (count, span.attributes.get(names.ERROR_PHASE)) == (1, None)
-    assert where in message(span)
+    assert progress in message(span)
 
 
 def test_nested_phases(dead_journal):
-    """The innermost phase that runs is the one; its parent is interrupted too."""
-    [span], spans, _ = recovered(dead_journal(in_flight((2, phase_word("write", 1)), (4, phase_word("compress", 2, parent=1)))))
+    """The failure names the innermost running phase; its parent is interrupted too."""
+    [span], spans, _ = recover(dead_journal(running_operation((2, phase_word("write", 1)), (4, phase_word("compress", 2, parent=1)))))
     assert span.attributes[names.ERROR_PHASE] == "compress"
     write, compress = spans[:2]
     assert compress.parent_span_id == write.span_id
@@ -87,16 +87,16 @@ def test_nested_phases(dead_journal):
 
 
 def test_phases_in_lines(dead_journal):
-    """Phases that are told by lines: the one that has no end is the one; the one that has keeps its attributes."""
+    """Phases that are recorded as lines: one without `done` line was running, one with it keeps its attributes."""
     done = encode_line((events.DONE, SPAN, NOW + 3, ("shard 0", 15, 0, NOW + 1, NOW + 3, {names.PHASE_BYTES_OUT: 9})))
     running = [encode_line((events.PHASE, SPAN, NOW + 1 + number, 15 + number, 0, f"shard {number}")) for number in range(2)]
-    [span], spans, _ = recovered(dead_journal(in_flight(lines=[running[0], done, running[1]])))
+    [span], spans, _ = recover(dead_journal(running_operation(lines=[running[0], done, running[1]])))
     assert span.attributes[names.ERROR_PHASE] == "shard 1"
     assert spans[0].attributes[names.PHASE_BYTES_OUT] == 9
 
 
-def test_ended_but_not_collected(dead_journal):
-    """An operation that had ended when its process died is delivered as it ended, though a late line came after its end."""
+def test_finished_but_not_collected(dead_journal):
+    """An operation that had ended when its process died keeps its outcome, even if another line was written after the `end`."""
 
     def work(journal):
         page = journal.take()
@@ -104,13 +104,13 @@ def test_ended_but_not_collected(dead_journal):
         page.append(end(**{names.SIZE_STORED: 5}))
         page.append(encode_line((events.EVENT, SPAN, NOW + 99, "late", {})))
 
-    [span], _, count = recovered(dead_journal(work))
+    [span], _, count = recover(dead_journal(work))
     assert count == 0
     assert (span.attributes[names.OUTCOME], span.attributes[names.SIZE_STORED], span.end_unix_nano) == ("ok", 5, NOW + 10)
 
 
 def test_collected_but_not_cleared(dead_journal):
-    """Killed between writing to the spool and clearing the page: once."""
+    """If the process is killed between writing to the spool and clearing the page, the operation is reported once."""
 
     def work(journal):
         page = journal.take()
@@ -118,12 +118,12 @@ def test_collected_but_not_cleared(dead_journal):
         page.append(end())
         journal.spool.append([join_lines(page.read_lines())])
 
-    spans, _, count = recovered(dead_journal(work))
+    spans, _, count = recover(dead_journal(work))
     assert (len(spans), count) == (1, 0)
 
 
-def test_lines_in_further_pages(dead_journal):
-    """An operation that took more than one page is put together."""
+def test_lines_in_overflow_pages(dead_journal):
+    """The lines of an operation that took several pages are joined."""
 
     def work(journal):
         page = journal.take()
@@ -131,13 +131,13 @@ def test_lines_in_further_pages(dead_journal):
         for number in range(12):
             page.append(encode_line((events.EVENT, SPAN, NOW + number, f"event {number}", {"text": "x" * 900})))
 
-    [span], _, _ = recovered(dead_journal(work))
+    [span], _, _ = recover(dead_journal(work))
     assert [event.name for event in span.events[:-1]] == [f"event {number}" for number in range(12)]
 
 
 @pytest.mark.parametrize("phase", ["write", None])
-def test_more_phases_than_there_is_room(dead_journal, monkeypatch, phase):
-    """Lines of later phases were left out: the one whose end may be among them is not blamed, one that is known to run is."""
+def test_more_phases_than_fit(dead_journal, monkeypatch, phase):
+    """After lines were dropped, a phase whose `done` line may be among them is not named in the failure; one with a mark is."""
     monkeypatch.setattr(pool, "MAX_OVERFLOW_PAGES", 1)
 
     def work(journal):
@@ -150,13 +150,13 @@ def test_more_phases_than_there_is_room(dead_journal, monkeypatch, phase):
             page.append(encode_line((events.DONE, SPAN, NOW + number, (f"shard {number}", number, 0, NOW + number, NOW + number, None))))
         assert journal.pool.counts["cut"]
 
-    [span], _, _ = recovered(dead_journal(work))
+    [span], _, _ = recover(dead_journal(work))
     assert span.attributes.get(names.ERROR_PHASE) == phase
 
 
-def test_twice_is_once(dead_journal):
-    """Recovery that is done again, or was cut short before it removed the pages, reports nothing a second time."""
-    directory = dead_journal(in_flight())
+def test_repeated_recovery(dead_journal):
+    """Repeating a recovery, also one that was cut short before it removed the pages, reports nothing twice."""
+    directory = dead_journal(running_operation())
     claim = claims.claim_dead(directory)
     pages = {path: Path(path).read_bytes() for path in glob.glob(claim.about.pages + "-*")}
     assert recovery.recover(claim) == 1
@@ -168,8 +168,8 @@ def test_twice_is_once(dead_journal):
     assert len(list(spool.read_all(directory))) == 1
 
 
-def test_cut_short_when_the_pages_were_gone(dead_journal, monkeypatch):
-    """Recovery that died when it had removed the pages: the copy, older than what was delivered since, is not believed."""
+def test_recovery_killed_after_removing_pages(dead_journal, monkeypatch):
+    """If recovery dies after removing the pages, the next one does not use the copy, which is older than what was delivered since."""
     directory = dead_journal(copied_then_delivered)
     claim, unlink = claims.claim_dead(directory), os.unlink
 
@@ -186,9 +186,9 @@ def test_cut_short_when_the_pages_were_gone(dead_journal, monkeypatch):
     claim.release()
 
 
-def test_full_disk_takes_no_descriptors(dead_journal, monkeypatch, tmp_path):
-    """Recovery that finds no room is tried again and again, and holds nothing in between."""
-    directory = dead_journal(in_flight())
+def test_recovery_on_a_full_disk(dead_journal, monkeypatch, tmp_path):
+    """Recovery that fails on a full disk leaves no open descriptors, and succeeds when there is room."""
+    directory = dead_journal(running_operation())
     claim = claims.claim_dead(directory)
     before = open_below(tmp_path)
     write = os.write
@@ -202,14 +202,14 @@ def test_full_disk_takes_no_descriptors(dead_journal, monkeypatch, tmp_path):
     claim.release()
 
 
-def test_live_owner(journal):
-    """A journal whose owner lives cannot be claimed."""
+def test_journal_of_a_live_owner(journal):
+    """A journal whose owner is alive cannot be claimed as dead."""
     assert claims.claim_dead(journal.directory) is None
 
 
-def test_one_claim_of_many(dead_journal):
-    """Eight processes race for one dead journal: one has it, one reports."""
-    directory = dead_journal(in_flight())
+def test_one_process_claims_a_journal(dead_journal):
+    """Of eight processes that claim a dead journal at the same time, one gets it and reports its operation."""
+    directory = dead_journal(running_operation())
     go_reader, go = os.pipe()
     result_reader, result = os.pipe()
     children = []
@@ -232,19 +232,19 @@ def test_one_claim_of_many(dead_journal):
     for child in children:
         os.waitpid(child, 0)
     os.close(result)
-    told = b""
+    results = b""
     while data := os.read(result_reader, 100):
-        told += data
+        results += data
     os.close(result_reader)
-    assert len(told) == 8
-    assert told.count(b"1") == 1
+    assert len(results) == 8
+    assert results.count(b"1") == 1
     assert len(list(spool.read_all(directory))) == 1
 
 
 @pytest.mark.parametrize("about", [b"", b"{", b"[]", b'{"version": 2}', b'{"version": 1}', b'{"version": "x"}', b"\xff\xfe"])
-def test_foreign_about(dead_journal, about):
-    """A journal that is damaged or of a newer version is left as it is, and the error says which it is and what to do."""
-    directory = dead_journal(in_flight())
+def test_damaged_or_newer_journal(dead_journal, about):
+    """A journal that is damaged or was written by a newer version is not changed, and the error names it and says what to do."""
+    directory = dead_journal(running_operation())
     path = Path(directory, "about.json")
     path.write_bytes(about)
     before = sorted(os.listdir(directory))
@@ -254,14 +254,14 @@ def test_foreign_about(dead_journal, about):
     assert (sorted(os.listdir(directory)), path.read_bytes()) == (before, about)
 
 
-def as_of_another_boot(directory):
+def change_boot_id(directory):
     path = Path(directory, "about.json")
     about = msgspec.json.decode(path.read_bytes(), type=About)
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(about, boot="another")))
 
 
 def test_another_boot(dead_journal):
-    """After a reboot the copy on disk counts, not what lies where the shared memory was."""
+    """After a reboot, operations are recovered from the copy on disk, and the page files are ignored."""
 
     def work(journal):
         page = journal.take()
@@ -271,22 +271,22 @@ def test_another_boot(dead_journal):
         page.append(begin("00000000000000ff"))  # only in memory: gone with the machine
 
     directory = dead_journal(work)
-    as_of_another_boot(directory)
-    spans, _, count = recovered(directory)
+    change_boot_id(directory)
+    spans, _, count = recover(directory)
     assert [(span.span_id, span.attributes[names.ERROR_PHASE]) for span in spans] == [(SPAN, "write")]
     assert count == 1
     assert "open.pages" not in os.listdir(directory)
 
 
 def test_another_boot_without_copy(dead_journal):
-    """Nothing on disk: nothing to report, nothing raised."""
-    directory = dead_journal(in_flight())
-    as_of_another_boot(directory)
-    assert recovered(directory) == ([], [], 0)
+    """After a reboot without a copy on disk, nothing is reported and nothing is raised."""
+    directory = dead_journal(running_operation())
+    change_boot_id(directory)
+    assert recover(directory) == ([], [], 0)
 
 
 def hostile_lines(chooser):
-    """Lines that are nearly right."""
+    """Yield lines that are almost valid."""
     good = [
         [events.BEGIN, SPAN, NOW, "operation", "save", "0" * 31 + "1", "", {}, None],
         [events.PHASE, SPAN, NOW, 15, 0, "write"],
@@ -307,7 +307,7 @@ def hostile_lines(chooser):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_hostile_pages(dead_journal, seed):
-    """Random bytes, and lines that are nearly right, never raise; what is made of them can be encoded."""
+    """Pages with random bytes or almost valid lines never raise, and the resulting spans can be encoded."""
     chooser = random.Random(seed)
     directory = dead_journal(lambda journal: None)
     [path] = glob.glob(read_about(directory).pages + "-*")
@@ -317,7 +317,7 @@ def test_hostile_pages(dead_journal, seed):
         marks = chooser.randbytes(248) if chooser.random() < 0.5 else bytes(248)
         data += (struct.pack("@Q", min(PAGE_SIZE, 256 + len(lines))) + marks + lines)[:PAGE_SIZE].ljust(PAGE_SIZE, b"\0")
     Path(path).write_bytes(data)
-    spans, everything, count = recovered(directory)
+    spans, everything, count = recover(directory)
     assert count <= len(spans) <= 4
     for span in everything:
         assert msgspec.json.decode(msgspec.json.encode(span))

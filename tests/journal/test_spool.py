@@ -1,4 +1,4 @@
-"""The spool: whole records or none, whatever happened to the file."""
+"""The spool: a reader gets complete records or none, whatever happened to the file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ RECORDS = [b'["record %d"]' % number for number in range(5)]
 
 @pytest.fixture
 def writer(tmp_path):
-    made = Spool(str(tmp_path))
-    yield made
-    made.close()
+    spool = Spool(str(tmp_path))
+    yield spool
+    spool.close()
 
 
 def everything(directory):
@@ -27,7 +27,7 @@ def everything(directory):
 
 
 def test_round_trip(tmp_path, writer):
-    """What was appended is read, in order, from any cursor."""
+    """Records are read in the order in which they were appended, from any cursor."""
     writer.append(RECORDS[:2])
     first = read(str(tmp_path), Cursor())
     writer.append(RECORDS[2:])
@@ -40,7 +40,7 @@ def test_round_trip(tmp_path, writer):
 
 
 def test_segments_rotate(tmp_path, writer, monkeypatch):
-    """A segment that is full is closed, and reading goes on in the next."""
+    """A full segment is closed, and reading continues in the next."""
     monkeypatch.setattr(spool, "SEGMENT_SIZE", 30)
     for each in RECORDS:
         writer.append([each])
@@ -50,7 +50,7 @@ def test_segments_rotate(tmp_path, writer, monkeypatch):
 
 
 def test_full_segments_are_synced(tmp_path, writer, monkeypatch):
-    """What was appended before a segment was full survives the machine as well as what came after."""
+    """`sync` also syncs the segments that were completed since the last call."""
     monkeypatch.setattr(spool, "SEGMENT_SIZE", 30)
     synced, fsync = set(), os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.add(os.fstat(fd).st_ino), fsync(fd)))
@@ -62,25 +62,25 @@ def test_full_segments_are_synced(tmp_path, writer, monkeypatch):
     assert open_below(tmp_path) == []
 
 
-def test_a_signal_handler_appends_too(tmp_path, writer, monkeypatch):
-    """In the middle of an append a handler is refused, and its records wait: it might close the very segment that is written to."""
+def test_append_in_a_signal_handler(tmp_path, writer, monkeypatch):
+    """A signal handler cannot append during an append: it might close the segment that is being written. Its records wait."""
     monkeypatch.setattr(spool, "SEGMENT_SIZE", 30)
     write = os.write
 
-    def handler_comes(fd, data):
+    def write_with_handler(fd, data):
         monkeypatch.undo()
         with pytest.raises(OSError, match="in progress"):
             writer.append(RECORDS[1:])
         return write(fd, data)
 
-    monkeypatch.setattr(os, "write", handler_comes)
+    monkeypatch.setattr(os, "write", write_with_handler)
     writer.append(RECORDS[:1])
     writer.append(RECORDS[1:])
     assert everything(tmp_path) == RECORDS
 
 
-def test_a_later_writer_begins_a_new_segment(tmp_path, writer):
-    """Nobody writes behind what a dead process may have left half written."""
+def test_new_writer_starts_a_new_segment(tmp_path, writer):
+    """A new writer does not append to a segment that a dead process may have left with half a line."""
     writer.append(RECORDS[:1])
     with open(spool.segment_path(str(tmp_path), 1), "ab") as file:
         file.write(b"0badc0de half a li")
@@ -101,7 +101,7 @@ def original(tmp_path, writer):
 
 
 def test_every_flipped_byte(tmp_path, original):
-    """One byte changed anywhere: never a record that was not written, at most two are missing, and the damage is counted."""
+    """If any one byte changes, no false record is read, at most two are lost, and the damage is counted."""
     path, data = original
     for position in range(len(data)):
         for flip in (0x01, 0x80, data[position] ^ 0x0A):  # the last makes a newline
@@ -111,14 +111,14 @@ def test_every_flipped_byte(tmp_path, original):
             damaged[position] ^= flip
             with open(path, "wb") as file:
                 file.write(damaged)
-            found = read(str(tmp_path), Cursor())
-            assert set(found.payloads) <= set(RECORDS)
-            assert len(found.payloads) >= 3
-            assert found.corrupt or (position >= data.rindex(b"\n", 0, -1)), position
+            records = read(str(tmp_path), Cursor())
+            assert set(records.payloads) <= set(RECORDS)
+            assert len(records.payloads) >= 3
+            assert records.corrupt or (position >= data.rindex(b"\n", 0, -1)), position
 
 
 def test_every_truncation(tmp_path, original):
-    """Cut at any length: the records before the cut, and no other."""
+    """Of a truncated segment, exactly the complete records are read."""
     path, data = original
     for length in range(len(data)):
         with open(path, "wb") as file:
@@ -127,7 +127,7 @@ def test_every_truncation(tmp_path, original):
 
 
 def test_segment_removed_since_it_was_listed(tmp_path, writer, monkeypatch):
-    """Whoever delivers removes what all have had, while another process reads on: what is in the next segment is not overlooked."""
+    """If the delivery removes a segment while another process reads, the reader continues with the next segment."""
     monkeypatch.setattr(spool, "SEGMENT_SIZE", 1)
     writer.append(RECORDS[:1])
     before = spool.segments(str(tmp_path))
@@ -139,8 +139,8 @@ def test_segment_removed_since_it_was_listed(tmp_path, writer, monkeypatch):
     assert read(str(tmp_path), Cursor()).payloads == RECORDS[1:2]
 
 
-def test_removed_while_running(tmp_path, writer):
-    """A segment that somebody removed is not written into any more: the next record is readable."""
+def test_segment_removed_while_writing(tmp_path, writer):
+    """A writer does not append to a segment that was removed: the next record can be read."""
     writer.append(RECORDS[:1])
     os.unlink(spool.segment_path(str(tmp_path), 1))
     writer.append(RECORDS[1:2])
@@ -148,7 +148,7 @@ def test_removed_while_running(tmp_path, writer):
 
 
 def test_directory_removed(tmp_path):
-    """No directory any more: an OSError, for the pool to deal with, each time."""
+    """If the directory is gone, every append raises OSError."""
     directory = tmp_path / "gone"
     directory.mkdir()
     writer = Spool(str(directory))
@@ -159,7 +159,7 @@ def test_directory_removed(tmp_path):
 
 
 def test_short_write(tmp_path, writer, monkeypatch):
-    """A disk that fills up in the middle: an OSError, and what was written before and what is written again is whole."""
+    """If the disk fills up during an append, OSError is raised, and records written before and after are complete."""
     writer.append(RECORDS[:1])
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[: len(data) // 2 + 3]))
@@ -167,13 +167,13 @@ def test_short_write(tmp_path, writer, monkeypatch):
         writer.append(RECORDS[1:3])
     monkeypatch.undo()
     writer.append(RECORDS[1:3])
-    found = everything(tmp_path)
-    assert set(found) == set(RECORDS[:3])
-    assert found[-2:] == RECORDS[1:3]
+    records = everything(tmp_path)
+    assert set(records) == set(RECORDS[:3])
+    assert records[-2:] == RECORDS[1:3]
 
 
 def test_file_size_limit(tmp_path):
-    """The kernel's own refusal (RLIMIT_FSIZE): the same."""
+    """The same with a limit that the kernel enforces (RLIMIT_FSIZE)."""
     child = os.fork()
     if not child:
         try:
@@ -198,7 +198,7 @@ def test_file_size_limit(tmp_path):
 
 
 def test_large_record(tmp_path, writer):
-    """A record beyond what is read at once is read whole."""
+    """A record that is longer than the read limit is read completely."""
     large = b'["' + b"x" * 3000 + b'"]'
     writer.append([large, RECORDS[0]])
     first = read(str(tmp_path), Cursor(), limit=100)
@@ -206,8 +206,8 @@ def test_large_record(tmp_path, writer):
     assert read(str(tmp_path), first.end, limit=100).payloads == [RECORDS[0]]
 
 
-def test_stamp(tmp_path):
-    """It changes with every record behind the cursor, in the same segment and in a new one; a fresh directory has none."""
+def test_change_stamp(tmp_path):
+    """The stamp changes with every record behind the cursor, in the same segment or a new one. It is None right after a change."""
     writer = spool.Spool(str(tmp_path))
     writer.append([b"[1]"])
     cursor = spool.read(str(tmp_path), Cursor()).end

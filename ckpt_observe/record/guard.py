@@ -31,9 +31,9 @@ def record_fault(error: BaseException) -> None:
     if faults[fault] == 1:
         try:
             if isinstance(error, CkptObserveError):
-                logger.warning("not observing: %s", error)
+                logger.warning("Checkpoints are not observed: %s", error)
             else:
-                logger.warning("internal error, your program is not affected: %s", fault, exc_info=error)
+                logger.warning("Internal error in ckpt_observe; your program is not affected: %s", fault, exc_info=error)
         except Exception:  # raised by a log handler of the host program: must not reach its checkpoint code
             faults["log"] += 1
 

@@ -1,4 +1,4 @@
-"""The operation follows the program: threads, executors, asyncio, generators."""
+"""The current operation in threads, executors, asyncio tasks and generators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tree(recorded):
 
 
 def test_a_new_thread_has_no_parent(recorded):
-    """A thread starts with an empty context, as OpenTelemetry says: its operation is a root."""
+    """A thread starts with an empty context, as in OpenTelemetry, so its operation is a root."""
     with ckpt_observe.task("t"):
         thread = threading.Thread(target=save)
         thread.start()
@@ -32,15 +32,15 @@ def test_a_new_thread_has_no_parent(recorded):
 
 
 def test_executor_with_copied_context(recorded):
-    """With `copy_context` the operations of an executor's threads are children of the task."""
+    """With `copy_context`, operations in threads of an executor are children of the task."""
     with ckpt_observe.task("t"), ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(contextvars.copy_context().run, save) for _ in range(8)]:
-            done.result()
+        for future in [pool.submit(contextvars.copy_context().run, save) for _ in range(8)]:
+            future.result()
     assert tree(recorded) == ["task t", *["  checkpoint.save", "    checkpoint.write"] * 8]
 
 
 def test_to_thread(recorded):
-    """`asyncio.to_thread` copies the context by itself."""
+    """Operations in `asyncio.to_thread`, which copies the context, are children of the task."""
 
     async def main():
         with ckpt_observe.task("t"):
@@ -50,14 +50,14 @@ def test_to_thread(recorded):
     assert tree(recorded) == ["task t", *["  checkpoint.save", "    checkpoint.write"] * 4]
 
 
-def test_tasks_that_interleave(recorded):
-    """Tasks that take turns in the middle of their phases do not get into each other's operations."""
+def test_interleaved_tasks(recorded):
+    """Asyncio tasks that are switched in the middle of their phases do not affect each other's operations."""
 
-    async def one(number, turn, following):
+    async def save_in_turn(number, turn, next_turn):
         async with ckpt_observe.checkpoint("save", id=str(number)) as operation:
             with operation.phase("serialize"):
                 await turn.wait()
-                following.set()
+                next_turn.set()
             with ckpt_observe.phase("write"):
                 await asyncio.sleep(0)
                 assert trace.get_current_span() is operation
@@ -65,7 +65,7 @@ def test_tasks_that_interleave(recorded):
     async def main():
         turns = [asyncio.Event() for _ in range(6)]
         async with ckpt_observe.task("t"):
-            saves = [asyncio.create_task(one(number, turns[number], turns[number + 1])) for number in range(5)]
+            saves = [asyncio.create_task(save_in_turn(number, turns[number], turns[number + 1])) for number in range(5)]
             turns[0].set()
             await asyncio.gather(*saves)
 
@@ -74,19 +74,19 @@ def test_tasks_that_interleave(recorded):
 
 
 def test_one_scope_in_many_tasks(recorded):
-    """One scope object, entered by many tasks at once, ends for each its own operation."""
+    """If many tasks enter one scope object at the same time, each ends its own operation."""
     scope = ckpt_observe.checkpoint("save")
 
-    async def one(turn, following):
+    async def save_in_turn(turn, next_turn):
         with scope as operation:
             await turn.wait()
-            following.set()
+            next_turn.set()
             assert operation.open_page
         assert not operation.open_page
 
     async def main():
         turns = [asyncio.Event() for _ in range(4)]
-        tasks = [asyncio.create_task(one(turns[number], turns[number + 1])) for number in range(3)]
+        tasks = [asyncio.create_task(save_in_turn(turns[number], turns[number + 1])) for number in range(3)]
         await asyncio.sleep(0)
         turns[0].set()
         await asyncio.gather(*tasks)
@@ -96,18 +96,18 @@ def test_one_scope_in_many_tasks(recorded):
 
 
 def test_one_scope_in_many_threads(recorded):
-    """The same for threads, which leave it in the order in which they came."""
+    """The same with threads, which leave the scope in the order in which they entered it."""
     scope = ckpt_observe.checkpoint("save")
     barrier, gates, ended = threading.Barrier(3), [threading.Event() for _ in range(4)], []
 
-    def one(number):
+    def save_in_turn(number):
         with scope as operation:
             barrier.wait(10)
             gates[number].wait(10)
         ended.append(not operation.open_page)
         gates[number + 1].set()
 
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(3)]
+    threads = [threading.Thread(target=save_in_turn, args=(number,)) for number in range(3)]
     for thread in threads:
         thread.start()
     gates[0].set()
@@ -118,7 +118,7 @@ def test_one_scope_in_many_threads(recorded):
 
 
 def test_decorated_functions(recorded):
-    """As decorators: a function, a coroutine, a generator and an asynchronous generator are one operation a call."""
+    """Each call of a decorated function, coroutine, generator or asynchronous generator is one operation."""
 
     @ckpt_observe.checkpoint("save")
     def plain(value):
@@ -158,8 +158,8 @@ def test_decorated_functions(recorded):
     ]  # fmt: skip
 
 
-def test_between_two_steps_of_a_generator(recorded):
-    """What the consumer does between two steps is not part of the generator's operation."""
+def test_consumer_of_a_generator(recorded):
+    """Operations of the consumer between two steps are not children of the generator's operation."""
 
     @ckpt_observe.checkpoint("list")
     def generator():
@@ -172,7 +172,7 @@ def test_between_two_steps_of_a_generator(recorded):
 
 
 def test_decorated_task_and_phase(recorded):
-    """`task` and `phase` decorate too; a recursive call nests."""
+    """`task` and `phase` can be used as decorators, and recursive calls nest."""
 
     @ckpt_observe.phase("compress")
     def compress():
@@ -185,7 +185,7 @@ def test_decorated_task_and_phase(recorded):
         if depth:
             walk(depth - 1)
 
-    compress()  # outside of any operation: nothing
+    compress()  # outside an operation: not recorded
     walk(1)
     assert tree(recorded) == [
         "task walk", "  checkpoint.save", "    checkpoint.compress", "  task walk", "    checkpoint.save", "      checkpoint.compress",

@@ -1,4 +1,4 @@
-"""From an exception to a class of the closed set."""
+"""Classification of exceptions."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from ckpt_observe.record.failures import ERROR_CODES_BY_TYPE, classify
 from ckpt_observe.semconv.values import ERROR_CLASSES, ERROR_CODES
 
 
-def subclasses(kind):
-    return [kind, *(below for each in kind.__subclasses__() for below in subclasses(each))]
+def with_subclasses(error_type):
+    return [error_type, *(each for subclass in error_type.__subclasses__() for each in with_subclasses(subclass))]
 
 
 def test_tables_are_closed():
-    """Every code in a table is in the registry, every class of a code too, and every class has a code."""
+    """Every code in the table is in the registry, and the classes of all codes are exactly the registered classes."""
     assert set(ERROR_CODES_BY_TYPE.values()) <= set(ERROR_CODES)
     assert {row.error_class for row in ERROR_CODES.values()} == set(ERROR_CLASSES)
 
 
-@pytest.mark.parametrize("kind", [*subclasses(errors.CheckpointError), *subclasses(errors.ConfigError)])
-def test_own_errors(kind):
-    """Each of our own errors names a known class and code, and they agree."""
-    assert kind.error_class in ERROR_CLASSES
-    assert ERROR_CODES[kind.code].error_class == kind.error_class
-    error = kind("feature", "extra") if kind is errors.MissingExtraError else kind("what")
-    found = classify(error)
-    assert (found.error_class, found.code, found.retryable) == (kind.error_class, kind.code, kind.retryable)
+@pytest.mark.parametrize("error_type", [*with_subclasses(errors.CheckpointError), *with_subclasses(errors.ConfigError)])
+def test_our_errors(error_type):
+    """Each of our errors has a registered class and code, and they agree."""
+    assert error_type.error_class in ERROR_CLASSES
+    assert ERROR_CODES[error_type.code].error_class == error_type.error_class
+    error = error_type("feature", "extra") if error_type is errors.MissingExtraError else error_type("what")
+    failure = classify(error)
+    assert (failure.error_class, failure.code, failure.retryable) == (error_type.error_class, error_type.code, error_type.retryable)
 
 
 @pytest.mark.parametrize("code", ERROR_CODES)
-def test_codes(code):
-    """A code that an exception carries goes before every table."""
+def test_code_of_the_exception(code):
+    """A code that an exception carries has precedence over the tables."""
 
     class OddError(OSError):
         pass
 
     error = OddError(errno.ENOSPC, "x")
     error.code = code
-    found = classify(error)
-    assert (found.code, found.error_class) == (code, ERROR_CODES[code].error_class)
+    failure = classify(error)
+    assert (failure.code, failure.error_class) == (code, ERROR_CODES[code].error_class)
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,13 @@ def test_codes(code):
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_common_exceptions(error, code):
-    """What programs raise has the code that on-call would give it."""
+    """Common exceptions get the code that an on-call engineer expects."""
     assert classify(error).code == code
 
 
-def test_an_exception_with_odd_attributes():
-    """Attributes of somebody's exception that only look like ours are not believed."""
+def test_attributes_of_the_wrong_type():
+    """Attributes of other libraries' exceptions that have our names and other types are ignored."""
     error = ValueError("x")
     error.code, error.retryable, error.recovery = 404, "perhaps", object()
-    found = classify(error)
-    assert (found.code, found.retryable, found.recovery) == ("unknown.exception", False, None)
+    failure = classify(error)
+    assert (failure.code, failure.retryable, failure.recovery) == ("unknown.exception", False, None)

@@ -1,4 +1,4 @@
-"""A fault of our own never reaches the host, and is told once."""
+"""Errors of our own code never reach the host program, and are logged once."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ckpt_observe.semconv import attributes as names
 
 
 @pytest.fixture(autouse=True)
-def no_faults_before(monkeypatch):
+def reset_faults(monkeypatch):
     monkeypatch.setattr(guard, "faults", type(guard.faults)())
 
 
 class BrokenPage:
-    """Fails in one of its methods."""
+    """A page that raises in one of its methods."""
 
     def __init__(self, broken):
         self._broken = broken
@@ -47,7 +47,7 @@ class BrokenPage:
 
 @pytest.mark.parametrize("broken", ["append", "mark", "finish"])
 def test_page_that_fails(recorded, monkeypatch, caplog, broken):
-    """Whatever the page does, the host's block runs, its result and exception are its own, and the log has one entry a place."""
+    """Whatever the page raises, the host program keeps its results and exceptions, and each place is logged once."""
     monkeypatch.setattr(recorder, "take", lambda: BrokenPage(broken))
     for _ in range(5):
         with ckpt_observe.task("t"), ckpt_observe.checkpoint("save") as operation:
@@ -57,13 +57,13 @@ def test_page_that_fails(recorded, monkeypatch, caplog, broken):
         with pytest.raises(KeyError), ckpt_observe.checkpoint("save"):
             raise KeyError("host's")
     assert sum(guard.faults.values()) >= 5
-    told = [entry for entry in caplog.records if entry.name == "ckpt_observe"]
-    assert len(told) == len(guard.faults) <= 4
-    assert all(entry.levelno == logging.WARNING and "your program is not affected" in entry.message for entry in told)
+    entries = [entry for entry in caplog.records if entry.name == "ckpt_observe"]
+    assert len(entries) == len(guard.faults) <= 4
+    assert all(entry.levelno == logging.WARNING and "your program is not affected" in entry.message for entry in entries)
 
 
 def test_take_that_fails(recorded, monkeypatch):
-    """No page because the journal raised: the host runs unobserved."""
+    """If the journal raises instead of returning a page, the host program runs unobserved."""
 
     def take():
         raise OSError(28, "full")
@@ -76,7 +76,7 @@ def test_take_that_fails(recorded, monkeypatch):
 
 
 class TimeUpError(Exception):
-    """What a host's handler raises."""
+    """Raised by a signal handler of the host program."""
 
 
 def function(signum, frame):
@@ -96,8 +96,8 @@ class Handler:
     ids=["function", "object", "method", "partial"],
 )
 @pytest.mark.parametrize("interrupted", ["append", "mark", "finish"])
-def test_signal_handler_of_the_host(recorded, monkeypatch, interrupted, handler):
-    """A time-out that a signal handler raises while our code runs reaches the host, whichever step it hits, and the operation has ended."""
+def test_exception_of_a_signal_handler(recorded, monkeypatch, interrupted, handler):
+    """An exception that a signal handler raises during any step of ours reaches the host program, and the operation has ended."""
     monkeypatch.setattr(recorder, "take", lambda: InterruptedPage(interrupted))
     before = signal.signal(signal.SIGUSR1, handler)
     try:
@@ -106,20 +106,20 @@ def test_signal_handler_of_the_host(recorded, monkeypatch, interrupted, handler)
                 pass
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert interrupted == "append" or not operation.is_recording()  # one that could not begin is not recorded
+    assert interrupted == "append" or not operation.is_recording()  # an operation that could not begin is not recorded
     assert not guard.faults
 
 
 @pytest.fixture
 def interrupting():
-    """Raises what a handler of the host raises, as if its signal came just then."""
+    """A function that raises the exception of a signal handler, as if a signal had just arrived."""
     before = signal.signal(signal.SIGUSR1, function)
     yield lambda: signal.raise_signal(signal.SIGUSR1)
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_page_is_given_back_once(watch, kept, interrupting):
-    """A time-out just when the page was given back: it is not given back again, for then two operations would have it."""
+def test_page_is_given_back_once(watch, kept, interrupting):
+    """A page is not given back twice if a signal handler raises right after the first time: two operations would share it."""
     with ckpt_observe.checkpoint("save"):
         pass
     pool = watch._journal.pool
@@ -130,10 +130,10 @@ def test_a_page_is_given_back_once(watch, kept, interrupting):
             interrupting()
 
     assert watch.flush(30)
-    pool._finished, ended = Interrupted(), pool._finished
+    pool._finished, finished = Interrupted(), pool._finished
     with pytest.raises(TimeUpError), ckpt_observe.checkpoint("save"):
         pass
-    pool._finished, interrupted = ended, pool._finished
+    pool._finished, interrupted = finished, pool._finished
     pool._finished.extend(interrupted)
     assert watch.flush(30)
     assert len(kept()) == 2
@@ -141,15 +141,15 @@ def test_a_page_is_given_back_once(watch, kept, interrupting):
 
 
 @pytest.mark.parametrize("interrupted", ["append", "attach"])
-def test_does_not_begin_when_interrupted(watch, kept, monkeypatch, interrupted):
-    """Ctrl-C when it has just begun: it reaches the host, and nothing is left that seems to run for as long as the host does."""
+def test_interrupted_begin(watch, kept, monkeypatch, interrupted):
+    """Ctrl-C right after the begin reaches the host program, and the operation does not stay open."""
     target = MappedPage if interrupted == "append" else operations
     step = getattr(target, interrupted)
 
-    def interrupted_step(*given):
+    def interrupted_step(*args):
         monkeypatch.undo()
         if interrupted == "append":
-            step(*given)
+            step(*args)
         raise KeyboardInterrupt
 
     def begin():
@@ -165,12 +165,12 @@ def test_does_not_begin_when_interrupted(watch, kept, monkeypatch, interrupted):
 
 
 @pytest.mark.parametrize("interrupted", ["detach", "classify"])
-def test_ends_though_interrupted(recorded, monkeypatch, interrupted):
-    """Ctrl-C while the operation ends: it reaches the host, and the operation has ended."""
+def test_interrupted_end(recorded, monkeypatch, interrupted):
+    """Ctrl-C during the end of an operation reaches the host program, and the operation has ended."""
     step = getattr(operations, interrupted)
 
-    def interrupted_step(given):
-        step(given)
+    def interrupted_step(argument):
+        step(argument)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), ckpt_observe.checkpoint("save"):
@@ -187,8 +187,8 @@ class InterruptedPage(BrokenPage):
             signal.raise_signal(signal.SIGUSR1)
 
 
-def test_attributes_that_are_none(recorded):
-    """Something else than a mapping is our caller's mistake, and not worth a crash of his training."""
+def test_attributes_that_are_not_a_mapping(recorded):
+    """Attributes that are not a mapping are ignored: a mistake of the caller must not crash the program."""
     with ckpt_observe.checkpoint("save") as operation:
         operation.set(7)  # type: ignore[arg-type]
         operation.add_event("e", 7)

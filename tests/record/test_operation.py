@@ -1,4 +1,4 @@
-"""Operations and phases: begun, ended exactly once, and what they say of themselves."""
+"""Operations and phases end exactly once, and record what happened in them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.spans import outline
 
 
-def one(recorded, name):
+def span_of(recorded, name):
     [span] = [span for span in recorded.spans() if span.name == name]
     return span
 
 
 def test_ends_once(recorded):
-    """Whoever ends it first ends it; later ends change nothing."""
+    """Only the first end counts."""
     operation = Operation("save")
     operation.begin()
     operation.finish()
     operation.finish(ValueError("late"))
     operation.end()
     assert recorded.pages[0].ended == 1
-    assert one(recorded, "checkpoint.save").attributes[names.OUTCOME] == "ok"
+    assert span_of(recorded, "checkpoint.save").attributes[names.OUTCOME] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -44,23 +44,23 @@ def test_ends_once(recorded):
     ],
 )
 def test_ends_on_any_exit(recorded, error, outcome, status, events):
-    """Every BaseException ends phase and operation, and leaves the block as the same object."""
+    """Every BaseException ends phase and operation, and the host program catches the same object."""
     with pytest.raises(type(error)) as caught, ckpt_observe.checkpoint("save") as operation, operation.phase("write"):
         raise error
     assert caught.value is error
     for name in ("checkpoint.save", "checkpoint.write"):
-        found = one(recorded, name)
-        assert (found.attributes[names.OUTCOME], found.status, len(found.events)) == (outcome, status, events)
-        assert found.attributes[names.ERROR_TYPE] == type(error).__name__
-        assert found.attributes[names.ERROR_PHASE] == "write"
+        span = span_of(recorded, name)
+        assert (span.attributes[names.OUTCOME], span.status, len(span.events)) == (outcome, status, events)
+        assert span.attributes[names.ERROR_TYPE] == type(error).__name__
+        assert span.attributes[names.ERROR_PHASE] == "write"
     assert trace.get_current_span() is trace.INVALID_SPAN
 
 
 def test_exception_event(recorded):
-    """The event has type, message without secrets, and the stack without source lines."""
+    """The event has the type, the redacted message, and the stack without source lines."""
     with pytest.raises(OSError), ckpt_observe.checkpoint("save"):
         raise OSError(28, "No space left on postgres://u:hunter2@db/x")
-    [event] = one(recorded, "checkpoint.save").events
+    [event] = span_of(recorded, "checkpoint.save").events
     assert event.name == "exception"
     assert event.attributes["exception.type"] == "OSError"
     assert "No space left" in event.attributes["exception.message"]
@@ -69,7 +69,7 @@ def test_exception_event(recorded):
 
 
 def test_exception_that_cannot_be_printed(recorded):
-    """An exception whose `__str__` raises is told by its type, and the operation ends."""
+    """For an exception whose `__str__` raises, the type is recorded, and the operation ends."""
 
     class MuteError(Exception):
         def __str__(self):
@@ -77,27 +77,27 @@ def test_exception_that_cannot_be_printed(recorded):
 
     with pytest.raises(MuteError), ckpt_observe.checkpoint("save") as operation, operation.phase("write"):
         raise MuteError
-    assert one(recorded, "checkpoint.save").events[0].attributes["exception.message"] == "<MuteError>"
+    assert span_of(recorded, "checkpoint.save").events[0].attributes["exception.message"] == "<MuteError>"
 
 
 def test_failed_phase_is_the_innermost(recorded):
-    """The phase that is named in the failure is the one in which the exception was raised."""
+    """The failure names the phase in which the exception was raised."""
     with pytest.raises(ValueError), ckpt_observe.checkpoint("save") as op, op.phase("write"), op.phase("compress"):
         raise ValueError
-    assert one(recorded, "checkpoint.save").attributes[names.ERROR_PHASE] == "compress"
+    assert span_of(recorded, "checkpoint.save").attributes[names.ERROR_PHASE] == "compress"
 
 
-def test_handled_failure_of_a_phase(recorded):
-    """A phase that failed and was handled leaves the operation ok."""
+def test_handled_exception_of_a_phase(recorded):
+    """An operation is ok if the exception of its phase was handled."""
     with ckpt_observe.checkpoint("save") as operation, pytest.raises(ValueError), operation.phase("validate"):
         raise ValueError
-    assert one(recorded, "checkpoint.validate").status == "error"
-    assert one(recorded, "checkpoint.save").status == "ok"
-    assert names.ERROR_CLASS not in one(recorded, "checkpoint.save").attributes
+    assert span_of(recorded, "checkpoint.validate").status == "error"
+    assert span_of(recorded, "checkpoint.save").status == "ok"
+    assert names.ERROR_CLASS not in span_of(recorded, "checkpoint.save").attributes
 
 
 def test_nesting(recorded):
-    """Operations nest in tasks, phases and operations; phases in phases."""
+    """Operations nest in tasks, phases and other operations; phases nest in phases."""
     with ckpt_observe.task("train"), ckpt_observe.checkpoint("restore") as outer, outer.phase("read"):
         with outer.phase("decompress"):
             pass
@@ -114,8 +114,8 @@ def test_nesting(recorded):
     ]
 
 
-def test_times_enclose(recorded):
-    """A child lies within its parent, and nothing lasts less than no time."""
+def test_children_lie_within_their_parents(recorded):
+    """The times of a child lie within those of its parent, and no duration is negative."""
     with ckpt_observe.checkpoint("save") as operation, operation.phase("write"), operation.phase("commit"):
         pass
     spans = {span.name: span for span in recorded.spans()}
@@ -124,23 +124,23 @@ def test_times_enclose(recorded):
     assert commit.start_unix_nano <= commit.end_unix_nano <= write.end_unix_nano <= save.end_unix_nano
 
 
-def test_task_is_on_its_operations(recorded):
-    """Name, id, user and session of the task are on every operation within it; what the operation says itself goes first."""
+def test_operations_have_the_attributes_of_their_task(recorded):
+    """Name, id, user and session of a task are set on every operation within it. Attributes of the operation have precedence."""
     with ckpt_observe.task("train", id="run-1", user="u", session="s", attributes={"own": 1}):
         with ckpt_observe.checkpoint("save", id="a", step=3):
             pass
         with ckpt_observe.checkpoint("load", attributes={names.TASK_ID: "run-0"}):
             pass
     shared = {names.TASK_NAME: "train", names.TASK_ID: "run-1", names.USER_ID: "u", names.SESSION_ID: "s"}
-    save, load = one(recorded, "checkpoint.save").attributes, one(recorded, "checkpoint.load").attributes
+    save, load = span_of(recorded, "checkpoint.save").attributes, span_of(recorded, "checkpoint.load").attributes
     assert save.items() >= (shared | {names.ID: "a", names.STEP: 3, names.OPERATION: "save", names.SYSTEM: "custom"}).items()
     assert "own" not in save
     assert load[names.TASK_ID] == "run-0"
-    assert one(recorded, "task train").attributes.items() >= (shared | {"own": 1}).items()
+    assert span_of(recorded, "task train").attributes.items() >= (shared | {"own": 1}).items()
 
 
 def test_first_phases_are_marks(recorded):
-    """A phase of the registry costs two words while it runs, and no line."""
+    """A registered phase is recorded as two marks, without a line."""
     with ckpt_observe.checkpoint("save") as operation:
         for name in ("serialize", "write"):
             with operation.phase(name):
@@ -149,8 +149,8 @@ def test_first_phases_are_marks(recorded):
     assert len(recorded.pages[0].lines) == 2
 
 
-def test_many_and_own_phases(recorded):
-    """More phases than there are marks, and phases of one's own words, are told by lines, and none is missing."""
+def test_many_phases_and_custom_phases(recorded):
+    """Phases beyond the number of marks, and phases with other names, are recorded as lines; none is lost."""
     with ckpt_observe.checkpoint("save") as operation:
         with operation.phase("shard 0"), operation.phase("write") as phase:
             phase.set({names.PHASE_BYTES_OUT: 7})
@@ -161,13 +161,13 @@ def test_many_and_own_phases(recorded):
     phases = [span for span in recorded.spans() if span.name == "checkpoint.write"]
     assert [span.attributes[names.PHASE_BYTES_OUT] for span in phases] == [7] * 301
     assert len({span.span_id for span in recorded.spans()}) == 303
-    own = one(recorded, "checkpoint.shard 0")
-    assert [span.parent_span_id for span in phases].count(own.span_id) == 1
-    assert one(recorded, "checkpoint.save").status == "ok"
+    shard = span_of(recorded, "checkpoint.shard 0")
+    assert [span.parent_span_id for span in phases].count(shard.span_id) == 1
+    assert span_of(recorded, "checkpoint.save").status == "ok"
 
 
 def test_phase_after_the_end_writes_nothing(recorded):
-    """A phase that outlives its operation, in another thread say, leaves the page alone: it may be another operation's by then."""
+    """A phase that outlives its operation does not touch the page, which may belong to another operation by then."""
     operation = Operation("save")
     operation.begin()
     phase = Phase(operation, "write")
@@ -186,42 +186,42 @@ def test_links(recorded):
     with ckpt_observe.checkpoint("restore") as operation:
         operation.link("a" * 32, "b" * 16)
         operation.add_link(trace.SpanContext(1, 2, is_remote=True), {"why": "second"})
-    assert [(link.trace_id, link.span_id, link.attributes) for link in one(recorded, "checkpoint.restore").links] == [
+    assert [(link.trace_id, link.span_id, link.attributes) for link in span_of(recorded, "checkpoint.restore").links] == [
         ("a" * 32, "b" * 16, {}),
         (f"{1:032x}", f"{2:016x}", {"why": "second"}),
     ]
 
 
 @pytest.mark.parametrize("ids", [("", ""), ("0" * 32, "0" * 16), ("x", "y"), (5, 6), ("a" * 32, "b" * 15)])
-def test_a_link_to_nothing_is_left_out(recorded, ids):
-    """As OpenTelemetry does: no backend takes a link without ids, and the operation must not be lost by it."""
+def test_invalid_links_are_ignored(recorded, ids):
+    """Links without valid ids are dropped, as in OpenTelemetry: no backend accepts them, and the operation would be lost."""
     with ckpt_observe.checkpoint("restore") as operation:
         operation.link(*ids)
         operation.add_link(None)
         operation.add_link(trace.INVALID_SPAN_CONTEXT)
         operation.link("A" * 32, "B" * 16)
-    assert [(link.trace_id, link.span_id) for link in one(recorded, "checkpoint.restore").links] == [("a" * 32, "b" * 16)]
+    assert [(link.trace_id, link.span_id) for link in span_of(recorded, "checkpoint.restore").links] == [("a" * 32, "b" * 16)]
 
 
-@pytest.mark.parametrize("moment", ["soon", 1.5, -1, 2**70])
+@pytest.mark.parametrize("timestamp", ["soon", 1.5, -1, 2**70])
 @pytest.mark.parametrize("name", [5, None, object(), "sk-proj-0123456789abcdef0123"], ids=["int", "none", "object", "key"])
-def test_an_event_has_a_name_and_a_time(recorded, name, moment):
-    """Whatever the host gave as such: the span can be stored and read, and a key in the name is gone."""
+def test_event_with_invalid_name_or_time(recorded, name, timestamp):
+    """Whatever the host program passes as name and time, the span can be stored and read, and a key in the name is redacted."""
     with ckpt_observe.checkpoint("save"):
-        trace.get_current_span().add_event(name, {"a": 1}, moment)
-    span = one(recorded, "checkpoint.save")
+        trace.get_current_span().add_event(name, {"a": 1}, timestamp)
+    span = span_of(recorded, "checkpoint.save")
     assert span.start_unix_nano <= span.events[0].time_unix_nano <= span.end_unix_nano
     assert type(span.events[0].name) is str
     assert "0123456789abcdef" not in recorded.text()
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [(7, "7"), (None, "None"), (2.5, "2.5"), ((1, 2), "[1, 2]"), ([], "[]"), (object(), "<object>")],
     ids=["int", "none", "float", "tuple", "list", "object"],
 )
-def test_a_phase_whose_name_is_no_word(recorded, name, told):
-    """The number of a shard, say: it is a phase as any other, and the operation is there."""
+def test_phase_name_that_is_not_a_string(recorded, name, expected):
+    """Any object can be the name of a phase, such as the number of a shard; the operation is recorded."""
 
     @ckpt_observe.phase(name)
     def decorated():
@@ -231,11 +231,11 @@ def test_a_phase_whose_name_is_no_word(recorded, name, told):
         with operation.phase(name):
             pass
         decorated()
-    assert [span.name for span in recorded.spans()] == [f"checkpoint.{told}"] * 2 + ["checkpoint.save"]
+    assert [span.name for span in recorded.spans()] == [f"checkpoint.{expected}"] * 2 + ["checkpoint.save"]
 
 
-def test_off_is_nothing():
-    """Without `observe` nothing is recorded, and the block runs."""
+def test_nothing_is_recorded_without_observe():
+    """Without `observe()`, the blocks run and nothing is recorded."""
     with (
         ckpt_observe.task("t"),
         ckpt_observe.checkpoint("save") as operation,
@@ -249,7 +249,7 @@ def test_off_is_nothing():
 
 
 def test_lines_are_json(recorded):
-    """Every line is one JSON array: word, operation id, time."""
+    """Every line is a JSON array that starts with event name, operation id and time."""
     with ckpt_observe.checkpoint("save") as operation, operation.phase("my own"):
         operation.add_event("e")
     for line in recorded.pages[0].lines:
@@ -259,8 +259,8 @@ def test_lines_are_json(recorded):
         assert (span_id, type(moment)) == (operation.span_id, int), word
 
 
-def test_phase_that_comes_too_late(recorded, monkeypatch):
-    """A thread that begins a phase while another ends the operation leaves no mark: the page may be another operation's by then."""
+def test_phase_begins_while_the_operation_ends(recorded, monkeypatch):
+    """If a thread begins a phase while another ends the operation, no mark is set: the page may belong to another operation by then."""
     operation = Operation("save")
     operation.begin()
 

@@ -1,4 +1,4 @@
-"""What may be written down: no secret, nothing large, and always one line that fits a page."""
+"""Lines contain no secrets and no large values, and always fit into a page."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PLANTED = [
 
 @pytest.mark.parametrize("planted", PLANTED)
 def test_secrets_in_text(recorded, planted):
-    """A secret in a value is gone from every line: in ids, attributes, events, exceptions, phases; at the second time too."""
+    """A secret in an id, attribute, event, exception or phase is in no line, also when it is recorded a second time."""
     for _ in range(2):
         task = ckpt_observe.task("t", id=planted, attributes={"own.first": planted})
         with pytest.raises(ValueError), task:  # noqa: SIM117 - the operation may be one of many in the task
@@ -62,7 +62,7 @@ def test_secrets_in_text(recorded, planted):
     "key", ["password", "db.passwd", "API_KEY", "api-key", "client_secret", "auth_token", "Cookie", "aws.credentials", "private_key"]
 )
 def test_secrets_by_name(recorded, key):
-    """A value under a name that says secret is gone, whatever it looks like."""
+    """A value whose name suggests a secret is redacted, whatever it looks like."""
     for _ in range(2):
         with ckpt_observe.checkpoint("save", attributes={key: CANARY}) as operation:
             operation.set({key: CANARY})
@@ -71,7 +71,7 @@ def test_secrets_by_name(recorded, key):
 
 
 @pytest.mark.parametrize(
-    "innocent",
+    "harmless",
     [
         "asia-northeast1-a-bucket",
         "skip-connection-v2-final",
@@ -85,13 +85,13 @@ def test_secrets_by_name(recorded, key):
         "mail me",
     ],
 )
-def test_innocent_text_stays(innocent):
-    """What only looks a little like a secret stays as it is."""
-    assert redact.text(innocent) == innocent
+def test_harmless_text_stays(harmless):
+    """Text that merely resembles a secret is not changed."""
+    assert redact.text(harmless) == harmless
 
 
-def test_how_many_tokens(recorded):
-    """A number of tokens, or the name of a tokenizer, is no secret; a token under the same name later is one."""
+def test_token_counts(recorded):
+    """A number of tokens and the name of a tokenizer are not secret; a text under the same name later is redacted."""
     with ckpt_observe.checkpoint("save", attributes={"own.input_tokens": 512, "tokenizer": "bpe", "pin.password": 1234}) as operation:
         operation.set({"own.input_tokens": 513})
     with ckpt_observe.checkpoint("load", attributes={"own.input_tokens": CANARY}):
@@ -133,7 +133,7 @@ LOOP.append(LOOP)
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("value", "expected"),
     [
         (True, True), (7, 7), (0.5, 0.5), ("a", "a"), (Colour.RED, 3), (Word("w"), "w"), (NumpyLike(), 2.5), (1 << 64, "<int of 65 bits>"),
         ([1, 2], [1, 2]), ((1, "a"), ["1", "a"]), (b"bytes", "<bytes>"), ({"state": 1}, "<dict>"), ({1}, "<set>"), (Hostile(), "<Hostile>"),
@@ -141,23 +141,23 @@ LOOP.append(LOOP)
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
-def test_values(recorded, given, kept):
-    """Values become OpenTelemetry's types; of objects only the type is told, for content of a state is not telemetry."""
+def test_values(recorded, value, expected):
+    """Values are converted to OpenTelemetry's types. Of other objects only the type is recorded, never their content."""
     with ckpt_observe.checkpoint("save") as operation:
-        operation.set({"v": given})
-    assert recorded.spans()[0].attributes["v"] == kept
+        operation.set({"v": value})
+    assert recorded.spans()[0].attributes["v"] == expected
 
 
-@pytest.mark.parametrize("given", [None, math.nan, math.inf])
-def test_no_value(recorded, given):
-    """What JSON and OpenTelemetry have no word for is left out."""
+@pytest.mark.parametrize("value", [None, math.nan, math.inf])
+def test_values_that_are_dropped(recorded, value):
+    """Values that JSON and OpenTelemetry cannot represent are dropped."""
     with ckpt_observe.checkpoint("save") as operation:
-        operation.set({"v": given})
+        operation.set({"v": value})
     assert "v" not in recorded.spans()[0].attributes
 
 
 def test_long_values_and_many_attributes(recorded):
-    """A value is cut, attributes beyond the limit are left out, and the failure is told all the same."""
+    """Long values are cut and surplus attributes are dropped, but not those of the failure."""
     with pytest.raises(OSError), ckpt_observe.checkpoint("save", attributes={"long": "x" * 10_000_000}) as operation:
         operation.set({f"own.{number}": "y" * 500 for number in range(1000)})
         raise OSError(28, "z" * 100_000)
@@ -177,7 +177,7 @@ def some_text(chooser):
 
 
 def anything(chooser):
-    """Some value that a program could pass."""
+    """Return some value that a program could pass."""
     kinds = [some_text(chooser), chooser.getrandbits(80), -1.5, None, True, Hostile(), NumpyLike(), LOOP, {"a": some_text(chooser)}]
     return chooser.choice([*kinds, [chooser.choice(kinds) for _ in range(chooser.choice([0, 1, 40]))]])
 
@@ -189,19 +189,19 @@ def any_attributes(chooser):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_line_fits_and_holds_no_canary(seed):
-    """Whatever is put into an event, its line is JSON, fits a page and has no planted secret."""
+def test_every_line_fits_and_has_no_secret(seed):
+    """Whatever an event contains, its line is JSON, fits into a page and has no planted secret."""
     chooser = random.Random(seed)
     start = ("0123456789abcdef", 1_700_000_000_000_000_000)
-    stories = [(name, number, 0, start[1], start[1], any_attributes(chooser)) for number, name in enumerate(events.PHASE_CODES, 1)]
+    phases = [(name, number, 0, start[1], start[1], any_attributes(chooser)) for number, name in enumerate(events.PHASE_CODES, 1)]
     for event in (
         (events.BEGIN, *start, "operation", "save", "a" * 32, "", any_attributes(chooser), None),
         (events.EVENT, *start, some_text(chooser), any_attributes(chooser)),
         (events.PHASE, *start, 15, 0, some_text(chooser)),
         (events.DONE, *start, (some_text(chooser), 15, 0, start[1], start[1], any_attributes(chooser))),
-        (events.END, *start, any_attributes(chooser), stories[: chooser.choice([0, 4, 13])], 0),
+        (events.END, *start, any_attributes(chooser), phases[: chooser.choice([0, 4, 13])], 0),
     ):
-        made = encode_line(tuple(redact.attributes(part) if isinstance(part, dict) else part for part in event))
-        assert len(made) <= PAGE_SIZE - HEADER_SIZE
-        assert CANARY.encode() not in made
-        assert msgspec.json.decode(made)[:3] == list(event[:3])
+        line = encode_line(tuple(redact.attributes(part) if isinstance(part, dict) else part for part in event))
+        assert len(line) <= PAGE_SIZE - HEADER_SIZE
+        assert CANARY.encode() not in line
+        assert msgspec.json.decode(line)[:3] == list(event[:3])

@@ -1,4 +1,4 @@
-"""What a sampler leaves out, and what is suppressed, is not recorded; nor is anything beneath it."""
+"""Operations that are not sampled or suppressed are not recorded, nor is anything inside them."""
 
 from __future__ import annotations
 
@@ -37,38 +37,38 @@ def listing():
 
 
 def names_by_trace(recorded):
-    found = {}
+    names = {}
     for span in recorded.spans():
-        found.setdefault(span.trace_id, []).append(span.name)
-    return found
+        names.setdefault(span.trace_id, []).append(span.name)
+    return names
 
 
 @pytest.mark.parametrize("name", ["traceidratio", "parentbased_traceidratio"])
-def test_a_trace_is_whole_or_not_there(recorded, sample, name):
-    """A ratio decides on roots: of each task all is recorded or nothing, and nothing of a task that was left out becomes a root itself."""
+def test_trace_is_recorded_completely_or_not_at_all(recorded, sample, name):
+    """With a ratio, all or nothing of each task is recorded, and no part of an unsampled task becomes a root."""
     sample(name, 0.5)
     for _ in range(200):
         with ckpt_observe.task("run"):
             save()
             save()
-    found = names_by_trace(recorded)
-    assert 0 < len(found) < 200
-    assert {tuple(sorted(names)) for names in found.values()} == {("checkpoint.save",) * 2 + ("checkpoint.write",) * 2 + ("task run",)}
+    traces = names_by_trace(recorded)
+    assert 0 < len(traces) < 200
+    assert {tuple(sorted(names)) for names in traces.values()} == {("checkpoint.save",) * 2 + ("checkpoint.write",) * 2 + ("task run",)}
 
 
-def test_a_generator_is_left_out_in_all_its_steps(recorded, sample):
-    """Between two steps the consumer's context is its own; in each step what is saved belongs to the trace that was left out."""
+def test_unsampled_generator(recorded, sample):
+    """Nothing in any step of an unsampled generator is recorded. Between two steps, the context is that of the consumer."""
     sample("parentbased_traceidratio", 0.5)
     for _ in range(100):
         for _step in listing():
             assert not trace.get_current_span().get_span_context().is_valid
-    found = names_by_trace(recorded)
-    assert 0 < len(found) < 100
-    assert {len(names) for names in found.values()} == {5}, "a list with two saves of one phase each"
+    traces = names_by_trace(recorded)
+    assert 0 < len(traces) < 100
+    assert {len(names) for names in traces.values()} == {5}, "a list with two saves of one phase each"
 
 
-def test_others_see_the_decision(recorded, sample):
-    """Somebody's own span beneath an operation that was left out is of the same trace, and is left out by a parent-based sampler."""
+def test_other_libraries_see_the_decision(recorded, sample):
+    """Another library's span inside an unsampled operation has the same trace id, and parent-based samplers do not sample it."""
     sample("parentbased_always_off")
     tracer = TracerProvider().get_tracer("host")
     with ckpt_observe.checkpoint("save"):
@@ -81,7 +81,7 @@ def test_others_see_the_decision(recorded, sample):
 
 
 @pytest.mark.parametrize(
-    ("name", "recorded_beneath"),
+    ("name", "expected"),
     [
         ("always_on", {"sampled", "unsampled"}),
         ("always_off", set()),
@@ -89,22 +89,22 @@ def test_others_see_the_decision(recorded, sample):
         ("parentbased_always_on", {"sampled"}),
     ],
 )
-@pytest.mark.parametrize("once", [save, ckpt_observe.checkpoint("save")(lambda: None)], ids=["scope", "patched"])
-def test_foreign_parents(recorded, sample, name, recorded_beneath, once):
-    """A parent-based sampler keeps the parent's decision; one that is not decides by itself. A patched call, which looks first, too."""
+@pytest.mark.parametrize("save_once", [save, ckpt_observe.checkpoint("save")(lambda: None)], ids=["scope", "patched"])
+def test_parent_of_another_library(recorded, sample, name, expected, save_once):
+    """A parent-based sampler keeps the parent's decision, any other decides by itself: for scopes and for patched calls alike."""
     sample(name, 1.0 if name.endswith("_on") else 0.0)
-    found = set()
+    recorded_parents = set()
     for kind, provider in (("sampled", TracerProvider()), ("unsampled", TracerProvider(sampler=ALWAYS_OFF))):
         before = len(recorded.pages)
         with provider.get_tracer("host").start_as_current_span("host"):
-            once()
+            save_once()
         if len(recorded.pages) > before:
-            found.add(kind)
-    assert found == recorded_beneath
+            recorded_parents.add(kind)
+    assert recorded_parents == expected
 
 
-def test_one_scope_in_many_tasks(recorded, sample):
-    """A scope that several tasks are in at once is left by each as it was entered, also where it is left out: nothing stays current."""
+def test_unsampled_scope_in_many_tasks(recorded, sample):
+    """If several tasks enter one unsampled scope at the same time, nothing stays current after each of them leaves it."""
     sample("parentbased_always_off")
     scope = ckpt_observe.checkpoint("save")
 
@@ -119,17 +119,17 @@ def test_one_scope_in_many_tasks(recorded, sample):
         tasks = [asyncio.create_task(within(*each)) for each in zip(entered, leave, strict=True)]
         for each in entered:
             await each.wait()
-        left = []
-        for event, task in zip(leave, tasks, strict=True):  # the first that came is the first to go
+        still_current = []
+        for event, task in zip(leave, tasks, strict=True):  # first in, first out
             event.set()
-            left.append(await task)
-        return left
+            still_current.append(await task)
+        return still_current
 
     assert asyncio.run(together()) == [False, False]
 
 
-def test_not_recorded_has_no_traceparent(recorded, sample):
-    """A checkpoint does not point to a save that is nowhere."""
+def test_unsampled_operation_has_no_traceparent(recorded, sample):
+    """A checkpoint must not point to a save that was not recorded."""
     sample("always_off")
     with ckpt_observe.checkpoint("save") as operation:
         assert operation.traceparent() == ""
@@ -137,7 +137,7 @@ def test_not_recorded_has_no_traceparent(recorded, sample):
 
 @pytest.mark.parametrize("key", [_SUPPRESS_INSTRUMENTATION_KEY, "suppress_instrumentation"], ids=["key", "name"])
 def test_suppressed(recorded, key):
-    """While OpenTelemetry's context says so nothing is recorded, also within a task; false is not so."""
+    """Nothing is recorded while instrumentation is suppressed in OpenTelemetry's context, also within a task; False does not suppress."""
     with ckpt_observe.task("run"):
         for value in (True, False):
             token = attach(set_value(key, value))

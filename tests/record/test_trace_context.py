@@ -1,7 +1,9 @@
-"""Whose child an operation is."""
+"""Ids of operations, and which span is the parent of an operation."""
 
 from __future__ import annotations
 
+import os
+import random
 import sys
 from types import SimpleNamespace
 
@@ -17,7 +19,7 @@ from ckpt_observe.record.recorder import recorder
 TRACEPARENT = f"00-{7:032x}-{9:016x}-01"
 
 
-def the_save(recorded):
+def save_span(recorded):
     return next(span for span in recorded.spans() if span.name == "checkpoint.save")
 
 
@@ -31,8 +33,8 @@ def tracer():
     return TracerProvider().get_tracer("host")
 
 
-def test_nobody(recorded):
-    """Without a parent an operation is the root of a trace of its own."""
+def test_no_parent(recorded):
+    """Without a parent, each operation is the root of a new trace."""
     save()
     save()
     first, second = (span for span in recorded.spans() if span.name == "checkpoint.save")
@@ -41,16 +43,16 @@ def test_nobody(recorded):
 
 
 def test_sdk_span(recorded, tracer):
-    """The current span of the OpenTelemetry SDK is the parent, whoever's provider made it."""
+    """The current span of the OpenTelemetry SDK is the parent, whichever provider it comes from."""
     with tracer.start_as_current_span("host") as host:
         save()
-    found = the_save(recorded)
+    span = save_span(recorded)
     context = host.get_span_context()
-    assert (found.trace_id, found.parent_span_id) == (f"{context.trace_id:032x}", f"{context.span_id:016x}")
+    assert (span.trace_id, span.parent_span_id) == (f"{context.trace_id:032x}", f"{context.span_id:016x}")
 
 
 def test_unsampled_parent(recorded):
-    """A trace that is not recorded gets no operation of ours either, and nothing is written or taken for it."""
+    """Nothing is recorded inside a trace that is not sampled, and no page is taken."""
     tracer = TracerProvider(sampler=ALWAYS_OFF).get_tracer("host")
     with tracer.start_as_current_span("host") as host:
         current = save()
@@ -59,38 +61,38 @@ def test_unsampled_parent(recorded):
 
 
 def test_unsampled_traceparent(recorded):
-    """The same for a parent from the environment."""
+    """Nothing is recorded if `TRACEPARENT` is not sampled."""
     recorder.traceparent = TRACEPARENT[:-1] + "0"
     save()
     assert recorded.pages == []
 
 
 def test_traceparent(recorded):
-    """`TRACEPARENT` is the parent when there is no span in this process."""
+    """`TRACEPARENT` is the parent if this process has no current span."""
     recorder.traceparent = TRACEPARENT
     save()
-    found = the_save(recorded)
-    assert (found.trace_id, found.parent_span_id) == (f"{7:032x}", f"{9:016x}")
+    span = save_span(recorded)
+    assert (span.trace_id, span.parent_span_id) == (f"{7:032x}", f"{9:016x}")
 
 
-def test_span_goes_before_traceparent(recorded, tracer):
-    """What runs in this process is nearer than what started it."""
+def test_span_has_precedence_over_traceparent(recorded, tracer):
+    """The current span of this process is preferred to the one that started the process."""
     recorder.traceparent = TRACEPARENT
     with tracer.start_as_current_span("host") as host:
         save()
-    assert the_save(recorded).trace_id == f"{host.get_span_context().trace_id:032x}"
+    assert save_span(recorded).trace_id == f"{host.get_span_context().trace_id:032x}"
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "00", TRACEPARENT[:-1], TRACEPARENT + "0", f"00-{0:032x}-{9:016x}-01", f"00-{7:032x}-{0:016x}-01", "00-" + "g" * 32]
+    "invalid", ["", "00", TRACEPARENT[:-1], TRACEPARENT + "0", f"00-{0:032x}-{9:016x}-01", f"00-{7:032x}-{0:016x}-01", "00-" + "g" * 32]
 )
-def test_wrong_traceparent(wrong):
-    """A traceparent that is none is no parent."""
-    assert trace_context.parse_traceparent(wrong) is None
+def test_invalid_traceparent(invalid):
+    """An invalid `traceparent` is ignored."""
+    assert trace_context.parse_traceparent(invalid) is None
 
 
 class FakeLaminar:
-    """Stands in for lmnr's `Laminar`: the real one is not installed for the default tests."""
+    """Stands in for `lmnr.Laminar`, which is not installed for the default tests."""
 
     span = None
     initialized = True
@@ -112,52 +114,97 @@ def fake_laminar(monkeypatch):
 
 
 def test_laminar_span(recorded, tracer, fake_laminar):
-    """Laminar's own context is asked where OpenTelemetry's has no span."""
+    """Laminar's current span is the parent if OpenTelemetry has no current span."""
     fake_laminar.span = tracer.start_span("agent step")
     save()
-    assert the_save(recorded).parent_span_id == f"{fake_laminar.span.get_span_context().span_id:016x}"
+    assert save_span(recorded).parent_span_id == f"{fake_laminar.span.get_span_context().span_id:016x}"
 
 
 def test_laminar_not_initialized(recorded, tracer, fake_laminar):
-    """Laminar that is imported but not set up is not asked for a span."""
+    """If Laminar is imported but not initialized, its span is not used."""
     fake_laminar.span, fake_laminar.initialized = tracer.start_span("agent step"), False
     save()
-    assert the_save(recorded).parent_span_id == ""
+    assert save_span(recorded).parent_span_id == ""
 
 
-def test_laminar_that_fails(recorded, monkeypatch):
-    """A Laminar of a form we do not know does not reach the host."""
+def test_unknown_version_of_laminar(recorded, monkeypatch):
+    """A `Laminar` without the expected methods does not raise into the host program."""
     monkeypatch.setitem(sys.modules, "lmnr", SimpleNamespace(Laminar=object()))
     save()
 
 
 def test_laminar_is_never_imported(recorded):
-    """Looking for a parent imports nothing."""
+    """The search for a parent does not import lmnr."""
     save()
     assert "lmnr" not in sys.modules
 
 
-def test_foreign_span_beneath_a_phase(recorded, tracer):
-    """A span of another instrumentation, made within a phase, is a child of that phase."""
+def test_span_of_another_library_in_a_phase(recorded, tracer):
+    """A span that another instrumentation starts within a phase is a child of that phase."""
     with ckpt_observe.checkpoint("save") as operation, operation.phase("write"), tracer.start_as_current_span("PUT") as put:
         pass
     [write] = [span for span in recorded.spans() if span.name == "checkpoint.write"]
     assert f"{put.parent.span_id:016x}" == write.span_id
 
 
-def test_phase_under_a_foreign_span(recorded, tracer):
-    """A phase within somebody's span within the operation is that span's child."""
+def test_phase_in_a_span_of_another_library(recorded, tracer):
+    """A phase within another library's span within the operation is a child of that span."""
     with ckpt_observe.checkpoint("save") as operation, tracer.start_as_current_span("upload") as upload, operation.phase("write"):
         pass
     [write] = [span for span in recorded.spans() if span.name == "checkpoint.write"]
     assert write.parent_span_id == f"{upload.get_span_context().span_id:016x}"
 
 
-def test_the_host_reaches_the_operation(recorded):
-    """`get_current_span().set_attribute(...)` in the host reaches the operation that runs there."""
+def test_host_program_sets_attributes_and_events(recorded):
+    """`get_current_span().set_attribute(...)` in the host program sets an attribute of the running operation."""
     with ckpt_observe.checkpoint("save"):
         trace.get_current_span().set_attribute("host.note", "hello")
         trace.get_current_span().add_event("half way", {"done": 1})
-    found = the_save(recorded)
-    assert found.attributes["host.note"] == "hello"
-    assert [(event.name, event.attributes) for event in found.events] == [("half way", {"done": 1})]
+    span = save_span(recorded)
+    assert span.attributes["host.note"] == "hello"
+    assert [(event.name, event.attributes) for event in span.events] == [("half way", {"done": 1})]
+
+
+def test_seeding_random_does_not_repeat_ids():
+    """A program that seeds `random` again and again still gets new ids."""
+    ids = []
+    for _ in range(3):
+        random.seed(42)
+        ids += [trace_context.new_span_id() for _ in range(1000)] + [trace_context.new_trace_id() for _ in range(10)]
+    assert len(set(ids)) == len(ids)
+
+
+def test_recording_does_not_use_random(recorded):
+    """Recording does not change the state of `random`."""
+    random.seed(42)
+    before = random.getstate()
+    for _ in range(600):
+        with ckpt_observe.checkpoint("save") as operation, operation.phase("write"):
+            pass
+    assert random.getstate() == before
+
+
+def test_length_of_ids():
+    """Ids have 16 and 32 hex digits."""
+    assert len(trace_context.new_span_id()) == 16
+    assert len(trace_context.new_trace_id()) == 32
+    assert int(trace_context.new_trace_id(), 16)
+
+
+def test_forked_children_do_not_repeat_ids():
+    """Forked children do not use the ids that the parent has in stock."""
+    trace_context.new_span_id()  # fills the stock
+    ids = []
+    for _ in range(2):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            os.write(writer, "".join(trace_context.new_span_id() for _ in range(100)).encode())
+            os._exit(0)
+        os.close(writer)
+        with open(reader, "rb") as pipe:
+            text = pipe.read().decode()
+        os.waitpid(child, 0)
+        ids += [text[at : at + 16] for at in range(0, 1600, 16)]
+    ids += [trace_context.new_span_id() for _ in range(1000)]
+    assert len(set(ids)) == len(ids) == 1200

@@ -1,4 +1,4 @@
-"""What the host must never feel: observation that is off, contexts left elsewhere, odd arguments, odd exceptions."""
+"""The host program is not affected by observation, whatever its contexts, arguments and exceptions are."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def outcomes(watch):
     return [(span.name, span.attributes["checkpoint.outcome"]) for span in spans]
 
 
-def test_a_phase_without_an_operation_takes_what_a_phase_takes():
-    """Code with phases runs the same when nothing is observed."""
+def test_phase_without_an_operation():
+    """A phase outside an operation accepts the same calls and does nothing."""
     with ckpt_observe.phase("write") as phase:
         phase.set({"checkpoint.phase.bytes_in": 1})
         assert phase is not None
 
 
 def test_left_in_another_context(watch):
-    """A scope entered in one context and left in another, as by a framework's generator, ends once and raises nothing."""
+    """A scope that is entered in one context and left in another, as in generators of some frameworks, ends once and raises nothing."""
 
     def session():
         with ckpt_observe.checkpoint("save"):
@@ -46,8 +46,8 @@ def test_left_in_another_context(watch):
     assert outcomes(watch) == [("checkpoint.save", "ok")]
 
 
-def test_an_exception_that_cannot_be_asked(watch):
-    """A failure whose exception has a property that raises is recorded all the same."""
+def test_exception_with_a_broken_property(watch):
+    """A failure is recorded even if reading a property of its exception raises."""
 
     class OddError(Exception):
         @property
@@ -59,8 +59,8 @@ def test_an_exception_that_cannot_be_asked(watch):
     assert outcomes(watch) == [("checkpoint.save", "error")]
 
 
-def test_a_state_in_the_wrong_place_is_not_telemetry(watch):
-    """Arguments that were swapped, and ids that look like keys, do not reach the store."""
+def test_swapped_arguments_do_not_leak_the_state(watch):
+    """A state passed in place of an id, and ids that look like keys, are not in the trace store."""
     with pytest.raises(Exception, match="task"):
         Checkpointer("memory://").save({"password": "hunter2"}, "run-1")
     Checkpointer("memory://").save("sk-abcdefghijklmnop1234", {"a": 1})
@@ -72,8 +72,8 @@ def test_a_state_in_the_wrong_place_is_not_telemetry(watch):
     assert "sk-abcdefghijklmnop1234" not in dump
 
 
-def test_closing_an_old_watch_leaves_the_new_one_on(watch, tmp_path):
-    """Only the watch that observes now can be switched off."""
+def test_closing_an_old_watch_does_not_stop_the_new_one(watch, tmp_path):
+    """`close()` stops recording only if its watch is the active one."""
     new = ckpt_observe.observe(exporters="local", dir=tmp_path / "other", pages_dir=tmp_path / "pages", enabled=True)
     watch.close()
     with ckpt_observe.checkpoint("save"):

@@ -58,8 +58,8 @@ def watch(state, tmp_path):
 
 
 @pytest.fixture
-def kept(state):
-    """All spans that the local store has."""
+def stored_spans(state):
+    """A function that returns all spans in the local trace store."""
 
     def read():
         if not (state / FILENAME).exists():

@@ -27,12 +27,12 @@ def save(key="a"):
     return operation
 
 
-def test_from_call_to_store(watch, kept):
+def test_from_call_to_store(watch, stored_spans):
     """One observed save reaches the local store with its phase and its resource; nothing was made before it."""
     assert not watch.settings.dir.exists()
     operation = save()
     assert watch.flush(20)
-    spans = kept()
+    spans = stored_spans()
     assert {span.name for span in spans} == {"checkpoint.save", "checkpoint.write"}
     [found] = [span for span in spans if span.span_id == operation.span_id]
     assert found.resource["service.name"] == "test"
@@ -63,19 +63,19 @@ def test_observe_twice(watch, state, tmp_path):
     assert watch.close()
 
 
-def test_close_restores(watch, kept):
+def test_close_restores(watch, stored_spans):
     """After close the very same functions are back, nothing is recorded, and what was is in the store."""
     assert Checkpointer.__dict__["save"] is not ORIGINAL
     save()
     assert watch.close(20)
     assert Checkpointer.__dict__["save"] is ORIGINAL
     assert save().span_id == ""
-    assert len(kept()) == 2
+    assert len(stored_spans()) == 2
     assert watch.close()
 
 
 @pytest.mark.parametrize("when", ["it starts us", "it is about to", "it has its page"])
-def test_close_while_the_first_operation_begins(watch, kept, monkeypatch, when):
+def test_close_while_the_first_operation_begins(watch, stored_spans, monkeypatch, when):
     """An operation that has begun is kept; one that has not is not recorded, and starts nothing after the close."""
     reached, go_on = threading.Event(), threading.Event()
     targets = {
@@ -104,11 +104,11 @@ def test_close_while_the_first_operation_begins(watch, kept, monkeypatch, when):
     closing.join(30)
     assert recorder.take() is None
     wiring.deliver_dead(watch.settings)
-    assert [span.span_id for span in kept() if span.span_id == begun[0].span_id] == [begun[0].span_id] * bool(begun[0].span_id)
+    assert [span.span_id for span in stored_spans() if span.span_id == begun[0].span_id] == [begun[0].span_id] * bool(begun[0].span_id)
     assert ours() == []
 
 
-def test_core_is_observed(watch, kept, tmp_path):
+def test_core_is_observed(watch, stored_spans, tmp_path):
     """The reference core: its phases nest, and a load links back to the save that made the checkpoint."""
     checkpointer = Checkpointer(tmp_path / "ckpt")
     random.seed(1)
@@ -117,7 +117,7 @@ def test_core_is_observed(watch, kept, tmp_path):
     assert checkpointer.load("run") == {"a": 1}
     assert random.getstate() == before
     assert watch.flush(20)
-    spans = {span.name: span for span in kept() if names.OPERATION in span.attributes}
+    spans = {span.name: span for span in stored_spans() if names.OPERATION in span.attributes}
     assert [link.span_id for link in spans["checkpoint.load"].links] == [spans["checkpoint.save"].span_id]
 
 
@@ -238,11 +238,11 @@ def host(tmp_path, **variables):
     )
 
 
-def test_auto(tmp_path, kept):
+def test_auto(tmp_path, stored_spans):
     """One import: the save is in the store, the program's output and exit code are its own."""
     done = host(tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (5, "run\n", "")
-    assert "checkpoint.save" in {span.name for span in kept()}
+    assert "checkpoint.save" in {span.name for span in stored_spans()}
 
 
 def test_auto_with_a_wrong_setting(tmp_path):
@@ -252,7 +252,7 @@ def test_auto_with_a_wrong_setting(tmp_path):
     assert "Checkpoints are not observed: CKPT_OBSERVE_EXPORTERS: 'pigeon'" in done.stderr
 
 
-def test_forked_child(watch, kept):
+def test_forked_child(watch, stored_spans):
     """A child has a journal of its own; what it and its parent do is told apart; an operation open at the fork is the parent's."""
     with ckpt_observe.checkpoint("save", id="parent") as open_one:
         child = os.fork()
@@ -265,7 +265,7 @@ def test_forked_child(watch, kept):
                 os._exit(0)
         os.waitpid(child, 0)
     assert watch.flush(20)
-    found = {span.attributes[names.ID]: span for span in kept() if names.OPERATION in span.attributes}
+    found = {span.attributes[names.ID]: span for span in stored_spans() if names.OPERATION in span.attributes}
     assert set(found) == {"parent", "child"}
     assert {span.attributes[names.OUTCOME] for span in found.values()} == {"ok"}
     assert found["child"].resource["process.pid"] == child
@@ -303,7 +303,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_forked_while_the_first_operation_begins(tmp_path, state, kept):
+def test_forked_while_the_first_operation_begins(tmp_path, state, stored_spans):
     """A child that is forked while another thread starts us saves as any other: it does not wait for what that thread had locked."""
     environ = {
         **os.environ,
@@ -315,7 +315,7 @@ def test_forked_while_the_first_operation_begins(tmp_path, state, kept):
         [sys.executable, "-W", "ignore", "-c", FORKED_MEANWHILE], check=False, env=environ, capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert {span.attributes[names.ID] for span in kept()} == {"parent", "child"}
+    assert {span.attributes[names.ID] for span in stored_spans()} == {"parent", "child"}
 
 
 def test_forked_while_it_never_begins(watch, monkeypatch):
@@ -340,7 +340,7 @@ def test_forked_while_it_never_begins(watch, monkeypatch):
     assert save().span_id
 
 
-def test_child_that_dies(watch, kept):
+def test_child_that_dies(watch, stored_spans):
     """A forked child that goes without a word is adopted by its parent: what it ended and what it had begun is told."""
     child = os.fork()
     if not child:
@@ -350,7 +350,7 @@ def test_child_that_dies(watch, kept):
     os.waitpid(child, 0)
     save("parent")
     assert watch.flush(20)
-    found = {span.attributes[names.ID]: span for span in kept() if names.OPERATION in span.attributes}
+    found = {span.attributes[names.ID]: span for span in stored_spans() if names.OPERATION in span.attributes}
     assert {key: span.attributes[names.OUTCOME] for key, span in found.items()} == {"ended": "ok", "open": "interrupted", "parent": "ok"}
     assert found["open"].attributes[names.ERROR_PHASE] == "read"
 

@@ -88,7 +88,7 @@ def test_service_name_order():
 
 
 @pytest.mark.parametrize(("name", "on"), [("always_off", False), ("parentbased_always_off", True), ("always_on", True)])
-def test_never_is_as_good_as_off(name, on, monkeypatch, state, tmp_path, kept):
+def test_never_is_as_good_as_off(name, on, monkeypatch, state, tmp_path, stored_spans):
     """With `always_off` patched calls go through at once, and your own operations record nothing either."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", name)
     watch = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages")
@@ -97,4 +97,4 @@ def test_never_is_as_good_as_off(name, on, monkeypatch, state, tmp_path, kept):
         pass
     Checkpointer(tmp_path / "ckpt").save("run", {"a": 1})
     watch.close(10)
-    assert len(kept()) == (5 if name == "always_on" else 0)
+    assert len(stored_spans()) == (5 if name == "always_on" else 0)

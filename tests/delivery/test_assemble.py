@@ -149,7 +149,7 @@ def test_no_genai_event(attributes):
 
 
 @pytest.mark.parametrize("setting", ["true", "false"])
-def test_genai_setting(setting, monkeypatch, state, kept, tmp_path):
+def test_genai_setting(setting, monkeypatch, state, stored_spans, tmp_path):
     """The setting decides whether the spans in the store have these events."""
     monkeypatch.setenv("CKPT_OBSERVE_GENAI_EVENTS", setting)
     watch = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages")
@@ -157,7 +157,7 @@ def test_genai_setting(setting, monkeypatch, state, kept, tmp_path):
     saved = checkpointer.save("run-1", {"a": 1}, status="paused")
     checkpointer.restore("run-1")
     watch.close(10)
-    span_events = {event.name: event.attributes for span in kept() for event in span.events}
+    span_events = {event.name: event.attributes for span in stored_spans() for event in span.events}
     if setting == "false":
         assert span_events == {}
     else:

@@ -134,7 +134,7 @@ def test_inherits_nothing(start, state):
         end_companions(state)
 
 
-def test_that_cannot_start(state, tmp_path, monkeypatch, kept, caplog):
+def test_that_cannot_start(state, tmp_path, monkeypatch, stored_spans, caplog):
     """Threads of the process deliver instead, what was recorded before included, and it is said once."""
     monkeypatch.setattr(companion, "MODULE", "ckpt_observe.no_such_module")
     watch = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages", delivery="companion")
@@ -142,7 +142,7 @@ def test_that_cannot_start(state, tmp_path, monkeypatch, kept, caplog):
         with ckpt_observe.checkpoint("save", id=key):
             pass
         assert watch.flush(PATIENCE)
-    assert {span.attributes["checkpoint.id"] for span in kept()} == {"a", "b", "c"}
+    assert {span.attributes["checkpoint.id"] for span in stored_spans()} == {"a", "b", "c"}
     assert watch.close(20)
     assert caplog.text.count("Cannot start a companion") == 1
     assert nothing_left(state)

@@ -1,4 +1,4 @@
-"""What the oracle saw, what was delivered, and whether the two agree."""
+"""Compares what the worker reported to the oracle with what was delivered."""
 
 from __future__ import annotations
 
@@ -14,43 +14,45 @@ from ckpt_observe.span import from_json_line
 from tests.faults.worker import FileExporter
 
 
-class Seen(NamedTuple):
-    """The last thing that the oracle knows of an operation: which phases may be running now, whether it must be and may be over."""
+class LastState(NamedTuple):
+    """The last state of an operation that the oracle knows. If the worker died within a step, several phases and outcomes are possible."""
 
-    began: bool
+    has_begun: bool
     phases: frozenset[str | None]
+    """Possible innermost phases."""
     ended: frozenset[bool]
+    """Possible answers to whether it has ended."""
 
 
-def read_oracle(messages: bytes) -> dict[str, Seen]:
-    """By key. A last message without newline was never completed by the kernel: there is none, for it takes them whole."""
+def read_oracle(messages: bytes) -> dict[str, LastState]:
+    """Return the last state of each operation, by key. All messages are complete: the kernel writes short ones to a pipe atomically."""
     steps: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for message in messages.decode().splitlines():
-        sign, key, what = message.split(" ", 2)
-        steps[key].append((sign, what))
-    return {key: _judge(told) for key, told in steps.items() if ("!", "begin") not in told}
+        sign, key, step = message.split(" ", 2)
+        steps[key].append((sign, step))
+    return {key: _last_state(messages) for key, messages in steps.items() if ("!", "begin") not in messages}
 
 
-def _judge(told: list[tuple[str, str]]) -> Seen:
+def _last_state(messages: list[tuple[str, str]]) -> LastState:
     running: list[str] = []
     before: list[str] = []
-    for sign, what in told:
+    for sign, step in messages:
         before = list(running)
-        if sign == ">" and what.startswith("+"):
-            running.append(what[1:])
-        elif sign == ">" and what.startswith("-"):
+        if sign == ">" and step.startswith("+"):
+            running.append(step[1:])
+        elif sign == ">" and step.startswith("-"):
             running.pop()
-    sign, what = told[-1]
+    sign, step = messages[-1]
     after = list(running)
-    if sign == "<" and what.startswith("+"):
-        after.append(what[1:])
-    elif sign == "<" and what.startswith("-"):
+    if sign == "<" and step.startswith("+"):
+        after.append(step[1:])
+    elif sign == "<" and step.startswith("-"):
         after.pop()
     if sign == ">":
         before = after
-    over = {False} if what != "end" else {True} if sign == ">" else {True, False}
+    ended = {False} if step != "end" else {True} if sign == ">" else {True, False}
     innermost = frozenset(stack[-1] if stack else None for stack in (before, after))
-    return Seen((sign, what) != ("<", "begin"), innermost, frozenset(over))
+    return LastState((sign, step) != ("<", "begin"), innermost, frozenset(ended))
 
 
 class Tally(Counter[str]):
@@ -61,7 +63,7 @@ class Tally(Counter[str]):
 
 
 def adopt(directory: Path) -> int:
-    """What a later process does: deliver what the dead one left; how many operations it reports as interrupted."""
+    """Deliver the journal of the dead process, as a later process would. Return the number of interrupted operations."""
     delivery = Delivery(directory / "state", [FileExporter(directory / "state")])
     delivery.start()
     assert delivery.close(60)
@@ -69,39 +71,39 @@ def adopt(directory: Path) -> int:
 
 
 def delivered(directory: Path) -> dict[str, list]:
-    """Every copy of every operation's span that reached the exporter, by key."""
-    found = defaultdict(list)
+    """Return every copy of every operation's span that reached the exporter, by key."""
+    spans = defaultdict(list)
     path = directory / "state" / "spans.jsonl"
     for line in path.read_bytes().splitlines() if path.exists() else ():
         try:
             span = from_json_line(line)
-        except msgspec.DecodeError:  # the exporter was killed in the middle of a write: it does not have that one
+        except msgspec.DecodeError:  # the exporter was killed during a write: it does not have this span
             continue
         if names.OPERATION in span.attributes:
-            found[span.attributes[names.ID]].append(span)
-    return found
+            spans[span.attributes[names.ID]].append(span)
+    return spans
 
 
 def compare(messages: bytes, directory: Path) -> Tally:
-    """The losses and lies of one run."""
-    seen, found = read_oracle(messages), delivered(directory)
+    """Count lost and wrong records of one run."""
+    states, spans_by_key = read_oracle(messages), delivered(directory)
     tally = Tally(
         {"begun": 0, "ended": 0, "in flight": 0, "begun lost": 0, "ended lost": 0, "wrong phase": 0, "reported twice": 0, "wrong end": 0}
     )
-    for key, one in seen.items():
-        spans = found.pop(key, [])
+    for key, state in states.items():
+        spans = spans_by_key.pop(key, [])
         outcomes = {span.attributes[names.OUTCOME] for span in spans}
         interrupted = [span for span in spans if span.attributes[names.OUTCOME] == "interrupted"]
-        tally["begun"] += one.began
-        tally["ended"] += one.ended == {True}
+        tally["begun"] += state.has_begun
+        tally["ended"] += state.ended == {True}
         tally["in flight"] += bool(interrupted)
         if not spans:
-            tally["ended lost" if one.ended == {True} else "begun lost"] += one.began
+            tally["ended lost" if state.ended == {True} else "begun lost"] += state.has_begun
             continue
-        tally["wrong end"] += len(outcomes) != 1 or bool(interrupted) not in {not over for over in one.ended}
+        tally["wrong end"] += len(outcomes) != 1 or bool(interrupted) not in {not ended for ended in state.ended}
         tally["reported twice"] += len(interrupted) > 1
-        tally["wrong phase"] += any(span.attributes.get(names.ERROR_PHASE) not in one.phases for span in interrupted)
-    tally["invented"] = len(found)
+        tally["wrong phase"] += any(span.attributes.get(names.ERROR_PHASE) not in state.phases for span in interrupted)
+    tally["invented"] = len(spans_by_key)
     return tally
 
 

@@ -1,4 +1,4 @@
-"""Companions, daemons and their hosts killed at random moments, and many of them at once: nothing lost, nothing twice, never two."""
+"""Companions, daemons and host programs killed at random moments, or started at the same time: no save is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ pytestmark = pytest.mark.faults
 
 KILLS = 10
 PACE = 0.02
-"""Seconds between two saves: so that a test ends with thousands of them, and not with more than it can read."""
+"""Seconds between two saves. It keeps the number of spans that a test has to read in the thousands."""
 HOSTS = 8
 EXPORTERS = {"CKPT_OBSERVE_EXPORTERS": "local,prometheus", "OTEL_EXPORTER_PROMETHEUS_PORT": "0"}
 
 
 @pytest.fixture
 def run(state):
-    """`run(what, delivery)` starts a host or a daemon; at the end all processes are gone."""
-    made = []
+    """A function `run(program, delivery)` that starts a host program or a daemon. All are killed at the end."""
+    programs = []
 
-    def start(what, delivery, **more):
-        made.append(what(environ(more.pop("state", state), delivery, **EXPORTERS, **more)))
-        return made[-1]
+    def start(program, delivery, **variables):
+        programs.append(program(environ(variables.pop("state", state), delivery, **EXPORTERS, **variables)))
+        return programs[-1]
 
     yield start
-    for each in made:
+    for each in programs:
         gone(each.process)
     end_companions(state)
 
 
-def counted(state):
-    """Saves that the metrics know of."""
-    found = {spec.name: series for spec, series in gather(state, "")[1]}
-    return sum(point.value for point in found[metrics.OPERATIONS.name].values())
+def saves_in_metrics(state):
+    """Return the number of saves in the metric store."""
+    series_by_name = {metric.name: series for metric, series in gather(state, "")[1]}
+    return sum(point.value for point in series_by_name[metrics.OPERATIONS.name].values())
 
 
-class Steady(threading.Thread):
-    """Saves one after another until it is stopped; `keys` are those that the host has said are saved."""
+class Saver(threading.Thread):
+    """Lets a host program save until it is stopped. `keys` are the saves that the host program has confirmed."""
 
     def __init__(self, host, name):
         super().__init__(daemon=True)
@@ -70,7 +70,7 @@ class Steady(threading.Thread):
 def kill_daemons(run, between=lambda: None):
     for _ in range(KILLS):
         daemon = run(Daemon, "daemon")
-        until(lambda: daemon.get("/healthz")[0] == 200, PATIENCE)  # noqa: B023 - asked at once
+        until(lambda: daemon.get("/healthz")[0] == 200, PATIENCE)  # noqa: B023 - called in this iteration only
         time.sleep(random.uniform(0.0, 0.8))
         gone(daemon.process)
         between()
@@ -78,74 +78,74 @@ def kill_daemons(run, between=lambda: None):
 
 
 def kill_companions(state):
-    """As long as there are any: a host has enough of companions that die in their beginnings, and delivers itself, which is promised too."""
+    """Kill companions until no new one appears: if several die early, the host program delivers by itself."""
     for _ in range(KILLS):
-        patience = time.monotonic() + 15
+        deadline = time.monotonic() + 15
         while not companions(state):
-            if time.monotonic() > patience:
+            if time.monotonic() > deadline:
                 return
             time.sleep(0.01)
         time.sleep(random.uniform(0.0, 2.5))
         end_companions(state)
 
 
-def while_saving(run, delivery, kill):
-    """The keys that a host saved while whoever delivers for it was killed, and the host, which has flushed."""
+def save_during(kill, run, delivery):
+    """Let a host program save while `kill()` kills its deliverers, then flush. Return the keys of the saves, and the host program."""
     host = run(Host, delivery)
-    steady = Steady(host, "k")
-    steady.start()
+    saver = Saver(host, "k")
+    saver.start()
     kill()
-    steady.stop()
+    saver.stop()
     host.do("flush")
-    assert len(steady.keys) > KILLS, "the rig must have worked"
-    return steady.keys, host
+    assert len(saver.keys) > KILLS, "the host program must have saved"
+    return saver.keys, host
 
 
 @pytest.mark.parametrize("delivery", ["companion", "daemon"])
 def test_deliverer_killed_at_random_moments(run, state, delivery):
-    """Every save is in the local store and in the metrics, once; no zombie is left in the host."""
-    keys, host = while_saving(run, delivery, (lambda: kill_daemons(run)) if delivery == "daemon" else (lambda: kill_companions(state)))
+    """Every save is in the trace store and in the metrics once, and the host program has no zombie child."""
+    keys, host = save_during((lambda: kill_daemons(run)) if delivery == "daemon" else (lambda: kill_companions(state)), run, delivery)
     assert outcomes(state) == dict.fromkeys(keys, "ok")
-    assert counted(state) == len(keys)
+    assert saves_in_metrics(state) == len(keys)
     until(lambda: host.zombies() == [], PATIENCE)
 
 
-def test_control_must_lose(run, state):
-    """The same rig with spools that vanish while nobody delivers loses saves: so the rig can see a loss."""
+def test_control_detects_losses(run, state):
+    """Control: if spools are deleted while no daemon runs, saves are lost, and the test detects it."""
 
-    def vanish():
+    def delete_spools():
         for directory in (state / "journals").iterdir():
             for number in spool.segments(str(directory)):
                 os.unlink(spool.segment_path(str(directory), number))
 
-    keys, _ = while_saving(run, "daemon", lambda: kill_daemons(run, between=lambda: (time.sleep(0.3), vanish())))
+    keys, _ = save_during(lambda: kill_daemons(run, between=lambda: (time.sleep(0.3), delete_spools())), run, "daemon")
     assert len(outcomes(state)) < len(keys)
 
 
 @pytest.mark.parametrize("delivery", ["companion", "daemon"])
 def test_hosts_killed_at_random_moments(run, state, delivery):
-    """What each had saved is there once, what it was at is interrupted at most once, and their journals are gone, though no other host starts."""
+    """Confirmed saves are delivered once, at most one per host is interrupted, and all journals are removed without a new host program."""
     if delivery == "daemon":
         run(Daemon, delivery).ready()
     saved = []
     for number in range(KILLS):
         host = run(Host, delivery)
-        steady = Steady(host, f"h{number}-")
-        steady.start()
-        until(lambda: steady.keys, PATIENCE)  # noqa: B023 - asked at once
+        saver = Saver(host, f"h{number}-")
+        saver.start()
+        until(lambda: saver.keys, PATIENCE)  # noqa: B023 - called in this iteration only
         time.sleep(random.uniform(0.0, 0.5))
         host.kill()
-        steady.join(PATIENCE)
-        saved += steady.keys
+        saver.join(PATIENCE)
+        saved += saver.keys
     until(lambda: nothing_left(state), PATIENCE)
-    found = outcomes(state)
-    assert {key: found.get(key) for key in saved} == dict.fromkeys(saved, "ok")
-    assert len(found) - len(saved) <= KILLS, "at most the one that each was at"
-    assert counted(state) == len(found)
+    delivered = outcomes(state)
+    assert {key: delivered.get(key) for key in saved} == dict.fromkeys(saved, "ok")
+    assert len(delivered) - len(saved) <= KILLS, "at most the save that each was killed in"
+    assert saves_in_metrics(state) == len(delivered)
 
 
 def most_companions(run, state, states):
-    """The most companions at one moment while eight hosts begin together, each in its state directory."""
+    """Start a host program per state directory at the same time. Return the highest number of companions seen at one moment."""
     hosts = [run(Host, "companion", state=each) for each in states]
     most = 0
     threads = [threading.Thread(target=host.do, args=(f"save {number} 3",), daemon=True) for number, host in enumerate(hosts)]
@@ -160,13 +160,13 @@ def most_companions(run, state, states):
 
 
 def test_eight_hosts_have_one_companion(run, state):
-    """All that begin at once have the same one, and it has all they saved."""
+    """Eight host programs that start at the same time share one companion, which delivers all their saves."""
     assert most_companions(run, state, [state] * HOSTS) == 1
     assert outcomes(state) == {f"{host} {number}": "ok" for host in range(HOSTS) for number in range(3)}
 
 
-def test_control_must_have_several(run, state):
-    """The same rig with a directory for each sees one for each: so it can see two."""
+def test_control_detects_several_companions(run, state):
+    """Control: with two state directories there are two companions, and the test detects both."""
     states = [state.with_name(f"state-{number}") for number in range(2)]
     try:
         assert most_companions(run, state, states) == 2
@@ -175,12 +175,12 @@ def test_control_must_have_several(run, state):
             end_companions(each)
 
 
-def test_agents_that_race(run, state):
-    """Of two that start together one runs and the other ends with 1; what hosts save is delivered once."""
+def test_two_daemons_start_together(run, state):
+    """One of them runs and the other exits with status 1; every save is delivered once."""
     host = run(Host, "daemon")
     for number in range(5):
         daemons = [run(Daemon, "daemon") for _ in range(2)]
-        until(lambda: any(daemon.process.poll() is not None for daemon in daemons), PATIENCE)  # noqa: B023 - asked at once
+        until(lambda: any(daemon.process.poll() is not None for daemon in daemons), PATIENCE)  # noqa: B023 - called in this iteration only
         [winner] = [daemon for daemon in daemons if daemon.process.poll() is None]
         [loser] = [daemon for daemon in daemons if daemon is not winner]
         assert loser.process.returncode == 1

@@ -1,4 +1,4 @@
-"""Processes that die at each system call of their journal in turn, and whoever finds what they left does too: nothing is lost or told wrong."""
+"""Owner and adopter of a journal die after each of their system calls in turn: no record is lost, and none is wrong."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ CALLS = ("open", "write", "pwrite", "fsync", "unlink", "rename", "replace", "rmd
 
 
 def die_after(number: int, oracle: int) -> None:
-    """Just after that one of the system calls that this process makes from now on; those to the oracle are not counted."""
-    left = itertools.count(number, -1)
+    """Kill this process after its next `number` system calls, not counting those to the oracle."""
+    remaining = itertools.count(number, -1)
 
     def counted(call):
         def call_and_die(*args, **kwargs):
             result = call(*args, **kwargs)
-            if args[0] != oracle and next(left) == 0:
+            if args[0] != oracle and next(remaining) == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
             return result
 
@@ -41,7 +41,7 @@ def die_after(number: int, oracle: int) -> None:
 
 
 def deliver(delivery: Delivery) -> None:
-    """A round of the delivery without its threads: they would make the calls come in another order each time."""
+    """Run one round of the delivery in this thread: with its own threads, the order of system calls would vary."""
     delivery._collect()
     if delivery._collector:
         delivery._collector.sync()
@@ -78,30 +78,30 @@ def owner(number: int):
     return work
 
 
-def find(directory: Path) -> None:
+def adopt(directory: Path) -> None:
     delivery = Delivery(directory / "state", [worker.FileExporter(directory / "state")])
     deliver(delivery)
     delivery.close(1)
 
 
-def finder(number: int):
+def adopter(number: int):
     def work(directory: Path, fd: int) -> None:
         die_after(number, fd)
-        find(directory)
+        adopt(directory)
         os.kill(os.getpid(), signal.SIGKILL)
 
     return work
 
 
-def told_once(directory: Path) -> None:
-    """An exporter that was killed with what it had, before that was noted, is given it again: the same, so that it is harmless."""
+def remove_repeats(directory: Path) -> None:
+    """Remove repeated spans. A delivery killed before it saved its cursor sends the same spans again, which is allowed."""
     path = directory / "state" / "spans.jsonl"
     if path.exists():
         path.write_bytes(b"\n".join(dict.fromkeys(path.read_bytes().splitlines())) + b"\n")
 
 
-def dying(directory: Path, work) -> bytes:
-    """What a process told the oracle until it died by itself."""
+def fork_and_wait(directory: Path, work) -> bytes:
+    """Fork a process that kills itself. Return its messages to the oracle."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -111,42 +111,42 @@ def dying(directory: Path, work) -> bytes:
         finally:
             os._exit(1)
     os.close(writer)
-    heard = run_until(reader, 0.0, lambda: None)
+    messages = run_until(reader, 0.0, lambda: None)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
-    return heard
+    return messages
 
 
-def at_each_step(tmp_path: Path) -> Tally:
-    """Until it comes through, and has removed its journal."""
-    total, number, through = Tally(), -1, False
-    while not through:
+def kill_at_each_step(tmp_path: Path) -> Tally:
+    """Kill the owner after its first system call, its second, and so on, until it completes and removes its journal."""
+    total, number, completed = Tally(), -1, False
+    while not completed:
         number += 1
         directory = tmp_path / str(number)
         (directory / "state").mkdir(parents=True, mode=0o700)
-        heard = dying(directory, owner(number))
-        through = b"> outer.3 end" in heard and not list((directory / "state" / "journals").glob("*"))
-        dying(directory, finder(1 + number * 7 % 30))
-        find(directory)
-        told_once(directory)
-        total.update(compare(heard, directory))
+        messages = fork_and_wait(directory, owner(number))
+        completed = b"> outer.3 end" in messages and not list((directory / "state" / "journals").glob("*"))
+        fork_and_wait(directory, adopter(1 + number * 7 % 30))
+        adopt(directory)
+        remove_repeats(directory)
+        total.update(compare(messages, directory))
         total["deaths"] += 1
         assert not list((directory / "pages").glob("*")), "no pages are left"
         shutil.rmtree(directory)
     return total
 
 
-def test_dies_at_each_step(tmp_path):
-    """Of the owner, and of who finds its journal: each save is there, once, as the oracle saw it."""
-    total = at_each_step(tmp_path)
+def test_killed_at_each_step(tmp_path):
+    """Each save is delivered once, as the oracle saw it, wherever the owner and then the adopter of its journal were killed."""
+    total = kill_at_each_step(tmp_path)
     print(f"\n{total}")
-    assert total["deaths"] > 50, "the rig must have worked"
+    assert total["deaths"] > 50, "there must have been many steps"
     assert total["in flight"] > 20
     assert {loss: total[loss] for loss in LOSSES} == dict.fromkeys(LOSSES, 0)
 
 
-def test_control_must_lose(tmp_path, monkeypatch):
-    """The same rig with a recovery that does not find the pages loses saves: so the rig can see a loss."""
+def test_control_detects_losses(tmp_path, monkeypatch):
+    """Control: with a recovery that ignores the pages, saves are lost, and the test detects it."""
     monkeypatch.setattr(recovery, "_read_operations", lambda _files: (0, {}))
-    total = at_each_step(tmp_path)
+    total = kill_at_each_step(tmp_path)
     assert total["begun lost"] > 0

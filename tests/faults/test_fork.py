@@ -1,4 +1,4 @@
-"""Forked children that die: by os.fork and by multiprocessing, each with a journal of its own, found by whoever lives."""
+"""Children forked by os.fork and multiprocessing have their own journals, which the parent adopts after their death."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHILDREN = 20
 
 
 def work(key: str, ending: str) -> None:
-    """Three operations that end, and one that the death of the process cuts short."""
+    """Save three times, and die during the fourth save."""
     for number in range(3):
         with ckpt_observe.checkpoint("save", id=f"{key} ended {number}") as operation, operation.phase("write"):
             pass
@@ -27,22 +27,22 @@ def work(key: str, ending: str) -> None:
         os._exit(0)
 
 
-def judge(watch, kept):
+def check_children(watch, stored_spans):
     assert watch.flush(30)
-    found = {}
-    for span in kept():
+    outcomes = {}
+    for span in stored_spans():
         if names.OPERATION in span.attributes:
-            assert span.attributes[names.ID] not in found, "told twice"
-            found[span.attributes[names.ID]] = (span.attributes[names.OUTCOME], span.attributes.get(names.ERROR_PHASE))
+            assert span.attributes[names.ID] not in outcomes, "reported twice"
+            outcomes[span.attributes[names.ID]] = (span.attributes[names.OUTCOME], span.attributes.get(names.ERROR_PHASE))
     expected = {f"{child} ended {number}": ("ok", None) for child in range(CHILDREN) for number in range(3)}
     expected |= {f"{child} open": ("interrupted", "commit") for child in range(CHILDREN)}
-    assert found == expected | {"parent": ("ok", None)}
+    assert outcomes == expected | {"parent": ("ok", None)}
 
 
 @pytest.mark.parametrize("ending", ["SIGKILL", "os._exit"])
 @pytest.mark.parametrize("before", ["with", "without"])
-def test_os_fork(watch, kept, ending, before):
-    """Whether or not the parent has a journal when it forks: what the child ended is there, what it left open is interrupted, once."""
+def test_os_fork(watch, stored_spans, ending, before):
+    """Finished operations of the children are delivered, running ones as interrupted, once each, whether the parent has a journal or not."""
     if before == "with":
         with ckpt_observe.checkpoint("save", id="parent"):
             pass
@@ -57,12 +57,12 @@ def test_os_fork(watch, kept, ending, before):
     if before == "without":
         with ckpt_observe.checkpoint("save", id="parent"):
             pass
-    judge(watch, kept)
+    check_children(watch, stored_spans)
 
 
 @pytest.mark.parametrize("ending", ["SIGKILL", "os._exit"])
-def test_multiprocessing(watch, kept, ending):
-    """The same for multiprocessing's own forks."""
+def test_multiprocessing(watch, stored_spans, ending):
+    """The same with children of multiprocessing, forked during an operation of the parent."""
     with ckpt_observe.checkpoint("save", id="parent"):
         context = multiprocessing.get_context("fork")
         children = [context.Process(target=work, args=(str(number), ending)) for number in range(CHILDREN)]
@@ -70,11 +70,11 @@ def test_multiprocessing(watch, kept, ending):
             child.start()
         for child in children:
             child.join(30)
-    judge(watch, kept)
+    check_children(watch, stored_spans)
 
 
-def test_child_lives_on(watch, kept):
-    """A child that lives does not keep its dead parent's journal from being found."""
+def test_child_outlives_its_parent(watch, stored_spans):
+    """The journal of a dead parent is adopted although its child is alive."""
     reader, writer = os.pipe()
     parent = os.fork()
     if not parent:
@@ -91,7 +91,9 @@ def test_child_lives_on(watch, kept):
         with ckpt_observe.checkpoint("save", id="parent"):
             pass
         assert watch.flush(30)
-        outcomes = {span.attributes[names.ID]: span.attributes[names.OUTCOME] for span in kept() if names.OPERATION in span.attributes}
+        outcomes = {
+            span.attributes[names.ID]: span.attributes[names.OUTCOME] for span in stored_spans() if names.OPERATION in span.attributes
+        }
         assert outcomes == {"dies": "interrupted", "parent": "ok"}
     finally:
         os.kill(child, signal.SIGKILL)

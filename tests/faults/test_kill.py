@@ -1,4 +1,4 @@
-"""Processes that die at a random moment, by kill -9 and in every other way: nothing that they recorded is lost or told wrong."""
+"""Processes that die at random moments, killed or by themselves, lose no record and deliver no wrong one."""
 
 from __future__ import annotations
 
@@ -27,48 +27,48 @@ WORKER = Path(worker.__file__)
 
 
 def run_until(reader: int, seconds: float, strike) -> bytes:
-    """What the oracle hears for so long, and then until the end: `strike` is called in between."""
-    heard, deadline = [], time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
-        if select.select([reader], [], [], left)[0]:
-            heard.append(os.read(reader, 1 << 16))
+    """Read the oracle for some seconds, call `strike`, and read until the end. Return all messages."""
+    messages, deadline = [], time.monotonic() + seconds
+    while (remaining := deadline - time.monotonic()) > 0:
+        if select.select([reader], [], [], remaining)[0]:
+            messages.append(os.read(reader, 1 << 16))
     strike()
     while data := os.read(reader, 1 << 16):
-        heard.append(data)
+        messages.append(data)
     os.close(reader)
-    return b"".join(heard)
+    return b"".join(messages)
 
 
-def forked(directory: Path, seconds: float, how: int, work=worker.start) -> bytes:
-    """A forked worker that gets the signal after so long: what it told the oracle."""
+def fork_and_kill(directory: Path, seconds: float, number: int, work=worker.start) -> bytes:
+    """Fork a worker and send it a signal after some seconds. Return its messages to the oracle."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         try:
             os.close(reader)
-            signal.signal(how, signal.SIG_DFL) if how != signal.SIGKILL else None
+            signal.signal(number, signal.SIG_DFL) if number != signal.SIGKILL else None
             work(directory, writer)
             signal.pause()
         finally:
             os._exit(1)
     os.close(writer)
-    heard = run_until(reader, seconds, lambda: os.kill(child, how))
+    messages = run_until(reader, seconds, lambda: os.kill(child, number))
     _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == -how
-    return heard
+    assert os.waitstatus_to_exitcode(status) == -number
+    return messages
 
 
-def many(tmp_path, kills: int, how: int) -> Tally:
+def kill_many(tmp_path, kills: int, signal_number: int) -> Tally:
     chooser, total = random.Random(), Tally()
     for number in range(kills):
         directory = tmp_path / str(number)
-        heard = forked(directory, chooser.uniform(0.0, 0.4), how)
+        messages = fork_and_kill(directory, chooser.uniform(0.0, 0.4), signal_number)
         (directory / "state").mkdir(parents=True, exist_ok=True)
         reported = adopt(directory)
-        tally = compare(heard, directory)
+        tally = compare(messages, directory)
         assert reported == tally["in flight"]
-        left = list((directory / "state" / "journals").glob("*"))
-        assert [path for path in left if path.suffix != ".new"] == [], "a delivered journal is removed; one half made is later"
+        journals = list((directory / "state" / "journals").glob("*"))
+        assert [path for path in journals if path.suffix != ".new"] == [], "a delivered journal is removed, an incomplete one later"
         assert not list((directory / "pages").glob("*")), "and its pages"
         total.update(tally)
         if not any(tally[loss] for loss in LOSSES):
@@ -77,22 +77,22 @@ def many(tmp_path, kills: int, how: int) -> Tally:
 
 
 @pytest.mark.parametrize(
-    ("how", "pages", "kills"),
+    ("signal_number", "pages", "kills"),
     [(signal.SIGKILL, "mapped", KILLS), (signal.SIGKILL, "pwrite", max(1, KILLS // 5)), (signal.SIGTERM, "mapped", max(1, KILLS // 10))],
     ids=["SIGKILL", "SIGKILL-pwrite", "SIGTERM"],
 )
-def test_killed_at_random_moments(tmp_path, monkeypatch, how, pages, kills):
-    """Nothing begun is lost, nothing ended is lost, and what was in flight is reported once, in a phase that the oracle allows."""
+def test_killed_at_random_moments(tmp_path, monkeypatch, signal_number, pages, kills):
+    """No operation is lost, and each one that was running is reported once, in a phase that the oracle allows."""
     monkeypatch.setattr(locations, "file_system", lambda path: "tmpfs" if pages == "mapped" else "nfs4")
-    total = many(tmp_path, kills, how)
-    print(f"\n{kills} times {how.name}, pages {pages}: {total}")
-    assert total["begun"] > kills * 10, "the rig must have worked"
-    assert total["in flight"] > kills // 2, "and been hit at work"
+    total = kill_many(tmp_path, kills, signal_number)
+    print(f"\n{kills} times {signal_number.name}, pages {pages}: {total}")
+    assert total["begun"] > kills * 10, "the worker must have saved"
+    assert total["in flight"] > kills // 2, "and been killed while it saved"
     assert {loss: total[loss] for loss in LOSSES} == dict.fromkeys(LOSSES, 0)
 
 
-def test_control_must_lose(tmp_path):
-    """The same rig with OpenTelemetry's batch processor loses finished operations and knows of none in flight: so the rig can see a loss."""
+def test_control_detects_losses(tmp_path):
+    """Control: with OpenTelemetry's batch processor, finished operations are lost, and the test detects it."""
 
     class ToFile(SpanExporter):
         def __init__(self, directory):
@@ -114,18 +114,18 @@ def test_control_must_lose(tmp_path):
 
     ended = lost = 0
     for number in range(5):
-        heard = forked(tmp_path / str(number), 0.3, signal.SIGKILL, work).decode().splitlines()
-        over = {line.split()[1] for line in heard if line.startswith(">")}
+        messages = fork_and_kill(tmp_path / str(number), 0.3, signal.SIGKILL, work).decode().splitlines()
+        ended_keys = {line.split()[1] for line in messages if line.startswith(">")}
         path = tmp_path / str(number) / "ended"
-        had = set(path.read_text().split()) if path.exists() else set()
-        ended, lost = ended + len(over), lost + len(over - had)
+        exported_keys = set(path.read_text().split()) if path.exists() else set()
+        ended, lost = ended + len(ended_keys), lost + len(ended_keys - exported_keys)
     print(f"\ncontrol: {lost:,} of {ended:,} ended operations lost")
     assert lost > 0
 
 
 @pytest.mark.parametrize(("ending", "code"), [("os._exit", 7), ("exception", 1), ("sys.exit", 3)])
-def test_other_endings(tmp_path, ending, code):
-    """A process that ends by itself, with work in other threads, loses nothing either, and keeps its exit code."""
+def test_process_ends_by_itself(tmp_path, ending, code):
+    """A process that exits while other threads save loses nothing, and keeps its exit code."""
     total = Tally()
     for number in range(5):
         directory = tmp_path / str(number)
@@ -137,14 +137,16 @@ def test_other_endings(tmp_path, ending, code):
             pass_fds=[writer],
         )
         os.close(writer)
-        select.select([reader], [], [], 30)  # it works
-        heard = run_until(reader, random.uniform(0.05, 0.3), process.stdin.close)
+        select.select([reader], [], [], 30)  # until it has started to save
+        messages = run_until(reader, random.uniform(0.05, 0.3), process.stdin.close)
         errors = process.stderr.read()
         process.stderr.close()
         assert process.wait(30) == code
         assert b"ckpt_observe" not in errors.replace(str(WORKER).encode(), b"")
+        assert b"Checkpoints are not observed" not in errors
+        assert b"Cannot write" not in errors
         adopt(directory)
-        total.update(compare(heard, directory))
+        total.update(compare(messages, directory))
     print(f"\n5 times {ending}: {total}")
     assert total["begun"] > 100
     assert {loss: total[loss] for loss in LOSSES} == dict.fromkeys(LOSSES, 0)

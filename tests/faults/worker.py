@@ -1,7 +1,7 @@
-"""A program that makes checkpoints in four threads and an asyncio loop, and tells an oracle what it is about to do and what it has done.
+"""A program that saves in four threads and an asyncio loop, and reports each step to an oracle, before and after.
 
-The oracle is a pipe: what `os.write` took is there, whatever happens to us. Each message is `<` or `>` (before, after), the operation's
-key, and the step: `begin`, `+phase`, `-phase`, `end`; so whoever reads it knows between which two steps we died.
+The oracle is a pipe: what `os.write` has accepted survives the death of the process. Each message is `<` or `>` (before, after), the key of
+the operation, and the step: `begin`, `+phase`, `-phase` or `end`. So its reader knows within or between which steps the process died.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COROUTINES = 3
 
 
 class FileExporter(Exporter):
-    """Keeps every copy of every span it is given, one a line."""
+    """Writes every copy of every span that it gets to a file, one per line."""
 
     name = "local"
 
@@ -32,7 +32,9 @@ class FileExporter(Exporter):
 
     def send(self, spans):
         with open(self._path, "ab", buffering=0) as file:
-            file.write("".join("\n" + to_json_line(span) + "\n" for span in spans).encode())  # apart from what a kill cut in half
+            file.write(
+                "".join("\n" + to_json_line(span) + "\n" for span in spans).encode()
+            )  # the newline in front separates it from half a line of a killed process
 
     def close(self):
         pass
@@ -42,21 +44,21 @@ class Oracle:
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
-    def say(self, sign: str, key: str, what: str) -> None:
-        os.write(self._fd, f"{sign} {key} {what}\n".encode())
+    def report(self, sign: str, key: str, step: str) -> None:
+        os.write(self._fd, f"{sign} {key} {step}\n".encode())
 
     @contextmanager
-    def step(self, key: str, what: str):
-        self.say("<", key, what)
+    def step(self, key: str, name: str):
+        self.report("<", key, name)
         yield
-        self.say(">", key, what)
+        self.report(">", key, name)
 
     @contextmanager
     def operation(self, key: str):
         operation = ckpt_observe.checkpoint("save", id=key)
-        self.say("<", key, "begin")
+        self.report("<", key, "begin")
         entered = operation.__enter__()
-        self.say(">" if entered.span_id else "!", key, "begin")  # `!`: observation has ended, nothing is promised
+        self.report(">" if entered.span_id else "!", key, "begin")  # `!`: not recorded, because observation has ended
         yield entered
         with self.step(key, "end"):
             operation.__exit__(None, None, None)
@@ -71,7 +73,7 @@ class Oracle:
             phase.__exit__(None, None, None)
 
 
-def saves(oracle: Oracle, actor: str) -> None:
+def save_forever(oracle: Oracle, actor: str) -> None:
     number = 0
     while True:
         key = f"{actor}.{number}"
@@ -89,7 +91,7 @@ def saves(oracle: Oracle, actor: str) -> None:
         number += 1
 
 
-async def async_saves(oracle: Oracle, actor: str) -> None:
+async def async_save_forever(oracle: Oracle, actor: str) -> None:
     number = 0
     while True:
         key = f"{actor}.{number}"
@@ -100,23 +102,23 @@ async def async_saves(oracle: Oracle, actor: str) -> None:
         number += 1
 
 
-async def async_world(oracle: Oracle) -> None:
-    await asyncio.gather(*(async_saves(oracle, f"coroutine{number}") for number in range(COROUTINES)))
+async def async_save_concurrently(oracle: Oracle) -> None:
+    await asyncio.gather(*(async_save_forever(oracle, f"coroutine{number}") for number in range(COROUTINES)))
 
 
 def start(directory: Path, fd: int) -> None:
-    """Observe, and begin to work in the background."""
+    """Observe this process, and start to save in the background."""
     wiring.EXPORTERS["local"] = lambda settings: FileExporter(settings.dir)
     oracle = Oracle(fd)
     ckpt_observe.observe(exporters="local", dir=directory / "state", pages_dir=directory / "pages", service="worker")
     for number in range(THREADS):
-        threading.Thread(target=saves, args=(oracle, f"thread{number}"), daemon=True).start()
-    threading.Thread(target=lambda: asyncio.run(async_world(oracle)), daemon=True).start()
+        threading.Thread(target=save_forever, args=(oracle, f"thread{number}"), daemon=True).start()
+    threading.Thread(target=lambda: asyncio.run(async_save_concurrently(oracle)), daemon=True).start()
 
 
 if __name__ == "__main__":
     start(Path(sys.argv[1]), int(sys.argv[2]))
-    sys.stdin.read()  # until whoever started us closes it
+    sys.stdin.read()  # until the parent closes it
     ending = sys.argv[3]
     if ending == "os._exit":
         os._exit(7)

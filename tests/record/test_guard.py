@@ -118,7 +118,7 @@ def interrupting():
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_page_is_given_back_once(watch, kept, interrupting):
+def test_page_is_given_back_once(watch, stored_spans, interrupting):
     """A page is not given back twice if a signal handler raises right after the first time: two operations would share it."""
     with ckpt_observe.checkpoint("save"):
         pass
@@ -136,12 +136,12 @@ def test_page_is_given_back_once(watch, kept, interrupting):
     pool._finished, interrupted = finished, pool._finished
     pool._finished.extend(interrupted)
     assert watch.flush(30)
-    assert len(kept()) == 2
+    assert len(stored_spans()) == 2
     assert len(pool._free) == len(set(pool._free))
 
 
 @pytest.mark.parametrize("interrupted", ["append", "attach"])
-def test_interrupted_begin(watch, kept, monkeypatch, interrupted):
+def test_interrupted_begin(watch, stored_spans, monkeypatch, interrupted):
     """Ctrl-C right after the begin reaches the host program, and the operation does not stay open."""
     target = MappedPage if interrupted == "append" else operations
     step = getattr(target, interrupted)
@@ -160,7 +160,7 @@ def test_interrupted_begin(watch, kept, monkeypatch, interrupted):
     with pytest.raises(KeyboardInterrupt):
         contextvars.copy_context().run(begin)
     assert watch.flush(30)
-    assert [span.attributes[names.OUTCOME] for span in kept()] == ["cancelled"]
+    assert [span.attributes[names.OUTCOME] for span in stored_spans()] == ["cancelled"]
     assert watch._journal.pool.read_uncollected() == []
 
 

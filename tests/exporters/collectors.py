@@ -1,6 +1,6 @@
-"""Stand-ins for an OTLP collector, on loopback: they read what arrives with protobuf and answer as they are told.
+"""Stand-ins for an OTel Collector on loopback: they decode requests with protobuf and give the answers that a test configures.
 
-They are not a collector: nothing is processed or forwarded, and what a real one does with a span is shown by the tests marked `services`.
+They do not process or forward anything. The tests marked `services` use a real OTel Collector.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def attributes(pairs):
 
 
 def spans_of(body):
-    """A request as our own spans again."""
+    """Return the spans of a request."""
     return [
         Span(
             trace_id=span.trace_id.hex(),
@@ -57,7 +57,7 @@ def spans_of(body):
 
 
 class Received:
-    """What arrived, and what is answered: those of `answers` in turn, then `otherwise`."""
+    """Records requests. Answers are those of `answers` in order, then `otherwise`."""
 
     def __init__(self):
         self.requests = []
@@ -76,7 +76,7 @@ class Received:
         return self.answers.popleft() if self.answers else self.otherwise
 
     def keep(self, spans):
-        """As Jaeger does: a span that comes again replaces itself."""
+        """Store spans as Jaeger does: a repeated span replaces the earlier copy."""
         for span in spans:
             self.spans[span.trace_id, span.span_id] = span
 
@@ -84,7 +84,7 @@ class Received:
 class HttpCollector(Received):
     """Answers with a status, a `(status, headers, body)`, or one of
 
-    `stall` reads and is silent · `cut` takes the spans and closes without an answer · `half` takes them and breaks off in the answer
+    `stall` reads and never answers · `cut` keeps the spans and closes without an answer · `half` keeps them and sends half an answer
     """
 
     def __init__(self, *, tls=False):
@@ -104,7 +104,7 @@ class HttpCollector(Received):
             daemon_threads = True
 
             def handle_error(self, request, client_address):
-                pass  # broken connections are what is tested
+                pass  # tests break connections on purpose
 
         self.server = Server(("127.0.0.1", 0), Handler)
         if tls:

@@ -1,7 +1,7 @@
-"""A stand-in for Laminar's server and page, on loopback, after what the real ones were seen to do with our kind of spans.
+"""A stand-in for Laminar's server and page on loopback, built from what the real ones were observed to do with our spans.
 
-It stores what its server stores (no resource, no links, no status, every copy), answers the query that its clients use, and `complaints`
-says what would go wrong on its page. It is not Laminar: no database, no search, none of its other rules.
+It stores what the server stores (every copy; no resource, links or status) and answers the query that clients use. `complaints` returns
+what the page would show wrongly. It has no database, no search, and none of Laminar's other rules.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ class LaminarServer(HttpCollector):
         return 200, {"content-type": "application/json"}, json.dumps({"data": rows}).encode()
 
     def complaints(self):
-        """What a person would see go wrong."""
-        return [complaint for row in self.rows for complaint in self._of(row)]
+        """Return what a person would see going wrong."""
+        return [complaint for row in self.rows for complaint in self._check(row)]
 
-    def _of(self, row):
-        facts, own = row.attributes, span_uuid(row)
+    def _check(self, row):
+        facts, row_uuid = row.attributes, span_uuid(row)
         ids, path = facts.get("lmnr.span.ids_path"), facts.get("lmnr.span.path")
-        if sum(span_uuid(other) == own for other in self.rows) > 1:
+        if sum(span_uuid(other) == row_uuid for other in self.rows) > 1:
             yield f"{row.name}: stored twice"
         if facts.get("lmnr.span.type", "DEFAULT") not in TYPES:
             yield f"{row.name}: a type that becomes DEFAULT"
         if not row.parent_span_id and facts.get("lmnr.span.type", "DEFAULT") != "DEFAULT":
             yield f"{row.name}: a root with a type"
         if (ids is None) != (path is None) or (ids is not None and len(ids) != len(path)):
-            yield f"{row.name}: path without ids path, or the other way"
-        if ids and (ids[-1] != own or path[-1] != row.name):
+            yield f"{row.name}: path and ids path do not match"
+        if ids and (ids[-1] != row_uuid or path[-1] != row.name):
             yield f"{row.name}: a path that does not end with it"
         if ids and row.parent_span_id and (len(ids) < 2 or ids[-2] != str(uuid.UUID(int=int(row.parent_span_id, 16)))):
             yield f"{row.name}: re-parented, or a false root"
         if row.parent_span_id and not ids and not any(other.span_id == row.parent_span_id for other in self.rows):
-            yield f"{row.name}: cannot be seen, its parent has not come"
+            yield f"{row.name}: hidden, because its parent has not arrived"
         for name in ("lmnr.span.input", "lmnr.span.output", ASSOCIATION + "session_id", ASSOCIATION + "user_id"):
             if not isinstance(facts.get(name, ""), str):
                 yield f"{row.name}: {name} is lost"
@@ -81,11 +81,11 @@ class LaminarServer(HttpCollector):
             yield f"{row.name}: a model call"
 
     def transcript(self):
-        """The default view: only spans with a type."""
+        """Return the default view: only spans with a type."""
         return [row.name for row in self.rows if row.attributes.get("lmnr.span.type", "DEFAULT") != "DEFAULT"]
 
     def red(self):
-        """Spans that are shown as failed."""
+        """Return the spans that are shown as failed."""
         return [row.name for row in self.rows if any(event.name == "exception" for event in row.events)]
 
 

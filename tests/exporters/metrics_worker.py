@@ -1,4 +1,4 @@
-"""A process that saves on command, for tests of several processes on one port. Says what happens, a word a line."""
+"""A process that saves on command, for tests with several processes on one port. Prints one word per event."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ publish = prometheus.ScrapeEndpoint.publish
 
 
 def say(word):
-    os.write(1, f"{word}\n".encode())  # one step: two threads may speak at once
+    os.write(1, f"{word}\n".encode())  # one system call: two threads may print at the same time
 
 
-def telling(endpoint, gather):
+def publish_and_report(endpoint, gather):
     before = endpoint.address
     publish(endpoint, gather)
     if before is None:
         say("serving")
 
 
-prometheus.ScrapeEndpoint.publish = telling
+prometheus.ScrapeEndpoint.publish = publish_and_report
 watch = ckpt_observe.observe(exporters=sys.argv[3], dir=sys.argv[1], pages_dir=sys.argv[2], service="worker")
 say("ready")
 for line in sys.stdin:

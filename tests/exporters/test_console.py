@@ -22,13 +22,13 @@ def screen():
 
 
 def test_operation_is_printed_with_its_phases(screen):
-    """An operation that ended is a tree at once; its task need not have ended."""
+    """An operation is printed as a tree when it ends, even if its task is still running."""
     ConsoleExporter(screen).send(make_tree()[:-1])
     assert names(screen.getvalue()) == ["checkpoint.save", "serialize", "write"]
 
 
 def test_task_is_printed_when_it_ends(screen):
-    """The task's line comes when it is over, without what was printed before."""
+    """The line of the task is printed when it ends, without the operations printed before."""
     exporter = ConsoleExporter(screen)
     *operations, task = make_tree()
     exporter.send(operations)
@@ -36,14 +36,14 @@ def test_task_is_printed_when_it_ends(screen):
     assert names(screen.getvalue()) == ["checkpoint.save", "serialize", "write", "task demo"]
 
 
-def test_whole_trace_in_one_batch_is_one_tree(screen):
-    """What arrives together is drawn together."""
+def test_trace_in_one_batch_is_one_tree(screen):
+    """Spans that arrive together are drawn as one tree."""
     ConsoleExporter(screen).send(make_tree(operations=("save", "restore"), phases=()))
     assert names(screen.getvalue()) == ["task demo", "checkpoint.save", "checkpoint.restore"]
 
 
 def test_phases_wait_for_their_operation(screen):
-    """Phases that arrive before their operation are printed beneath it."""
+    """Phases that arrive before their operation are printed below it."""
     exporter = ConsoleExporter(screen)
     serialize, write, save, _ = make_tree()
     exporter.send([serialize])
@@ -54,7 +54,7 @@ def test_phases_wait_for_their_operation(screen):
 
 
 def test_phases_without_operation_are_printed_at_close(screen):
-    """Nothing is kept for ever, nothing twice."""
+    """Phases whose operation never arrived are printed once, when the exporter is closed."""
     exporter = ConsoleExporter(screen)
     exporter.send(make_tree()[:2])
     exporter.close()
@@ -62,8 +62,8 @@ def test_phases_without_operation_are_printed_at_close(screen):
     assert names(screen.getvalue()) == ["serialize", "write"]
 
 
-def test_held_phases_are_bounded(screen):
-    """Phases whose operation does not come are printed before they are many."""
+def test_pending_phases_are_bounded(screen):
+    """Phases whose operation does not arrive are printed when there are too many."""
     exporter = ConsoleExporter(screen)
     phases = [make_span(number, "checkpoint.write", parent=1, attributes={"checkpoint.phase": "write"}) for number in range(2, 2502)]
     for first in range(0, 2500, 250):
@@ -73,29 +73,29 @@ def test_held_phases_are_bounded(screen):
 
 
 def test_default_is_standard_error(capsys):
-    """Output of the host stays what it is."""
+    """Standard output of the host program is not used."""
     ConsoleExporter().send(make_tree())
     captured = capsys.readouterr()
     assert captured.out == ""
     assert names(captured.err)[0] == "task demo"
 
 
-def test_plain_where_it_is_no_terminal(screen):
-    """A file gets no colours."""
+def test_no_colour_in_a_file(screen):
+    """Escape sequences are written only to terminals."""
     ConsoleExporter(screen).send(make_tree(outcome="error"))
     assert "\x1b" not in screen.getvalue()
 
 
 def test_terminal_without_unicode_gets_ascii():
-    """A screen that cannot show a line's corner gets its code, not an exception."""
+    """Characters that the terminal cannot show are escaped."""
     raw = io.BytesIO()
     screen = io.TextIOWrapper(raw, encoding="ascii")
     ConsoleExporter(screen).send(make_tree())
     assert b"\\u2514\\u2500 write" in raw.getvalue()
 
 
-def test_closed_pipe_is_refused_once_then_silent():
-    """When the reader goes away that is said once; the program and the other exporters go on."""
+def test_closed_pipe_is_reported_once():
+    """A closed pipe raises ExporterRefusedError once; later batches are dropped."""
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w", encoding="utf-8", closefd=False) as screen:
@@ -108,16 +108,16 @@ def test_closed_pipe_is_refused_once_then_silent():
     os.close(writing)
 
 
-def test_closed_file_is_refused():
-    """A file that was closed beneath us is an exporter error as well."""
+def test_closed_file():
+    """A file that the program closed raises ExporterRefusedError."""
     screen = io.StringIO()
     screen.close()
     with pytest.raises(ExporterRefusedError):
         ConsoleExporter(screen).send(make_tree())
 
 
-def test_full_disk_is_retry_and_loses_nothing(screen):
-    """Standard error into a file on a full disk is tried again, with the phases that waited."""
+def test_full_disk_is_retried_without_loss(screen):
+    """If standard error is a file on a full disk, the batch is retried with its pending phases."""
 
     class Full(io.StringIO):
         full = True

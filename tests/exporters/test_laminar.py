@@ -1,4 +1,4 @@
-"""The Laminar exporter, against a server that fails as the page would."""
+"""The Laminar exporter, against a stand-in that reports what Laminar's page would show wrongly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ckpt_observe.testing.exporters import ExporterContract
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
 
 DEAD = -1
-"""The process id of whoever made spans that are not ours."""
+"""Process id in spans of another process."""
 ASSOCIATION = "lmnr.association.properties."
 
 
@@ -36,7 +36,7 @@ def laminar():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Time that passes when a test says so."""
+    """A clock that tests move forward."""
     clock = SimpleNamespace(now=1000.0, time_ns=lambda: START_UNIX_NANO)
     clock.monotonic = lambda: clock.now
     monkeypatch.setattr(module, "time", clock)
@@ -61,7 +61,7 @@ def make_exporter(laminar, **fields):
 
 
 def with_ancestors(spans):
-    """The same spans with their chain, as the delivery gives them."""
+    """Return the spans with their ancestors, as delivery provides them."""
     by_id = {span.span_id: span for span in spans}
 
     def chain(span):
@@ -71,17 +71,17 @@ def with_ancestors(spans):
     return [structs.replace(span, ancestors=chain(span)) for span in spans]
 
 
-def sent(laminar, originals):
-    """What the server has, with the sender's own resource and links again: it stores neither."""
+def stored_spans(laminar, originals):
+    """Yield what the server has, without the attributes that the exporter adds."""
     by_id = {span.span_id: span for span in originals}
     for row in laminar.rows:
-        own = {name: value for name, value in row.attributes.items() if not name.startswith(("lmnr.", "link."))}
         span = by_id[row.span_id]
-        yield structs.replace(row, attributes={name: own[name] for name in span.attributes if name in own}, ancestors=span.ancestors)
+        attributes = {name: row.attributes[name] for name in span.attributes if name in row.attributes}
+        yield structs.replace(row, attributes=attributes, ancestors=span.ancestors)
 
 
 class TestLaminarExporter(ExporterContract):
-    test_repeat_leaves_one_copy = None  # the server does not; the exporter does: see below
+    test_repeat_leaves_one_copy = None  # the server keeps every copy; the exporter avoids repeats, see below
     secrets = (LaminarServer.key,)
 
     @pytest.fixture
@@ -94,25 +94,25 @@ class TestLaminarExporter(ExporterContract):
         exporter.close()
 
     def received(self, exporter):
-        return list(sent(exporter.laminar, exporter.originals))
+        return list(stored_spans(exporter.laminar, exporter.originals))
 
     def break_backend(self, exporter):
         exporter.laminar.otherwise = 503
 
 
-# how a span looks there
+# Shape of spans
 
 
-def test_whole_trace_pleases_the_page(laminar, exporter):
-    """A task with a save and a failed restore: no complaint, operations in the default view, only the failure red."""
+def test_complete_trace(laminar, exporter):
+    """A task with a save and a failed restore has no complaints, operations are in the default view, and only the failure is red."""
     exporter.send(with_ancestors(make_tree(operations=("save", "restore"), outcome="error")))
     assert laminar.complaints() == []
     assert laminar.transcript() == ["checkpoint.save", "checkpoint.restore"]
     assert laminar.red() == ["checkpoint.restore"]
 
 
-def test_running_task_is_seen(laminar, exporter):
-    """Operations whose task has not ended carry the whole path, so that the page shows them."""
+def test_operations_of_a_running_task(laminar, exporter):
+    """Operations of a running task have the complete path, so that the page shows them."""
     exporter.send(with_ancestors(make_tree())[:-1])
     assert laminar.complaints() == []
     save = next(row for row in laminar.rows if row.name == "checkpoint.save")
@@ -120,13 +120,13 @@ def test_running_task_is_seen(laminar, exporter):
     assert save.attributes["lmnr.span.ids_path"] == ["00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"]
 
 
-def test_unknown_chain_is_no_path():
-    """Where the chain to the root is not known, neither path is there: a part of it would be a false root."""
+def test_no_path_if_ancestors_are_unknown():
+    """If the ancestors are unknown, there is no path: a partial one would create a false root."""
     assert not {"lmnr.span.path", "lmnr.span.ids_path"} & shape(make_span(2, "checkpoint.save", parent=1)).attributes.keys()
 
 
 def test_type_is_on_operations_only():
-    """TOOL on an operation beneath something; not on a phase, a task or a root."""
+    """Operations with a parent have the type TOOL; phases, tasks and roots have none."""
     phase, _, save, task = make_tree()
     kinds = [
         shape(span).attributes.get("lmnr.span.type")
@@ -136,8 +136,8 @@ def test_type_is_on_operations_only():
 
 
 @pytest.mark.parametrize("outcome", ["ok", "cancelled", "skipped"])
-def test_no_exception_where_nothing_failed(outcome):
-    """A recovered attempt, a pause or an early stop is not red; what happened is told under another name."""
+def test_no_exception_event_without_failure(outcome):
+    """If the operation did not fail, its exception event has another name, so that the span is not red."""
     span = make_span(
         1,
         "checkpoint.save",
@@ -148,7 +148,7 @@ def test_no_exception_where_nothing_failed(outcome):
 
 
 def test_interrupted_operation_is_red():
-    """A save that died with its process has no exception of its own, and gets one that says so."""
+    """An interrupted save has no exception event and gets one."""
     facts = {"checkpoint.outcome": "interrupted", "checkpoint.error.phase": "write"}
     span = shape(make_span(1, "checkpoint.save", status="error", attributes=facts))
     [event] = span.events
@@ -160,7 +160,7 @@ def test_interrupted_operation_is_red():
 
 
 def test_association_properties_are_strings():
-    """Session, user, task and service fill Laminar's columns, each as it reads them; OpenTelemetry's names stay too."""
+    """Session, user, task and service fill Laminar's columns as strings; their OpenTelemetry names remain."""
     facts = {
         "checkpoint.operation": "save",
         "session.id": "s1",
@@ -168,8 +168,8 @@ def test_association_properties_are_strings():
         "checkpoint.task.name": "train",
         "checkpoint.task.id": "run-42",
     }
-    told = shape(make_span(2, "checkpoint.save", parent=1, attributes=facts, resource={"service.name": "trainer"})).attributes
-    assert {name: value for name, value in told.items() if name.startswith(ASSOCIATION)} == {
+    attributes = shape(make_span(2, "checkpoint.save", parent=1, attributes=facts, resource={"service.name": "trainer"})).attributes
+    assert {name: value for name, value in attributes.items() if name.startswith(ASSOCIATION)} == {
         ASSOCIATION + "session_id": "s1",
         ASSOCIATION + "user_id": "7",
         ASSOCIATION + "metadata.checkpoint.task.name": "train",
@@ -177,11 +177,11 @@ def test_association_properties_are_strings():
         ASSOCIATION + "metadata.service.name": "trainer",
         ASSOCIATION + "tags": ["checkpoint"],
     }
-    assert (told["session.id"], told["user.id"], told["service.name"]) == ("s1", 7, "trainer")
+    assert (attributes["session.id"], attributes["user.id"], attributes["service.name"]) == ("s1", 7, "trainer")
 
 
 def test_input_and_output_are_small_json():
-    """What was asked and what came of it, as strings that the page parses."""
+    """Input and output are JSON strings, which the page parses."""
     facts = {
         "checkpoint.operation": "save",
         "checkpoint.id": "step-1",
@@ -189,37 +189,37 @@ def test_input_and_output_are_small_json():
         "checkpoint.outcome": "ok",
         "checkpoint.size.stored": 800,
     }
-    told = shape(make_span(1, "checkpoint.save", attributes=facts)).attributes
-    assert json.loads(told["lmnr.span.input"]) == {"id": "step-1", "step": 1}
-    assert json.loads(told["lmnr.span.output"]) == {"outcome": "ok", "size.stored": 800}
+    attributes = shape(make_span(1, "checkpoint.save", attributes=facts)).attributes
+    assert json.loads(attributes["lmnr.span.input"]) == {"id": "step-1", "step": 1}
+    assert json.loads(attributes["lmnr.span.output"]) == {"outcome": "ok", "size.stored": 800}
 
 
-def test_links_are_told_as_attributes():
-    """Laminar stores no links; where they point to is not lost."""
-    told = shape(make_span(1, "checkpoint.restore", links=(SpanLink("ab" * 16, "cd" * 8),))).attributes
-    assert (told["link.trace_id"], told["link.span_id"]) == (["ab" * 16], ["cd" * 8])
+def test_links_are_sent_as_attributes():
+    """Laminar stores no links, so their ids are attributes."""
+    attributes = shape(make_span(1, "checkpoint.restore", links=(SpanLink("ab" * 16, "cd" * 8),))).attributes
+    assert (attributes["link.trace_id"], attributes["link.span_id"]) == (["ab" * 16], ["cd" * 8])
 
 
-def test_host_cannot_speak_as_a_model_or_as_laminar():
-    """Own attributes that would turn the span into a model call, or overwrite its path, keep their value under another name."""
-    told = shape(make_span(1, "checkpoint.save", attributes={"gen_ai.system": "x", "lmnr.span.path": "y"})).attributes
-    assert (told["own.gen_ai.system"], told["own.lmnr.span.path"]) == ("x", "y")
-    assert "gen_ai.system" not in told
+def test_attributes_that_control_laminar_are_renamed():
+    """Attributes of the program that would turn the span into a model call, or change its path, are renamed."""
+    attributes = shape(make_span(1, "checkpoint.save", attributes={"gen_ai.system": "x", "lmnr.span.path": "y"})).attributes
+    assert (attributes["own.gen_ai.system"], attributes["own.lmnr.span.path"]) == ("x", "y")
+    assert "gen_ai.system" not in attributes
 
 
-def test_impossible_numbers_and_times():
-    """NaN and infinity are told by name, and no span ends before it begins."""
+def test_non_finite_numbers_and_negative_durations():
+    """NaN and infinity are sent as strings, and no span ends before it starts."""
     span = shape(make_span(1, "x", attributes={"a": math.nan, "b": -math.inf}, end_unix_nano=5))
     assert (span.attributes["a"], span.attributes["b"]) == ("nan", "-inf")
     assert span.end_unix_nano == span.start_unix_nano
 
 
-# no span twice
+# No span is stored twice
 
 
 @pytest.mark.parametrize("answer", ["cut", "half", 502, 504])
-def test_lost_answer_is_cleared_up_before_a_repeat(laminar, exporter, clock, answer):
-    """After an unclear end the server is asked; what it has is not sent again, and the rest is."""
+def test_server_is_queried_after_a_lost_answer(laminar, exporter, clock, answer):
+    """After an unclear result the server is queried; only spans that it does not have are sent again."""
     laminar.answers.append(answer)
     with pytest.raises(ExporterUnclearError) as caught:
         exporter.send(with_ancestors(make_tree(1)))
@@ -233,8 +233,8 @@ def test_lost_answer_is_cleared_up_before_a_repeat(laminar, exporter, clock, ans
     assert len(laminar.queries) == 1
 
 
-def test_no_is_not_believed_too_early(laminar, exporter, clock):
-    """What the server does not have yet it may still have in its queue; only later is it sent again."""
+def test_negative_answer_is_not_final_at_once(laminar, exporter, clock):
+    """A span that the server does not return may still be in its queue; it is sent again only later."""
     laminar.answers.append("stall")
     with pytest.raises(ExporterUnclearError):
         exporter.send(with_ancestors(make_tree(1)))
@@ -247,8 +247,8 @@ def test_no_is_not_believed_too_early(laminar, exporter, clock):
     assert len(laminar.rows) == len(make_tree(1))
 
 
-def test_refused_span_does_not_double_the_others(laminar, exporter, monkeypatch):
-    """While the delivery halves a batch to find the span that is refused, what was accepted of it is not sent again."""
+def test_refused_span_does_not_duplicate_others(laminar, exporter, monkeypatch):
+    """While delivery splits a batch to find the refused span, accepted spans are not sent again."""
     monkeypatch.setattr(otlp, "MAX_REQUEST_BYTES", 4096)
     spans = with_ancestors([span for trace in range(1, 20) for span in make_tree(trace)])
     spans = [structs.replace(span, span_id=f"{number:016x}", ancestors=()) for number, span in enumerate(spans, 1)]
@@ -258,8 +258,8 @@ def test_refused_span_does_not_double_the_others(laminar, exporter, monkeypatch)
     assert (len(laminar.rows), delivery.refused) == (len(spans) - 1, 1)
 
 
-def test_spans_of_a_dead_process_are_asked_about(laminar, exporter, clock):
-    """Another process may have sent its last batch and died before it could note that."""
+def test_first_batch_of_a_dead_process_is_queried(laminar, exporter, clock):
+    """Another process may have sent its last batch and died before it recorded that."""
     theirs = with_ancestors(make_tree(1, resource={"service.instance.id": "dead", "process.pid": DEAD}))
     make_exporter(laminar).send([structs.replace(span, resource={}) for span in theirs])
     exporter.send(theirs)
@@ -267,22 +267,22 @@ def test_spans_of_a_dead_process_are_asked_about(laminar, exporter, clock):
     clock.now += SETTLE_SECONDS
     later = with_ancestors(make_tree(2, resource={"service.instance.id": "dead", "process.pid": DEAD}))
     exporter.send([structs.replace(span, span_id="f" + span.span_id[1:]) for span in later])
-    assert len(laminar.queries) == 1  # only its first batch is in doubt
+    assert len(laminar.queries) == 1  # only its first batch is uncertain
 
 
-def test_own_process_is_told_from_another(laminar):
-    """A span is ours if it ended here and since we are: the same pid and host may have been those of the container before."""
-    own = {"process.pid": os.getpid(), "host.name": socket.gethostname()}
+def test_spans_of_this_process_are_recognized(laminar):
+    """A span is from this process if pid, host and time match: an earlier container may have had the same pid and host."""
+    resource = {"process.pid": os.getpid(), "host.name": socket.gethostname()}
     exporter = LaminarExporter(Endpoint(f"{laminar.url}/v1/traces"))
-    now = make_span(1, "checkpoint.save", resource=own, end_unix_nano=2**62)
-    before = make_span(2, "checkpoint.save", resource=own)
-    elsewhere = structs.replace(now, resource={**own, "host.name": "elsewhere"})
-    other = structs.replace(now, resource={**own, "process.pid": DEAD})
+    now = make_span(1, "checkpoint.save", resource=resource, end_unix_nano=2**62)
+    before = make_span(2, "checkpoint.save", resource=resource)
+    elsewhere = structs.replace(now, resource={**resource, "host.name": "elsewhere"})
+    other = structs.replace(now, resource={**resource, "process.pid": DEAD})
     assert [exporter._is_from_this_process(span) for span in (now, before, elsewhere, other)] == [True, False, False, False]
 
 
-def test_key_that_may_only_write_delivers_all_the_same(laminar, exporter, clock, caplog):
-    """Where the server cannot be asked nothing is lost; that a span may be stored twice is said once."""
+def test_key_without_query_permission(laminar, exporter, clock, caplog):
+    """If the server cannot be queried, nothing is lost; a warning about possible duplicates is logged once."""
     laminar.may_query = False
     laminar.answers.append("stall")
     with pytest.raises(ExporterUnclearError):
@@ -293,8 +293,8 @@ def test_key_that_may_only_write_delivers_all_the_same(laminar, exporter, clock,
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_busy_server_surely_did_not_take_it(laminar, exporter, status):
-    """An answer that says no is believed; nothing is asked."""
+def test_busy_server_needs_no_query(laminar, exporter, status):
+    """If the server answers that it is busy, it does not have the spans, and is not queried."""
     laminar.answers.append(status)
     with pytest.raises(ExporterRetryError):
         exporter.send(with_ancestors(make_tree()))
@@ -304,14 +304,14 @@ def test_busy_server_surely_did_not_take_it(laminar, exporter, status):
 
 
 def test_wrong_key_keeps_the_spans(laminar):
-    """401 is retried; the key is not in the message."""
+    """401 is retried, and the message does not contain the key."""
     with pytest.raises(ExporterRetryError, match="401") as caught:
         make_exporter(laminar, headers={"authorization": "Bearer wrong-key-secret"}).send(make_tree())
     assert "wrong-key-secret" not in str(caught.value)
 
 
-def test_batches_stay_under_its_limit(laminar):
-    """Its server takes 5 MiB before compression; more goes as several requests, and a span that is larger alone is refused alone."""
+def test_batches_stay_below_the_limit(laminar):
+    """Laminar accepts 5 MiB before compression. Larger batches are split, and a single larger span is refused."""
     exporter = make_exporter(laminar, timeout=10.0)
     exporter.send([make_span(number, "x", attributes={"own": "x" * 1_000_000}) for number in range(1, 8)])
     assert len(laminar.rows) == 7

@@ -1,4 +1,4 @@
-"""With the real `lmnr` SDK: our spans in its traces. Each program runs alone, for `Laminar.initialize()` is for a whole process."""
+"""Our spans in traces of the real `lmnr` SDK. Each program runs in its own process, because `Laminar.initialize()` is global."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def laminar():
 
 
 def run(laminar, tmp_path, code, **environ):
-    own = {
+    variables = {
         "PORT": str(laminar.port),
         "LMNR_PROJECT_API_KEY": laminar.key,
         "CKPT_OBSERVE_DIR": str(tmp_path),
         "LMNR_DISABLE_TRACING": "false",
     }
     program = START + textwrap.dedent(code)
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, **own, **environ}, capture_output=True, text=True, timeout=60, check=False
+    result = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **variables, **environ}, capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 0, done.stderr
-    assert "ckpt_observe" not in done.stderr, done.stderr
+    assert result.returncode == 0, result.stderr
+    assert "ckpt_observe" not in result.stderr, result.stderr
 
 
-def test_spans_nest_in_its_traces_once(laminar, tmp_path):
-    """In `@observe`, also in a thread: beneath its span, with its path, session and user, each stored once and shown."""
+def test_spans_are_nested_and_stored_once(laminar, tmp_path):
+    """Within `@observe`, also in a thread, our spans are below its span, with its path, session and user, each stored once and shown."""
     run(
         laminar,
         tmp_path,
@@ -73,22 +73,22 @@ def test_spans_nest_in_its_traces_once(laminar, tmp_path):
     assert laminar.transcript() == ["checkpoint.save", "checkpoint.save"]
 
 
-def test_own_task_is_a_trace_of_its_own(laminar, tmp_path):
-    """Outside of its spans a task is a root, and goes through its provider all the same."""
+def test_task_outside_of_laminar_spans(laminar, tmp_path):
+    """Outside of Laminar's spans a task is a root and is sent through Laminar's provider, too."""
     run(laminar, tmp_path, "with ckpt_observe.task('train', session='s2'): save()")
     assert outline(laminar.rows) == "task train\n  checkpoint.save\n    checkpoint.write"
     assert laminar.complaints() == []
 
 
-def test_otlp_beside_it_gets_them_too(laminar, tmp_path, collector):
-    """Laminar's provider sends to Laminar; an OTLP endpoint in the environment gets the spans from us, without Laminar's names."""
+def test_otlp_beside_laminar(laminar, tmp_path, collector):
+    """Laminar's provider sends to Laminar; our exporter sends to the configured OTLP endpoint, without Laminar's attributes."""
     run(laminar, tmp_path, "save()", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
     assert outline(laminar.rows) == outline(collector.spans.values()) == "checkpoint.save\n  checkpoint.write"
     assert not [name for span in collector.spans.values() for name in span.attributes if name.startswith("lmnr")]
 
 
-def test_its_sdk_and_our_own_exporter(laminar, tmp_path):
-    """Where `laminar` is named, our exporter sends beneath its SDK's spans, and the page has nothing to complain of."""
+def test_laminar_sdk_with_our_exporter(laminar, tmp_path):
+    """If the exporter `laminar` is named, it sends spans below those of the SDK, without complaints."""
     run(laminar, tmp_path, "observe(name='step', session_id='s1')(save)()", CKPT_OBSERVE_EXPORTERS="laminar", LMNR_BASE_URL=laminar.url)
     assert outline(laminar.rows) == "step\n  checkpoint.save\n    checkpoint.write"
     assert laminar.complaints() == []

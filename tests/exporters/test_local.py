@@ -45,15 +45,15 @@ def exporter(tmp_path):
     exporter.close()
 
 
-def test_making_a_exporter_opens_nothing(tmp_path):
-    """The file is there after the first batch, not before."""
+def test_unused_exporter_creates_no_file(tmp_path):
+    """The file is created with the first batch that has spans."""
     exporter = LocalExporter(tmp_path / "state")
     exporter.send([])
     assert not (tmp_path / "state").exists()
 
 
-def test_lock_is_retry_and_then_goes_in(exporter, tmp_path, monkeypatch):
-    """While another process holds the store, `send` says retry; afterwards the same exporter has it."""
+def test_locked_store_is_retried(exporter, tmp_path, monkeypatch):
+    """While another process holds the lock, `send` raises ExporterRetryError; afterwards the batch is stored."""
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.0)
     exporter.send(make_tree(1))
     other = sqlite3.connect(exporter.path, isolation_level=None)
@@ -66,15 +66,15 @@ def test_lock_is_retry_and_then_goes_in(exporter, tmp_path, monkeypatch):
     assert traces(tmp_path) == [1, 2]
 
 
-def test_directory_that_cannot_be_made_is_retry(tmp_path):
-    """A path through a file cannot be opened now; somebody may put that right."""
+def test_directory_that_cannot_be_created_is_retried(tmp_path):
+    """If a file is in the place of the directory, `send` raises ExporterRetryError."""
     (tmp_path / "state").write_text("a file")
     with pytest.raises(ExporterRetryError, match="cannot be opened"):
         LocalExporter(tmp_path / "state").send(make_tree(1))
 
 
-def test_foreign_file_is_left_alone_until_it_is_moved(exporter, tmp_path):
-    """A file that is not ours is kept and so are the spans, in the journal; once it is moved away, they go in without a restart."""
+def test_foreign_file_is_retried_until_it_is_moved(exporter, tmp_path):
+    """A file that is not ours is not changed; once it is moved away, the batch is stored without a restart."""
     exporter.path.write_text("not a database " * 100)
     with pytest.raises(ExporterRetryError, match="not a database"):
         exporter.send(make_tree(1))
@@ -84,22 +84,22 @@ def test_foreign_file_is_left_alone_until_it_is_moved(exporter, tmp_path):
 
 
 @pytest.mark.parametrize("value", [object(), "\ud800"], ids=["object", "surrogate"])
-def test_value_that_no_json_has_is_refused(exporter, value):
-    """What never can be written is refused, so that it does not stop the spans behind it."""
+def test_value_that_json_cannot_represent_is_refused(exporter, value):
+    """A span that can never be stored is refused, so that it does not block later spans."""
     with pytest.raises(ExporterRefusedError):
         exporter.send([make_span(1, "checkpoint.save", attributes={"own": value})])
 
 
-def test_removed_store_is_made_anew(exporter, tmp_path):
-    """After `rm traces.db` spans go to a new file, not into the removed one."""
+def test_removed_store_is_created_again(exporter, tmp_path):
+    """After `rm traces.db`, spans are stored in a new file."""
     exporter.send(make_tree(1))
     exporter.path.unlink()
     exporter.send(make_tree(2))
     assert traces(tmp_path) == [2]
 
 
-def test_forked_child_opens_its_own(exporter, tmp_path):
-    """An exporter that came through a fork writes over a connection of its own; the parent's goes on."""
+def test_forked_child_opens_its_own_connection(exporter, tmp_path):
+    """After a fork the child opens a new connection; that of the parent keeps working."""
     exporter.send(make_tree(1))
     child = os.fork()
     if child == 0:
@@ -117,8 +117,8 @@ def test_forked_child_opens_its_own(exporter, tmp_path):
     assert traces(tmp_path) == [1, 2, 3]
 
 
-def test_limit_is_kept(tmp_path):
-    """The exporter's size is the store's."""
+def test_size_limit(tmp_path):
+    """The size limit of the exporter is that of the store."""
     exporter = LocalExporter(tmp_path, max_bytes=200_000)
     for number in range(1, 200):
         exporter.send(make_tree(number, start=number * 1000))

@@ -1,4 +1,4 @@
-"""The bytes laid by hand, read with protobuf."""
+"""Our OTLP encoder, checked with protobuf."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def key_values(attributes):
 
 
 def message(span, status):
-    """The same span by protobuf's own hand."""
+    """Return the span as a protobuf message."""
     return Message(
         trace_id=bytes.fromhex(span.trace_id),
         span_id=bytes.fromhex(span.span_id),
@@ -98,8 +98,8 @@ def decoded(spans):
     return ExportTraceServiceRequest.FromString(encode(spans, "1.2.3"))
 
 
-def test_every_field_is_what_protobuf_reads():
-    """Ids, times, name, kind, attributes of every type, events, links, status and resource: equal to the message protobuf would make."""
+def test_every_field():
+    """Ids, times, name, kind, attributes of every type, events, links, status and resource equal those of the protobuf message."""
     span = make_span(
         1,
         "checkpoint.restore ä",
@@ -120,39 +120,39 @@ def test_every_field_is_what_protobuf_reads():
     ("word", "code"), [("ok", Status.STATUS_CODE_OK), ("error", Status.STATUS_CODE_ERROR), ("unset", Status.STATUS_CODE_UNSET)]
 )
 def test_status(word, code):
-    """Each of our statuses is OpenTelemetry's; an error without an exception has no message."""
+    """Each status has its OpenTelemetry code; an error without an exception has no message."""
     [span] = decoded([make_span(1, "checkpoint.save", status=word)]).resource_spans[0].scope_spans[0].spans
     assert (span.status.code, span.status.message) == (code, "")
 
 
-def test_spans_stand_beneath_their_resource():
-    """Spans of two processes in one batch are two groups, each with its own resource and our scope."""
+def test_spans_are_grouped_by_resource():
+    """Spans of two processes in one batch form two groups, each with its resource and our scope."""
     first, second = make_tree(1, resource={"service.name": "a"}), make_tree(2, resource={"service.name": "b"})
     ok = Status(code=Status.STATUS_CODE_OK)
     groups = [(spans[0].resource, [message(span, ok) for span in spans]) for spans in (first, second)]
     assert decoded([*first, *second]) == expected(*groups)
 
 
-def test_nothing_is_an_empty_request():
-    """No spans, no bytes; which is a valid request."""
+def test_no_spans():
+    """The request without spans is empty, which is valid."""
     assert encode([], "1.2.3") == b""
 
 
-def test_one_and_true_are_not_mixed_up():
-    """What is remembered of a value is remembered with its type."""
+def test_cached_values_keep_their_type():
+    """1, True, 1.0 and "1" are encoded with their own types."""
     for value in (1, True, 1.0, "1"):
         [span] = decoded([make_span(1, "x", attributes={"own": value})]).resource_spans[0].scope_spans[0].spans
         assert span.attributes[0].value == any_value(value)
 
 
 def test_integer_beyond_64_bits_is_text():
-    """OTLP has no such integer; its digits are better than nothing."""
+    """OTLP has no such integer, so its digits are sent as a string."""
     [span] = decoded([make_span(1, "x", attributes={"own": 2**63})]).resource_spans[0].scope_spans[0].spans
     assert span.attributes[0].value.string_value == str(2**63)
 
 
-def test_requests_keep_the_limit_and_the_order():
-    """A batch becomes as many requests as the limit takes, each with its own spans, none lost, none twice."""
+def test_requests_respect_limit_and_order():
+    """A batch is split into requests below the limit, with every span once and in order."""
     spans = [span for trace in range(1, 101) for span in make_tree(trace)]
     requests = list(encode_requests(spans, "1.2.3", 4096))
     assert [span for _, group in requests for span in group] == spans
@@ -161,8 +161,8 @@ def test_requests_keep_the_limit_and_the_order():
     assert len(requests) > 10
 
 
-def test_large_span_goes_alone():
-    """A span that is larger than the limit is a request of its own: the server says what it thinks of it."""
+def test_large_span_has_its_own_request():
+    """A span above the limit is sent alone, so that the server can refuse it alone."""
     large = make_span(2, "x", attributes={"own": "x" * 5000})
     assert [len(group) for _, group in encode_requests([make_span(1, "x"), large, make_span(3, "x")], "1", 4096)] == [1, 1, 1]
 
@@ -177,8 +177,8 @@ def test_large_span_goes_alone():
         {"start_unix_nano": -1},
     ],
 )
-def test_value_that_otlp_cannot_carry_is_said(fields):
-    """An object, half a character, no id or a time before 1970 raises, and is not sent as something else."""
+def test_value_that_otlp_cannot_represent(fields):
+    """An object, a lone surrogate, an invalid id or a time before 1970 raises an exception."""
     span = make_span(1, "x")
     bad = type(span)(**{name: getattr(span, name) for name in span.__struct_fields__} | fields)
     with pytest.raises((TypeError, ValueError, struct.error)):

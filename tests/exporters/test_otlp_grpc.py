@@ -1,4 +1,4 @@
-"""The OTLP exporter over gRPC, and what each status leads to."""
+"""The OTLP exporter over gRPC, and the error for each status."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def exporter(grpc_collector):
 
 
 @pytest.mark.parametrize("gzip", [True, False])
-def test_headers_are_metadata(grpc_collector, gzip):
-    """Headers and user agent arrive; a compressed request is the same request."""
+def test_headers_are_sent_as_metadata(grpc_collector, gzip):
+    """Headers and user agent arrive, with and without compression."""
     exporter = make_exporter(grpc_collector, gzip=gzip)
     exporter.send(make_tree())
     exporter.close()
@@ -66,7 +66,7 @@ def test_headers_are_metadata(grpc_collector, gzip):
     "code", [CODE.CANCELLED, CODE.DEADLINE_EXCEEDED, CODE.ABORTED, CODE.OUT_OF_RANGE, CODE.UNAVAILABLE, CODE.DATA_LOSS]
 )
 def test_retryable_code_is_retried(grpc_collector, exporter, code):
-    """The codes that the specification calls retryable; the channel goes on working."""
+    """Codes that the specification calls retryable are retried on the same channel."""
     grpc_collector.answers.append(code)
     with pytest.raises(ExporterRetryError, match=code.name):
         exporter.send(make_tree())
@@ -75,8 +75,8 @@ def test_retryable_code_is_retried(grpc_collector, exporter, code):
 
 
 @pytest.mark.parametrize("code", [CODE.UNAUTHENTICATED, CODE.PERMISSION_DENIED, CODE.UNIMPLEMENTED])
-def test_wrong_destination_keeps_the_spans(grpc_collector, exporter, code):
-    """A wrong key or a server without the service loses nothing."""
+def test_wrong_setup_keeps_the_spans(grpc_collector, exporter, code):
+    """A wrong key or a server without the service loses no spans."""
     grpc_collector.answers.append(code)
     with pytest.raises(ExporterRetryError, match=code.name):
         exporter.send(make_tree())
@@ -84,23 +84,23 @@ def test_wrong_destination_keeps_the_spans(grpc_collector, exporter, code):
 
 @pytest.mark.parametrize("code", [CODE.INVALID_ARGUMENT, CODE.INTERNAL, CODE.RESOURCE_EXHAUSTED])
 def test_other_codes_are_refused(grpc_collector, exporter, code):
-    """What may not be retried is refused; so is RESOURCE_EXHAUSTED without a pause: the request may be too large."""
+    """Other codes are refused, also RESOURCE_EXHAUSTED without a delay: the request may be too large."""
     grpc_collector.answers.append(code)
     with pytest.raises(ExporterRefusedError, match=code.name):
         exporter.send(make_tree())
 
 
 @pytest.mark.parametrize("code", [CODE.RESOURCE_EXHAUSTED, CODE.UNAVAILABLE])
-def test_retry_info_is_kept(grpc_collector, exporter, code):
-    """The pause that the server asks for reaches the delivery."""
+def test_retry_delay_of_the_server(grpc_collector, exporter, code):
+    """The delay that the server asks for is in the error."""
     grpc_collector.answers.append((code, 2.5))
     with pytest.raises(ExporterRetryError) as caught:
         exporter.send(make_tree())
     assert caught.value.after == 2.5
 
 
-def test_poisoned_span_is_set_aside(grpc_collector, exporter):
-    """One span that the server never takes costs that span, and no other."""
+def test_span_that_is_always_refused_is_dropped(grpc_collector, exporter):
+    """If the server never accepts one span, only that span is lost."""
     poisoned = make_span(999, "checkpoint.save", trace=99)
     grpc_collector.poison = poisoned.span_id
     delivery = ExporterWorker(exporter)
@@ -108,23 +108,23 @@ def test_poisoned_span_is_set_aside(grpc_collector, exporter):
     assert (delivery.delivered, delivery.refused) == (2 * len(make_tree()), 1)
 
 
-def test_server_that_refuses_everybody_loses_nothing(grpc_collector, exporter):
-    """Where an empty request is refused too, the span is kept."""
+def test_server_that_refuses_everything_loses_nothing(grpc_collector, exporter):
+    """If an empty request is refused, too, the span is kept."""
     grpc_collector.otherwise = CODE.INTERNAL
     delivery = ExporterWorker(exporter)
     assert not delivery.deliver(make_tree())
     assert delivery.refused == 0
 
 
-def test_black_hole_ends_at_the_deadline(grpc_collector):
-    """A server that never answers is left."""
+def test_server_that_never_answers(grpc_collector):
+    """The request ends at its deadline and is retried."""
     grpc_collector.answers.append("stall")
     with closing(make_exporter(grpc_collector, timeout=0.5)) as exporter, pytest.raises(ExporterRetryError, match="DEADLINE_EXCEEDED"):
         exporter.send(make_tree())
 
 
-def test_nobody_there_is_retry():
-    """A refused connection is retried."""
+def test_refused_connection_is_retried():
+    """If no server listens, the batch is retried."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         exporter = OtlpExporter(Endpoint(f"http://127.0.0.1:{bound.getsockname()[1]}", protocol=GRPC, timeout=1.0))
@@ -133,14 +133,14 @@ def test_nobody_there_is_retry():
         exporter.close()
 
 
-def test_http_server_is_retry(collector):
-    """gRPC to a port where HTTP/1 is spoken keeps the spans."""
+def test_http_server_is_retried(collector):
+    """gRPC to a server that supports only HTTP/1 keeps the spans."""
     with pytest.raises(ExporterRetryError):
         make_exporter(collector, timeout=1.0).send(make_tree())
 
 
 def test_partial_success_is_counted(grpc_collector, exporter):
-    """Spans that the server took out of an accepted request are counted."""
+    """Spans that the server rejects from an accepted request are counted."""
     answer = ExportTraceServiceResponse()
     answer.partial_success.rejected_spans = 2
     grpc_collector.answers.append(answer)
@@ -149,7 +149,7 @@ def test_partial_success_is_counted(grpc_collector, exporter):
 
 
 def test_tls():
-    """With the authority's file spans go over TLS; without it they are kept."""
+    """With the CA file, spans are sent over TLS; without it, they are kept."""
     with collectors.GrpcCollector(tls=True) as collector:
         trusting = make_exporter(collector, certificate=str(collectors.PEM))
         trusting.send(make_tree())
@@ -161,15 +161,15 @@ def test_tls():
         assert len(collector.spans) == len(make_tree())
 
 
-def test_certificate_that_is_not_there_is_retry(grpc_collector, tmp_path):
-    """A file that is missing now may be mounted later."""
+def test_missing_certificate_file_is_retried(grpc_collector, tmp_path):
+    """A missing file may be mounted later."""
     grpc_collector.url = grpc_collector.url.replace("http:", "https:")
     with pytest.raises(ExporterRetryError, match="certificate file cannot be read"):
         make_exporter(grpc_collector, certificate=str(tmp_path / "missing.pem")).send(make_tree())
 
 
-def test_secrets_are_in_no_message(grpc_collector, exporter):
-    """The server's words are quoted without our key, though it sends it back."""
+def test_no_secrets_in_messages(grpc_collector, exporter):
+    """The server's message is quoted without our key, even if the server sends it back."""
     grpc_collector.answers.append(CODE.INVALID_ARGUMENT)
     with pytest.raises(ExporterRefusedError) as caught:
         exporter.send(make_tree())

@@ -1,4 +1,4 @@
-"""The OTLP exporter over HTTP, and what each answer leads to."""
+"""The OTLP exporter over HTTP, and the error for each answer."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def exporter(collector):
     exporter.close()
 
 
-def test_making_a_exporter_opens_nothing(collector):
-    """Neither making an exporter nor an empty batch connects."""
+def test_unused_exporter_does_not_connect(collector):
+    """Neither the constructor nor an empty batch connects."""
     OtlpExporter(endpoint(collector)).send([])
     assert collector.requests == []
 
 
 @pytest.mark.parametrize("gzip", [True, False])
 def test_request_is_otlp(collector, gzip):
-    """Path, type, compression, headers and user agent are as the specification says."""
+    """Path, content type, compression, headers and user agent follow the specification."""
     OtlpExporter(endpoint(collector, gzip=gzip)).send(make_tree())
     [(path, headers, _)] = collector.requests
     assert path == "/v1/traces"
@@ -70,8 +70,8 @@ def test_request_is_otlp(collector, gzip):
 
 
 @pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
-def test_busy_server_is_asked_again(collector, exporter, status):
-    """What the specification calls retryable is retried, with the pause the server asks for."""
+def test_busy_server_is_retried(collector, exporter, status):
+    """Statuses that the specification calls retryable are retried after the delay that the server asks for."""
     collector.answers.append((status, {"retry-after": "7"}, b""))
     with pytest.raises(ExporterRetryError, match=str(status)) as caught:
         exporter.send(make_tree())
@@ -80,8 +80,8 @@ def test_busy_server_is_asked_again(collector, exporter, status):
     assert len(collector.spans) == len(make_tree())
 
 
-def test_retry_after_may_be_a_date_or_nonsense(collector, exporter):
-    """A date in the past is now, nonsense is nothing said, and a century is an hour."""
+def test_unusual_retry_after(collector, exporter):
+    """A date in the past means now, an invalid value is ignored, and more than an hour becomes an hour."""
     for text, expected in (("Wed, 21 Oct 2015 07:28:00 GMT", 0.0), ("soon", None), ("99999999999", 3600.0)):
         collector.answers.append((503, {"retry-after": text}, b""))
         with pytest.raises(ExporterRetryError) as caught:
@@ -90,8 +90,8 @@ def test_retry_after_may_be_a_date_or_nonsense(collector, exporter):
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308, 401, 403, 404, 405])
-def test_wrong_destination_keeps_the_spans(collector, exporter, status):
-    """A wrong key, path or address loses nothing, follows no redirect, and is served once it is put right."""
+def test_wrong_setup_keeps_the_spans(collector, exporter, status):
+    """With a wrong key, path or address no span is lost and no redirect followed; once it is fixed, the spans are sent."""
     collector.answers.append((status, {"location": collector.url + "/elsewhere"}, b""))
     with pytest.raises(ExporterRetryError, match=str(status)):
         exporter.send(make_tree())
@@ -102,15 +102,15 @@ def test_wrong_destination_keeps_the_spans(collector, exporter, status):
 
 @pytest.mark.parametrize("status", [400, 413, 422, 500, 501])
 def test_refused_batch_is_refused(collector, exporter, status):
-    """What may not be retried is refused, so that the delivery looks for the span that is at fault."""
+    """Other statuses refuse the batch, so that delivery searches for the span that causes it."""
     collector.answers.append(status)
     with pytest.raises(ExporterRefusedError, match=str(status)):
         exporter.send(make_tree())
 
 
 @pytest.mark.parametrize("status", [400, 413, 500])
-def test_server_that_refuses_everybody_loses_nothing(collector, exporter, status):
-    """Where an empty request is refused too, it is not the span's fault: it is kept."""
+def test_server_that_refuses_everything_loses_nothing(collector, exporter, status):
+    """If an empty request is refused, too, the span is not the cause and is kept."""
     collector.otherwise = status
     delivery = ExporterWorker(exporter)
     assert not delivery.deliver(make_tree())
@@ -120,8 +120,8 @@ def test_server_that_refuses_everybody_loses_nothing(collector, exporter, status
     assert len(collector.spans) == len(make_tree())
 
 
-def test_poisoned_span_is_set_aside(collector, exporter):
-    """One span that the server never takes costs that span, and no other."""
+def test_span_that_is_always_refused_is_dropped(collector, exporter):
+    """If the server never accepts one span, only that span is lost."""
     spans = [span for trace in range(1, 30) for span in make_tree(trace)]
     poisoned = make_span(999, "checkpoint.save", trace=99)
     collector.poison = poisoned.span_id
@@ -131,15 +131,15 @@ def test_poisoned_span_is_set_aside(collector, exporter):
     assert len(collector.spans) == len(spans)
 
 
-def test_span_that_otlp_cannot_carry_is_set_aside(collector, exporter):
-    """A value without a place in OTLP is refused alone; the rest goes."""
+def test_span_that_otlp_cannot_represent_is_dropped(collector, exporter):
+    """A span with a value that OTLP cannot represent is refused alone; the rest is sent."""
     delivery = ExporterWorker(exporter)
     assert delivery.deliver([*make_tree(), make_span(99, "x", attributes={"own": object()})])
     assert (delivery.delivered, delivery.refused) == (len(make_tree()), 1)
 
 
-def test_black_hole_ends_at_the_deadline(collector):
-    """A server that never answers is left, and the outcome called unclear."""
+def test_server_that_never_answers(collector):
+    """The request ends at its deadline with an unclear result."""
     collector.answers.append("stall")
     with (
         closing(OtlpExporter(endpoint(collector, timeout=0.3))) as exporter,
@@ -149,8 +149,8 @@ def test_black_hole_ends_at_the_deadline(collector):
 
 
 @pytest.mark.parametrize("answer", ["cut", "half"])
-def test_broken_answer_is_unclear_and_its_repeat_harmless(collector, exporter, answer):
-    """An answer that breaks off is no answer; the repeat replaces what may have been taken."""
+def test_broken_answer_is_unclear_and_can_be_repeated(collector, exporter, answer):
+    """After an incomplete answer the batch is sent again, which replaces what the server may have."""
     collector.answers.append(answer)
     with pytest.raises(ExporterUnclearError):
         exporter.send(make_tree())
@@ -158,25 +158,25 @@ def test_broken_answer_is_unclear_and_its_repeat_harmless(collector, exporter, a
     assert len(collector.spans) == len(make_tree())
 
 
-def test_answer_without_end_is_read_in_part(collector, exporter):
-    """An answer is read up to 64 KiB: a server cannot fill our memory."""
+def test_long_answer_is_read_in_part(collector, exporter):
+    """At most 64 KiB of an answer are read, so a server cannot fill our memory."""
     collector.answers.append((200, {}, b"x" * (1 << 20)))
     exporter.send(make_tree())
     assert exporter.rejected == 0
 
 
-def test_nobody_there_is_retry_and_surely_not_delivered():
-    """A refused connection is not unclear: nothing went out."""
+def test_refused_connection_is_retried_and_not_unclear():
+    """If the connection is refused, nothing was sent, so the result is not unclear."""
     with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        bound.bind(("127.0.0.1", 0))  # bound, but not listening
         exporter = OtlpExporter(Endpoint(f"http://127.0.0.1:{bound.getsockname()[1]}/v1/traces"))
         with pytest.raises(ExporterRetryError, match="cannot be reached: ConnectionRefusedError") as caught:
             exporter.send(make_tree())
     assert not isinstance(caught.value, ExporterUnclearError)
 
 
-def test_partial_success_is_counted_and_not_repeated(collector, exporter, caplog):
-    """Spans that the server took out of an accepted request are counted and said once."""
+def test_partial_success_is_counted_and_logged_once(collector, exporter, caplog):
+    """Spans that the server rejects from an accepted request are counted, not sent again, and logged once."""
     answer = ExportTraceServiceResponse()
     answer.partial_success.rejected_spans = 2
     answer.partial_success.error_message = "too old"
@@ -189,8 +189,8 @@ def test_partial_success_is_counted_and_not_repeated(collector, exporter, caplog
     ]
 
 
-def test_large_batch_is_several_requests(collector, exporter, monkeypatch):
-    """No request is larger than the limit, and all spans arrive."""
+def test_large_batch_is_split(collector, exporter, monkeypatch):
+    """No request exceeds the limit, and all spans arrive."""
     monkeypatch.setattr(otlp, "MAX_REQUEST_BYTES", 4096)
     spans = [span for trace in range(1, 40) for span in make_tree(trace)]
     exporter.send(spans)
@@ -199,13 +199,13 @@ def test_large_batch_is_several_requests(collector, exporter, monkeypatch):
 
 
 def test_trusted_certificate(tls_collector):
-    """With the authority's file, spans go over TLS."""
+    """With the CA file, spans are sent over TLS."""
     OtlpExporter(endpoint(tls_collector, certificate=str(collectors.PEM))).send(make_tree())
     assert len(tls_collector.spans) == len(make_tree())
 
 
-def test_client_certificate_is_shown(tls_collector):
-    """A client certificate with its key is used; that it was asked for is the server's affair."""
+def test_client_certificate(tls_collector):
+    """A client certificate with its key is accepted as configuration."""
     exporter = OtlpExporter(
         endpoint(tls_collector, certificate=str(collectors.PEM), client_certificate=str(collectors.PEM), client_key=str(collectors.PEM))
     )
@@ -213,33 +213,33 @@ def test_client_certificate_is_shown(tls_collector):
     assert len(tls_collector.spans) == len(make_tree())
 
 
-def test_untrusted_certificate_is_retry(tls_collector):
-    """A server that cannot prove who it is gets nothing, and the spans are kept."""
+def test_untrusted_certificate_is_retried(tls_collector):
+    """A server with an untrusted certificate gets no spans; they are kept."""
     with pytest.raises(ExporterRetryError, match="TLS failed"):
         OtlpExporter(endpoint(tls_collector)).send(make_tree())
     assert tls_collector.spans == {}
 
 
-def test_tls_to_a_plain_port_is_retry(collector):
-    """https where http is spoken is said as a failure of TLS."""
+def test_https_to_an_http_port_is_retried(collector):
+    """HTTPS to a port that serves HTTP is reported as a TLS failure."""
     with pytest.raises(ExporterRetryError, match="TLS failed"):
         OtlpExporter(Endpoint(collector.url.replace("http:", "https:") + "/v1/traces", timeout=1.0)).send(make_tree())
 
 
-def test_plain_to_a_tls_port_is_retry(tls_collector):
-    """http where https is spoken is no answer."""
+def test_http_to_an_https_port_is_retried(tls_collector):
+    """HTTP to a port that serves HTTPS keeps the spans."""
     with pytest.raises(ExporterRetryError):
         OtlpExporter(Endpoint(tls_collector.url.replace("https:", "http:") + "/v1/traces", timeout=1.0)).send(make_tree())
 
 
-def test_certificate_that_is_not_there_is_retry(tls_collector, tmp_path):
-    """A file that is missing now may be mounted later."""
+def test_missing_certificate_file_is_retried(tls_collector, tmp_path):
+    """A missing file may be mounted later."""
     with pytest.raises(ExporterRetryError, match="nothing was sent"):
         OtlpExporter(endpoint(tls_collector, certificate=str(tmp_path / "missing.pem"))).send(make_tree())
 
 
-def test_secrets_are_in_no_message(collector, caplog):
-    """Neither log, exception nor repr has a header, a password of the URL or its query, though the server sends them back."""
+def test_no_secrets_in_messages(collector, caplog):
+    """Logs, exceptions and reprs contain no header, URL password or query, even if the server sends them back."""
     caplog.set_level(logging.DEBUG)
     url = collector.url.replace("//", "//user:hunter2@") + "/v1/traces?token=tok-secret"
     exporter = OtlpExporter(Endpoint(url, headers={"authorization": KEY}, timeout=0.3))
@@ -280,7 +280,7 @@ def test_own_requests_are_not_traced(exporter, monkeypatch):
 
 
 def test_netrc_does_not_replace_our_key(collector, tmp_path, monkeypatch):
-    """A ~/.netrc for the same host is somebody else's key."""
+    """An entry in ~/.netrc for the same host is ignored."""
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login someone password else\n")
     netrc.chmod(0o600)

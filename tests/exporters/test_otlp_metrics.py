@@ -1,4 +1,4 @@
-"""The same metrics by OTLP."""
+"""Metrics pushed as OTLP."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def gather(tmp_path):
 
 @pytest.fixture
 def collector():
-    """Answers with `status` and `answer`, and keeps requests."""
+    """Answers with `status` and `answer`, and records requests."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
@@ -58,9 +58,9 @@ def request(gather, resource, now):
 
 
 def by_otlp(gather):
-    """Prometheus' name and labels to value, from the request, as a Prometheus with an OTLP receiver would have them."""
+    """Return values by Prometheus name and labels, as a Prometheus with an OTLP receiver would store them."""
     specs = {spec.name: spec for spec in METRICS}
-    found = {}
+    values = {}
     for metric in request(gather, {"service.name": "s"}, 1).resource_metrics[0].scope_metrics[0].metrics:
         spec = specs[metric.name]
         assert (metric.unit, metric.description) == (spec.unit, spec.meaning)
@@ -68,26 +68,26 @@ def by_otlp(gather):
         for point in data.data_points:
             labels = tuple(sorted((each.key, each.value.string_value) for each in point.attributes))
             if spec.instrument == "histogram":
-                found[spec.prometheus_name + "_count", labels] = point.count
-                found[spec.prometheus_name + "_sum", labels] = point.sum
+                values[spec.prometheus_name + "_count", labels] = point.count
+                values[spec.prometheus_name + "_sum", labels] = point.sum
                 total = 0
                 for bound, count in zip([*map(str, point.explicit_bounds), "+Inf"], point.bucket_counts, strict=True):
                     total += count
-                    found[spec.prometheus_name + "_bucket", tuple(sorted((*labels, ("le", bound))))] = total
+                    values[spec.prometheus_name + "_bucket", tuple(sorted((*labels, ("le", bound))))] = total
             else:
-                found[spec.prometheus_name, labels] = point.as_double
-    return found
+                values[spec.prometheus_name, labels] = point.as_double
+    return values
 
 
 def test_same_numbers_as_a_scrape(gather):
-    """Every sample of the page, and no other, is in the request, with the same labels and value."""
+    """The request contains exactly the samples of a scrape, with the same labels and values."""
     page = text_string_to_metric_families(render(gather()[1]).decode())
     scraped = {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for family in page for sample in family.samples}
     assert by_otlp(gather) == scraped
 
 
 def test_stream_is_cumulative_and_has_one_identity(gather):
-    """Sums and histograms are cumulative since the store was made, under the store's id: the same for every process and after a restart."""
+    """Sums and histograms are cumulative since the creation of the store and identified by its id, in every process and after a restart."""
     stored, _ = gather()
     first, second = (request(gather, {"service.name": "s"}, now) for now in (10, 20))
     assert first.resource_metrics[0].resource == second.resource_metrics[0].resource
@@ -100,18 +100,18 @@ def test_stream_is_cumulative_and_has_one_identity(gather):
             assert {(point.start_time_unix_nano, point.time_unix_nano) for point in data.data_points} == {(int(stored.created * 1e9), 20)}
 
 
-def test_exemplars_are_real(gather):
-    """Each leads to a span that was counted."""
-    found = set()
+def test_exemplars_refer_to_counted_spans(gather):
+    """Each exemplar has the ids of a span that was counted."""
+    exemplars = set()
     for metric in request(gather, {}, 1).resource_metrics[0].scope_metrics[0].metrics:
         for point in getattr(metric, metric.WhichOneof("data")).data_points:
-            found |= {(each.trace_id.hex(), each.span_id.hex()) for each in point.exemplars}
-    assert found
-    assert found <= {(span.trace_id, span.span_id) for span in TREE}
+            exemplars |= {(each.trace_id.hex(), each.span_id.hex()) for each in point.exemplars}
+    assert exemplars
+    assert exemplars <= {(span.trace_id, span.span_id) for span in TREE}
 
 
 def test_request_reaches_the_collector(gather, collector):
-    """Base endpoint plus /v1/metrics, headers decoded, gzip on request."""
+    """The URL is the base endpoint plus /v1/metrics; headers are decoded; gzip is used if configured."""
     environ = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url + "/",
         "OTEL_EXPORTER_OTLP_HEADERS": "X-Key=a%20b,x-other=c",
@@ -124,8 +124,8 @@ def test_request_reaches_the_collector(gather, collector):
     assert ExportMetricsServiceRequest.FromString(gzip.decompress(body)).resource_metrics
 
 
-def test_own_variables_go_first(gather, collector):
-    """The metrics' endpoint is taken as it is."""
+def test_metrics_variables_take_precedence(gather, collector):
+    """The endpoint for metrics is used unchanged."""
     environ = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://192.0.2.1",
         "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": collector.url + "/own",
@@ -137,21 +137,21 @@ def test_own_variables_go_first(gather, collector):
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("", 10), ("2500", 2.5), ("10", 10)])
-def test_timeout_is_that_of_spans(text, seconds):
-    """The variable means the same for metrics as for spans: small numbers are seconds, as the Python SDK reads them."""
+def test_timeout_is_read_as_for_spans(text, seconds):
+    """As for spans, small numbers are seconds, because the Python SDK reads them so."""
     assert OtlpMetricsPublisher({"OTEL_EXPORTER_OTLP_TIMEOUT": text}, {}).endpoint.timeout == seconds
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 413, 429, 500, 503])
-def test_refusal_is_not_now(gather, collector, status):
-    """Cumulative metrics lose nothing by waiting: the next request has it all."""
+def test_rejected_metrics_raise(gather, collector, status):
+    """An error status raises ExporterError. Nothing is lost, because the next request contains everything."""
     collector.status = status
     with pytest.raises(ExporterError, match=f"answered {status}"):
         OtlpMetricsPublisher({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}, {}).publish(gather)
 
 
-def test_partial_success_is_told_once(gather, collector, caplog):
-    """A collector that refused some points is quoted, once."""
+def test_partial_success_is_logged_once(gather, collector, caplog):
+    """The message of a server that rejects some points is logged once."""
     answer = ExportMetricsServiceResponse()
     answer.partial_success.rejected_data_points = 3
     answer.partial_success.error_message = "too old"
@@ -174,7 +174,7 @@ def test_partial_success_is_told_once(gather, collector, caplog):
     ],
     ids=["laminar", "own laminar", "no url", "interval", "no interval", "timeout"],
 )
-def test_wrong_setting_is_said(environ):
-    """Never to Laminar, and nothing that cannot be."""
+def test_invalid_setting(environ):
+    """Laminar as target and invalid values raise ConfigError."""
     with pytest.raises(ConfigError):
         OtlpMetricsPublisher(environ, {})

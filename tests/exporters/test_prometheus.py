@@ -1,4 +1,4 @@
-"""The endpoint: who may read it, and what it answers."""
+"""The endpoint for scrapes: formats, access, errors and settings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def get(address, path="/metrics", *, tls=None, **headers):
 
 
 def test_metrics_in_both_formats(serve):
-    """Text for who asks for nothing, OpenMetrics for who asks for it."""
+    """The default is the text format; clients that ask for OpenMetrics get it."""
     address = serve()
     status, content_type, body = get(address)
     assert (status, content_type) == (200, TEXT)
@@ -64,21 +64,21 @@ def test_other_paths_are_not_found(serve):
     ("host", "status"),
     [("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:9464", 200), ("evil.example", 421), ("127.0.0.1.evil.example:9464", 421), ("", 421)],
 )
-def test_host_must_be_ours(serve, host, status):
-    """A page in a browser cannot read us through a name that points here."""
+def test_host_header_must_be_local(serve, host, status):
+    """A web page cannot read the metrics through a host name that points to this address."""
     assert get(serve(), Host=host)[0] == status
 
 
-def test_token_is_asked_for(serve):
-    """Without it, or with another one, there are no metrics; with it, any host name will do."""
+def test_token_is_required(serve):
+    """A missing or wrong token is rejected; with the right one, any host name is accepted."""
     address = serve(token=TOKEN)
     assert get(address)[0] == get(address, Authorization="Bearer wrong")[0] == get(address, Authorization=TOKEN)[0] == 401
     assert get(address, Authorization="Bearer ü")[0] == 401
     assert get(address, Authorization=f"Bearer {TOKEN}", Host="prod.example")[0] == 200
 
 
-def test_token_is_shown_nowhere():
-    """Settings can be logged."""
+def test_token_is_not_shown():
+    """The repr of the settings does not contain the token."""
     environ = {"CKPT_OBSERVE_EXPORTERS": "prometheus", "CKPT_OBSERVE_METRICS_TOKEN": TOKEN}
     settings = config.read(environ)
     assert settings.prometheus.token == TOKEN
@@ -86,7 +86,7 @@ def test_token_is_shown_nowhere():
 
 
 def test_tls(serve, tmp_path):
-    """With a certificate it speaks HTTPS; a client that does not is turned away and disturbs nobody."""
+    """With a certificate the endpoint uses HTTPS; clients that do not are rejected and block nobody."""
     if not shutil.which("openssl"):
         pytest.skip("needs openssl to make a certificate")
     pem = str(tmp_path / "both.pem")
@@ -102,8 +102,8 @@ def test_tls(serve, tmp_path):
     silent.close()
 
 
-def test_unreadable_metrics_are_a_failed_scrape(serve):
-    """The scrape fails, so that `up` is 0; what went wrong stays here."""
+def test_unreadable_metrics_fail_the_scrape(serve):
+    """The scrape fails, so that `up` is 0, and the answer contains no details."""
 
     def broken():
         raise OSError("/secret/path")
@@ -113,8 +113,8 @@ def test_unreadable_metrics_are_a_failed_scrape(serve):
     assert b"secret" not in body
 
 
-def test_second_bind_is_an_error_and_a_closed_port_is_free_at_once(tmp_path):
-    """Two cannot listen on one port, and the next one need not wait for the last one's connections."""
+def test_port_is_exclusive_and_free_after_close(tmp_path):
+    """A second endpoint cannot use the port, but can as soon as the first is closed."""
     first = ScrapeEndpoint(Prometheus(port=0))
     first.publish(lambda: gather_all(tmp_path, "1"))
     address = first.address
@@ -133,7 +133,7 @@ ON = {"CKPT_OBSERVE_EXPORTERS": "prometheus"}
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "prod.example"])
 def test_open_bind_needs_token_or_tls(host, tmp_path):
-    """Metrics leave the machine only to who has a token, or over TLS; without the exporter nobody asks."""
+    """An address that other machines reach needs a token or TLS, but only if the exporter is enabled."""
     environ = {**ON, "OTEL_EXPORTER_PROMETHEUS_HOST": host}
     with pytest.raises(ConfigError, match="CKPT_OBSERVE_METRICS_TOKEN"):
         config.read(environ)
@@ -154,15 +154,15 @@ def test_open_bind_needs_token_or_tls(host, tmp_path):
         ("CKPT_OBSERVE_METRICS_PUSHGATEWAY", "user:s3cret@gateway:9091"),
     ],
 )
-def test_wrong_setting_is_said(variable, value):
-    """The message names the variable, and tells no password."""
+def test_invalid_setting(variable, value):
+    """The message names the variable and contains no password."""
     with pytest.raises(ConfigError, match=variable) as caught:
         config.read({**ON, variable: value})
     assert "s3cret" not in str(caught.value)
 
 
-def test_defaults_and_choice_of_outlet():
-    """Loopback and 9464; a batch job's outlet takes the place of the endpoint."""
+def test_defaults_and_choice_of_publisher():
+    """The default is port 9464 on loopback; a text file or Pushgateway replaces the endpoint."""
     settings = config.read(ON).prometheus
     assert (settings.host, settings.port) == ("127.0.0.1", 9464)
     assert [publisher.name for publisher in build_publishers(settings, "s")] == ["endpoint-9464"]
@@ -172,9 +172,9 @@ def test_defaults_and_choice_of_outlet():
     assert [publisher.name for publisher in build_publishers(batch, "s")] == ["textfile", "pushgateway"]
 
 
-def test_a_port_that_is_taken():
-    """Said with what to do, for siblings take turns: it can only be a stranger's."""
-    with socket.create_server(("127.0.0.1", 0)) as stranger:
-        port = stranger.getsockname()[1]
+def test_port_of_another_program():
+    """If the port is in use, the error says what to do. Processes of one state directory share a lock, so it is another program."""
+    with socket.create_server(("127.0.0.1", 0)) as other_program:
+        port = other_program.getsockname()[1]
         with pytest.raises(OSError, match=f"port {port} is used by another program; set OTEL_EXPORTER_PROMETHEUS_PORT"):
             ScrapeEndpoint(Prometheus(port=port)).publish(lambda: None)

@@ -1,4 +1,4 @@
-"""Several real processes on one port: one serves the sum of all, another takes over, no counter goes backwards."""
+"""Several real processes on one port: one serves the totals of all, another takes over, no counter decreases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 class Worker:
-    """A process with the endpoint, spoken to in lines."""
+    """A process with the endpoint, controlled by lines on its standard input."""
 
     def __init__(self, directory, port, exporters):
         command = [
@@ -31,19 +31,19 @@ class Worker:
         environ = {**os.environ, "OTEL_EXPORTER_PROMETHEUS_PORT": str(port)}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
 
-    def hear(self, *words):
-        """Read until each of the words was said."""
-        wanted = set(words)
-        while wanted:
+    def wait_for(self, *words):
+        """Read until the worker has printed each of the words."""
+        expected = set(words)
+        while expected:
             line = self.process.stdout.readline()
-            assert line, f"the worker ended before it said {wanted}"
+            assert line, f"the worker ended before it printed {expected}"
             assert line != "failed\n", "the worker could not deliver"
-            wanted.discard(line.strip())
+            expected.discard(line.strip())
 
     def do(self, command, answer="done"):
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
-        self.hear(answer)
+        self.wait_for(answer)
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
@@ -96,21 +96,21 @@ def total(page, outcome="ok"):
 
 
 def gauge(page, name, **labels):
-    return [value for (found, given), value in page.items() if found == name and set(labels.items()) <= set(given)]
+    return [value for (metric, pairs), value in page.items() if metric == name and set(labels.items()) <= set(pairs)]
 
 
-def fell(before, after):
-    """Counters and buckets that went backwards or vanished."""
+def decreased(before, after):
+    """Return counters and buckets that decreased or vanished."""
     growing = ("_total", "_bucket", "_count", "_sum")
     return [key for key, value in before.items() if key[0].endswith(growing) and after.get(key, -1) < value]
 
 
-def test_sum_take_over_and_monotone_counters(start, scrape):
-    """Two processes make one sum; when the one that serves is killed in a save, the other serves the same sum and tells of that save."""
+def test_totals_takeover_and_monotonic_counters(start, scrape):
+    """Two processes have common totals. When the serving one is killed during a save, the other serves them and counts that save."""
     first = start()
-    first.hear("ready", "serving")
+    first.wait_for("ready", "serving")
     second = start()
-    second.hear("ready")
+    second.wait_for("ready")
     first.do("save 3")
     second.do("save 4")
     before = scrape()
@@ -120,10 +120,10 @@ def test_sum_take_over_and_monotone_counters(start, scrape):
     running = scrape()
     assert gauge(running, "checkpoint_in_flight", operation="save") == [1]
     first.kill()
-    second.hear("serving")
+    second.wait_for("serving")
     second.do("save 1")
     after = scrape()
-    assert fell(before, after) == []
+    assert decreased(before, after) == []
     assert total(after) == 8
     assert total(after, "interrupted") == 1
     assert gauge(after, "checkpoint_in_flight", operation="save") == [0]
@@ -131,52 +131,52 @@ def test_sum_take_over_and_monotone_counters(start, scrape):
 
 
 def test_restart_keeps_timestamps_and_counters(start, scrape):
-    """All processes gone and one new that has saved nothing yet: it serves what was."""
+    """A new process that has not saved yet serves the metrics of the processes before it."""
     first = start()
-    first.hear("ready", "serving")
+    first.wait_for("ready", "serving")
     first.do("save 2")
     before = scrape()
     first.end()
     second = start()
-    second.hear("ready", "serving")
+    second.wait_for("ready", "serving")
     after = scrape()
-    assert fell(before, after) == []
+    assert decreased(before, after) == []
     for name in ("last_success", "last_attempt", "first_attempt"):
-        kept = gauge(before, f"checkpoint_{name}_timestamp_seconds", operation="save")
-        assert kept
-        assert gauge(after, f"checkpoint_{name}_timestamp_seconds", operation="save") == kept
+        values = gauge(before, f"checkpoint_{name}_timestamp_seconds", operation="save")
+        assert values
+        assert gauge(after, f"checkpoint_{name}_timestamp_seconds", operation="save") == values
     second.end()
 
 
 def test_forked_child_does_not_keep_the_port(start, scrape):
-    """A child that outlives the killed server holds neither its socket nor its turn: another process takes over."""
+    """A child that outlives the killed serving process keeps neither its socket nor its lock, so another process takes over."""
     first = start()
-    first.hear("ready", "serving")
+    first.wait_for("ready", "serving")
     first.do("fork 1")
     second = start()
-    second.hear("ready")
+    second.wait_for("ready")
     first.kill()
-    second.hear("serving")
+    second.wait_for("serving")
     assert total(scrape()) == 1
     second.end()
 
 
 @pytest.mark.faults
-def test_killed_again_and_again_metrics_and_traces_agree(start, scrape, tmp_path):
-    """Twenty processes killed at any moment of saving and delivering: every operation that is in the trace store is counted, once."""
+def test_metrics_and_traces_agree_after_many_kills(start, scrape, tmp_path):
+    """After twenty processes are killed at random moments, every operation in the trace store is counted exactly once."""
     for _ in range(20):
         worker = start("prometheus,local")
-        worker.hear("ready")
+        worker.wait_for("ready")
         worker.process.stdin.write("save 3000\n" * 50)
         worker.process.stdin.flush()
         time.sleep(random.uniform(0.05, 0.6))
         worker.kill()
     last = start("prometheus,local")
-    last.hear("ready", "serving")
+    last.wait_for("ready", "serving")
     last.do("flush")
     page = scrape()
     with sqlite3.connect(tmp_path / "state" / "traces.db") as traces:
-        kept = dict(traces.execute("SELECT outcome, count(*) FROM span WHERE operation = 'save' GROUP BY outcome"))
+        stored = dict(traces.execute("SELECT outcome, count(*) FROM span WHERE operation = 'save' GROUP BY outcome"))
     traces.close()
-    assert {outcome: total(page, outcome) for outcome in kept} == kept
-    assert kept["ok"] > 1000
+    assert {outcome: total(page, outcome) for outcome in stored} == stored
+    assert stored["ok"] > 1000

@@ -1,4 +1,4 @@
-"""Metrics of batch jobs: file and gateway."""
+"""Metrics of batch jobs: text file and Pushgateway."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def gather(tmp_path):
 
 @pytest.fixture
 def server():
-    """Answers with `status` and notes requests."""
+    """Answers with `status` and records requests."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_PUT(self):
@@ -49,8 +49,8 @@ def names(page):
     return {family.name for family in text_string_to_metric_families(page.decode())}
 
 
-def test_file_is_whole_and_readable(tmp_path, gather):
-    """node_exporter, another user, reads a complete file; nothing else is left in its directory."""
+def test_file_is_complete_and_readable(tmp_path, gather):
+    """Any user can read a complete file, and no other file remains in its directory."""
     path = tmp_path / "out" / "job.prom"
     path.parent.mkdir()
     publisher = TextFilePublisher(str(path))
@@ -61,29 +61,29 @@ def test_file_is_whole_and_readable(tmp_path, gather):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_missing_directory_is_not_now(tmp_path, gather):
-    """Somebody may make it."""
+def test_missing_directory_is_an_error(tmp_path, gather):
+    """Publishing fails while the directory does not exist."""
     with pytest.raises(OSError):
         TextFilePublisher(str(tmp_path / "none" / "job.prom")).publish(gather)
 
 
-def test_gateway_has_the_page_under_its_job(server, gather):
-    """PUT replaces what the job had; the job's name may be anything."""
+def test_metrics_are_pushed_under_the_job(server, gather):
+    """PUT replaces the metrics of the job. A job name with a slash is base64-encoded, as the gateway requires."""
     PushgatewayPublisher(server.url + "/", "nightly/eu").publish(gather)
     [(method, path, body, _)] = server.requests
     assert (method, path) == ("PUT", "/metrics/job@base64/bmlnaHRseS9ldQ==")
     assert "ckpt_observe_build_info" in names(body)
 
 
-def test_user_and_password_of_a_gateway_go_by_a_header(server, gather):
-    """Not in the URL, which error messages show."""
+def test_credentials_are_sent_as_a_header(server, gather):
+    """Credentials are removed from the URL, which error messages contain."""
     PushgatewayPublisher(server.url.replace("//", "//me:p%40ss@"), "job").publish(gather)
     assert [(path, authorization) for _, path, _, authorization in server.requests] == [("/metrics/job/job", "Basic bWU6cEBzcw==")]
 
 
 @pytest.mark.parametrize("status", [302, 400, 500])
-def test_gateway_that_does_not_take_it_is_not_now(server, gather, status):
-    """An error or a redirection is no delivery, and the latter is not followed."""
+def test_gateway_that_rejects_the_metrics(server, gather, status):
+    """An error status or redirect raises ExporterRetryError; redirects are not followed."""
     server.status = status
     with pytest.raises(ExporterRetryError, match=f"answered {status}"):
         PushgatewayPublisher(server.url, "job").publish(gather)

@@ -1,4 +1,4 @@
-"""The provider exporter: our spans through the user's own TracerProvider."""
+"""The provider exporter: our spans through the TracerProvider of the host program."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ckpt_observe.testing.spans import make_span, make_tree
 
 
 class World:
-    """A user's provider with an exporter in memory, and our exporter on it."""
+    """A provider of a program with an in-memory exporter, and our exporter that uses it."""
 
     def __init__(self, **settings):
         self.memory = InMemorySpanExporter()
@@ -46,7 +46,7 @@ def plain(value):
 
 
 def as_ours(span, resource):
-    """The SDK's span as our value again, with the resource it was sent with: the provider's takes its place, see below."""
+    """Convert a span of the SDK to ours, with its original resource, which the provider replaces (tested below)."""
     return Span(
         trace_id=f"{span.context.trace_id:032x}",
         span_id=f"{span.context.span_id:016x}",
@@ -65,18 +65,18 @@ def as_ours(span, resource):
 
 
 class TestProviderExporter(ExporterContract):
-    test_repeat_leaves_one_copy = None  # the program's own provider keeps every copy
+    test_repeat_leaves_one_copy = None  # the provider of the program keeps every copy
 
     @pytest.fixture
     def exporter(self, world):
         world.exporter.world, world.exporter.resources = world, {}
         send = world.exporter.send
 
-        def noting(spans):
+        def send_and_record(spans):
             world.exporter.resources.update({int(span.span_id, 16): span.resource for span in spans})
             send(spans)
 
-        world.exporter.send = noting
+        world.exporter.send = send_and_record
         return world.exporter
 
     def received(self, exporter):
@@ -86,8 +86,8 @@ class TestProviderExporter(ExporterContract):
         exporter._find = lambda: None
 
 
-def test_span_is_the_providers(world):
-    """It has the provider's resource, our scope and version, and the sampled flag; an error has the exception's message."""
+def test_span_has_resource_and_scope(world):
+    """A span has the provider's resource, our scope and version, and the sampled flag; an error has the message of the exception."""
     failed = SpanEvent("exception", 5, {"exception.message": "no space"})
     world.exporter.send([make_span(2, "checkpoint.save", parent=1, status="error", events=(failed,))])
     [span] = world.spans
@@ -96,8 +96,8 @@ def test_span_is_the_providers(world):
     assert (span.context.trace_flags.sampled, span.kind, span.status.description) == (True, SpanKind.INTERNAL, "no space")
 
 
-def test_every_processor_gets_only_our_spans(world):
-    """All processors see each span once; the user's own spans go their own way, not through us."""
+def test_every_processor_gets_our_spans_once(world):
+    """All processors get each of our spans once; spans of the program do not pass through us."""
     second = InMemorySpanExporter()
     world.provider.add_span_processor(SimpleSpanProcessor(second))
     with world.provider.get_tracer("theirs").start_as_current_span("their own"):
@@ -105,20 +105,20 @@ def test_every_processor_gets_only_our_spans(world):
     assert sorted(span.name for span in second.get_finished_spans()) == sorted([*(span.name for span in make_tree()), "their own"])
 
 
-def test_without_a_provider_spans_wait():
+def test_spans_wait_for_a_provider():
     """A provider may be set after the first checkpoint; until then the journal keeps the spans."""
-    found = []
-    exporter = ProviderExporter(lambda: found[0] if found else None, lambda _: False)
+    providers = []
+    exporter = ProviderExporter(lambda: providers[0] if providers else None, lambda _: False)
     with pytest.raises(ExporterRetryError, match="no TracerProvider"):
         exporter.send(make_tree())
     world = World()
-    found.append(world.provider)
+    providers.append(world.provider)
     exporter.send(make_tree())
     assert len(world.spans) == len(make_tree())
 
 
 def test_dead_process_keeps_its_identity(world):
-    """Spans that another process left have that process's id and host, not ours."""
+    """Spans of a dead process have its id and host, not ours."""
     dead = {"service.name": "x", "service.instance.id": "theirs", "process.pid": os.getpid() + 1, "host.name": "h"}
     world.exporter.send([make_span(1, "checkpoint.save", resource=dead)])
     assert dict(world.spans[0].resource.attributes) == {
@@ -130,27 +130,27 @@ def test_dead_process_keeps_its_identity(world):
 
 
 @pytest.mark.parametrize("sampler", [TraceIdRatioBased(0.5), ParentBased(TraceIdRatioBased(0.5))])
-def test_sampler_decides_traces_that_we_began(sampler):
-    """A trace of ours is kept or dropped whole, as the user's sampler says of its id."""
+def test_sampler_decides_about_our_traces(sampler):
+    """The sampler of the program keeps or drops each of our traces as a whole."""
     world = World(sampler=sampler)
     trees = [[structs.replace(span, trace_id=f"{trace << 62:032x}", ancestors=()) for span in make_tree()] for trace in range(1, 9)]
     for tree in trees:
         world.exporter.send(tree)
-    kept = {tree[0].trace_id for tree in trees if sampler.should_sample(None, int(tree[0].trace_id, 16), "x").decision.is_sampled()}
-    assert 0 < len(kept) < len(trees)
-    assert {f"{span.context.trace_id:032x}" for span in world.spans} == kept
-    assert len(world.spans) == len(kept) * len(make_tree())
+    sampled = {tree[0].trace_id for tree in trees if sampler.should_sample(None, int(tree[0].trace_id, 16), "x").decision.is_sampled()}
+    assert 0 < len(sampled) < len(trees)
+    assert {f"{span.context.trace_id:032x}" for span in world.spans} == sampled
+    assert len(world.spans) == len(sampled) * len(make_tree())
 
 
-def test_trace_that_began_elsewhere_is_not_decided_again():
-    """Its root was sampled, or it had not been recorded."""
+def test_trace_that_began_elsewhere_is_not_sampled_again():
+    """Its root was sampled, otherwise it would not have been recorded."""
     world = World(sampler=ALWAYS_OFF)
     world.exporter.send([make_span(2, "checkpoint.save", parent=1)])
     assert len(world.spans) == 1
 
 
 def test_backlog_does_not_overflow_the_queue(world, monkeypatch):
-    """A batch processor drops the oldest of what is too much; so a backlog is flushed on its way."""
+    """A batch processor drops spans if its queue is full, so a backlog is flushed in between."""
     monkeypatch.setattr(module, "SPANS_PER_FLUSH", 8)
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
@@ -160,8 +160,8 @@ def test_backlog_does_not_overflow_the_queue(world, monkeypatch):
     assert len(exporter.get_finished_spans()) == 100
 
 
-def test_failing_processor_stops_nobody(world, caplog):
-    """A processor that raises is the user's; it is said once, and all spans are handed on."""
+def test_failing_processor_does_not_stop_delivery(world, caplog):
+    """If a processor of the program raises, a warning is logged once and all spans are handed over."""
 
     class Broken(SpanProcessor):
         def on_end(self, span):

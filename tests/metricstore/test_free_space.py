@@ -1,4 +1,4 @@
-"""Free space, asked without waiting."""
+"""Free space, measured without waiting for slow file systems."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ckpt_observe.metricstore import free_space
 
 
 def test_free_space_of_a_path(tmp_path):
-    """It is what the system says, by the location that was asked for, with and without a scheme; also of a file."""
+    """The result is that of the system for each location, with and without a scheme, for directories and files."""
     (tmp_path / "a file.db").write_text("")
     locations = [f"file://{tmp_path}", str(tmp_path), f"sqlite://{tmp_path}/a%20file.db", f"jsonl://{tmp_path}?gzip"]
     status = os.statvfs(tmp_path)
-    found = free_space.free_bytes(locations)
-    assert list(found) == locations
-    assert all(value == pytest.approx(status.f_bavail * status.f_frsize, rel=0.2) for value in found.values())
+    results = free_space.free_bytes(locations)
+    assert list(results) == locations
+    assert all(value == pytest.approx(status.f_bavail * status.f_frsize, rel=0.2) for value in results.values())
 
 
-def test_other_places_are_left_out(tmp_path):
-    """Servers, other hosts, relative and missing paths and nonsense have no free space here."""
+def test_other_locations_are_omitted(tmp_path):
+    """Servers, other machines, relative, missing and invalid paths have no result."""
     elsewhere = [
         "",
         "memory://",
@@ -37,13 +37,13 @@ def test_other_places_are_left_out(tmp_path):
     assert free_space.free_bytes(elsewhere) == {}
 
 
-def test_file_system_that_hangs_holds_nobody_up(tmp_path, monkeypatch):
-    """The others are told; the one that hangs is asked by one thread only, and told again once it answers."""
-    answer, asked = threading.Event(), []
+def test_file_system_that_hangs_does_not_block(tmp_path, monkeypatch):
+    """Other paths have results. The blocked path is measured by a single thread and has a result again once it answers."""
+    answer, calls = threading.Event(), []
 
     def disk_usage(path, real=shutil.disk_usage):
         if path.endswith("hangs"):
-            asked.append(path)
+            calls.append(path)
             answer.wait(60)
         return real(tmp_path)
 
@@ -51,7 +51,7 @@ def test_file_system_that_hangs_holds_nobody_up(tmp_path, monkeypatch):
     places = [f"file://{tmp_path}/well", f"file://{tmp_path}/hangs"]
     try:
         assert [list(free_space.free_bytes(places)) for _ in range(3)] == [places[:1]] * 3
-        assert len(asked) == 1
+        assert len(calls) == 1
     finally:
         answer.set()
         free_space._blocked[f"{tmp_path}/hangs"].join(60)

@@ -1,4 +1,4 @@
-"""All metrics at one moment."""
+"""Snapshots: all metrics at one moment."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ def store(tmp_path):
 
 
 def series(store, spec, running=(), space=None):
-    return {found.name: values for found, values in build_snapshot(store.read(), Activity(list(running)), "1", space or {})}.get(
-        spec.name, {}
-    )
+    snapshot = build_snapshot(store.read(), Activity(list(running)), "1", space or {})
+    return next((points for each, points in snapshot if each is spec), {})
 
 
 def operation(number, name, **attributes):
-    given = {names.OPERATION: name, names.OUTCOME: "ok", names.TASK_NAME: "demo", **attributes}
-    return make_span(number, f"checkpoint.{name}", attributes=given)
+    attributes = {names.OPERATION: name, names.OUTCOME: "ok", names.TASK_NAME: "demo", **attributes}
+    return make_span(number, f"checkpoint.{name}", attributes=attributes)
 
 
 def running(kind, name, task, start=START_UNIX_NANO):
     return RunningOperation(kind, name, start, "", "", {names.TASK_NAME: task})
 
 
-def test_nothing_happened_yet(store):
-    """An empty store serves its version, and our own counters at zero: silence is not absence."""
+def test_empty_store(store):
+    """An empty store gives the version and our own counters at zero."""
     assert series(store, metrics.BUILD) == {("1",): 1.0}
     assert {labels: point.value for labels, point in series(store, metrics.DROPPED_RECORDS).items()} == {
         (reason,): 0 for reason in metrics.DROP_REASONS
@@ -46,18 +45,18 @@ def test_nothing_happened_yet(store):
     assert series(store, metrics.LAST_SUCCESS) == {}
 
 
-def test_every_outcome_and_class_is_there_from_the_first_operation(store):
-    """A first failure is an increase, not a new series."""
+def test_all_outcomes_and_classes_exist_from_the_first_operation(store):
+    """The first failure is an increase of an existing series."""
     store.add_spans(make_tree(1))
-    found = {labels[1:3]: point.value for labels, point in series(store, metrics.OPERATIONS).items()}
-    assert {failure for outcome, failure in found if outcome == "error"} == set(ERROR_CLASSES) - {"interrupted", "cancelled"}
-    assert found["ok", ""] == 1
-    assert sum(found.values()) == 1
-    assert found["interrupted", "interrupted"] == 0
+    counts = {labels[1:3]: point.value for labels, point in series(store, metrics.OPERATIONS).items()}
+    assert {error_class for outcome, error_class in counts if outcome == "error"} == set(ERROR_CLASSES) - {"interrupted", "cancelled"}
+    assert counts["ok", ""] == 1
+    assert sum(counts.values()) == 1
+    assert counts["interrupted", "interrupted"] == 0
 
 
 def test_never_succeeded_has_no_last_success(store):
-    """First attempt without last success is how an alert knows that it never worked."""
+    """A first attempt without a last success tells an alert that no save ever worked."""
     store.add_spans(make_tree(1, outcome="error"))
     assert series(store, metrics.LAST_SUCCESS) == {}
     assert list(series(store, metrics.FIRST_ATTEMPT)) == [("save", "demo")]
@@ -84,13 +83,13 @@ def test_never_succeeded_has_no_last_success(store):
     ],
 )
 def test_last_verified_restore(store, spans, verified):
-    """Only what was read back and checked shows that we could go on from it."""
+    """Only a checkpoint that was read back and checked counts as verified."""
     store.add_spans(spans)
     assert list(series(store, metrics.LAST_VERIFIED)) == ([("demo",)] if verified else [])
 
 
 def test_corruption_and_deletions(store):
-    """A failed check and what a verify found are corruption; a prune deletes as many as it says."""
+    """Failed checks and damage found by `verify` count as corruption; a prune counts the checkpoints that it reports."""
     bad = {names.OUTCOME: "error", names.ERROR_CLASS: "integrity"}
     store.add_spans(
         [
@@ -111,7 +110,7 @@ def test_corruption_and_deletions(store):
 
 
 def test_altered_keys(store):
-    """Each key that came back other than it was saved counts, whoever says so and however he writes it; when, is told."""
+    """Each key that differs from what was saved is counted, for any operation and type of the attribute, with the time."""
     store.add_spans(
         [
             operation(1, "restore", **{names.ALTERED_KEYS: ["lr", "step"]}),
@@ -128,26 +127,26 @@ def test_altered_keys(store):
 
 
 def test_last_failure_by_class(store, monkeypatch):
-    """When each class of failure last was, damage found by a verify included; a death counts from when it was found, which may be a day later."""
+    """The last failure of each class, damage found by `verify` included. An interruption counts from its detection, perhaps a day later."""
     store.add_spans([operation(1, "save"), operation(2, "load", **{names.OUTCOME: "cancelled", names.ERROR_CLASS: "cancelled"})])
     assert series(store, metrics.LAST_FAILURE) == {}
     monkeypatch.setattr("ckpt_observe.metricstore.store.time.time", lambda: 4e9)
     died = operation(3, "save", **{names.OUTCOME: "interrupted", names.ERROR_CLASS: "interrupted"})
-    found, failed = (
+    damaged, failed = (
         operation(4, "verify", **{names.DAMAGED_COUNT: 3}),
         operation(5, "load", **{names.OUTCOME: "error", names.ERROR_CLASS: "storage"}),
     )
-    store.add_spans([died, found, failed])
-    wanted = {
+    store.add_spans([died, damaged, failed])
+    expected = {
         ("save", "demo", "interrupted"): 4e9,
-        ("verify", "demo", "integrity"): found.end_unix_nano / 1e9,
+        ("verify", "demo", "integrity"): damaged.end_unix_nano / 1e9,
         ("load", "demo", "storage"): failed.end_unix_nano / 1e9,
     }
-    assert series(store, metrics.LAST_FAILURE) == wanted
+    assert series(store, metrics.LAST_FAILURE) == expected
 
 
-def test_damage_is_before_what_was_read_back_after_it(store):
-    """A program that finds damage and at once reads an older checkpoint, whole: both are told in one batch, and which came first stays known."""
+def test_order_of_damage_and_verification_in_one_batch(store):
+    """If damage and a later successful check arrive in one batch, their timestamps still show the order."""
     damage = operation(1, "load", **{names.OUTCOME: "error", names.ERROR_CLASS: "integrity"})
     later = msgspec.structs.replace(operation(2, "verify"), end_unix_nano=damage.end_unix_nano + 10**9)
     store.add_spans([damage, later])
@@ -155,7 +154,7 @@ def test_damage_is_before_what_was_read_back_after_it(store):
 
 
 def test_in_flight_and_its_age(store):
-    """What runs is counted and the oldest start told; what is known and does not run is zero."""
+    """Running operations and tasks are counted with the start of the oldest; known ones that do not run are zero."""
     store.add_spans(make_tree(1))
     now = [
         running("operation", "restore", "demo", START_UNIX_NANO + 5 * 10**9),
@@ -169,15 +168,15 @@ def test_in_flight_and_its_age(store):
     assert series(store, metrics.TASKS_OLDEST_START) == {}
 
 
-def test_long_name_is_the_same_running_and_ended(store):
-    """Else an alert on what runs and when it last saved would compare two tasks."""
+def test_long_task_name_is_the_same_while_running_and_after(store):
+    """An alert must be able to join running tasks with their last success."""
     store.add_spans([operation(1, "save", **{names.TASK_NAME: "t" * 999})])
     [(_, saved)] = series(store, metrics.LAST_SUCCESS)
     assert series(store, metrics.TASKS_IN_FLIGHT, [running("task", "demo", "t" * 999)]) == {(saved,): 1.0}
 
 
 def test_in_flight_is_bounded(store):
-    """Twenty thousand tasks at once are few series."""
+    """Ten thousand running tasks do not add more series than the label limit allows."""
     now = [running(kind, "save", f"task-{number}") for number in range(10_000) for kind in ("task", "operation")]
     for spec in (metrics.IN_FLIGHT, metrics.OLDEST_START, metrics.TASKS_IN_FLIGHT, metrics.TASKS_OLDEST_START):
         assert len(series(store, spec, now)) <= LABEL_VALUES + 2
@@ -185,7 +184,7 @@ def test_in_flight_is_bounded(store):
 
 
 def test_resources_and_sizes(store):
-    """CPU, I/O, memory, sizes, throughput and the age of what was restored, each where it belongs."""
+    """CPU time, I/O, memory, sizes, throughput and the age of restored checkpoints each have their metric."""
     used = {names.CPU_TIME: 0.5, names.IO_WRITE: 4096, names.MEMORY_PEAK: 1 << 20, names.SIZE_STORED: 800, names.THROUGHPUT: 1e6}
     store.add_spans([operation(1, "save", **used), operation(2, "save", **used), operation(3, "restore", **{names.SOURCE_AGE: 90.0})])
     assert series(store, metrics.CPU_TIME)["save", "demo"].value == 1.0
@@ -197,8 +196,8 @@ def test_resources_and_sizes(store):
     assert sum(series(store, metrics.THROUGHPUT)["save",].counts) == 2
 
 
-def test_kept_is_saved_less_removed(store):
-    """What retention gave back is no longer kept; more than was ever seen saved leaves nothing, and no debt."""
+def test_kept_bytes_are_saved_minus_freed(store):
+    """Freed bytes reduce the kept bytes, which never become negative."""
     store.add_spans([operation(number, "save", **{names.SIZE_STORED: 1000}) for number in (1, 2, 3)])
     store.add_spans([operation(4, "prune", **{names.COUNT: 2, names.SIZE_FREED: 2000}), operation(5, "load", **{names.SIZE_STORED: 1000})])
     assert series(store, metrics.KEPT_BYTES) == {("demo",): 1000.0}
@@ -207,8 +206,8 @@ def test_kept_is_saved_less_removed(store):
     assert series(store, metrics.KEPT_BYTES) == {("demo",): 0.0}
 
 
-def test_keys_are_those_of_the_last_good_save(store):
-    """A key that is no longer there is no longer told; what the named ones leave of the state is `_other_`."""
+def test_key_sizes_are_those_of_the_last_successful_save(store):
+    """Keys that no longer exist have no series; the rest of the state is `_other_`."""
     store.add_spans([operation(1, "save", **{names.KEY_NAMES: ["old"], names.KEY_SIZES: [5]})])
     store.add_spans(
         [operation(2, "save", **{names.KEY_NAMES: ["a", OTHER, "b"], names.KEY_SIZES: [70, 4, 20], names.SIZE_SERIALIZED: 100})]
@@ -218,16 +217,16 @@ def test_keys_are_those_of_the_last_good_save(store):
 
 
 @pytest.mark.parametrize(
-    ("given", "sizes"), [(7, [1]), (["a"], None), (["a", "b"], [3]), (["a"], ["big"]), ([["a"]], [3]), ([None], [-1])], ids=str
+    ("key_names", "sizes"), [(7, [1]), (["a"], None), (["a", "b"], [3]), (["a"], ["big"]), ([["a"]], [3]), ([None], [-1])], ids=str
 )
-def test_keys_of_the_wrong_kind_spoil_nothing(store, given, sizes):
-    """Attributes come from other people's programs."""
-    store.add_spans([operation(1, "save", **{names.KEY_NAMES: given, names.KEY_SIZES: sizes})])
+def test_invalid_key_attributes_are_ignored(store, key_names, sizes):
+    """Attributes may come from other programs and have any type."""
+    store.add_spans([operation(1, "save", **{names.KEY_NAMES: key_names, names.KEY_SIZES: sizes})])
     assert set(series(store, metrics.KEY_SIZE).values()) <= {3.0}
 
 
-def test_keys_are_bounded(store):
-    """However many keys a program names, and however long, few series come of it."""
+def test_number_of_keys_is_bounded(store):
+    """Many or very long key names do not add many series."""
     store.add_spans(
         [
             operation(
@@ -237,13 +236,13 @@ def test_keys_are_bounded(store):
             )
         ]
     )
-    found = series(store, metrics.KEY_SIZE)
-    assert len(found) <= LARGEST_KEYS + 1
-    assert max(len(key) for key, _ in found) <= 128
+    key_sizes = series(store, metrics.KEY_SIZE)
+    assert len(key_sizes) <= LARGEST_KEYS + 1
+    assert max(len(key) for key, _ in key_sizes) <= 128
 
 
 def test_keys_that_are_ids_are_bounded_over_time(store):
-    """A state with other keys at each save: after a hundred names, what is new is `_other_`, and what was known stays."""
+    """If every save has different keys, new names become `_other_` after a hundred, and earlier names stay."""
 
     def saved(number, key):
         return operation(number, "save", **{names.KEY_NAMES: [key], names.KEY_SIZES: [1], names.SIZE_SERIALIZED: 3})
@@ -255,8 +254,8 @@ def test_keys_that_are_ids_are_bounded_over_time(store):
     assert series(store, metrics.KEY_SIZE) == {("user-7", "demo"): 1.0, (OTHER, "demo"): 2.0}
 
 
-def test_free_space_is_told_where_it_is_known(store):
-    """Of the place that the last save went to; a place that gave no answer has no series."""
+def test_free_space_of_the_last_location(store):
+    """Free space is reported for the location of the last save; a location without a result has no series."""
     store.add_spans(
         [operation(1, "save", **{names.LOCATION: "file:///a"}), operation(2, "save", **{names.LOCATION: "s3://b", names.TASK_NAME: "far"})]
     )

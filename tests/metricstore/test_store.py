@@ -1,4 +1,4 @@
-"""The sum of all processes on disk."""
+"""The metric store: the totals of all processes on disk."""
 
 from __future__ import annotations
 
@@ -31,41 +31,41 @@ def store(path):
 
 def operations(store):
     """Counts by (operation, outcome)."""
-    found = {}
+    counts = {}
     for labels, point in store.read().points.get(metrics.OPERATIONS.name, {}).items():
-        found[labels[:2]] = found.get(labels[:2], 0) + point.value
-    return found
+        counts[labels[:2]] = counts.get(labels[:2], 0) + point.value
+    return counts
 
 
 def save(number, **attributes):
-    given = {names.OPERATION: "save", names.OUTCOME: "ok", names.TASK_NAME: "demo", **attributes}
-    return make_span(number, "checkpoint.save", attributes=given)
+    attributes = {names.OPERATION: "save", names.OUTCOME: "ok", names.TASK_NAME: "demo", **attributes}
+    return make_span(number, "checkpoint.save", attributes=attributes)
 
 
 def test_counts_by_outcome(store):
-    """Each operation counts once, under how it ended; the task run counts as a task."""
+    """Each operation is counted once under its outcome; the task is counted as a task."""
     store.add_spans(make_tree(1, operations=("save", "save", "restore"), outcome="error"))
     assert operations(store) == {("save", "ok"): 2, ("restore", "error"): 1}
     assert {labels: point.value for labels, point in store.read().points[metrics.TASKS.name].items()} == {("demo", "ok"): 1}
 
 
 def test_repeated_batch_counts_once(store):
-    """The same batch again, as after a death between our commit and the cursor, changes nothing at all."""
+    """A batch that is delivered again, as after a death between commit and cursor update, changes nothing."""
     store.add_spans(make_tree(1))
     before = store.read()
     store.add_spans(make_tree(1))
     assert store.read() == before
 
 
-def test_repeat_that_overlaps_counts_what_is_new(store):
-    """A delivery that starts again may cut its batches elsewhere."""
+def test_overlapping_batches_count_only_new_operations(store):
+    """A delivery that restarts may divide the records into other batches."""
     store.add_spans([*make_tree(1), *make_tree(2)])
     store.add_spans([*make_tree(2), *make_tree(3)])
     assert operations(store) == {("save", "ok"): 3}
 
 
-def test_repeat_is_noticed_by_another_process_after_a_restart(store, path):
-    """What was counted is known to whoever adopts the journal."""
+def test_repeat_by_another_process_counts_once(store, path):
+    """A process that adopts a journal does not count its operations again."""
     store.add_spans(make_tree(1))
     other = MetricStore(path)
     other.add_spans(make_tree(1))
@@ -73,8 +73,8 @@ def test_repeat_is_noticed_by_another_process_after_a_restart(store, path):
     assert operations(store) == {("save", "ok"): 1}
 
 
-def test_memory_of_repeats_is_bounded(store, path, monkeypatch):
-    """Only the last so many are remembered."""
+def test_deduplication_is_bounded(store, path, monkeypatch):
+    """Only the ids of the last operations are stored."""
     monkeypatch.setattr(module, "DEDUPLICATED_OPERATIONS", 10)
     store.add_spans([save(number) for number in range(1, 100)])
     with sqlite3.connect(path) as database:
@@ -83,7 +83,7 @@ def test_memory_of_repeats_is_bounded(store, path, monkeypatch):
 
 
 def test_two_connections_add_up(store, path):
-    """Several processes: one sum."""
+    """Several processes add to the same totals."""
     other = MetricStore(path)
     for number in range(1, 11):
         (store if number % 2 else other).add_spans([save(number)])
@@ -92,7 +92,7 @@ def test_two_connections_add_up(store, path):
 
 
 def test_restart_keeps_everything(store, path):
-    """Counters, buckets, exemplars and timestamps are the same after it."""
+    """Counters, buckets, exemplars and timestamps are the same after a restart."""
     store.add_spans(make_tree(1, operations=("save", "restore"), outcome="error"))
     before = store.read()
     store.close()
@@ -101,32 +101,32 @@ def test_restart_keeps_everything(store, path):
     again.close()
 
 
-def test_phase_knows_its_operation_through_a_foreign_span(store):
-    """A phase beneath somebody else's span still belongs to the operation with which it was recorded."""
+def test_phase_below_a_foreign_span(store):
+    """A phase whose parent is a span of another library is counted with its operation."""
     phase = make_span(3, "checkpoint.write", parent=99, attributes={names.PHASE: "write", names.OUTCOME: "ok"})
     store.add_spans([phase, save(2)])
     assert list(store.read().points[metrics.PHASE_DURATION.name]) == [("save", "write")]
 
 
-def test_exemplars_are_the_spans_themselves(store):
-    """A bucket, a phase's bucket and a count lead to the trace and span that were counted last."""
+def test_exemplars_refer_to_counted_spans(store):
+    """Buckets of operations and phases, and counters, refer to spans that were counted."""
     spans = make_tree(7)
     store.add_spans(spans)
     points = store.read().points
     real = {(span.trace_id, span.span_id) for span in spans}
-    found = [
+    exemplars = [
         each
         for name in (metrics.OPERATION_DURATION.name, metrics.PHASE_DURATION.name)
         for point in points[name].values()
         for each in point.exemplars.values()
     ]
-    found += [point.exemplar for point in points[metrics.OPERATIONS.name].values()]
-    assert len(found) >= 4
-    assert {(each.trace_id, each.span_id) for each in found} <= real
+    exemplars += [point.exemplar for point in points[metrics.OPERATIONS.name].values()]
+    assert len(exemplars) >= 4
+    assert {(each.trace_id, each.span_id) for each in exemplars} <= real
 
 
-def test_20_000_tasks_are_bounded(store, path):
-    """Any number of task names and ids: a hundred names have series of their own, the rest share one, and it is counted."""
+def test_series_of_20_000_tasks_are_bounded(store, path):
+    """A hundred task names have their own series; all others share `_other_` and are counted as overflow."""
     for batch in range(20):
         store.add_spans(
             [
@@ -143,8 +143,8 @@ def test_20_000_tasks_are_bounded(store, path):
     assert sum(len(series) for series in points.values()) < 5 * (LABEL_VALUES + 1)
 
 
-def test_names_of_long_ago_make_room(store, path, monkeypatch):
-    """A full set forgets what nobody used for a month, in every series; what is in use, here or in another process, stays."""
+def test_unused_names_make_room(store, path, monkeypatch):
+    """In a full set, a name unused for a month is removed with all its series. A name in use by any process stays."""
     monkeypatch.setattr(module.time, "time", lambda: 1000 * 86400.0)
     names_of = lambda: {labels[-1] for labels in store.read().points[metrics.OPERATIONS.name]}  # noqa: E731
     store.add_spans([save(number, **{names.TASK_NAME: f"old-{number}", names.SIZE_STORED: 8}) for number in range(1, LABEL_VALUES + 1)])
@@ -156,30 +156,30 @@ def test_names_of_long_ago_make_room(store, path, monkeypatch):
     assert "new" not in names_of()
     monkeypatch.setattr(module.time, "time", lambda: 1040 * 86400.0)
     store.add_spans([save(1003, **{names.TASK_NAME: "new"}), save(1004, **{names.TASK_NAME: "old-8"})])
-    found = store.read()
+    stored = store.read()
     assert {"new", "old-7", "old-8", OTHER} < names_of()
     assert len(names_of()) == LABEL_VALUES + 1
-    [gone] = {f"old-{number}" for number in range(1, LABEL_VALUES + 1)} - names_of()
-    assert gone not in {label for series in found.points.values() for labels in series for label in labels}
-    assert ("save", gone) not in found.statuses
+    [removed] = {f"old-{number}" for number in range(1, LABEL_VALUES + 1)} - names_of()
+    assert removed not in {label for series in stored.points.values() for labels in series for label in labels}
+    assert ("save", removed) not in stored.statuses
 
 
 @pytest.mark.parametrize("value", ["big", -1, float("nan"), float("inf"), 10**400, None, [1]], ids=str)
-def test_sizes_that_are_none_are_left_out(store, value):
-    """An attribute of the wrong kind spoils no sum."""
+def test_invalid_sizes_are_ignored(store, value):
+    """An attribute of the wrong type does not change any total."""
     store.add_spans([save(1, **{names.SIZE_STORED: value, names.CPU_TIME: value, names.COUNT: value, names.INTERVAL: value})])
     assert operations(store) == {("save", "ok"): 1}
     assert metrics.SIZE.name not in store.read().points
 
 
-def test_values_beyond_closed_sets_are_other(store):
-    """A library that invents an outcome or class adds no series without end."""
+def test_values_outside_closed_sets_become_other(store):
+    """Outcomes and error classes that a library invents do not add series."""
     store.add_spans([save(number, **{names.OUTCOME: f"own-{number}", names.ERROR_CLASS: f"own-{number}"}) for number in range(1, 50)])
     assert operations(store) == {("save", OTHER): 49}
 
 
-def test_failed_fold_counts_nothing(store):
-    """All or none: a span that cannot be counted takes back those before it."""
+def test_failed_batch_counts_nothing(store):
+    """If one span cannot be counted, none of its batch is."""
     broken = msgspec.structs.replace(save(2), trace_id="no hex")
     with pytest.raises(ValueError):
         store.add_spans([save(1), broken])
@@ -187,12 +187,12 @@ def test_failed_fold_counts_nothing(store):
 
 
 def test_file_is_private(store, path):
-    """Nobody else reads what runs here."""
+    """Only the owner can read the file."""
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
 
-def test_newer_file_is_left_alone(path):
-    """A store of a later version is not touched."""
+def test_newer_file_is_rejected(path):
+    """A file of a newer version is not used."""
     with sqlite3.connect(path) as database:
         database.execute("PRAGMA user_version = 99")
     database.close()

@@ -1,4 +1,4 @@
-"""From an operation to the servers: recorded, journalled, delivered, sent."""
+"""From an operation to the servers: recording, journal, delivery, exporters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ckpt_observe.testing.spans import outline
 
 @pytest.fixture
 def laminar(monkeypatch):
-    monkeypatch.setattr(laminar_exporter, "SETTLE_SECONDS", 0.0)  # this one has no queue
+    monkeypatch.setattr(laminar_exporter, "SETTLE_SECONDS", 0.0)  # the stand-in has no queue
     with LaminarServer() as running:
         monkeypatch.setenv("LMNR_PROJECT_API_KEY", running.key)
         monkeypatch.setenv("LMNR_BASE_URL", running.url)
@@ -46,7 +46,7 @@ task agent
 
 
 def run():
-    """A task with an operation in an operation, phases, and a save that fails."""
+    """Run a task with a nested operation, phases, and a save that fails."""
     with ckpt_observe.task("agent", id="a-1", session="s1", user="u1"):
         with ckpt_observe.checkpoint("restore") as restore:
             with restore.phase("read"):
@@ -58,7 +58,7 @@ def run():
 
 
 def test_same_tree_everywhere(watch, collector, laminar):
-    """OTLP and Laminar get the same tree, and Laminar's page has nothing to complain of."""
+    """OTLP and Laminar get the same tree, without complaints of Laminar's page."""
     run()
     assert watch.flush()
     assert outline(collector.spans.values()) == TREE
@@ -70,8 +70,8 @@ def test_same_tree_everywhere(watch, collector, laminar):
     } == {"s1"}
 
 
-def test_every_span_knows_its_chain_while_the_task_runs(watch, laminar):
-    """Also of an operation in an operation, and of phases: the page shows them beneath a task that has not ended."""
+def test_spans_of_a_running_task_have_their_path(watch, laminar):
+    """Nested operations and phases have their complete path, so that Laminar shows them below a running task."""
     with ckpt_observe.task("outer"), ckpt_observe.task("agent"):
         with (
             ckpt_observe.checkpoint("restore") as restore,
@@ -94,15 +94,15 @@ def test_every_span_knows_its_chain_while_the_task_runs(watch, laminar):
         assert laminar.complaints() == []
 
 
-def test_internal_chain_is_no_attribute(watch, collector):
-    """What travels for Laminar's sake is seen by nobody else."""
+def test_ancestors_are_not_sent_as_attributes(watch, collector):
+    """What only Laminar needs is not sent to other servers."""
     run()
     assert watch.flush()
     assert not [name for span in collector.spans.values() for name in span.attributes if "ancestors" in name or name.startswith("lmnr")]
 
 
-def test_outage_loses_and_doubles_nothing(watch, collector, laminar):
-    """Servers that are away, then cut connections, then come back have every span once."""
+def test_outage_neither_loses_nor_duplicates_spans(watch, collector, laminar):
+    """Servers that are down, then cut connections, then work again have every span once."""
     collector.otherwise = laminar.otherwise = 503
     for _ in range(20):
         run()
@@ -129,8 +129,8 @@ def python(code, **environ):
     )
 
 
-def test_killed_process_is_told_by_the_next(tmp_path, collector, laminar, monkeypatch):
-    """An operation that kill -9 ended arrives at both servers once, interrupted, in its own trace."""
+def test_records_of_a_killed_process_are_delivered(tmp_path, collector, laminar, monkeypatch):
+    """An operation cut short by `kill -9` arrives at both servers once, as interrupted, in its trace."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     killed = python(
         """
@@ -156,7 +156,7 @@ def test_killed_process_is_told_by_the_next(tmp_path, collector, laminar, monkey
 
 
 def test_key_is_in_no_file(tmp_path, watch, laminar, collector):
-    """Neither journal nor spool nor anything else in the state directory has a key."""
+    """No file of the state directory contains a key."""
     collector.otherwise = laminar.otherwise = 503
     run()
     assert not watch.flush(timeout=0.3)
@@ -167,8 +167,8 @@ def test_key_is_in_no_file(tmp_path, watch, laminar, collector):
 
 
 def test_provider_gets_the_last_span_of_a_program(tmp_path):
-    """A program that sets a provider and ends right after its save: the span is handed over before the provider shuts down."""
-    done = python(
+    """If a program with a provider ends right after a save, the span is handed over before the provider shuts down."""
+    result = python(
         """
         import ckpt_observe.auto, sys
         from opentelemetry import trace
@@ -183,7 +183,7 @@ def test_provider_gets_the_last_span_of_a_program(tmp_path):
         CKPT_OBSERVE_DIR=str(tmp_path),
         OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1",
     )
-    spans = {span["name"]: span for span in map(json.loads, done.stdout.splitlines())}
-    assert done.stderr == ""
+    spans = {span["name"]: span for span in map(json.loads, result.stdout.splitlines())}
+    assert result.stderr == ""
     assert spans["checkpoint.save"]["parent_id"] == spans["step"]["context"]["span_id"]
     assert spans["checkpoint.save"]["context"]["trace_id"] == spans["step"]["context"]["trace_id"]

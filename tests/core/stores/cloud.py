@@ -1,4 +1,4 @@
-"""A server on loopback that speaks as much of Google Cloud Storage and Azure Blob as the object store asks for."""
+"""A local server that implements as much of Google Cloud Storage and Azure Blob as the object store uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from threading import Event, Thread
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-WRITTEN = "Sat, 31 Jan 2026 12:00:00 GMT"
+LAST_MODIFIED = "Sat, 31 Jan 2026 12:00:00 GMT"
 CREATE_ONLY = ("if-none-match", "x-goog-if-generation-match")
 COPY_FROM = ("x-goog-copy-source", "x-ms-copy-source")
 BATCH = "--batch\r\nContent-Type: application/http\r\nContent-ID: {}\r\n\r\nHTTP/1.1 202 Accepted\r\n\r\n"
@@ -22,21 +22,21 @@ def etag(data):
     return f'"{hashlib.md5(data).hexdigest()}"'
 
 
-def listed(objects, prefix, scheme):
-    """What a listing answers: Azure has words of its own."""
-    found = sorted(name for name in objects if name.startswith(prefix))
+def listing_body(objects, prefix, scheme):
+    """Return the body of a listing, in the format of the service."""
+    names = sorted(name for name in objects if name.startswith(prefix))
     if scheme == "az":
         entries = "".join(
-            f"<Blob><Name>{escape(name)}</Name><Properties><Last-Modified>{WRITTEN}</Last-Modified><Content-Length>{len(objects[name])}</Content-Length>"
+            f"<Blob><Name>{escape(name)}</Name><Properties><Last-Modified>{LAST_MODIFIED}</Last-Modified><Content-Length>{len(objects[name])}</Content-Length>"
             f"<Content-Type>x</Content-Type><Etag>{escape(etag(objects[name]))}</Etag></Properties></Blob>"
-            for name in found
+            for name in names
         )
         return f"<EnumerationResults><Blobs>{entries}</Blobs><NextMarker/></EnumerationResults>".encode()
     entries = "".join(
         f"<Contents><Key>{escape(name)}</Key><Size>{len(objects[name])}</Size><LastModified>2026-01-31T12:00:00Z</LastModified><ETag>{etag(objects[name])}</ETag></Contents>"
-        for name in found
+        for name in names
     )
-    return f"<ListBucketResult><KeyCount>{len(found)}</KeyCount><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>".encode()
+    return f"<ListBucketResult><KeyCount>{len(names)}</KeyCount><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>".encode()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -48,13 +48,13 @@ class Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         name = unquote(parts.path).removeprefix(cloud.root).removeprefix("/")
         if self.command == "PUT":
-            cloud.closing.wait(cloud.slowness)
-        if cloud.refusing:
-            self.answer(cloud.refusing)
+            cloud.closing.wait(cloud.upload_seconds)
+        if cloud.refusal:
+            self.answer(cloud.refusal)
         elif self.command == "POST":
             self.delete_many(cloud, body)
         elif not name:
-            self.answer(200, listed(cloud.objects, parse_qs(parts.query).get("prefix", [""])[0], cloud.scheme))
+            self.answer(200, listing_body(cloud.objects, parse_qs(parts.query).get("prefix", [""])[0], cloud.scheme))
         elif self.command == "PUT":
             self.put(cloud, name, body)
         elif name not in cloud.objects:
@@ -65,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.get(cloud.objects[name])
 
-    do_GET = do_HEAD = do_PUT = do_DELETE = do_POST = handle_any  # noqa: N815 - names of the base
+    do_GET = do_HEAD = do_PUT = do_DELETE = do_POST = handle_any  # noqa: N815 - names of the base class
 
     def put(self, cloud, name, body):
         source = next((self.headers[header] for header in COPY_FROM if header in self.headers), None)
@@ -80,7 +80,7 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200 if cloud.scheme == "gs" else 202 if source else 201, tag=etag(body))
 
     def delete_many(self, cloud, body):
-        """Azure's batch: one request in another."""
+        """Answer Azure's batch: several requests in one."""
         paths = re.findall(rb"^DELETE (\S+) HTTP", body, re.MULTILINE)
         for path in paths:
             del cloud.objects[unquote(urlsplit(path.decode()).path).removeprefix(f"{cloud.root}/")]
@@ -88,11 +88,11 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(202, f"{parts}--batch--\r\n".encode(), content_type="multipart/mixed; boundary=batch")
 
     def get(self, data):
-        wanted = self.headers.get("range")
-        if wanted is None:
+        byte_range = self.headers.get("range")
+        if byte_range is None:
             self.answer(200, data, etag(data))
             return
-        first, last = wanted.removeprefix("bytes=").split("-")
+        first, last = byte_range.removeprefix("bytes=").split("-")
         if int(first) >= len(data):
             self.answer(416)
             return
@@ -101,7 +101,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, code, body=b"", tag="", content_range="", content_type=""):
         self.send_response(code)
-        headers = {"ETag": tag, "Last-Modified": WRITTEN, "Content-Range": content_range, "Content-Type": content_type}
+        headers = {"ETag": tag, "Last-Modified": LAST_MODIFIED, "Content-Range": content_range, "Content-Type": content_type}
         for header, value in {"Content-Length": str(len(body)), **headers}.items():
             if value:
                 self.send_header(header, value)
@@ -114,7 +114,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def environment(scheme, url):
-    """What a program sets to reach it. Keys are made up; with them nobody is asked for others."""
+    """Return the variables with which a program reaches the server. The keys are invented, so that no real credentials are looked up."""
     google = {"gcs_base_url": url, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
     return {
         "gs": {"GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(google), "GOOGLE_ALLOW_HTTP": "true"},
@@ -128,11 +128,11 @@ def environment(scheme, url):
 
 
 @contextmanager
-def serving(scheme, bucket):
-    """A server with no objects; `refusing` is the status it answers everything with, if any, `slowness` the seconds an upload takes."""
+def serve(scheme, bucket):
+    """Run a server without objects. `refusal` is a status that answers every request, `upload_seconds` the duration of an upload."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.scheme, server.root, server.objects, server.refusing = scheme, f"/{bucket}", {}, 0
-        server.slowness, server.closing = 0, Event()
+        server.scheme, server.root, server.objects, server.refusal = scheme, f"/{bucket}", {}, 0
+        server.upload_seconds, server.closing = 0, Event()
         server.url = f"http://127.0.0.1:{server.server_port}"
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         try:

@@ -1,7 +1,7 @@
-"""Every state that a power cut can leave behind, by a model of a file system that loses all it may (F9).
+"""Every state that a power failure can leave behind, by a model of a file system that loses as much as it may.
 
-The model records what a save asks of the system. A crash may then keep any subset of the directory changes that were not
-synced, and of a file that was not synced nothing, half or all.
+The model records the system calls of a save. A crash then preserves any subset of the directory changes that were not synced, and
+nothing, half or all of a file that was not synced.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ckpt_observe.support import new_files
 
 
 class Recorder:
-    """Notes what happens to files and names of one directory, while it really happens too."""
+    """Records what happens to files and names in one directory, and does it."""
 
     def __init__(self, monkeypatch):
         self.log = []
@@ -29,7 +29,7 @@ class Recorder:
     def open(self, real):
         def call(path, flags, mode=0o777, *, dir_fd=None):
             descriptor = real(path, flags, mode, dir_fd=dir_fd)
-            self.names[descriptor] = path if flags & os.O_CREAT else f"without a name, {descriptor}"
+            self.names[descriptor] = path if flags & os.O_CREAT else f"unnamed, {descriptor}"
             if flags & os.O_CREAT:
                 self.log.append(("name", path, path))
             return descriptor
@@ -37,9 +37,9 @@ class Recorder:
         return call
 
     def pwrite(self, real):
-        def call(descriptor, data, place):
-            self.log.append(("data", self.names[descriptor], (place, bytes(data))))
-            return real(descriptor, data, place)
+        def call(descriptor, data, offset):
+            self.log.append(("data", self.names[descriptor], (offset, bytes(data))))
+            return real(descriptor, data, offset)
 
         return call
 
@@ -67,22 +67,22 @@ class Recorder:
 
 
 def crash_states(log):
-    """Directories ({name: bytes}) that may be found after a crash following the first calls of the log."""
-    contents, synced, pending, settled = {}, set(), [], {}
-    for kind, name, what in log:
+    """Yield the directories ({name: bytes}) that may exist after a crash following these calls."""
+    contents, synced, pending, durable = {}, set(), [], {}
+    for kind, name, value in log:
         if kind == "data":
-            contents[name] = overlaid(contents.get(name, b""), *what)
+            contents[name] = overwrite(contents.get(name, b""), *value)
         elif kind == "sync" and name == ".":
             for change in pending:
-                apply(settled, change)
+                apply(durable, change)
             pending = []
         elif kind == "sync":
             synced.add(name)
         else:
-            pending.append((kind, name, what))
-    for kept in itertools.product([False, True], repeat=len(pending)):
-        names = dict(settled)
-        for change in itertools.compress(pending, kept):
+            pending.append((kind, name, value))
+    for survives in itertools.product([False, True], repeat=len(pending)):
+        names = dict(durable)
+        for change in itertools.compress(pending, survives):
             apply(names, change)
         for share in (0, 0.5, 1):
             yield {
@@ -92,8 +92,8 @@ def crash_states(log):
             }
 
 
-def overlaid(data, place, more):
-    return data[:place].ljust(place, b"\0") + more + data[place + len(more) :]
+def overwrite(data, offset, new):
+    return data[:offset].ljust(offset, b"\0") + new + data[offset + len(new) :]
 
 
 def apply(names, change):
@@ -104,26 +104,26 @@ def apply(names, change):
         names.pop(name, None)
 
 
-def outcomes(tmp_path, monkeypatch, recording=Recorder):
-    """(whether the save had returned, what a load gives) for every crash state at every moment."""
+def outcomes(tmp_path, monkeypatch, recorder_type=Recorder):
+    """Yield for every crash state at every moment whether the save had returned, and what a load returns."""
     checkpointer = Checkpointer(tmp_path / "real")
     checkpointer.save("t", {"n": 0}, id="old")
     with monkeypatch.context() as patch:
-        recorder = recording(patch)
+        recorder = recorder_type(patch)
         checkpointer.save("t", {"n": 1}, id="new")
     old = (tmp_path / "real" / "t" / "old.ckpt").read_bytes()
     for moment in range(len(recorder.log) + 1):
         for number, state in enumerate(crash_states(recorder.log[:moment])):
-            place = tmp_path / f"crash-{moment}-{number}"
-            (place / "t").mkdir(parents=True)
+            directory = tmp_path / f"crash-{moment}-{number}"
+            (directory / "t").mkdir(parents=True)
             for name, data in {"old.ckpt": old, **state}.items():
-                (place / "t" / name).write_bytes(data)
-            yield moment == len(recorder.log), found(place)
+                (directory / "t" / name).write_bytes(data)
+            yield moment == len(recorder.log), load_outcome(directory)
 
 
-def found(place):
+def load_outcome(directory):
     try:
-        return Checkpointer(place).load("t")["n"]
+        return Checkpointer(directory).load("t")["n"]
     except CheckpointNotFoundError:
         return "nothing"
     except CheckpointError:
@@ -131,24 +131,24 @@ def found(place):
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
-def test_every_crash_leaves_the_old_or_the_new(tmp_path, monkeypatch, nameless, large):
-    """F9, K7: the old state or the new one whole; after the save returned, the new one. So too where the header is written last."""
+def test_every_crash_leaves_the_old_or_the_new_state(tmp_path, monkeypatch, nameless, large):
+    """The old state or the new one is intact; after the save has returned, the new one. This holds too if the header is written last."""
     if large:
         monkeypatch.setattr(digests, "LARGE", 1)
         monkeypatch.setattr(new_files, "_SMALL", 1)
-    seen = list(outcomes(tmp_path, monkeypatch))
-    assert {number for returned, number in seen if returned} == {1}
-    assert {number for returned, number in seen if not returned} == {0, 1}
-    assert len(seen) > 15
+    results = list(outcomes(tmp_path, monkeypatch))
+    assert {number for returned, number in results if returned} == {1}
+    assert {number for returned, number in results if not returned} == {0, 1}
+    assert len(results) > 15
 
 
-@pytest.mark.parametrize("forgotten", ["directory", "file"])
-def test_model_catches_a_missing_sync(tmp_path, monkeypatch, nameless, forgotten):
-    """Control for F9: without either sync, an acknowledged save is lost or damaged in some crash."""
+@pytest.mark.parametrize("omitted", ["directory", "file"])
+def test_model_detects_a_missing_sync(tmp_path, monkeypatch, nameless, omitted):
+    """Control: without either sync, an acknowledged save is lost or damaged in some crash."""
 
-    class Forgetful(Recorder):
+    class WithoutSync(Recorder):
         def fsync(self, real_fsync):
-            note = super().fsync(real_fsync)
-            return lambda d: note(d) if os.path.isdir(f"/proc/self/fd/{d}") != (forgotten == "directory") else None
+            record = super().fsync(real_fsync)
+            return lambda d: record(d) if os.path.isdir(f"/proc/self/fd/{d}") != (omitted == "directory") else None
 
-    assert {number for returned, number in outcomes(tmp_path, monkeypatch, Forgetful) if returned} != {1}
+    assert {number for returned, number in outcomes(tmp_path, monkeypatch, WithoutSync) if returned} != {1}

@@ -1,4 +1,4 @@
-"""The file store under the contract, and what is peculiar to files."""
+"""The file store: the contract, and behaviour specific to files."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ class TestFileStore(StoreContract):
         return FileStore(store.location)
 
     def test_modes_are_private(self, store, checkpointer):
-        """A state is readable for its owner only."""
+        """Only the owner can read a state."""
         info = checkpointer.save("t", {"n": 1})
         path = path_of(store, "t", info.id)
         assert os.stat(path).st_mode & 0o777 == 0o600
         assert os.stat(os.path.dirname(path)).st_mode & 0o777 == 0o700
 
     def test_order_of_system_calls_is_durable(self, store, checkpointer, monkeypatch, nameless):
-        """K7: file synced before it gets its name, directory synced after, each new ancestor synced in its parent.
+        """A file is synced before it gets its name and its directory after, and each new ancestor is synced in its parent.
 
-        Another process cannot know whether the maker of a directory lived to sync it, and does so once.
+        A second process cannot know whether the first one synced the directory that it created, so it syncs the parent once.
         """
         calls = []
 
-        def watched(name, describe):
+        def watch(name, describe):
             original = getattr(os, name)
 
             def call(*args, **kwargs):
@@ -64,10 +64,10 @@ class TestFileStore(StoreContract):
 
             monkeypatch.setattr(os, name, call)
 
-        place = "/proc/self/fd/{}".format
-        watched("fsync", lambda fd: "fsync " + (os.path.basename(os.readlink(place(fd))) if os.path.isdir(place(fd)) else "file"))
-        watched("link", lambda *_: "link")
-        watched("mkdir", lambda path, *_: "mkdir " + os.path.basename(path))
+        path = "/proc/self/fd/{}".format
+        watch("fsync", lambda fd: "fsync " + (os.path.basename(os.readlink(path(fd))) if os.path.isdir(path(fd)) else "file"))
+        watch("link", lambda *_: "link")
+        watch("mkdir", lambda directory, *_: "mkdir " + os.path.basename(directory))
         checkpointer.save("t", {"n": 1})
         parent = os.path.basename(os.path.dirname(os.path.dirname(store._root)))
         assert calls == [
@@ -98,8 +98,8 @@ class TestFileStore(StoreContract):
             (errno.EACCES, AccessError, "storage.permission"),
         ],
     )
-    def test_failed_write_is_typed_and_leaves_nothing(self, store, checkpointer, monkeypatch, nameless, call, number, kind, code):
-        """L9, F3: an error at any system call is of the right class; the old checkpoint loads, no litter stays, the next save works."""
+    def test_failed_write_raises_and_leaves_nothing(self, store, checkpointer, monkeypatch, nameless, call, number, kind, code):
+        """An error at any system call has the right class. The old checkpoint loads, no file remains, and the next save works."""
         checkpointer.save("t", {"n": 1}, id="old")
 
         def fail(*args, **kwargs):
@@ -117,14 +117,14 @@ class TestFileStore(StoreContract):
         assert checkpointer.load("t") == {"n": 2}
 
     def test_short_writes_are_completed(self, checkpointer, monkeypatch):
-        """A system that writes a few bytes at a time still gets all of them."""
+        """If the system writes only a few bytes per call, all bytes are written nevertheless."""
         original = os.pwrite
-        monkeypatch.setattr(os, "pwrite", lambda fd, data, place: original(fd, data[:7], place))
+        monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: original(fd, data[:7], offset))
         checkpointer.save("t", {"text": "x" * 100})
         assert checkpointer.load("t") == {"text": "x" * 100}
 
-    def test_left_over_temporary_files_are_swept(self, store, checkpointer):
-        """What a killed process left is removed once it is surely abandoned; a young one may still be in use."""
+    def test_abandoned_temporary_files_are_removed(self, store, checkpointer):
+        """Old temporary files of killed processes are removed; a young one may still be in use."""
         checkpointer.save("t", {"n": 1})
         directory = os.path.join(store._root, "t")
         for name, age in (("old", 7200), ("young", 0)):
@@ -134,8 +134,8 @@ class TestFileStore(StoreContract):
         Checkpointer(self.another(store)).save("t", {"n": 2})
         assert sorted(name for name in os.listdir(directory) if name.endswith(".tmp")) == [".young.tmp"]
 
-    def test_tasks_without_end_take_no_memory(self, checkpointer, monkeypatch):
-        """K5: of the tasks that were written to a bounded number is remembered, and a directory that was removed is made again."""
+    def test_memory_of_prepared_tasks_is_bounded(self, checkpointer, monkeypatch):
+        """Only a limited number of tasks is remembered, and a directory that was removed is created again."""
         monkeypatch.setattr(file, "_MAX_PREPARED", 3)
         for n in range(8):
             checkpointer.save(f"t{n}", {"n": n})
@@ -145,7 +145,7 @@ class TestFileStore(StoreContract):
         assert checkpointer.load("t7") == {"n": 9}
 
     def test_links_are_not_followed(self, store, checkpointer, tmp_path):
-        """A symbolic link planted in the place of a checkpoint is refused."""
+        """A symbolic link in place of a checkpoint is refused."""
         checkpointer.save("t", {"n": 1})
         secret = tmp_path / "secret"
         secret.write_text("no")
@@ -153,24 +153,24 @@ class TestFileStore(StoreContract):
         with pytest.raises(CheckpointError):
             checkpointer.load("t", "link")
 
-    def test_which_id_of_a_batch_is_taken(self, checkpointer):
-        """The error names the one that is, and nothing of the batch is there."""
+    def test_conflict_in_a_batch_names_the_id(self, checkpointer):
+        """The error names the id that exists, and nothing of the batch is stored."""
         checkpointer.save("t", {"n": 1}, id="second")
         with pytest.raises(ConflictError, match="'second'"), checkpointer.batch() as batch:
             batch.save("t", {"n": 2}, id="first")
             batch.save("t", {"n": 3}, id="second")
         assert [info.id for info in checkpointer.list("t")] == ["second"]
 
-    def test_a_directory_is_no_checkpoint(self, store, checkpointer):
-        """A directory that is named like a checkpoint does not keep the others from being listed, loaded and verified."""
+    def test_directory_is_ignored(self, store, checkpointer):
+        """A directory named like a checkpoint does not prevent the others from being listed, loaded and verified."""
         info = checkpointer.save("t", {"n": 1})
         os.mkdir(os.path.join(store._root, "t", "zzz.ckpt"))
-        assert [found.id for found in checkpointer.list("t")] == [info.id] == list(store.ids("t"))
+        assert [listed.id for listed in checkpointer.list("t")] == [info.id] == list(store.ids("t"))
         assert checkpointer.load("t") == {"n": 1}
         assert [finding.good for finding in checkpointer.verify()] == [True]
 
-    def test_a_link_is_no_checkpoint(self, store, checkpointer):
-        """A link to the latest checkpoint, as people make them, does not keep the task from being listed, loaded and verified."""
+    def test_link_is_ignored(self, store, checkpointer):
+        """A link to the latest checkpoint, as people create them, does not prevent listing, loading and verifying the task."""
         info = checkpointer.save("t", {"n": 1})
         os.symlink(f"{info.id}.ckpt", os.path.join(store._root, "t", "latest.ckpt"))
         assert store.list("t") == [info]
@@ -178,15 +178,15 @@ class TestFileStore(StoreContract):
         assert checkpointer.load("t") == {"n": 1}
         assert [finding.good for finding in checkpointer.verify()] == [True]
 
-    def test_more_than_memory_holds_is_a_capacity_error(self, store, checkpointer):
-        """As of a sparse file that somebody made a tebibyte long: it is told, and not as Python's MemoryError."""
+    def test_range_larger_than_memory_is_a_capacity_error(self, store, checkpointer):
+        """A sparse file may claim a tebibyte: reading it raises CapacityError instead of MemoryError."""
         info = checkpointer.save("t", {"n": 1})
         with pytest.raises(CapacityError) as caught:
             store.get_range("t", info.id, 0, 1 << 62)
         assert caught.value.code == "memory.exhausted"
 
-    def test_a_pipe_is_not_waited_for(self, store, checkpointer):
-        """A pipe in the place of a checkpoint is damaged: it keeps no listing waiting for somebody to write into it."""
+    def test_pipe_does_not_block(self, store, checkpointer):
+        """A pipe in place of a checkpoint counts as damaged; a listing does not wait for a writer."""
         checkpointer.save("t", {"n": 1})
         os.mkfifo(pipe := os.path.join(store._root, "t", "pipe.ckpt"))
         listed = []
@@ -194,60 +194,60 @@ class TestFileStore(StoreContract):
         listing.start()
         listing.join(20)
         if listing.is_alive():
-            os.close(os.open(pipe, os.O_WRONLY))  # sets it free
+            os.close(os.open(pipe, os.O_WRONLY))  # unblocks it
         assert len(listed) == 1
         with pytest.raises(IntegrityError):
             checkpointer.load("t", "pipe")
 
-    def test_listing_again_opens_only_what_is_new(self, store, checkpointer, monkeypatch):
-        """The cost of a listing does not repeat: known headers are remembered, changed files are read again."""
-        read = []
+    def test_second_listing_reads_only_new_headers(self, store, checkpointer, monkeypatch):
+        """Headers are cached, and changed files are read again."""
+        names = []
         original = header_cache.read_file_header
-        monkeypatch.setattr(file, "read_file_header", lambda directory, name: read.append(name) or original(directory, name))
+        monkeypatch.setattr(file, "read_file_header", lambda directory, name: names.append(name) or original(directory, name))
         for n in range(5):
             checkpointer.save("t", {"n": n}, id=f"c{n}")
             store.list("t")
-        assert read == [f"c{n}.ckpt" for n in range(5)]
+        assert names == [f"c{n}.ckpt" for n in range(5)]
         self.raw_write(store, "t", "c2", b"damaged")
         assert len(store.list("t")) == 4
 
-    def test_full_memory_of_headers_keeps_what_it_has(self, store, checkpointer, monkeypatch):
-        """K5: of a task with more checkpoints than are remembered the rest is read again, not all; tasks known longer make room."""
+    def test_full_header_cache_keeps_its_entries(self, store, checkpointer, monkeypatch):
+        """If a task has more checkpoints than the cache holds, only the rest is read again; the oldest task makes room for a new one."""
         monkeypatch.setattr(header_cache, "_MAX_HEADERS", 5)
-        read = []
+        names = []
         original = header_cache.read_file_header
-        monkeypatch.setattr(file, "read_file_header", lambda directory, name: read.append(name) or original(directory, name))
+        monkeypatch.setattr(file, "read_file_header", lambda directory, name: names.append(name) or original(directory, name))
         for task, count in {"t": 8, "u": 2}.items():
             for n in range(count):
                 checkpointer.save(task, {"n": n})
         for task, expected in (("t", 8), ("t", 3), ("u", 2), ("u", 0), ("t", 8), ("u", 2)):
-            read.clear()
+            names.clear()
             store.list(task)
-            assert len(read) == expected
+            assert len(names) == expected
             assert store._headers._count == sum(map(len, store._headers._folders.values())) <= 5
 
-    def test_headers_of_an_emptied_task_take_no_memory(self, store, checkpointer):
-        """K5: tasks may come and go without end."""
+    def test_header_cache_drops_empty_tasks(self, store, checkpointer):
+        """A program may see any number of tasks come and go."""
         info = checkpointer.save("t", {"n": 1})
         store.list("t")
         store.delete("t", info.id)
         store.list("t")
         assert (store._headers._folders, store._headers._count) == ({}, 0)
 
-    def test_headers_are_remembered_in_a_forked_child(self, store, checkpointer):
-        """K8: a child forked while another thread of its parent remembers a header does not wait for that thread for ever."""
+    def test_header_cache_works_in_a_forked_child(self, store, checkpointer):
+        """A child forked while a thread of the parent holds the cache's lock does not deadlock."""
         checkpointer.save("t", {"n": 1})
         with store._headers._lock:
             child = os.fork()
             if child == 0:
-                signal.alarm(20)  # ends a child that waits
+                signal.alarm(20)  # kills a child that hangs
                 os._exit(0 if len(store.list("t")) == 1 else 1)
             assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.parametrize("url", ["file://host/path", "file://", "file:///run#1", "file:///run?x=2", "file:///run?"])
-def test_urls_that_cannot_be(url):
-    """A file URL with a host or without a path, or with more than one, says what would do: two runs shall not share a store unasked."""
+def test_invalid_urls(url):
+    """A file URL with a host, without a path, or with a query or fragment is refused: two runs must not share a store by accident."""
     with pytest.raises(ConfigError, match="plain path"):
         FileStore(url)
 
@@ -258,8 +258,8 @@ WITH_GIT = pytest.mark.skipif(shutil.which("git") is None, reason="git is not in
 @pytest.mark.parametrize(
     ("scheme", "encoded"), [("file", True), ("file", False), ("jsonl", True), ("sqlite", True), pytest.param("git", True, marks=WITH_GIT)]
 )
-def test_location_leads_to_the_same_store(tmp_path, scheme, encoded):
-    """Whatever a path holds, what a store says of where it is opens it again."""
+def test_location_opens_the_same_store(tmp_path, scheme, encoded):
+    """Whatever characters the path contains, `location` is a URL that opens the store again."""
     path = tmp_path / "run #1? 100%25 naïve"
     checkpointer = Checkpointer(f"{scheme}://{quote(str(path))}" if encoded else path)
     checkpointer.save("t", {"n": 1})
@@ -269,18 +269,18 @@ def test_location_leads_to_the_same_store(tmp_path, scheme, encoded):
         assert another.load("t") == {"n": 1}
 
 
-def test_no_place_at_all():
-    """An empty string, such as a variable that is not set, is not the working directory."""
+def test_empty_address():
+    """An empty string, such as an unset variable, does not mean the working directory."""
     with pytest.raises(ConfigError, match="empty"):
         Checkpointer("")
 
 
-def test_headers_of_removed_checkpoints_are_forgotten(tmp_path):
-    """K5: what retention removed takes no memory, however long a program runs; what is there is not read again."""
+def test_header_cache_drops_removed_checkpoints(tmp_path):
+    """Headers that retention removed take no memory, and the remaining ones are not read again."""
     checkpointer = Checkpointer(tmp_path, keep_last=3)
-    known = checkpointer.store._headers._folders
+    folders = checkpointer.store._headers._folders
     for n in range(20):
         checkpointer.save("t", {"n": n})
         checkpointer.load("t")
-        assert len(known[str(tmp_path / "t")]) <= 4
-    assert {info.id + ".ckpt" for info in checkpointer.list("t")} <= known[str(tmp_path / "t")].keys()
+        assert len(folders[str(tmp_path / "t")]) <= 4
+    assert {info.id + ".ckpt" for info in checkpointer.list("t")} <= folders[str(tmp_path / "t")].keys()

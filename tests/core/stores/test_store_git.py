@@ -1,4 +1,4 @@
-"""The git store under the contract, and workspaces."""
+"""The git store: the contract, and workspaces."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ class TestGitStore(StoreContract):
     def another(self, store):
         return GitStore(store.location)
 
-    # a dozen processes for each of a thousand mutations: what a flipped byte does to a checkpoint is shown by the other stores
+    # would start a dozen processes for each of a thousand mutations; the other stores run this test
     test_every_flip_and_truncation_is_detected = None
 
-    @pytest.mark.parametrize("of", ["", "^{tree}", ":checkpoint"], ids=["commit", "tree", "content"])
+    @pytest.mark.parametrize("part", ["", "^{tree}", ":checkpoint"], ids=["commit", "tree", "content"])
     @pytest.mark.parametrize("damage", [lambda raw: raw[:40] + b"\xff\xff" + raw[42:], lambda raw: raw[:30], lambda raw: b""])
-    def test_damaged_object_is_noticed_by_git_itself(self, store, checkpointer, of, damage):
-        """F10: a damaged object file of git's own is damage to us: named, passed over where that is allowed, moved aside or removed."""
+    def test_damaged_git_object_is_detected(self, store, checkpointer, part, damage):
+        """A damaged object file of git counts as damage: a load raises, a fallback skips it, and it can be quarantined or deleted."""
         checkpointer.save("t", {"n": 1})
         info = checkpointer.save("t", {"n": 2})
         repository = store.repository("t")
-        name = repository.line("rev-parse", f"refs/checkpoints/{to_reference(info.id)}{of}")
+        name = repository.line("rev-parse", f"refs/checkpoints/{to_reference(info.id)}{part}")
         path = Path(repository.path, "objects", name[:2], name[2:])
         path.chmod(0o600)
         path.write_bytes(damage(path.read_bytes()))
@@ -63,12 +63,12 @@ class TestGitStore(StoreContract):
         assert Checkpointer(store, fallback=True).restore("t").skipped == (info.id,)
         moved = [finding.id for finding in checkpointer.verify("t", quarantine=True) if finding.quarantined]
         if not moved:
-            assert not of  # git gives no second name to a commit that it cannot read
+            assert not part  # git cannot create a reference to a commit that it cannot read
             checkpointer.delete("t", info.id)
         assert checkpointer.load("t") == {"n": 1}
 
-    def test_listing_is_whole_or_an_error(self, store, checkpointer, monkeypatch):
-        """L9: what git could not read for want of memory is not damaged: a listing without it would be a lie."""
+    def test_listing_is_complete_or_raises(self, store, checkpointer, monkeypatch):
+        """An object that git cannot read for lack of memory is not damaged: a listing must not omit it."""
         checkpointer.save("t", {"n": 1})
         run = GitRepository.run
 
@@ -81,26 +81,26 @@ class TestGitStore(StoreContract):
         with pytest.raises(CapacityError):
             checkpointer.list("t")
 
-    def test_plain_path_is_taken_as_it_is(self, tmp_path):
-        """Only in a URL is a percent sign the beginning of something else."""
+    def test_plain_path_is_not_decoded(self, tmp_path):
+        """Only in a URL does a percent sign have a meaning."""
         Checkpointer(GitStore(str(tmp_path / "100%25"))).save("t", {"n": 1})
         assert (tmp_path / "100%25" / "t.git").is_dir()
 
     @pytest.mark.parametrize(
-        "said", ["unable to access '{path}'", "could not open {path}/objects/12/34", 'open("corrupt/x")', "bad ref 'is empty'"]
+        "message", ["unable to access '{path}'", "could not open {path}/objects/12/34", 'open("corrupt/x")', "bad ref 'is empty'"]
     )
-    def test_names_are_no_words_of_gits(self, tmp_path, monkeypatch, said):
-        """L9: a path that is called corrupt does not make a disk that fails a damaged checkpoint, which would be passed over."""
+    def test_names_are_not_taken_for_git_messages(self, tmp_path, monkeypatch, message):
+        """A path that contains "corrupt" does not turn a failing disk into a damaged checkpoint, which a fallback would skip."""
         checkpointer = Checkpointer(f"git://{tmp_path}/corrupt: Permission denied")
         checkpointer.save("t", {"n": 1}, id="a")
-        text = f"fatal: {said.format(path=checkpointer.store.repository('t').path)}: Input/output error".encode()
+        text = f"fatal: {message.format(path=checkpointer.store.repository('t').path)}: Input/output error".encode()
         monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 128, b"", text))
         with pytest.raises(StorageError) as caught:
             checkpointer.store.repository("t").run("cat-file")
         assert (caught.value.code, caught.value.retryable) == ("storage.io", True)
 
-    def test_users_git_configuration_does_not_reach_it(self, store, checkpointer, monkeypatch, tmp_path):
-        """Hooks, identities and directories of the user's git are not ours."""
+    def test_user_git_configuration_has_no_effect(self, store, checkpointer, monkeypatch, tmp_path):
+        """Hooks, identities and directories of the user's git are ignored."""
         monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
         monkeypatch.setenv("GIT_CONFIG_COUNT", "nonsense")
         checkpointer.save("t", {"n": 1})
@@ -108,13 +108,13 @@ class TestGitStore(StoreContract):
 
 
 @pytest.mark.parametrize("name", [*HOSTILE_NAMES, "a..b", "a.lock", "_", "_1", "_2", "@{", "^"])
-def test_references_are_git_names_and_injective(name):
-    """Every id has a reference that git accepts, and short ones are told from it again."""
+def test_references_are_valid_and_unique(name):
+    """Every id has a reference that git accepts, and short ids can be derived from it."""
     reference = to_reference(name)
     subprocess.run(["git", "check-ref-format", f"refs/checkpoints/{reference}"], check=True)
-    known = from_reference(reference)
-    assert known == name or len(name) > len(known)
-    assert to_reference(known) == reference
+    decoded = from_reference(reference)
+    assert decoded == name or len(name) > len(decoded)
+    assert to_reference(decoded) == reference
 
 
 @pytest.fixture
@@ -140,8 +140,8 @@ def contents(directory):
     }
 
 
-def test_workspace_comes_back_byte_for_byte(tmp_path, directory):
-    """L14: a snapshot holds every file as it is, ignored ones and line ends too, and restore undoes every change."""
+def test_workspace_is_restored_byte_for_byte(tmp_path, directory):
+    """A snapshot contains every file unchanged, including ignored files and line ends, and restore undoes every change."""
     workspace = Workspace(tmp_path / "repositories", "task")
     before = contents(directory)
     workspace.save(directory, "one")
@@ -159,7 +159,7 @@ def test_workspace_comes_back_byte_for_byte(tmp_path, directory):
 
 
 def test_workspace_diff(tmp_path, directory):
-    """L14: what changed between two snapshots."""
+    """A diff lists what changed between two snapshots."""
     workspace = Workspace(tmp_path / "repositories", "task")
     workspace.save(directory, "one")
     (directory / "src" / "main.py").write_text("changed")
@@ -173,8 +173,8 @@ def test_workspace_diff(tmp_path, directory):
     ]
 
 
-def test_workspace_beside_its_checkpoints(tmp_path, directory):
-    """L14: one repository per task holds state and workspace under the same id."""
+def test_workspace_shares_the_repository_of_its_checkpoints(tmp_path, directory):
+    """One repository per task contains state and workspace under the same id."""
     checkpointer = Checkpointer(f"git://{tmp_path}/repositories")
     info = checkpointer.save("task", {"n": 1})
     Workspace(tmp_path / "repositories", "task").save(directory, info.id)
@@ -183,7 +183,7 @@ def test_workspace_beside_its_checkpoints(tmp_path, directory):
 
 
 def test_workspace_refusals(tmp_path, directory):
-    """A taken id, a missing one and a repository inside are told for what they are."""
+    """An existing id, a missing id and a nested repository raise the matching error."""
     workspace = Workspace(tmp_path / "repositories", "task")
     with pytest.raises(CheckpointNotFoundError):
         workspace.restore(directory, "one")
@@ -195,8 +195,8 @@ def test_workspace_refusals(tmp_path, directory):
         workspace.save(directory, "two")
 
 
-def test_workspace_does_not_hold_its_own_snapshots(tmp_path, directory):
-    """L14: a repository inside of the directory would be part of every snapshot, and restore would remove the newer ones from it."""
+def test_repository_inside_the_workspace_is_refused(tmp_path, directory):
+    """It would be part of every snapshot, and restore would remove newer snapshots from it."""
     (tmp_path / "link").symlink_to(directory)
     for root in (directory / ".checkpoints", tmp_path / "link" / "deep"):
         workspace = Workspace(root, "task")
@@ -208,8 +208,8 @@ def test_workspace_does_not_hold_its_own_snapshots(tmp_path, directory):
         outside.restore(tmp_path, "one")
 
 
-def test_workspace_with_a_repository_inside_is_not_half_restored(tmp_path, directory):
-    """L14: where restore cannot put everything back, it removes nothing."""
+def test_refused_restore_removes_nothing(tmp_path, directory):
+    """If restore cannot put everything back, the directory is not changed."""
     workspace = Workspace(tmp_path / "repositories", "task")
     workspace.save(directory, "one")
     (directory / "run").unlink()
@@ -221,8 +221,8 @@ def test_workspace_with_a_repository_inside_is_not_half_restored(tmp_path, direc
     assert contents(directory) == before
 
 
-def test_damaged_reference_is_not_passed_over_in_silence(tmp_path):
-    """L8: git leaves a broken reference out of its listings; the checkpoint it was of is damaged all the same, and no older one is loaded."""
+def test_damaged_reference_is_never_silently_skipped(tmp_path):
+    """git omits a broken reference from listings; its checkpoint nevertheless counts as damaged, and no older one is loaded."""
     checkpointer = Checkpointer(f"git://{tmp_path}/store")
     checkpointer.save("t", {"n": 1}, id="older")
     checkpointer.save("t", {"n": 2}, id="newest")
@@ -243,8 +243,8 @@ def test_damaged_reference_is_not_passed_over_in_silence(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["unreadable", "cut", "missing", "of another file"])
-def test_damaged_snapshot_leaves_the_directory_as_it_is(tmp_path, directory, damage):
-    """L14: a snapshot that cannot be put back whole is told before a file is removed or written."""
+def test_damaged_snapshot_leaves_the_directory_unchanged(tmp_path, directory, damage):
+    """Damage is reported before a file is removed or written."""
     workspace = Workspace(tmp_path / "repositories", "task")
     commit = workspace.save(directory, "one")
     repository = GitRepository(str(tmp_path / "repositories" / "task.git"))
@@ -264,8 +264,8 @@ def test_damaged_snapshot_leaves_the_directory_as_it_is(tmp_path, directory, dam
     assert contents(directory) == before
 
 
-def test_temporary_directory_that_is_not_there_is_typed(tmp_path, directory, monkeypatch):
-    """F10: a full or missing temporary directory is an error of ours."""
+def test_missing_temporary_directory_raises_storage_error(tmp_path, directory, monkeypatch):
+    """A full or missing temporary directory is reported as a CheckpointError."""
     workspace = Workspace(tmp_path / "repositories", "task")
     workspace.save(directory, "one")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
@@ -274,21 +274,21 @@ def test_temporary_directory_that_is_not_there_is_typed(tmp_path, directory, mon
             call(directory, "one")
 
 
-def test_directories_that_a_snapshot_has_not_are_removed_wherever_the_workspace_is(tmp_path):
-    """L14: a name that begins like that of git's own directory is no reason to leave them."""
+def test_new_directories_are_removed_whatever_their_path(tmp_path):
+    """Directories whose name only starts like `.git` are removed, too, also if the path of the workspace contains such a name."""
     directory = tmp_path / ".github-runner" / "work"
     directory.mkdir(parents=True)
     workspace = Workspace(tmp_path / "repositories", "task")
-    (directory / "kept").write_text("kept")
+    (directory / "file").write_text("content")
     workspace.save(directory, "one")
     (directory / ".github" / "workflows").mkdir(parents=True)
     (directory / ".git" / "refs").mkdir(parents=True)
     workspace.restore(directory, "one")
-    assert sorted(path.name for path in directory.rglob("*")) == [".git", "kept", "refs"]
+    assert sorted(path.name for path in directory.rglob("*")) == [".git", "file", "refs"]
 
 
 def test_snapshots_are_listed_and_deleted(tmp_path, directory):
-    """L14: the snapshots of a task can be listed and removed one by one."""
+    """Snapshots of a task can be listed and deleted individually."""
     workspace = Workspace(tmp_path / "repositories", "task")
     assert workspace.list() == ()
     for id in ("one", "two/../2"):

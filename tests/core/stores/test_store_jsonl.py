@@ -1,4 +1,4 @@
-"""The JSON Lines store under the contract, and exchange with other tools."""
+"""The JSON Lines store: the contract, and files of other tools."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class TestJsonlStore(StoreContract):
         return JsonlStore(store.location)
 
     def test_file_is_json_lines(self, store, checkpointer, state):
-        """K4: any tool that reads JSON Lines reads it: a summary, then the state."""
+        """Any tool for JSON Lines can read the file: first a summary, then the state."""
         info = checkpointer.save("agent", state)
         summary, loaded = read_json_lines(self.path(store, "agent", info.id))
         assert summary["id"] == info.id
         assert loaded == state
 
-    def test_every_flip_and_cut_of_the_file_is_noticed(self, store, checkpointer):
-        """F10: also where the file is compressed as a whole."""
+    def test_every_flip_and_truncation_of_the_file_is_detected(self, store, checkpointer):
+        """This includes files that are compressed as a whole."""
         info = checkpointer.save("t", {"n": 1})
         with open(self.path(store, "t", info.id), "rb") as file:
             raw = file.read()
@@ -54,7 +54,7 @@ class TestJsonlStore(StoreContract):
                 with open(self.path(store, "t", info.id), "wb") as file:
                     file.write(damaged)
                 try:
-                    # gzip has bytes that mean nothing (time, system): altering them may leave the state as it was, or be an error
+                    # gzip ignores some bytes (time, operating system): altering them may change nothing, or raise
                     assert checkpointer.load("t", info.id) == {"n": 1}
                 except CheckpointError:
                     continue
@@ -62,14 +62,14 @@ class TestJsonlStore(StoreContract):
 
 
 def test_gzip_halves_a_typical_state(tmp_path, state):
-    """K4, K9: more than half is saved on a typical agent state."""
+    """Compression saves more than half of a typical agent state."""
     plain = Checkpointer(f"jsonl://{tmp_path}/plain").save("a", state, id="x")
     Checkpointer(f"jsonl://{tmp_path}/zipped?gzip").save("a", state, id="x")
     assert (tmp_path / "zipped/a/x.jsonl").stat().st_size < plain.stored_size / 2
 
 
-def test_plain_and_gzip_lie_side_by_side(tmp_path):
-    """K4: the format is detected on load; one directory may hold both."""
+def test_plain_and_gzip_files_share_a_directory(tmp_path):
+    """Loading detects the format of each file."""
     plain, zipped = Checkpointer(f"jsonl://{tmp_path}"), Checkpointer(f"jsonl://{tmp_path}?gzip")
     plain.save("a", {"n": 1}, id="one")
     zipped.save("a", {"n": 2}, id="two")
@@ -79,7 +79,7 @@ def test_plain_and_gzip_lie_side_by_side(tmp_path):
 
 
 def test_other_formats_are_refused(tmp_path):
-    """A jsonl store holds JSON, and says so."""
+    """A jsonl store accepts only JSON, and says so."""
     with pytest.raises(ConfigError, match="plain JSON"):
         Checkpointer(f"jsonl://{tmp_path}", format="msgpack").save("a", {})
     for other in ("?zip", "?gzip#1", "?gzip&x"):
@@ -90,8 +90,8 @@ def test_other_formats_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_foreign_lines_are_adopted(tmp_path, zipped):
-    """K4: checkpoints of another tool become ours, in order, with step and status."""
+def test_lines_of_another_tool_are_imported(tmp_path, zipped):
+    """Checkpoints of another tool are imported in order, with step and status."""
     lines = "".join(json.dumps({"agent_id": "a", "step": n, "status": "paused", "memory": [n]}) + "\n\n" for n in range(3)).encode()
     path = tmp_path / "theirs.jsonl"
     path.write_bytes(gzip.compress(lines) if zipped else lines)
@@ -101,8 +101,8 @@ def test_foreign_lines_are_adopted(tmp_path, zipped):
     assert checkpointer.load("a")["memory"] == [2]
 
 
-def test_every_good_line_is_adopted_whatever_its_step(tmp_path):
-    """K4: a step that is none of ours, or a name of the file that is no text, is no reason to stop halfway."""
+def test_every_valid_line_is_imported_whatever_its_step(tmp_path):
+    """A step that is not a 64-bit integer, or a file name that is not valid text, does not stop the import."""
     steps = [1, 2**63, -(2**70), 1.5, "seven", True, None, -(2**63)]
     path = tmp_path / os.fsdecode(b"theirs\xff.jsonl")
     path.write_text("".join(json.dumps({"step": step}) + "\n" for step in steps))
@@ -113,8 +113,8 @@ def test_every_good_line_is_adopted_whatever_its_step(tmp_path):
     assert {info.metadata["adopted_from"] for info in checkpointer.list("a")} == {"theirs\ufffd.jsonl"}
 
 
-def test_damaged_foreign_files_are_typed(tmp_path):
-    """Half a gzip file and lines that are no JSON are told for what they are, with the line."""
+def test_damaged_files_of_other_tools_raise(tmp_path):
+    """A truncated gzip file and lines that are not JSON raise the matching error, with the number of the line."""
     path = tmp_path / "x"
     path.write_bytes(gzip.compress(b'{"a":1}\n' * 1000)[:-20])
     with pytest.raises(CompressionError):
@@ -129,8 +129,8 @@ def test_damaged_foreign_files_are_typed(tmp_path):
         list(read_json_lines(tmp_path / "nowhere"))
 
 
-def test_every_flip_of_a_foreign_gzip_file_is_typed(tmp_path):
-    """F10: a flipped bit in somebody else's gzip file is an error of ours, or one of the bytes that mean nothing."""
+def test_every_flip_in_a_gzip_file_of_another_tool_is_detected(tmp_path):
+    """A flipped bit raises a CheckpointError, unless gzip ignores that byte."""
     lines = [{"n": n} for n in range(50)]
     raw = gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode())
     path = tmp_path / "x"
@@ -142,10 +142,10 @@ def test_every_flip_of_a_foreign_gzip_file_is_typed(tmp_path):
             continue
 
 
-def test_what_pythons_json_and_windows_write_is_read(tmp_path):
-    """K4: other tools write NaN, infinity, and a byte order mark."""
+def test_nan_infinity_and_byte_order_marks_are_read(tmp_path):
+    """Python's json and Windows tools write these."""
     path = tmp_path / "x"
     path.write_bytes(b'\xef\xbb\xbf{"step": 1}\r\n{"loss": -Infinity}\r\n[NaN]')
     first, second, (third,) = read_json_lines(path)
     assert (first, second) == ({"step": 1}, {"loss": float("-inf")})
-    assert third != third  # noqa: PLR0124 - not-a-number
+    assert third != third  # noqa: PLR0124 - NaN

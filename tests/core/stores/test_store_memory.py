@@ -1,4 +1,4 @@
-"""The memory store under the contract."""
+"""The memory store: the contract."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ckpt_observe.testing.stores import StoreContract
 
 
 class TestMemoryStore(StoreContract):
-    test_processes_write_at_once = None  # lives in one process
+    test_processes_write_at_once = None  # exists in one process only
 
     @pytest.fixture
     def store(self, request):
@@ -24,20 +24,20 @@ class TestMemoryStore(StoreContract):
     def another(self, store):
         return MemoryStore(store.location)
 
-    def test_quarantined_bytes_are_kept(self, store, checkpointer):
-        """Quarantine loses nothing."""
+    def test_quarantine_loses_no_bytes(self, store, checkpointer):
+        """The bytes of a quarantined checkpoint are still available."""
         info = checkpointer.save("t", {"n": 1})
         data = store.get("t", info.id)
         store.quarantine("t", info.id)
         assert store.quarantined == [("t", info.id, data)]
 
-    def test_unnamed_stores_are_apart(self):
+    def test_unnamed_stores_are_separate(self):
         """`memory://` is a new store each time."""
         assert MemoryStore()._checkpoints is not MemoryStore()._checkpoints
 
-    # the medium of this store is a list of infos beside the bytes: a damaged header cannot hide it from the listing
+    # This store keeps the infos separately from the bytes, so a damaged header does not affect the listing.
     def test_damage_is_detected_and_can_be_quarantined(self, store, checkpointer):
-        """L8, in memory: altered bytes never become a state."""
+        """Altered bytes never become a state."""
         info = checkpointer.save("t", {"n": 1})
         self.raw_write(store, "t", info.id, self.raw_read(store, "t", info.id)[:-2] + b"2}")
         assert not checkpointer.verify("t", quarantine=True)[0].good

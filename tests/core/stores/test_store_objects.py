@@ -1,6 +1,6 @@
-"""The object store under the contract, on a directory; and on Google Cloud Storage and Azure, as far as a server on loopback speaks for them.
+"""The object store: the contract on a directory, and tests on local servers that imitate Google Cloud Storage and Azure.
 
-S3 has a real server in `tests/services`.
+tests/services tests S3 with a real server.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from ckpt_observe.testing.stores import StoreContract
 
 
 class TestObjectStore(StoreContract):
-    """obstore takes a directory for a bucket."""
+    """On a directory, which obstore accepts as a bucket."""
 
-    test_processes_write_at_once = None  # the URL of a directory opens a file store there
+    test_processes_write_at_once = None  # the URL of a directory would open a file store
 
     @pytest.fixture
     def store(self, tmp_path):
@@ -52,8 +52,8 @@ class TestObjectStore(StoreContract):
     def another(self, store):
         return ObjectStore(store.location)
 
-    def test_newer_format_is_told_where_it_is_the_newest(self, store, checkpointer, tmp_path):
-        """D7: a checkpoint of a version to come says upgrade where it is the newest; an older one keeps nobody from the newest."""
+    def test_newest_checkpoint_of_a_newer_format_raises(self, store, checkpointer, tmp_path):
+        """If the newest checkpoint has a newer format, a load says to upgrade; an older one does not prevent loading the newest."""
         for id in ("older", "newest"):
             checkpointer.save("t", {"x": id}, id=id)
         for id, age in (("older", 3600), ("newest", 0)):
@@ -65,8 +65,8 @@ class TestObjectStore(StoreContract):
         with pytest.raises(CompatibilityError, match="upgrade"):
             checkpointer.load("t")
 
-    def test_what_lies_elsewhere_is_no_checkpoint(self, store, checkpointer, tmp_path):
-        """Objects beside the folders of the tasks, or deeper in them, are somebody else's."""
+    def test_objects_elsewhere_are_ignored(self, store, checkpointer, tmp_path):
+        """Objects next to the folders of the tasks, or in nested folders, belong to others."""
         info = checkpointer.save("t", {"n": 1}, id="a")
         copy = (tmp_path / "t" / "a.ckpt").read_bytes()
         (tmp_path / "t" / "backup").mkdir()
@@ -79,7 +79,7 @@ class TestObjectStore(StoreContract):
 
 @pytest.fixture(params=["gs", "az"])
 def server(request, monkeypatch):
-    with cloud.serving(request.param, "bucket") as server:
+    with cloud.serve(request.param, "bucket") as server:
         for name, value in cloud.environment(request.param, server.url).items():
             monkeypatch.setenv(name, value)
         yield server
@@ -90,8 +90,8 @@ def checkpointer(server):
     return Checkpointer(f"{server.scheme}://bucket/prefix")
 
 
-def test_checkpoints_come_and_go(server, checkpointer):
-    """L13, K10: a URL of each service opens a store that saves, loads, lists, finds, reads ranges, deletes and quarantines."""
+def test_all_operations(server, checkpointer):
+    """A URL of each service opens a store that saves, loads, lists, finds, reads ranges, deletes and quarantines."""
     store = checkpointer.store
     infos = [checkpointer.save("t", {"n": n}, id=f"c{n}", step=n) for n in range(3)]
     assert sorted(server.objects) == [f"prefix/t/c{n}.ckpt" for n in range(3)]
@@ -107,8 +107,8 @@ def test_checkpoints_come_and_go(server, checkpointer):
     assert store.ids("t") == ("c2",)
 
 
-def test_taken_and_missing(server, checkpointer):
-    """L9: an id that is taken is a conflict and stays as it is; one that is not there is not found."""
+def test_existing_and_missing_ids(server, checkpointer):
+    """An existing id is a conflict and is not changed; a missing one is not found."""
     checkpointer.save("t", {"n": 1}, id="x")
     with pytest.raises(ConflictError):
         checkpointer.save("t", {"n": 2}, id="x")
@@ -127,9 +127,9 @@ def test_taken_and_missing(server, checkpointer):
 @pytest.mark.parametrize(
     ("status", "kind", "retryable"), [(503, UnavailableError, True), (403, AccessError, False), (401, AccessError, False)]
 )
-def test_refusals_are_typed(server, checkpointer, status, kind, retryable):
-    """L9: what the service answers becomes one of our errors, without what was sent or the key."""
-    server.refusing = status
+def test_refusals_are_translated(server, checkpointer, status, kind, retryable):
+    """Answers of the service become CheckpointErrors, without the data that was sent or the key."""
+    server.refusal = status
     for call in (lambda: checkpointer.save("t", {"secret": "s3cr3t"}), lambda: checkpointer.load("t", "x"), lambda: checkpointer.list("t")):
         with pytest.raises(kind) as caught:
             call()
@@ -137,8 +137,8 @@ def test_refusals_are_typed(server, checkpointer, status, kind, retryable):
         assert "s3cr3t" not in str(caught.value)
 
 
-def test_damage_is_noticed(server, checkpointer):
-    """L8: a newest object whose bytes or header were altered is an integrity error."""
+def test_damage_is_detected(server, checkpointer):
+    """If the payload or the header of the newest object was altered, a load raises IntegrityError."""
     checkpointer.save("t", {"n": 1}, id="x")
     whole = server.objects["prefix/t/x.ckpt"]
     for damaged in (whole[:-2] + b"2}", b"!" + whole[1:], whole[:-1]):
@@ -147,8 +147,8 @@ def test_damage_is_noticed(server, checkpointer):
             checkpointer.load("t")
 
 
-def test_object_removed_while_listed_is_passed_over(server, checkpointer, monkeypatch):
-    """K8: another writer's retention may remove an object between our listing and our reading of its head: that is no error."""
+def test_object_deleted_during_a_listing_is_skipped(server, checkpointer, monkeypatch):
+    """Another writer may delete an object between our listing and the reading of its header: this is not an error."""
     checkpointer.save("t", {"n": 1}, id="gone")
     checkpointer.save("t", {"n": 2}, id="stays")
     stale = checkpointer.store._entries("t")
@@ -158,8 +158,8 @@ def test_object_removed_while_listed_is_passed_over(server, checkpointer, monkey
     assert checkpointer.load("t") == {"n": 2}
 
 
-def test_headers_of_removed_checkpoints_are_forgotten(server, checkpointer):
-    """K5: what retention removed takes no memory, however long a program runs."""
+def test_header_cache_drops_removed_checkpoints(server, checkpointer):
+    """Headers that retention removed take no memory."""
     tidy = Checkpointer(checkpointer.store, keep_last=2)
     for n in range(12):
         tidy.save("t", {"n": n})
@@ -167,8 +167,8 @@ def test_headers_of_removed_checkpoints_are_forgotten(server, checkpointer):
     assert len(tidy.store._headers._folders["t"]) <= 4
 
 
-def test_listing_is_whole_or_an_error(server, checkpointer, monkeypatch):
-    """L9: a head that the service refuses to give is not a damaged checkpoint: a listing without it would be a lie."""
+def test_listing_is_complete_or_raises(server, checkpointer, monkeypatch):
+    """A header that the service refuses to return is not damaged: a listing must not omit it."""
     checkpointer.save("t", {"n": 1})
     fresh = Checkpointer(checkpointer.store.location)
     monkeypatch.setattr(fresh.store, "_read_header", lambda path: (_ for _ in ()).throw(UnavailableError("busy")))
@@ -176,13 +176,13 @@ def test_listing_is_whole_or_an_error(server, checkpointer, monkeypatch):
         fresh.list("t")
 
 
-def test_slow_uploads_have_the_time_they_need(server, monkeypatch):
-    """L13: a request may take longer the larger it is, and what is large is read in parts; a service that takes longer still is a deadline."""
+def test_timeout_grows_with_the_upload(server, monkeypatch):
+    """A large request may take longer, and a large object is read in parts; a service that is even slower raises a timeout."""
     monkeypatch.setattr(objects, "_REQUEST_SECONDS", 0.5)
     monkeypatch.setattr(objects, "_PART", 1000)
     monkeypatch.setattr(objects, "_MIN_BYTES_PER_SECOND", 1000)
     checkpointer = Checkpointer(f"{server.scheme}://bucket/prefix")
-    server.slowness = 1.5
+    server.upload_seconds = 1.5
     state = {"text": "x" * 20_000}
     checkpointer.save("t", state, id="large")
     assert checkpointer.load("t", "large") == state
@@ -193,8 +193,8 @@ def test_slow_uploads_have_the_time_they_need(server, monkeypatch):
     assert caught.value.retryable
 
 
-def test_more_than_a_service_takes_is_refused(checkpointer, monkeypatch):
-    """L9: a checkpoint beyond what the service takes in one request is a capacity error before anything is sent."""
+def test_too_large_checkpoint_is_refused(checkpointer, monkeypatch):
+    """A checkpoint that exceeds the service's limit for a request raises CapacityError before anything is sent."""
     assert checkpointer.store.capabilities.max_size > 2**32
     checkpointer.store.capabilities = checkpointer.store.capabilities._replace(max_size=100)
     with pytest.raises(CapacityError) as caught:

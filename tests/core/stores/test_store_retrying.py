@@ -12,7 +12,7 @@ from ckpt_observe.testing.stores import StoreContract
 
 
 class Flaky(MemoryStore):
-    """Fails the next calls of a method, before or after doing its work."""
+    """Fails the next calls of a method, before or after the work is done."""
 
     def __init__(self, url="memory://"):
         super().__init__(url)
@@ -43,7 +43,7 @@ def store(waits):
 
 
 class TestRetryingStore(StoreContract):
-    test_processes_write_at_once = None  # lives in one process
+    test_processes_write_at_once = None  # exists in one process only
 
     @pytest.fixture
     def store(self, request):
@@ -59,39 +59,39 @@ class TestRetryingStore(StoreContract):
         return RetryingStore(MemoryStore(store.location))
 
     def test_damage_is_detected_and_can_be_quarantined(self, store, checkpointer):
-        """See the memory store: its listing does not depend on the bytes."""
+        """As in the memory store, the listing does not depend on the bytes."""
         info = checkpointer.save("t", {"n": 1})
         store.quarantine("t", info.id)
         assert store.ids("t") == ()
 
 
-def test_passing_trouble_is_waited_out(store, waits):
-    """What says it can be retried is retried, with growing waits that have a limit."""
-    store.inner.failures = [UnavailableError("away")] * 3
+def test_transient_errors_are_retried(store, waits):
+    """Retryable errors are retried, with growing delays up to a limit."""
+    store.inner.failures = [UnavailableError("down")] * 3
     Checkpointer(store).save("t", {"n": 1})
     assert Checkpointer(store).load("t") == {"n": 1}
     assert [low <= wait <= 2 * low for wait, low in zip(waits, (0.5, 1, 1.5), strict=True)] == [True] * 3
 
 
-def test_lasting_trouble_is_told(store, waits):
-    """After the last attempt the error itself is raised, and says how often it was tried."""
-    store.inner.failures = [UnavailableError("away")] * 9
+def test_last_error_is_raised(store, waits):
+    """After the last attempt the error itself is raised, with the number of attempts."""
+    store.inner.failures = [UnavailableError("down")] * 9
     with pytest.raises(UnavailableError) as caught:
         Checkpointer(store).save("t", {"n": 1})
     assert caught.value.recovery == "tried 4 times"
     assert len(waits) == 3
 
 
-def test_hopeless_trouble_is_not_repeated(store, waits):
-    """A full disk does not empty itself."""
+def test_permanent_errors_are_not_retried(store, waits):
+    """An error such as a full disk is not retried."""
     store.inner.failures = [CapacityError("full")]
     with pytest.raises(CapacityError):
         Checkpointer(store).save("t", {"n": 1})
     assert waits == []
 
 
-def test_lost_answer_is_no_conflict(store):
-    """F20: a put that worked though its answer was lost is not reported as a conflict with itself; a real conflict is."""
+def test_lost_answer_is_not_a_conflict(store):
+    """A put that worked although its answer was lost is not reported as a conflict with itself; a real conflict is."""
     store.inner.failures, store.inner.answer_lost = [UnavailableError("answer lost")], True
     checkpointer = Checkpointer(store)
     checkpointer.save("t", {"n": 1}, id="a")
@@ -101,7 +101,7 @@ def test_lost_answer_is_no_conflict(store):
 
 
 def test_lost_answer_of_a_delete(store):
-    """A delete that worked is done; one of nothing is not found."""
+    """A delete that worked although its answer was lost succeeds; deleting a missing checkpoint raises."""
     checkpointer = Checkpointer(store)
     checkpointer.save("t", {"n": 1}, id="a")
     store.inner.failures = [UnavailableError("answer lost")]

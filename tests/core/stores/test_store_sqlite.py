@@ -1,4 +1,4 @@
-"""The SQLite store under the contract, and what is peculiar to it."""
+"""The SQLite store: the contract, and behaviour specific to SQLite."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TestSqliteStore(StoreContract):
         return SqliteStore(store.location)
 
     def test_pragmas_are_durable(self, store, checkpointer):
-        """An acknowledged save is on the disk: WAL with FULL, asked of the database itself."""
+        """The database itself reports WAL and synchronous=FULL, so an acknowledged save is on disk."""
         checkpointer.save("t", {})
         connection = store._open()
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -54,7 +54,7 @@ class TestSqliteStore(StoreContract):
         assert os.stat(store._path).st_mode & 0o777 == 0o600
 
     def test_opening_again_keeps_our_own_locks(self, store, checkpointer):
-        """Two stores of one process on one file: a process that comes and goes does not remove the log that they still write to."""
+        """Two stores of a process use one file; another process that opens and closes it does not remove the log that they still write to."""
         checkpointer.save("t", {"n": 1}, id="1")
         with self.another(store) as second:
             assert second.ids("t") == ("1",)
@@ -65,10 +65,10 @@ class TestSqliteStore(StoreContract):
             assert subprocess.check_output([sys.executable, "-c", count, store._path], text=True) == "2\n"
 
     def test_extended_log_loses_nothing(self, store, checkpointer):
-        """The log is made longer while another process's connection writes too, and the writer is killed: every save is there, and whole."""
+        """The log is extended while a second connection writes, and the writer is killed: every save is there, intact."""
         code = (
-            "import os, signal, sys\nfrom ckpt_observe.core import Checkpointer\nmine, other = Checkpointer(sys.argv[1]), Checkpointer(sys.argv[1])\n"
-            "for n in range(60): (mine, other, mine)[n % 3].save('t', {'n': n}, id=str(n))\nos.kill(os.getpid(), signal.SIGKILL)"
+            "import os, signal, sys\nfrom ckpt_observe.core import Checkpointer\na, b = Checkpointer(sys.argv[1]), Checkpointer(sys.argv[1])\n"
+            "for n in range(60): (a, b, a)[n % 3].save('t', {'n': n}, id=str(n))\nos.kill(os.getpid(), signal.SIGKILL)"
         )
         subprocess.run([sys.executable, "-c", code, store.location], check=False)
         assert os.stat(f"{store._path}-wal").st_size >= 4 << 20
@@ -79,13 +79,13 @@ class TestSqliteStore(StoreContract):
         assert len(checkpointer.list("t")) == 61
 
     def test_queries_use_the_index(self, store, checkpointer):
-        """D6: listing a task reads an index, not the table."""
+        """Listing a task reads an index, not the table."""
         checkpointer.save("t", {})
         plan = store._open().execute("EXPLAIN QUERY PLAN SELECT header FROM checkpoints WHERE task = 't' ORDER BY created DESC, id DESC")
         assert "checkpoints_by_task" in plan.fetchone()[3]
 
-    def test_forked_child_has_a_connection_of_its_own(self, store, checkpointer):
-        """F17: parent and child both go on after a fork, though the parent was in the middle of using the store."""
+    def test_forked_child_uses_its_own_connection(self, store, checkpointer):
+        """Parent and child both continue after a fork, although the parent was using the store."""
         checkpointer.save("t", {"n": 0})
         with store._lock:
             child = os.fork()
@@ -98,15 +98,15 @@ class TestSqliteStore(StoreContract):
         checkpointer.save("t", {"n": 2}, id="from-parent")
         assert [checkpointer.load("t", id)["n"] for id in ("from-child", "from-parent")] == [1, 2]
 
-    def test_used_after_close(self, store, checkpointer):
-        """A closed store says so."""
+    def test_use_after_close_raises(self, store, checkpointer):
+        """A closed store says that it is closed."""
         store.close()
         with pytest.raises(StorageError) as caught:
             checkpointer.save("t", {})
         assert caught.value.code == "storage.closed"
 
     def test_newer_schema_says_upgrade(self, store, checkpointer):
-        """D7: a database of a newer version is a compatibility error and is left alone."""
+        """A database with a newer schema raises CompatibilityError and is not changed."""
         checkpointer.save("t", {"n": 1})
         connection = direct(store)
         connection.execute("PRAGMA user_version = 99")
@@ -115,23 +115,23 @@ class TestSqliteStore(StoreContract):
             Checkpointer(self.another(store)).load("t")
 
     def test_foreign_file_is_refused(self, tmp_path):
-        """A file that is no database is an integrity error, and stays as it is."""
+        """A file that is not a database raises IntegrityError and is not changed."""
         path = tmp_path / "note.txt"
         path.write_text("this is not a database, " * 100)
         with pytest.raises(IntegrityError):
             Checkpointer(f"sqlite://{path}").save("t", {})
         assert path.read_text().startswith("this is not")
 
-    def test_flipped_byte_of_the_file_never_gives_another_state(self, store, checkpointer):
-        """F10: wherever in the file a byte is flipped, what is asked is answered rightly, or with an error of ours."""
+    def test_flipped_byte_in_the_file_never_yields_another_state(self, store, checkpointer):
+        """Wherever in the file a byte is flipped, a call returns the right answer or raises a CheckpointError."""
         saved = {checkpointer.save("t", {"n": n}, id=f"id{n}", metadata={"lr": n}).id: {"n": n} for n in range(3)}
         store.close()
         whole = Path(store._path).read_bytes()
         chance = random.Random(7)
-        used = [place for place, byte in enumerate(whole) if byte]
+        used = [offset for offset, byte in enumerate(whole) if byte]
         answered = 0
-        for place in chance.sample(used, 600):
-            Path(store._path).write_bytes(whole[:place] + bytes([whole[place] ^ chance.choice((1, 255))]) + whole[place + 1 :])
+        for offset in chance.sample(used, 600):
+            Path(store._path).write_bytes(whole[:offset] + bytes([whole[offset] ^ chance.choice((1, 255))]) + whole[offset + 1 :])
             with self.another(store) as damaged:
                 reader = Checkpointer(damaged)
                 for id, state in saved.items():
@@ -152,11 +152,11 @@ class TestSqliteStore(StoreContract):
     @pytest.mark.parametrize("column", ["task", "id", "header", "payload"])
     @pytest.mark.parametrize("value", ["5", "1.5", "'text'", "x'ff'", "CAST(x'ff' AS TEXT)", "CAST({0} AS TEXT)", "CAST({0} AS BLOB)"])
     def test_column_of_another_type_is_damage(self, store, checkpointer, column, value):
-        """F10: one bit makes a number or text of what was bytes; that is an integrity error, and hides nothing else from a listing."""
+        """One flipped bit can turn bytes into a number or text: this raises IntegrityError, and hides no other checkpoint from a listing."""
         checkpointer.save("t", {"n": 0}, id="good")
         checkpointer.save("t", {"n": 1}, id="bad")
         direct(store).execute(f"UPDATE checkpoints SET {column} = {value.format(column)} WHERE id = 'bad'").connection.close()
-        for ask in (
+        for call in (
             lambda: checkpointer.load("t", "bad"),
             lambda: store.info("t", "bad"),
             lambda: store.size("t", "bad"),
@@ -169,20 +169,20 @@ class TestSqliteStore(StoreContract):
             checkpointer.verify,
         ):
             with suppress(CheckpointError):
-                ask()
+                call()
         assert checkpointer.load("t", "good") == {"n": 0}
         assert "good" in [info.id for info in store.list("t")]
 
-    def test_every_sqlite_error_is_typed(self):
-        """Each primary result code becomes one of ours; the table names those with a class of their own."""
+    def test_every_sqlite_error_is_translated(self):
+        """Each primary result code becomes a CheckpointError."""
         codes = {getattr(sqlite3, name) for name in dir(sqlite3) if name.startswith("SQLITE_") and isinstance(getattr(sqlite3, name), int)}
         for code in codes:
             error = sqlite3.OperationalError("x")
             error.sqlite_errorcode = code
             assert isinstance(_to_checkpoint_error(error, "testing"), CheckpointError)
 
-    def test_full_disk_is_capacity(self, store, checkpointer):
-        """L9, F4: a full database is a capacity error; what was there stays, and saving goes on once there is room."""
+    def test_full_disk_is_a_capacity_error(self, store, checkpointer):
+        """A full database raises CapacityError. Existing checkpoints remain, and saving continues once there is space."""
         checkpointer.save("t", {"n": 1})
         connection = store._open()
         pages = connection.execute("PRAGMA page_count").fetchone()[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_observe.cli.main import parser
+from ckpt_observe.cli.main import create_parser
 from ckpt_observe.environment import VARIABLES
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
@@ -28,7 +28,7 @@ def test_commands(path, wanted):
     assert [command[1] for command in found] == wanted
     for program, *arguments in found:
         assert program.endswith("ckpt-observe")
-        parser(()).parse_args(arguments)
+        create_parser(()).parse_args(arguments)
 
 
 @pytest.mark.parametrize("path", [SERVICE, SIDECAR], ids=["systemd", "kubernetes"])

@@ -13,7 +13,7 @@ import pytest
 import ckpt_observe
 import ckpt_observe.core
 from ckpt_observe import environment
-from ckpt_observe.cli.main import parser
+from ckpt_observe.cli.main import create_parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "ckpt_observe" / "alerts" / "runbook.md"]
@@ -73,7 +73,7 @@ def test_files(page):
 def test_names(page):
     """Every command, setting and metric that a page names exists."""
     text = page.read_text(encoding="utf-8")
-    commands = next(action.choices for action in parser(())._actions if action.choices and action.metavar == "COMMAND")
+    commands = next(action.choices for action in create_parser(())._actions if action.choices and action.metavar == "COMMAND")
     settings = {variable.name for variable in environment.VARIABLES} | {"CKPT_OBSERVE_SERVICES"}  # the last is of .ci/services
     assert set(re.findall(r"ckpt-observe ([a-z]+)", "\n".join(code_of(text)))) <= set(commands)
     assert set(re.findall(r"\bCKPT_OBSERVE_[A-Z_]+\b", text)) <= settings

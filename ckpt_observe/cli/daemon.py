@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ckpt_observe import config, wiring
 from ckpt_observe.cli.health import HealthServer, Readiness
-from ckpt_observe.cli.output import OK, about
+from ckpt_observe.cli.output import OK, command_description
 from ckpt_observe.cli.stopping import StopSignal
 from ckpt_observe.delivery.daemon import acquire_daemon_lock
 from ckpt_observe.errors import ConfigError
@@ -28,7 +28,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "daemon",
         help="deliver the records of all processes on this machine",
-        description=about(__doc__),
+        description=command_description(__doc__),
         epilog="Exit codes: 0 stopped by a signal, 1 the state directory already has a daemon, 2 wrong settings.",
     )
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")

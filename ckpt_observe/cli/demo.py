@@ -1,4 +1,4 @@
-"""`ckpt-observe demo`: a small agent that saves, fails once, is killed in the middle of a write, and comes back. Then its trace."""
+"""`ckpt-observe demo`: runs a small agent that saves, fails once, is killed during a write and restores; then prints its trace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import ckpt_observe
 from ckpt_observe import environment
-from ckpt_observe.cli.output import ERROR, OK, about, complain, until_pipe_closes
+from ckpt_observe.cli.output import ERROR, OK, command_description, print_error, until_pipe_closes
 from ckpt_observe.config import Settings
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.errors import SerializationError
@@ -23,7 +23,7 @@ from ckpt_observe.tracestore.tree import render
 
 _RUN: Final = "run-1"
 _SWITCHES: Final = (environment.ENABLED, environment.SDK_DISABLED, environment.TRACES_SAMPLER, environment.DISABLED_INSTRUMENTATIONS)
-"""Who asks for the demo wants to see it, though the surroundings switch observation off or leave traces out."""
+"""Settings that the demo ignores, because they would turn recording off or drop its trace."""
 
 _KILLED_WHILE_WRITING: Final = """
 import os, signal, sys
@@ -43,37 +43,38 @@ Checkpointer(Doomed(sys.argv[1])).save("run-1", {"step": 4, "messages": ["..."] 
 
 
 def register(subparsers: _SubParsersAction[Any]) -> None:
-    summary = "a small agent run with a failure and a kill -9, and the trace of it"
-    parser = subparsers.add_parser("demo", help=summary, description=about(__doc__))
+    """Add the command."""
+    summary = "run a small agent with a failure and a kill -9, and show its trace"
+    parser = subparsers.add_parser("demo", help=summary, description=command_description(__doc__))
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")
-    parser.add_argument("--exporters", metavar="LIST", default="", help="where it goes besides the local store, such as otlp,prometheus")
+    parser.add_argument("--exporters", metavar="LIST", default="", help="more exporters, besides local, such as otlp,prometheus")
     parser.set_defaults(run=run)
 
 
 @until_pipe_closes
 def run(args: Namespace) -> int:
-    """Prints the tree of the run; returns the exit code."""
+    """Run the agent, print its trace, and return the exit code."""
     for switch in _SWITCHES:
         os.environ.pop(switch, None)
     with tempfile.TemporaryDirectory(prefix="ckpt-observe-demo-") as checkpoints:
         exporters = ",".join(filter(None, ("local", args.exporters)))
         watch = ckpt_observe.observe(exporters=exporters, service="ckpt-observe-demo", dir=args.dir)
-        trace_id = _agent(checkpoints, watch.settings)
+        trace_id = _run_agent(checkpoints, watch.settings)
         if not watch.close(timeout=10):
-            complain("not everything was delivered; see: ckpt-observe doctor")
+            print_error("some records were not delivered; for the reason run: ckpt-observe doctor")
             return ERROR
     with TraceReader(watch.settings.dir / FILENAME) as reader:
         spans = reader.spans(trace_id)
     for line in render(spans, colour=wants_colour(sys.stdout)):
         print(line)
     print("\n" + _summary(spans))
-    print(f"\nLook again:     ckpt-observe traces {trace_id[:12]}")
+    print(f"\nShow it again:  ckpt-observe traces {trace_id[:12]}")
     print("Your program:   ckpt-observe run -- python your_program.py     or, in its code: import ckpt_observe.auto")
     return OK
 
 
-def _agent(checkpoints: str, settings: Settings) -> str:
-    """Three steps saved, one that cannot be, a process killed while it writes, and a restore; returns the id of the trace."""
+def _run_agent(checkpoints: str, settings: Settings) -> str:
+    """Save three steps, fail to save the fourth, have a process killed during a save, and restore. Return the trace ID."""
     checkpointer = Checkpointer(checkpoints, compression="gzip", keep_last=2)
     conversation = []
     with ckpt_observe.task("demo-agent", id=_RUN, user="you", session="first-minute") as agent:
@@ -84,22 +85,22 @@ def _agent(checkpoints: str, settings: Settings) -> str:
             checkpointer.save(_RUN, {"step": 4, "socket": object()}, step=4)
         except SerializationError:
             conversation.append({"role": "system", "text": "left the socket out"})
-        _killed(checkpoints, agent.traceparent(), settings)
+        _run_killed_process(checkpoints, agent.traceparent(), settings)
         restored = checkpointer.restore(_RUN)
         checkpointer.save(_RUN, {**restored.state, "step": restored.next_step}, step=restored.next_step, status="done")
     return agent.trace_id
 
 
-def _killed(checkpoints: str, traceparent: str, settings: Settings) -> None:
-    same = {
+def _run_killed_process(checkpoints: str, traceparent: str, settings: Settings) -> None:
+    variables = {
         environment.DIR: str(settings.dir),
         environment.EXPORTERS: ",".join(settings.exporters),
         environment.SERVICE_NAME: settings.service,
         environment.TRACEPARENT: traceparent,
     }
-    environ = {**os.environ, **same}
+    environ = {**os.environ, **variables}
     command = [sys.executable, "-c", _KILLED_WHILE_WRITING, checkpoints]
-    subprocess.run(command, env=environ, check=False, start_new_session=True)  # Ctrl-C is for us, and its traceback for nobody
+    subprocess.run(command, env=environ, check=False, start_new_session=True)  # on Ctrl-C it must not print a traceback
 
 
 def _summary(spans: list[Span]) -> str:
@@ -110,9 +111,9 @@ def _summary(spans: list[Span]) -> str:
     lines = [f"{len(operations)} checkpoint operations: {counts}."]
     if killed is not None:
         phase = killed.attributes.get(names.ERROR_PHASE, "?")
-        lines.append(f"One process was killed with SIGKILL in phase {phase}: its save is in the trace all the same.")
+        lines.append(f"One process was killed with SIGKILL during {phase}; its save is in the trace nevertheless.")
     restored = next((span for span in operations if names.STEPS_SINCE in span.attributes), None)
     if restored is not None:
         step, since = restored.attributes[names.STEP], restored.attributes[names.STEPS_SINCE]
-        lines.append(f"The restore came back to step {step}; steps to do again: {since}.")
+        lines.append(f"The restore returned to step {step}; steps to repeat: {since}.")
     return "\n".join(lines)

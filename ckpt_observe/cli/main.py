@@ -1,4 +1,4 @@
-"""`ckpt-observe`: parser and dispatch only; each command has a module of its own, imported when it is asked for: all of them take 0.4 s."""
+"""`ckpt-observe`: parses arguments and runs a command. Command modules are imported on demand; importing all of them takes 0.4 s."""
 
 from __future__ import annotations
 
@@ -9,38 +9,49 @@ from importlib import import_module
 from typing import Final
 
 from ckpt_observe import __version__
-from ckpt_observe.cli.output import ERROR, USAGE, complain
+from ckpt_observe.cli.output import ERROR, USAGE, print_error
 from ckpt_observe.errors import CkptObserveError, ConfigError
 
-COMMANDS: Final = ("demo", "run", "daemon", "traces", "doctor", "dashboards", "rules", "semconv")
+COMMANDS: Final = {
+    "demo": "demo",
+    "run": "run",
+    "daemon": "daemon",
+    "traces": "traces",
+    "doctor": "doctor.command",
+    "dashboards": "generated_files",
+    "rules": "generated_files",
+    "semconv": "generated_files",
+}
+"""The module of each command."""
 
 
-def parser(arguments: Sequence[str]) -> ArgumentParser:
-    """For the command that these arguments name; for all of them where they name none."""
-    made = ArgumentParser(
+def create_parser(arguments: Sequence[str]) -> ArgumentParser:
+    """Return a parser for the command in the arguments, or for all commands if there is none."""
+    parser = ArgumentParser(
         prog="ckpt-observe",
-        description="Every checkpoint operation of a program as a trace that survives the death of the process.",
-        epilog="Exit codes: 0 done, 1 it failed, 2 wrong usage or setting, 3 problems found, 4 not found.",
+        description="Records every checkpoint operation of a program as a trace that survives a crash of the process.",
+        epilog="Exit codes: 0 success, 1 failure, 2 wrong usage or setting, 3 problems found, 4 not found.",
     )
-    made.add_argument("--version", action="version", version=f"ckpt-observe {__version__}")
-    commands = made.add_subparsers(metavar="COMMAND", required=True)
-    named = next((each for each in arguments if not each.startswith("-")), "")
-    for command in [named] if named in COMMANDS else COMMANDS:
-        import_module(f"ckpt_observe.cli.{command}").register(commands)
-    return made
+    parser.add_argument("--version", action="version", version=f"ckpt-observe {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    command = next((argument for argument in arguments if not argument.startswith("-")), "")
+    modules = [COMMANDS[command]] if command in COMMANDS else dict.fromkeys(COMMANDS.values())
+    for module in modules:
+        import_module(f"ckpt_observe.cli.{module}").register(subparsers)
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit code."""
-    given = sys.argv[1:] if arguments is None else arguments
-    args = parser(given).parse_args(given)
+    """Run a command and return its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    args = create_parser(arguments).parse_args(arguments)
     try:
         code: int = args.run(args)
     except CkptObserveError as error:
-        complain(error)
+        print_error(error)
         return USAGE if isinstance(error, ConfigError) else ERROR
     except KeyboardInterrupt:
-        return 130  # as shells say it: 128 + SIGINT
+        return 130  # as in a shell: 128 + SIGINT
     return code
 
 

@@ -1,4 +1,4 @@
-"""How commands print: a table on a terminal, tab-separated values into a pipe, and a clean end when the reader goes away."""
+"""Output of commands: tables on a terminal, tab-separated values in a pipe, errors, and a clean exit if the pipe is closed."""
 
 from __future__ import annotations
 
@@ -18,43 +18,44 @@ NOT_FOUND = 4
 
 
 class Column(NamedTuple):
-    """One column of a table: programs get the value itself, people what `human` makes of it."""
+    """A column of a table. On a terminal, values are formatted with `format`; in a pipe they are printed as they are."""
 
     header: str
-    human: Callable[[Any], str] = str
-    right: bool = False
+    format: Callable[[Any], str] = str
+    align_right: bool = False
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], file: TextIO | None = None) -> None:
-    """Aligned and with a header on a terminal; else one row a line, values as they are, parted by tabs, without header."""
+    """Print an aligned table with a header on a terminal, or else tab-separated values without a header."""
     file = file or sys.stdout
     if not file.isatty():
         for row in rows:
             print("\t".join(printable(str(value)) for value in row), file=file)
         return
     lines = [[column.header for column in columns]]
-    lines += [[printable(column.human(value)) for column, value in zip(columns, row, strict=True)] for row in rows]
+    lines += [[printable(column.format(value)) for column, value in zip(columns, row, strict=True)] for row in rows]
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     for line in lines:
         cells = (
-            cell.rjust(width) if column.right else cell.ljust(width) for cell, width, column in zip(line, widths, columns, strict=True)
+            cell.rjust(width) if column.align_right else cell.ljust(width)
+            for cell, width, column in zip(line, widths, columns, strict=True)
         )
         print("  ".join(cells).rstrip(), file=file)
 
 
-def about(docstring: str | None) -> str:
-    """What the file of a command says of itself, as its help: without the command, which the usage above it shows."""
+def command_description(docstring: str | None) -> str:
+    """Return the docstring of a command's module as its help text, without the name of the command."""
     text = (docstring or "").partition(": ")[2]
     return text[:1].upper() + text[1:]
 
 
-def complain(message: object) -> None:
-    """To standard error, so that the output stays what was asked for."""
+def print_error(message: object) -> None:
+    """Print a message to standard error, so that standard output contains only the result."""
     print(f"ckpt-observe: {message}", file=sys.stderr)
 
 
 def until_pipe_closes(run: Callable[[Namespace], int]) -> Callable[[Namespace], int]:
-    """Makes `... | head` end without a word: who has read enough is no error."""
+    """Let a command exit silently if the reader of its output stops reading, as in `... | head`."""
 
     @wraps(run)
     def wrapper(args: Namespace) -> int:
@@ -62,7 +63,7 @@ def until_pipe_closes(run: Callable[[Namespace], int]) -> Callable[[Namespace], 
             code = run(args)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Python flushes once more at exit, and that must not fail again: docs.python.org/3/library/signal.html#note-on-sigpipe
+            # Python flushes again at exit, which would fail again: docs.python.org/3/library/signal.html#note-on-sigpipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return OK
         return code

@@ -1,7 +1,7 @@
-"""`ckpt-observe run -- CMD`: a program that was not changed, observed.
+"""`ckpt-observe run -- CMD`: runs an unchanged program with its checkpoint operations recorded.
 
-A directory with a `sitecustomize` of ours goes to the front of PYTHONPATH, so every Python that the command starts imports
-`ckpt_observe.auto` first. The command takes our place (exec): its signals, exit code and process id are its own.
+A directory with our `sitecustomize` is put first on PYTHONPATH, so every Python process that the program starts imports
+`ckpt_observe.auto`. The program replaces this process (exec), so signals, exit code and process ID are those of the program.
 """
 
 from __future__ import annotations
@@ -13,34 +13,35 @@ from pathlib import Path
 from typing import Any, Final
 
 from ckpt_observe import config, environment
-from ckpt_observe.cli.output import USAGE, about, complain
+from ckpt_observe.cli.output import USAGE, command_description, print_error
 
-NOT_STARTED, NO_SUCH_COMMAND = 126, 127  # as shells say it
+NOT_STARTED, NO_SUCH_COMMAND = 126, 127  # as in a shell
 AUTOLOAD: Final = Path(__file__).parent / "autoload"
 
 
 def register(subparsers: _SubParsersAction[Any]) -> None:
+    """Add the command."""
     parser = subparsers.add_parser(
         "run",
         usage="ckpt-observe run [-h] [--exporters LIST] [--service NAME] [--dir DIR] -- CMD",
-        help="run a program with every checkpoint operation observed",
-        description=about(__doc__),
-        epilog="Exit codes: the program's; if it was not started 2 no program given or wrong settings, 126 not allowed, 127 not found.",
+        help="run a program and record its checkpoint operations",
+        description=command_description(__doc__),
+        epilog="Exit codes: that of the program; or, if it did not start, 2 wrong usage or setting, 126 permission denied, 127 not found.",
     )
-    parser.add_argument("--exporters", metavar="LIST", help="where spans go (default $CKPT_OBSERVE_EXPORTERS)")
-    parser.add_argument("--service", metavar="NAME", help="name of the service (default $OTEL_SERVICE_NAME, else the program's)")
+    parser.add_argument("--exporters", metavar="LIST", help="comma-separated exporters (default $CKPT_OBSERVE_EXPORTERS)")
+    parser.add_argument("--service", metavar="NAME", help="service name (default $OTEL_SERVICE_NAME, or the name of the program)")
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")
     parser.add_argument("command", nargs=REMAINDER, metavar="-- CMD", help="the program and its arguments")
     parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
-    """Becomes the command; returns only if it cannot."""
+    """Replace this process with the program. Return an exit code only if that fails."""
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
-        complain("run what? For example: ckpt-observe run -- python train.py")
+        print_error("no program to run; for example: ckpt-observe run -- python train.py")
         return USAGE
-    settings = config.read(exporters=args.exporters, service=args.service, dir=args.dir)  # a wrong setting is told before anything runs
+    settings = config.read(exporters=args.exporters, service=args.service, dir=args.dir)  # report a wrong setting before the program starts
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(AUTOLOAD), os.environ.get("PYTHONPATH"))))}
     if args.exporters:
         environ[environment.EXPORTERS] = ",".join(settings.exporters) or "none"
@@ -52,5 +53,5 @@ def run(args: Namespace) -> int:
     try:
         os.execvpe(command[0], command, environ)  # noqa: S606 - the command is the user's own
     except OSError as error:
-        complain(f"{command[0]}: {error.strerror}")
+        print_error(f"{command[0]}: {error.strerror}")
         return NOT_STARTED if isinstance(error, PermissionError) else NO_SUCH_COMMAND

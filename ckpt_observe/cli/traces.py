@@ -1,4 +1,4 @@
-"""`ckpt-observe traces`: the newest traces of the local store, one of them as a tree, or their spans as JSON lines."""
+"""`ckpt-observe traces`: lists the newest traces of the local store, shows one as a tree, or prints their spans as JSON lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from ckpt_observe import config, wiring
-from ckpt_observe.cli.output import ERROR, NOT_FOUND, OK, USAGE, Column, complain, print_table, until_pipe_closes
+from ckpt_observe.cli.output import ERROR, NOT_FOUND, OK, USAGE, Column, print_error, print_table, until_pipe_closes
 from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.journal.activity import read_activity
 from ckpt_observe.semconv.values import OPERATIONS, OUTCOMES
@@ -23,30 +23,31 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 _COLUMNS: Final = (
     Column("TRACE", lambda trace_id: str(trace_id)[:12]),
-    Column("LAST", format_time, right=True),
-    Column("DURATION", format_duration, right=True),
-    Column("OPERATIONS", right=True),
-    Column("ERRORS", right=True),
-    Column("INTERRUPTED", right=True),
+    Column("LAST", format_time, align_right=True),
+    Column("DURATION", format_duration, align_right=True),
+    Column("OPERATIONS", align_right=True),
+    Column("ERRORS", align_right=True),
+    Column("INTERRUPTED", align_right=True),
     Column("NAME"),
 )
 
 
 def register(subparsers: _SubParsersAction[Any]) -> None:
-    """Adds the command."""
+    """Add the command."""
     parser = subparsers.add_parser(
         "traces",
         help="list the newest traces, or show one as a tree",
-        description="Lists the newest traces of the local store; with the beginning of a trace's id, shows that trace as a tree. "
-        "Into a pipe the list has tabs and no header: id, end in Unix nanoseconds, seconds, operations, errors, interrupted, name.",
-        epilog="Exit codes: 0 done, 1 the store cannot be read, 2 wrong usage or an ambiguous id, 4 no such trace or store.",
+        description="Lists the newest traces of the local store, or shows one trace as a tree. "
+        "In a pipe, the list is tab-separated without a header: "
+        "id, end in Unix nanoseconds, seconds, operations, errors, interrupted, name.",
+        epilog="Exit codes: 0 success, 1 the store cannot be read, 2 wrong usage or ambiguous ID, 4 no such trace or store.",
     )
-    parser.add_argument("trace", nargs="?", metavar="TRACE_ID", help="a trace's id, or so much of its beginning as is unique")
-    parser.add_argument("--json", action="store_true", help="print the spans, one JSON object a line")
-    parser.add_argument("--limit", type=_positive, default=20, metavar="N", help="at most so many traces (default 20)")
-    parser.add_argument("--since", type=_ago, default=0, metavar="AGE", help="only what ended since then: 90s, 15m, 1h, 7d")
-    parser.add_argument("--task", metavar="NAME", help="only traces of the task with this name")
-    parser.add_argument("--outcome", choices=OUTCOMES, help="only traces in which something ended so")
+    parser.add_argument("trace", nargs="?", metavar="TRACE_ID", help="trace ID or unique ID prefix")
+    parser.add_argument("--json", action="store_true", help="print the spans, one JSON object per line")
+    parser.add_argument("--limit", type=_positive, default=20, metavar="N", help="show at most N traces (default 20)")
+    parser.add_argument("--since", type=_ago, default=0, metavar="AGE", help="only traces that ended in this time: 90s, 15m, 1h, 7d")
+    parser.add_argument("--task", metavar="NAME", help="only traces of this task")
+    parser.add_argument("--outcome", choices=OUTCOMES, help="only traces with this outcome")
     parser.add_argument("--operation", choices=OPERATIONS, help="only traces with this operation")
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")
     parser.set_defaults(run=run)
@@ -54,22 +55,22 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
 
 @until_pipe_closes
 def run(args: Namespace) -> int:
-    """Prints what was asked for; returns the exit code."""
+    """Print the list, the tree or the spans, and return the exit code."""
     try:
         settings = config.read(dir=args.dir, exporters="local")
         path = settings.dir / FILENAME
         if settings.dir.exists():
-            wiring.deliver_dead(settings)  # what dead processes left is part of the picture
+            wiring.deliver_dead(settings)  # include the operations of dead processes
         if not path.exists():
-            complain(f"nothing is recorded yet: there is no {path}; what waits for delivery is told by `ckpt-observe doctor`")
+            print_error(f"no traces recorded yet: {path} does not exist; `ckpt-observe doctor` shows records that wait for delivery")
             return NOT_FOUND
         with TraceReader(path) as reader:
             code = _show(reader, args) if args.trace else _list(reader, args)
-        if left := read_activity(settings.dir).dead_processes:
-            complain(f"what ended processes left ({left}) waits for a daemon or a server: `ckpt-observe doctor` says which")
+        if dead := read_activity(settings.dir).dead_processes:
+            print_error(f"records of dead processes ({dead}) wait for a daemon or a server; for details run: ckpt-observe doctor")
         return code
     except CkptObserveError as error:
-        complain(error)
+        print_error(error)
         return ERROR
 
 
@@ -81,23 +82,23 @@ def _list(reader: TraceReader, args: Namespace) -> int:
     elif traces:
         print_table(_COLUMNS, map(_row, traces))
     else:
-        complain("no such traces")
+        print_error("no matching traces")
     return OK
 
 
 def _show(reader: TraceReader, args: Namespace) -> int:
-    found = reader.find(args.trace)
-    if not found:
-        complain(f"no trace begins with {args.trace!r} in {reader.path}: `ckpt-observe traces` lists them")
+    matches = reader.find(args.trace)
+    if not matches:
+        print_error(f"no trace ID in {reader.path} starts with {args.trace!r}; `ckpt-observe traces` lists all")
         return NOT_FOUND
-    if len(found) > 1:
-        complain(f"{args.trace!r} is ambiguous; it begins the ids of:")
-        print_table(_COLUMNS, map(_row, found), sys.stderr)
+    if len(matches) > 1:
+        print_error(f"{args.trace!r} is ambiguous; it matches:")
+        print_table(_COLUMNS, map(_row, matches), sys.stderr)
         return USAGE
     if args.json:
-        _print_json(reader, found)
+        _print_json(reader, matches)
     else:
-        print("\n".join(render(reader.spans(found[0].trace_id), colour=wants_colour(sys.stdout))))
+        print("\n".join(render(reader.spans(matches[0].trace_id), colour=wants_colour(sys.stdout))))
     return OK
 
 
@@ -114,13 +115,13 @@ def _row(trace: TraceSummary) -> tuple[object, ...]:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise ArgumentTypeError(f"{text!r} is not a number above zero")
+        raise ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
 
 
 def _ago(text: str) -> int:
-    """The Unix nanosecond that lies so long ago."""
+    """Return the time this long ago, in Unix nanoseconds."""
     match = re.fullmatch(r"(\d+)([smhdw])", text)
     if match is None:
-        raise ArgumentTypeError(f"{text!r} is not an age such as 90s, 15m, 1h or 7d")
+        raise ArgumentTypeError(f"{text!r} is not a duration such as 90s, 15m, 1h or 7d")
     return time.time_ns() - int(match[1]) * _SECONDS[match[2]] * 1_000_000_000

@@ -1,4 +1,4 @@
-"""The doctor in this process, and the loopback servers of the exporters' tests for it to look at."""
+"""Runs the doctor in this process, and makes the loopback servers of the exporters' tests importable."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exporters"))
 
-from ckpt_observe.cli import doctor as command
+from ckpt_observe.cli.doctor import command
 
 
 @pytest.fixture
 def doctor(monkeypatch, state, tmp_path):
-    """What it finds with these variables and no others, by subject."""
+    """Run the doctor with these variables and no others; its findings by subject."""
 
     def examine(**variables):
         for name in list(os.environ):
@@ -23,6 +23,6 @@ def doctor(monkeypatch, state, tmp_path):
                 monkeypatch.delenv(name)
         for name, value in {"CKPT_OBSERVE_DIR": state, "CKPT_OBSERVE_PAGES_DIR": tmp_path / "pages", **variables}.items():
             monkeypatch.setenv(name, str(value))
-        return {finding.subject: finding for finding in command.findings()}
+        return {finding.subject: finding for finding in command.check_everything()}
 
     return examine

@@ -1,4 +1,4 @@
-"""The commands as a user runs them, each in a process of its own."""
+"""The commands as a user runs them, each in its own process."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_observe.cli.main import parser
-from ckpt_observe.cli.semconv import page
+from ckpt_observe.cli.generated_files import reference
+from ckpt_observe.cli.main import create_parser
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import from_json_line
 
@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def command(tmp_path):
-    """`ckpt-observe` with a state directory of the test's own."""
+    """Run `ckpt-observe` with a new state directory."""
 
-    def run(*words, **variables):
+    def run(*arguments, **variables):
         environment = {
             **os.environ,
             "CKPT_OBSERVE_DIR": str(tmp_path / "state"),
@@ -31,25 +31,25 @@ def command(tmp_path):
             **variables,
         }
         return subprocess.run(
-            [sys.executable, "-m", "ckpt_observe", *words], capture_output=True, text=True, env=environment, check=False, cwd=tmp_path
+            [sys.executable, "-m", "ckpt_observe", *arguments], capture_output=True, text=True, env=environment, check=False, cwd=tmp_path
         )
 
     return run
 
 
 def test_demo(command):
-    """The first command of the README: a tree with an interrupted save, its phase, a failure and a restore that links back."""
+    """The demo prints a tree with an interrupted save and its phase, a failure, and a restore that links back to a save."""
     done = command("demo")
     assert (done.returncode, done.stderr) == (0, "")
-    for words in (
+    for text in (
         "interrupted in write",
         "serialization.unsupported_type",
         "checkpoint.restore",
         "from a save of this trace",
         "1 interrupted",
-        "steps to do again: 1",
+        "steps to repeat: 1",
     ):
-        assert words in done.stdout
+        assert text in done.stdout
     trace = re.search(r"ckpt-observe traces ([0-9a-f]{12})", done.stdout)[1]
     assert "interrupted in write" in command("traces", trace).stdout
 
@@ -63,20 +63,20 @@ def test_demo(command):
         ("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "*"),
     ],
 )
-def test_demo_shows_itself_all_the_same(command, switch, value):
-    """Where observation is switched off, who asks for the demo still sees all of it."""
+def test_demo_ignores_settings_that_turn_recording_off(command, switch, value):
+    """The demo shows its whole trace even if recording or tracing is turned off."""
     done = command("demo", **{switch: value})
     assert (done.returncode, done.stderr) == (0, "")
     assert "9 checkpoint operations: 7 ok, 1 error, 1 interrupted." in done.stdout
 
 
-def test_demo_goes_elsewhere_too(command):
-    """With other destinations, these have all of it as well, the killed save included."""
+def test_demo_with_another_exporter(command):
+    """The other exporter gets everything as well, including the save of the killed process."""
     done = command("demo", "--exporters", "console")
     assert done.returncode == 0
-    for words in ("task demo-agent", "serialization.unsupported_type", "interrupted in write"):
-        assert words in done.stdout
-        assert words in done.stderr
+    for text in ("task demo-agent", "serialization.unsupported_type", "interrupted in write"):
+        assert text in done.stdout
+        assert text in done.stderr
 
 
 PROGRAM = """
@@ -89,7 +89,7 @@ sys.exit(9)
 
 
 def test_run(command, tmp_path):
-    """An unchanged program is observed; its output, errors and exit code are its own."""
+    """An unchanged program is recorded, and keeps its output, errors and exit code."""
     (tmp_path / "program.py").write_text(PROGRAM)
     done = command("run", "--service", "mine", "--", sys.executable, "program.py", str(tmp_path / "ckpt"))
     assert (done.returncode, done.stdout, done.stderr) == (9, "out\n", "run\n")
@@ -98,8 +98,8 @@ def test_run(command, tmp_path):
     assert {span.resource["service.name"] for span in spans} == {"mine"}
 
 
-def test_run_keeps_the_sites_own_customization(command, tmp_path):
-    """A sitecustomize that was there before is still run."""
+def test_run_keeps_the_sitecustomize_of_the_site(command, tmp_path):
+    """An existing sitecustomize still runs."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text("print('theirs')")
     done = command("run", "--", sys.executable, "-c", "print('program')", PYTHONPATH=str(tmp_path / "site"))
@@ -107,21 +107,21 @@ def test_run_keeps_the_sites_own_customization(command, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "error"),
+    ("arguments", "code", "error"),
     [
-        (("run",), 2, "run what"),
+        (("run",), 2, "no program to run"),
         (("run", "--", "no-such-program"), 127, "No such file"),
         (("run", "--exporters", "x", "--", "true"), 2, "'x' is not valid"),
     ],
 )
-def test_run_that_cannot(command, words, code, error):
-    """No command, no such program, a wrong setting: said before anything runs."""
-    done = command(*words)
+def test_run_errors(command, arguments, code, error):
+    """A missing command, an unknown program and a wrong setting are reported before anything runs."""
+    done = command(*arguments)
     assert (done.returncode, done.stdout) == (code, "")
     assert error in done.stderr
 
 
-LEFTOVER = """
+KILLED_PROGRAM = """
 import os, signal
 import ckpt_observe.auto, ckpt_observe
 with ckpt_observe.checkpoint("save", id="x") as operation, operation.phase("commit"):
@@ -129,9 +129,9 @@ with ckpt_observe.checkpoint("save", id="x") as operation, operation.phase("comm
 """
 
 
-def test_traces_adopts_disk_limit(command, tmp_path):
-    """What a killed program left is in the list, though nothing ran since."""
-    killed = command("run", "--", sys.executable, "-c", LEFTOVER)
+def test_traces_adopts_dead_processes(command, tmp_path):
+    """The operation of a killed program is in the list, although no program ran since."""
+    killed = command("run", "--", sys.executable, "-c", KILLED_PROGRAM)
     assert killed.returncode == -signal.SIGKILL
     [operation] = [
         span for span in map(from_json_line, command("traces", "--json").stdout.splitlines()) if names.OPERATION in span.attributes
@@ -139,29 +139,31 @@ def test_traces_adopts_disk_limit(command, tmp_path):
     assert (operation.attributes[names.OUTCOME], operation.attributes[names.ERROR_PHASE]) == ("interrupted", "commit")
 
 
-def test_traces_says_what_waits(command):
-    """Records that wait for somebody else are not in the list; so it says that there are some."""
+def test_traces_reports_undelivered_records(command):
+    """Records that wait for a daemon are not in the list, so the command mentions them."""
     program = ("run", "--", sys.executable, "-c", PROGRAM, "memory://")
     command(*program)
     assert command("traces").stderr == ""
     command(*program, CKPT_OBSERVE_DELIVERY="daemon")
     done = command("traces")
     assert done.returncode == 0
-    assert done.stderr == "ckpt-observe: what ended processes left (1) waits for a daemon or a server: `ckpt-observe doctor` says which\n"
+    assert (
+        done.stderr == "ckpt-observe: records of dead processes (1) wait for a daemon or a server; for details run: ckpt-observe doctor\n"
+    )
 
 
-def test_doctor_is_content(command):
-    """All is well: 0, every place was tried, and nothing is left of the trying."""
+def test_healthy_doctor_report(command):
+    """The exit code is 0, and every directory was checked."""
     done = command("doctor")
     assert done.returncode == 0, done.stdout
-    for words in ("state directory", "can be written", "pages", "journals", "patches reference", "CKPT_OBSERVE_DIR"):
-        assert words in done.stdout
+    for text in ("state directory", "is writable", "pages", "journals", "patches reference", "CKPT_OBSERVE_DIR"):
+        assert text in done.stdout
     assert "problem" not in done.stdout
 
 
 @pytest.mark.parametrize("trouble", ["setting", "directory", "journal", "store"])
 def test_doctor_finds_problems(command, tmp_path, trouble):
-    """What is wrong is named, and the exit code is 3."""
+    """A problem is reported, and the exit code is 3."""
     state = tmp_path / "state"
     variables = {}
     if trouble == "setting":
@@ -183,8 +185,8 @@ def test_doctor_finds_problems(command, tmp_path, trouble):
 
 
 @pytest.mark.parametrize("name", ["demo", "run", "daemon", "traces", "doctor", "dashboards", "rules", "semconv"])
-def test_help_says_what_a_command_does(command, name):
-    """After the usage comes a sentence about the command, not its name once more."""
+def test_help_describes_the_command(command, name):
+    """After the usage comes a sentence about the command."""
     done = command(name, "--help")
     assert done.returncode == 0
     [usage, sentence, *_] = done.stdout.split("\n\n")
@@ -193,8 +195,8 @@ def test_help_says_what_a_command_does(command, name):
 
 
 def test_reference_page():
-    """docs/semconv.md is what the tables say now: run `ckpt-observe semconv > docs/semconv.md`."""
-    assert (ROOT / "docs" / "semconv.md").read_text(encoding="utf-8") == page()
+    """docs/semconv.md is up to date. If not, run: ckpt-observe semconv > docs/semconv.md."""
+    assert (ROOT / "docs" / "semconv.md").read_text(encoding="utf-8") == reference()
 
 
 def blocks(language):
@@ -203,7 +205,7 @@ def blocks(language):
 
 @pytest.mark.parametrize("number", range(len(blocks("python"))))
 def test_readme_python(command, tmp_path, number):
-    """Every Python block of the README runs as it stands."""
+    """Every Python block of the README runs unchanged."""
     code = blocks("python")[number]
     environment = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_PAGES_DIR": str(tmp_path / "pages")}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
@@ -214,6 +216,6 @@ def test_readme_commands():
     """Every command in the README exists."""
     text = "\n".join(blocks("sh")) + "\n".join(re.findall(r"`(ckpt-observe [^`]+)`", (ROOT / "README.md").read_text(encoding="utf-8")))
     used = set(re.findall(r"ckpt-observe (\w+)", text))
-    known = set(next(action.choices for action in parser(())._actions if action.choices and action.metavar == "COMMAND"))
+    commands = set(next(action.choices for action in create_parser(())._actions if action.choices and action.metavar == "COMMAND"))
     assert used
-    assert used <= known
+    assert used <= commands

@@ -37,12 +37,12 @@ def store(tmp_path):
 
 @pytest.fixture
 def command(store):
-    """Runs `ckpt-observe traces ...` over the store."""
+    """Run `ckpt-observe traces ...` on the store."""
     parser = argparse.ArgumentParser(prog="ckpt-observe")
     traces.register(parser.add_subparsers())
 
-    def run(*words):
-        args = parser.parse_args(["traces", "--dir", str(store), *words])
+    def run(*arguments):
+        args = parser.parse_args(["traces", "--dir", str(store), *arguments])
         return args.run(args)
 
     return run
@@ -60,14 +60,14 @@ def listed(text):
 
 
 def test_list_in_a_pipe_is_tab_separated(command, capsys):
-    """Programs get whole ids and plain numbers, newest first, without header."""
+    """In a pipe, the list has full ids and plain numbers, newest first, without a header."""
     assert command() == 0
     first = capsys.readouterr().out.splitlines()[0].split("\t")
     assert first == ["b0" + "0" * 30, str(START_UNIX_NANO + 3006 * 1_000_000), "0.005", "1", "1", "0", "task demo"]
 
 
 def test_list_on_a_terminal_is_a_table(command, monkeypatch):
-    """People get a header, short ids and units."""
+    """On a terminal, the list has a header, short ids and units."""
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     assert command() == 0
@@ -79,7 +79,7 @@ def test_list_on_a_terminal_is_a_table(command, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("arguments", "expected"),
     [
         (("--limit", "1"), ["b0"]),
         (("--task", "other"), ["ac"]),
@@ -90,14 +90,14 @@ def test_list_on_a_terminal_is_a_table(command, monkeypatch):
     ],
     ids=str,
 )
-def test_options_narrow_the_list(command, capsys, words, expected):
-    """Each option leaves only what it says; an empty list is no failure."""
-    assert command(*words) == 0
+def test_options_narrow_the_list(command, capsys, arguments, expected):
+    """Each option filters the list; an empty list is not an error."""
+    assert command(*arguments) == 0
     assert listed(capsys.readouterr().out) == expected
 
 
 def test_since_counts_back_from_now(command, capsys, store):
-    """`--since 1h` is the last hour."""
+    """`--since 1h` lists the traces of the last hour."""
     begin = time.time_ns() - 60 * 1_000_000_000
     exporter = LocalExporter(store)
     exporter.send([make_span(1, "checkpoint.save", trace=0xDD << 120, end_unix_nano=begin)])
@@ -107,7 +107,7 @@ def test_since_counts_back_from_now(command, capsys, store):
 
 
 def test_prefix_shows_the_tree(command, capsys):
-    """The beginning of an id shows that trace as a tree, without colours in a pipe."""
+    """An ID prefix shows that trace as a tree, without colours in a pipe."""
     assert command("ab") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines[:2]] == ["task demo", "└─ checkpoint.save"]
@@ -116,7 +116,7 @@ def test_prefix_shows_the_tree(command, capsys):
 
 
 def test_ambiguous_prefix_lists_candidates(command, capsys):
-    """A prefix of two traces shows neither, names both, and is wrong usage."""
+    """A prefix of two traces is wrong usage; the error lists both."""
     assert command("a") == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -125,49 +125,49 @@ def test_ambiguous_prefix_lists_candidates(command, capsys):
 
 
 def test_unknown_trace_is_not_found(command, capsys):
-    """No such trace has its own exit code, and a hint."""
+    """An unknown trace has its own exit code and a hint."""
     assert command("ff") == 4
-    assert "no trace begins with 'ff'" in capsys.readouterr().err
+    assert "starts with 'ff'" in capsys.readouterr().err
 
 
-def test_no_store_is_not_found_and_is_not_made(tmp_path, capsys):
-    """Asking before anything was recorded says so and leaves nothing."""
+def test_missing_store_is_not_created(tmp_path, capsys):
+    """Without a store, the command reports that nothing is recorded and creates nothing."""
     args = argparse.Namespace(dir=str(tmp_path / "none"), trace=None)
     assert traces.run(args) == 4
-    assert "nothing is recorded yet" in capsys.readouterr().err
+    assert "no traces recorded yet" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
 
 
 def test_foreign_store_is_an_error(tmp_path, capsys):
-    """A file that is not ours is one line of explanation, not a traceback."""
+    """A store that is not a database gives a one-line error, not a traceback."""
     (tmp_path / "traces.db").write_text("not a database " * 100)
     assert traces.run(argparse.Namespace(dir=str(tmp_path), trace=None)) == 1
     assert "not a database" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("words", "count"), [((), 15), (("ac",), 7)], ids=["all", "one"])
-def test_json_is_one_span_a_line(command, capsys, words, count):
-    """Every line is a span in the form that all places print, parents first."""
-    assert command("--json", *words) == 0
+@pytest.mark.parametrize(("arguments", "count"), [((), 15), (("ac",), 7)], ids=["all", "one"])
+def test_json_has_one_span_per_line(command, capsys, arguments, count):
+    """Every line is a span as JSON, parents first."""
+    assert command("--json", *arguments) == 0
     spans = [from_json_line(line) for line in capsys.readouterr().out.splitlines()]
     assert len(spans) == count
     assert spans[0].name.startswith("task ")
     assert {span.resource["service.name"] for span in spans} == {"test"}
 
 
-@pytest.mark.parametrize("words", [("--limit", "0"), ("--limit", "x"), ("--since", "yesterday"), ("--outcome", "great")], ids=str)
-def test_wrong_usage_is_exit_two(command, capsys, words):
-    """A value that cannot be is refused with its reason."""
+@pytest.mark.parametrize("arguments", [("--limit", "0"), ("--limit", "x"), ("--since", "yesterday"), ("--outcome", "great")], ids=str)
+def test_wrong_usage_is_exit_two(command, capsys, arguments):
+    """An invalid value is rejected and named."""
     with pytest.raises(SystemExit) as caught:
-        command(*words)
+        command(*arguments)
     assert caught.value.code == 2
-    assert words[1] in capsys.readouterr().err
+    assert arguments[1] in capsys.readouterr().err
 
 
 def test_closed_pipe_ends_cleanly(store):
-    """`ckpt-observe traces --json | head -1` says nothing on standard error and exits with 0."""
+    """`ckpt-observe traces --json | head -1` prints nothing on standard error and exits with 0."""
     exporter = LocalExporter(store)
-    exporter.send([make_span(number, "checkpoint.save", trace=0xEE, attributes={"own": "x" * 1000}) for number in range(1, 2000)])
+    exporter.send([make_span(number, "checkpoint.save", trace=0xEE, attributes={"padding": "x" * 1000}) for number in range(1, 2000)])
     exporter.close()
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "traces", "--json", "--dir", str(store)], stdout=subprocess.PIPE, stderr=subprocess.PIPE

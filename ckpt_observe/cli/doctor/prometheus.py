@@ -1,4 +1,4 @@
-"""The ways out for metrics: is the port free, or served, and by whom; does the Pushgateway answer; can the text file be written."""
+"""Checks of the metrics: whether the port is free or served by us, the Pushgateway answers, and the text file can be written."""
 
 from __future__ import annotations
 
@@ -10,103 +10,105 @@ from pathlib import Path
 from typing import Final
 
 from ckpt_observe import environment
-from ckpt_observe.cli.doctor.disk import written
-from ckpt_observe.cli.doctor.finding import OK, PROBLEM, Finding
+from ckpt_observe.cli.doctor import OK, PROBLEM, Finding
+from ckpt_observe.cli.doctor.state_directory import write_probe
 from ckpt_observe.config import Prometheus, Settings
 from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.errors import HttpError
 from ckpt_observe.exporters.metrics import lock_path
 from ckpt_observe.exporters.prometheus import ScrapeEndpoint
 from ckpt_observe.support.http_client import HttpClient, split_credentials
+from ckpt_observe.support.http_server import SERVER_NAME
 from ckpt_observe.support.locks import is_locked
 
 TIMEOUT: Final = 5.0
-_ANOTHER_PORT: Final = f"set {environment.PROMETHEUS_PORT} to a free one"
+_USE_ANOTHER_PORT: Final = f"set {environment.PROMETHEUS_PORT} to a free port"
 
 
-def outlets(settings: Settings) -> Iterator[Finding]:
-    """Those that are used: a file or a gateway stands in place of the endpoint."""
-    asked = settings.prometheus
+def check_metrics(settings: Settings) -> Iterator[Finding]:
+    """Check what is used: a text file or a Pushgateway replaces the endpoint."""
+    options = settings.prometheus
     if "prometheus" not in settings.exporters:
         return
-    if asked.textfile:
-        yield _textfile(Path(asked.textfile))
-    if asked.pushgateway:
-        yield _pushgateway(asked.pushgateway)
-    if not (asked.textfile or asked.pushgateway):
-        yield _endpoint(asked, settings.dir)
+    if options.textfile:
+        yield _check_textfile(Path(options.textfile))
+    if options.pushgateway:
+        yield _check_pushgateway(options.pushgateway)
+    if not (options.textfile or options.pushgateway):
+        yield _check_endpoint(options, settings.dir)
 
 
-def _textfile(path: Path) -> Finding:
+def _check_textfile(path: Path) -> Finding:
     try:
-        written(path.parent)
+        write_probe(path.parent)
     except OSError as error:
-        return Finding(PROBLEM, "metrics textfile", f"{path}: its directory cannot be written: {error.strerror}")
-    return Finding(OK, "metrics textfile", f"{path} can be written")
+        return Finding(PROBLEM, "metrics textfile", f"{path}: cannot write to its directory: {error.strerror}")
+    return Finding(OK, "metrics textfile", f"{path} is writable")
 
 
-def _pushgateway(url: str) -> Finding:
-    subject, shown = "metrics pushgateway", without_credentials(url)
+def _check_pushgateway(url: str) -> Finding:
+    subject, displayed_url = "metrics pushgateway", without_credentials(url)
     base, headers = split_credentials(url)
     try:
         with closing(HttpClient(TIMEOUT)) as client:
             answer = client.request("GET", f"{base.rstrip('/')}/-/ready", headers=headers)
     except HttpError as error:
-        return Finding(PROBLEM, subject, f"{shown} cannot be reached: {error}")
+        return Finding(PROBLEM, subject, f"{displayed_url} cannot be reached: {error}")
     if answer.is_success:
-        return Finding(OK, subject, f"{shown} is ready")
-    advice = "its key is in the URL" if answer.status in (401, 403) else "is it a Pushgateway?"
-    return Finding(PROBLEM, subject, f"{shown} answered {answer.status} to /-/ready: {advice}")
+        return Finding(OK, subject, f"{displayed_url} is ready")
+    advice = "check the credentials in the URL" if answer.status in (401, 403) else "is it a Pushgateway?"
+    return Finding(PROBLEM, subject, f"{displayed_url} answered {answer.status} to /-/ready: {advice}")
 
 
-def _endpoint(asked: Prometheus, directory: Path) -> Finding:
-    subject, where = f"metrics port {asked.port}", f"{asked.host}:{asked.port}"
-    if asked.port is None:
-        return Finding(OK, "metrics port", "none: the metrics are served by the program itself, with PrometheusCollector")
-    if asked.port == 0:
-        return Finding(OK, subject, f"{asked.host}, any free port")
-    trouble = _bound(asked)
-    if trouble is None:
-        return Finding(OK, subject, f"{where} is free")
-    if trouble.errno != errno.EADDRINUSE:
-        return Finding(PROBLEM, subject, f"{where}: {trouble.strerror}; {_ANOTHER_PORT}, or another {environment.PROMETHEUS_HOST}")
-    status, server = _asked(asked)
-    if not server.startswith("ckpt_observe"):
-        return Finding(PROBLEM, subject, f"{where} is taken by another program ({server or 'not HTTP'}); {_ANOTHER_PORT}")
-    if not _is_ours(directory, asked):
-        return Finding(PROBLEM, subject, f"{where} is served by ckpt_observe, for another state directory; {_ANOTHER_PORT}")
+def _check_endpoint(options: Prometheus, directory: Path) -> Finding:
+    if options.port is None:
+        return Finding(OK, "metrics port", "none: the program serves the metrics itself, with PrometheusCollector")
+    subject, address = f"metrics port {options.port}", f"{options.host}:{options.port}"
+    if options.port == 0:
+        return Finding(OK, subject, f"{options.host}, any free port")
+    bind_error = _try_bind(options)
+    if bind_error is None:
+        return Finding(OK, subject, f"{address} is free")
+    if bind_error.errno != errno.EADDRINUSE:
+        advice = f"{_USE_ANOTHER_PORT}, or change {environment.PROMETHEUS_HOST}"
+        return Finding(PROBLEM, subject, f"cannot bind {address}: {bind_error.strerror}; {advice}")
+    status, server = _request_metrics(options)
+    if not server.startswith(SERVER_NAME):
+        return Finding(PROBLEM, subject, f"{address} is used by another program ({server or 'not HTTP'}); {_USE_ANOTHER_PORT}")
+    if not _is_served_for(directory, options):
+        return Finding(PROBLEM, subject, f"{address} is served by ckpt_observe for another state directory; {_USE_ANOTHER_PORT}")
     if status != 200:
-        why = f"is {environment.METRICS_TOKEN} the same there?"
-        return Finding(PROBLEM, subject, f"{where} is served for this state directory, but answers {status}: {why}")
-    return Finding(OK, subject, f"{where} is served, for all processes of this state directory")
+        advice = f"check that {environment.METRICS_TOKEN} is the same there"
+        return Finding(PROBLEM, subject, f"{address} is served for this state directory, but answers {status}: {advice}")
+    return Finding(OK, subject, f"{address} is served for all processes of this state directory")
 
 
-def _bound(asked: Prometheus) -> OSError | None:
-    """Why the port cannot be had."""
-    family = socket.AF_INET6 if ":" in asked.host else socket.AF_INET
+def _try_bind(options: Prometheus) -> OSError | None:
+    """Bind the port and release it. Return the error if that fails."""
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the endpoint does
         try:
-            probe.bind((asked.host, asked.port))
+            probe.bind((options.host, options.port))
         except OSError as error:
             return error
     return None
 
 
-def _asked(asked: Prometheus) -> tuple[int, str]:
-    """Status of `/metrics`, and the server's name for itself. The certificate is our own, for whatever name others use for this machine."""
-    headers = {"Authorization": f"Bearer {asked.token}"} if asked.token else {}
-    host = f"[{asked.host}]" if ":" in asked.host else asked.host
-    url = f"{'https' if asked.tls else 'http'}://{host}:{asked.port}/metrics"
-    with suppress(HttpError), closing(HttpClient(TIMEOUT, certificate=asked.tls, check_hostname=False, use_proxies=False)) as client:
+def _request_metrics(options: Prometheus) -> tuple[int, str]:
+    """Return the status of `/metrics` and the name of the server. The certificate is ours and may be valid for other names only."""
+    headers = {"Authorization": f"Bearer {options.token}"} if options.token else {}
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    url = f"{'https' if options.tls else 'http'}://{host}:{options.port}/metrics"
+    with suppress(HttpError), closing(HttpClient(TIMEOUT, certificate=options.tls, check_hostname=False, use_proxies=False)) as client:
         answer = client.request("GET", url, headers=headers)
         return answer.status, answer.headers.get("Server", "an HTTP server")
     return 0, ""
 
 
-def _is_ours(directory: Path, asked: Prometheus) -> bool:
-    """Whether a process of this state directory has the turn to serve that port."""
+def _is_served_for(directory: Path, options: Prometheus) -> bool:
+    """Return whether a process of this state directory serves the port."""
     try:
-        return is_locked(lock_path(directory, ScrapeEndpoint(asked).name))
+        return is_locked(lock_path(directory, ScrapeEndpoint(options).name))
     except OSError:
         return False

@@ -1,22 +1,24 @@
-"""Each server that spans and metrics are sent to, tried for real: an export request without spans, with its headers and TLS.
+"""Checks of the servers that receive spans and metrics: each one gets an export request without spans, with its headers and TLS.
 
-It goes the way that spans go, so what is found here is what they would meet. Where there is no answer that explains itself, the server
-is looked at: see `listener`.
+The request is sent in the same way as spans, so it meets the same errors. If the error does not explain itself, `identify_listener` finds
+out what listens at the address; the messages of client libraries depend on their version.
 """
 
 from __future__ import annotations
 
 import os
+import socket
+import ssl
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Final
 from urllib.parse import urlsplit
 
 from ckpt_observe import endpoints, environment
-from ckpt_observe.cli.doctor import listener
-from ckpt_observe.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
+from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Finding
 from ckpt_observe.config import Settings
 from ckpt_observe.endpoints import GRPC, HTTP, Endpoint
 from ckpt_observe.errors import ConfigError, ExporterError
@@ -24,90 +26,143 @@ from ckpt_observe.exporters.otlp import Transport, open_transport
 from ckpt_observe.exporters.otlp_metrics import OtlpMetricsPublisher
 from ckpt_observe.support.http_client import untraced
 
-PATIENCE: Final = 5.0
-"""Seconds for one server at most."""
+MAX_SECONDS: Final = 5.0
+"""Timeout for one server."""
 CLOCK_TOLERANCE: Final = 5.0
-"""Seconds: a `Date` header has whole ones, and the answer took its time."""
+"""Seconds. A `Date` header has whole seconds, and the answer takes some time."""
 
-_KEYS: Final = {
+_KEY_SETTINGS: Final = {
     "otlp": f"{environment.OTLP}HEADERS",
     "laminar": environment.LMNR_KEY,
     "otlp metrics": f"{environment.OTLP}METRICS_HEADERS",
 }
-"""Where the key of each is set."""
-_KEY_REFUSED: Final = "the key is missing or refused: check {key}"
-_NOT_OTLP: Final = "something answers, but takes no OTLP here: check port and path"
-_BUSY: Final = "it is there, and busy: spans are sent again later"
-_ANSWERS: Final[Mapping[int | str, str]] = {
+"""The setting that holds the key of each server."""
+_KEY_REFUSED: Final = "the key is missing or was rejected: check {key}"
+_NOT_OTLP: Final = "the server does not accept OTLP here: check port and path"
+_BUSY: Final = "the server is busy; spans will be retried"
+_ADVICE: Final[Mapping[int | str, str]] = {
     **dict.fromkeys((401, 403, "UNAUTHENTICATED", "PERMISSION_DENIED"), _KEY_REFUSED),
     **dict.fromkeys((400, 404, 405, 415, 501, "UNIMPLEMENTED", "NOT_FOUND"), _NOT_OTLP),
-    **dict.fromkeys((301, 302, 303, 307, 308), "it redirects, which is not followed: set the address that it names"),
-    407: "the proxy wants to know who asks: check HTTPS_PROXY",
+    **dict.fromkeys((301, 302, 303, 307, 308), "redirects are not followed: set the URL that it redirects to"),
+    407: "the proxy requires authentication: check HTTPS_PROXY",
     **dict.fromkeys((408, 429, 503, "RESOURCE_EXHAUSTED"), _BUSY),
 }
-"""What each status means here."""
-_TLS_ADVICE: Final = "and our https does not suit it: check OTEL_EXPORTER_OTLP_CERTIFICATE, and the client's where it wants one"
+"""What to do about each status."""
+_TLS_ADVICE: Final = (
+    "but the TLS handshake failed: check OTEL_EXPORTER_OTLP_CERTIFICATE, and the client certificate if the server requires one"
+)
+
+NOBODY: Final = "nothing listens on this port"
+UNRESOLVED: Final = "the host name cannot be resolved"
+UNREACHABLE: Final = "the host cannot be reached"
+TLS_SERVER: Final = "the server uses TLS"
+HTTP_SERVER: Final = "the server uses HTTP without TLS"
+HTTP2_SERVER: Final = "the server uses HTTP/2 without TLS, as gRPC does"
+SILENT_SERVER: Final = "the server accepts connections, but uses neither TLS nor HTTP"
+
+_HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""Starts an HTTP/2 connection, with an empty SETTINGS frame. The server answers with its own SETTINGS frame."""
+_SETTINGS_FRAME: Final = 4
 
 
-def tried(settings: Settings) -> Iterator[Finding]:
-    found = dict(settings.endpoints)
+def check_servers(settings: Settings) -> Iterator[Finding]:
+    """Check every server of the exporters, and the one for OTLP metrics."""
+    servers = dict(settings.endpoints)
     if "prometheus" in settings.exporters and os.environ.get(environment.OTLP_METRICS_ENDPOINT):
         try:
-            OtlpMetricsPublisher(os.environ, {})  # as a program would make it: it alone reads the interval
-            found["otlp metrics"] = replace(endpoints.otlp(os.environ, "METRICS"), protocol=HTTP)
+            OtlpMetricsPublisher(os.environ, {})  # as a program would create it; only this reads the export interval
+            servers["otlp metrics"] = replace(endpoints.otlp(os.environ, "METRICS"), protocol=HTTP)
         except ConfigError as error:
             yield Finding(PROBLEM, "server otlp metrics", str(error))
-    for name, endpoint in found.items():
-        yield from _server(name, replace(endpoint, timeout=min(endpoint.timeout, PATIENCE)))
+    for name, endpoint in servers.items():
+        yield from _check_server(name, replace(endpoint, timeout=min(endpoint.timeout, MAX_SECONDS)))
 
 
-def _server(name: str, endpoint: Endpoint) -> Iterator[Finding]:
-    subject, where = f"server {name}", f"{endpoint.shown} by {endpoint.protocol}"
+def _check_server(name: str, endpoint: Endpoint) -> Iterator[Finding]:
+    subject, address = f"server {name}", f"{endpoint.shown} ({endpoint.protocol})"
     try:
-        way = open_transport(endpoint)
+        connection = open_transport(endpoint)
     except ExporterError as error:
         yield Finding(PROBLEM, subject, str(error))
         return
     try:
         with untraced():
-            way.send(b"")
-        page = way.headers.get("content-type", "").startswith("text/html")
-        taken = f"{where} takes {'metrics' if name == 'otlp metrics' else 'spans'}"
-        yield Finding(PROBLEM, subject, f"{where}: {_NOT_OTLP} (a web page)") if page else Finding(OK, subject, taken)
+            connection.send(b"")
+        if connection.headers.get("content-type", "").startswith("text/html"):
+            yield Finding(PROBLEM, subject, f"{address}: {_NOT_OTLP} (it returned a web page)")
+        else:
+            yield Finding(OK, subject, f"{address} accepts {'metrics' if name == 'otlp metrics' else 'spans'}")
     except ExporterError as error:
-        advice = _ANSWERS[way.status].format(key=_KEYS[name]) if way.status in _ANSWERS else _looked_at(endpoint)
+        status = connection.status
+        advice = _ADVICE[status].format(key=_KEY_SETTINGS[name]) if status in _ADVICE else _diagnose(endpoint)
         yield Finding(NOTE if advice == _BUSY else PROBLEM, subject, f"{error}; {advice}")
     finally:
-        way.close()
-    yield from _clock(endpoint, way)
+        connection.close()
+    yield from _check_clock(endpoint, connection)
 
 
-def _looked_at(endpoint: Endpoint) -> str:
-    """What is there, and what would suit it."""
+def _diagnose(endpoint: Endpoint) -> str:
+    """Return what listens at the address, and which setting would fit."""
     parts = urlsplit(endpoint.url)
     secure, grpc = parts.scheme == "https", endpoint.protocol == GRPC
     port = parts.port or (4317 if grpc else 443 if secure else 80)
-    seen = listener.look(parts.hostname or "", port, endpoint.timeout)
-    if seen == listener.TLS:
-        return f"{seen}, {_TLS_ADVICE if secure else 'so the address begins with https://'}"
-    if secure and seen in (listener.HTTP, listener.HTTP2):
-        return f"{seen}, so the address begins with http://"
-    if seen == listener.HTTP2 and not grpc:
-        return f"{seen}: set {environment.OTLP}PROTOCOL=grpc, or take its port for HTTP (4318)"
-    if seen == listener.HTTP and grpc:
-        return f"{seen}: set {environment.OTLP}PROTOCOL={HTTP}, or take its port for gRPC (4317)"
-    return seen
+    listener = identify_listener(parts.hostname or "", port, endpoint.timeout)
+    if listener == TLS_SERVER:
+        return f"{listener}, {_TLS_ADVICE}" if secure else f"{listener}: the URL must start with https://"
+    if secure and listener in (HTTP_SERVER, HTTP2_SERVER):
+        return f"{listener}: the URL must start with http://"
+    if listener == HTTP2_SERVER and not grpc:
+        return f"{listener}: set {environment.OTLP}PROTOCOL=grpc, or use its HTTP port (4318)"
+    if listener == HTTP_SERVER and grpc:
+        return f"{listener}: set {environment.OTLP}PROTOCOL={HTTP}, or use its gRPC port (4317)"
+    return listener
 
 
-def _clock(endpoint: Endpoint, way: Transport) -> Iterator[Finding]:
-    """Spans bear our time: a clock that is wrong puts them where nobody looks."""
+def _check_clock(endpoint: Endpoint, connection: Transport) -> Iterator[Finding]:
+    """Compare the clocks: spans carry the time of this machine, and with a wrong clock nobody finds them."""
     try:
-        theirs = parsedate_to_datetime(way.headers.get("date", "")).timestamp()
-    except (TypeError, ValueError):  # no answer, gRPC, or none that tells the time
+        server_time = parsedate_to_datetime(connection.headers.get("date", "")).timestamp()
+    except (TypeError, ValueError):  # no answer, gRPC, or no Date header
         return
-    ahead = time.time() - theirs
+    ahead = time.time() - server_time
     if abs(ahead) <= CLOCK_TOLERANCE:
         yield Finding(OK, "clock", f"agrees with {endpoint.shown}")
     else:
-        way_off = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} {endpoint.shown}"
-        yield Finding(PROBLEM, "clock", f"{way_off}; one of the two is wrong")
+        direction = "ahead of" if ahead > 0 else "behind"
+        yield Finding(PROBLEM, "clock", f"{abs(ahead):.0f} s {direction} {endpoint.shown}; one of the two clocks is wrong")
+
+
+def identify_listener(host: str, port: int, timeout: float) -> str:
+    """Return what listens at an address, as one of the texts above. Sends only the start of a connection."""
+    try:
+        socket.create_connection((host, port), timeout).close()
+    except socket.gaierror:
+        return UNRESOLVED
+    except ConnectionRefusedError:
+        return NOBODY
+    except OSError:
+        return UNREACHABLE
+    if _accepts_tls(host, port, timeout):
+        return TLS_SERVER
+    if len(answer := _exchange(host, port, timeout, _HTTP2_PREFACE)) > 3 and answer[3] == _SETTINGS_FRAME:
+        return HTTP2_SERVER
+    if _exchange(host, port, timeout, f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()).startswith(b"HTTP/"):
+        return HTTP_SERVER
+    return SILENT_SERVER
+
+
+def _accepts_tls(host: str, port: int, timeout: float) -> bool:
+    """Return whether a TLS handshake succeeds, with any certificate."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with suppress(OSError), socket.create_connection((host, port), timeout) as plain, context.wrap_socket(plain, server_hostname=host):
+        return True
+    return False
+
+
+def _exchange(host: str, port: int, timeout: float, greeting: bytes) -> bytes:
+    """Send some bytes and return the start of the answer."""
+    with suppress(OSError), socket.create_connection((host, port), timeout) as connection:
+        connection.sendall(greeting)
+        return connection.recv(64)
+    return b""

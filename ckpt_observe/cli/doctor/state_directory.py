@@ -1,0 +1,143 @@
+"""Checks of the state directory: whether it, the pages and the trace store can be written, and what waits in the journals."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Finding
+from ckpt_observe.config import Settings
+from ckpt_observe.delivery import daemon, outbox
+from ckpt_observe.errors import CkptObserveError
+from ckpt_observe.journal import spool
+from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, read_about
+from ckpt_observe.journal.locations import file_system, page_directory, private_directory
+from ckpt_observe.journal.page_reader import page_files
+from ckpt_observe.support.locks import is_locked
+from ckpt_observe.tracestore import FILENAME, TraceWriter
+
+_PROBE: Final = b"x" * 4096
+
+
+def check_directories(settings: Settings) -> Iterator[Finding]:
+    """Write to the state directory, the directory of the pages, and the trace store if it is used."""
+    yield _attempt("state directory", lambda: _check_state_directory(settings.dir))
+    yield _attempt("pages", lambda: _check_pages(settings))
+    if "local" in settings.exporters:
+        yield _attempt("trace store", lambda: _check_trace_store(settings.dir))
+
+
+def write_probe(directory: Path) -> None:
+    """Write a file to the directory and to the disk, and remove it. OSError if that fails."""
+    probe = directory / f"probe-{os.getpid()}"
+    try:
+        with probe.open("xb") as file:
+            file.write(_PROBE)
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _attempt(subject: str, check: Callable[[], tuple[str, str]]) -> Finding:
+    try:
+        state, detail = check()
+    except CkptObserveError as error:
+        return Finding(PROBLEM, subject, str(error))
+    except OSError as error:
+        return Finding(PROBLEM, subject, f"{error.filename}: {error.strerror}")
+    return Finding(state, subject, detail)
+
+
+def _check_state_directory(directory: Path) -> tuple[str, str]:
+    private_directory(directory)
+    write_probe(directory)
+    status = os.statvfs(directory)
+    free, limit = status.f_bavail * status.f_frsize, outbox.SPOOL_LIMIT
+    detail = f"{directory} is writable, {free >> 20} MiB free"
+    return (OK, detail) if free >= limit else (NOTE, f"{detail}; while a backend is down, a process may need {limit >> 20} MiB")
+
+
+def _check_pages(settings: Settings) -> tuple[str, str]:
+    directory, mapped = page_directory(settings.dir, settings.pages_dir)
+    write_probe(directory)
+    access = "mapped" if mapped else "written with pwrite, which is slower, because mapped files are not safe on this file system"
+    return OK, f"{directory} on {file_system(directory) or sys.platform}, {access}"
+
+
+def _check_trace_store(directory: Path) -> tuple[str, str]:
+    path = directory / FILENAME
+    if not path.exists():
+        write_probe(directory)
+        return OK, f"{path} will be created with the first trace"
+    writer = TraceWriter(path)
+    try:
+        writer.write(())  # an empty transaction: fails if the store is locked, damaged or read-only, and changes nothing
+    finally:
+        writer.close()
+    return OK, f"{path} is writable, {path.stat().st_size >> 10} KiB"
+
+
+def check_journals(settings: Settings) -> Iterator[Finding]:
+    """Report each journal that has a backlog or whose process is dead, a summary, and whether a daemon is running if one is needed."""
+    root = settings.dir / JOURNALS
+    entries = [entry for entry in sorted(root.iterdir()) if not entry.name.endswith(UNFINISHED)] if root.is_dir() else []
+    live = dead = total_size = 0
+    for entry in entries:
+        try:
+            alive = is_locked(os.path.join(entry, "owner.lock"))  # the kernel releases it when the process dies; pids are reused
+            finding, size = _check_journal(entry, alive)
+        except (CkptObserveError, OSError) as error:
+            if entry.exists():  # otherwise it was delivered and removed in the meantime
+                yield Finding(PROBLEM, f"journal {entry.name}", str(error))
+            continue
+        live, dead, total_size = live + alive, dead + (not alive), total_size + size
+        if finding is not None:
+            yield finding
+    yield Finding(OK, "journals", f"{live} of live processes, {dead} of dead processes, {total_size >> 10} KiB on disk")
+    daemon_journals = sum(_is_for_daemon(entry) for entry in entries)
+    if daemon_journals or settings.delivery == "daemon":
+        yield _check_daemon(settings.dir, daemon_journals)
+
+
+def _check_journal(directory: Path, alive: bool) -> tuple[Finding | None, int]:
+    """Return a finding, if there is something to report, and the size on disk."""
+    about = read_about(str(directory))
+    size = spool.size(str(directory))
+    # the exporters of a daemon are those that have a cursor here
+    exporters = outbox.exporters_with_cursor(str(directory)) if about.delivery == "daemon" else about.exporters
+    backlog = {key.partition("@")[0]: count for key, count in outbox.backlog(str(directory), exporters).items() if count}
+    if about.delivery == "daemon" and not exporters and size:
+        backlog = {"a daemon": size}  # no daemon has read it yet, so its exporters are unknown
+    parts = [f"{count / 1024:.1f} KiB for {exporter}" for exporter, count in sorted(backlog.items())]
+    if not alive and page_files(about.pages):
+        parts.append("operations in memory")  # not yet recovered
+    owner = f"process {about.pid} ({about.resource.get('service.name', '?')}), {'alive' if alive else 'dead'}"
+    detail = f"{owner}; waiting: {', '.join(parts) or 'nothing'}"
+    subject = f"journal {directory.name}"
+    if size > outbox.SPOOL_LIMIT // 2:
+        percentage = size * 100 // outbox.SPOOL_LIMIT
+        return Finding(PROBLEM, subject, f"{detail}; {percentage} % full: at 100 % the oldest records are dropped"), size
+    if not alive:
+        by_program = "the next observed program delivers it; `ckpt-observe traces` delivers it to the local store"
+        next_step = "the daemon delivers it" if about.delivery == "daemon" else by_program
+        return Finding(NOTE, subject, f"{detail}; {next_step}"), size
+    return Finding(OK, subject, detail) if backlog else None, size
+
+
+def _check_daemon(state: Path, journals: int) -> Finding:
+    if daemon.is_running(state):
+        return Finding(OK, "daemon", f"running for {state}; journals that it delivers: {journals}")
+    return Finding(
+        PROBLEM, "daemon", f"not running; journals that wait for it: {journals}; start it with: ckpt-observe daemon --dir {state}"
+    )
+
+
+def _is_for_daemon(directory: Path) -> bool:
+    try:
+        return read_about(str(directory)).delivery == "daemon"
+    except CkptObserveError:
+        return False

@@ -1,0 +1,156 @@
+"""Commands that generate files from the tables in the code: dashboards, alert rules, and the reference of names."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, _SubParsersAction
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ckpt_observe.alerts.files import WEBHOOK, files
+from ckpt_observe.alerts.site import Site, format_duration, parse_duration
+from ckpt_observe.cli.output import ERROR, OK, print_error, until_pipe_closes
+from ckpt_observe.dashboards import dashboards
+from ckpt_observe.environment import VARIABLES
+from ckpt_observe.errors import ConfigError
+from ckpt_observe.instrument import registry
+from ckpt_observe.semconv.attributes import ATTRIBUTES
+from ckpt_observe.semconv.metrics import METRICS
+from ckpt_observe.semconv.spans import SPANS
+from ckpt_observe.semconv.values import ERROR_CLASSES, ERROR_CODES, OPERATIONS, OUTCOMES, PHASES
+
+_EXIT_CODES: Final = "Exit codes: 0 files written or up to date, 1 files out of date or not writable, 2 wrong usage."
+_DEFAULT_SITE: Final = Site()
+
+
+def register(subparsers: _SubParsersAction[Any]) -> None:
+    """Add the commands `dashboards`, `rules` and `semconv`."""
+    _register_dashboards(subparsers)
+    _register_rules(subparsers)
+    description = "Prints the reference of all names as Markdown, from the same tables that the code uses."
+    parser = subparsers.add_parser(
+        "semconv", help="print the reference of span, attribute, metric and setting names", description=description
+    )
+    parser.set_defaults(run=run_semconv)
+
+
+def _register_dashboards(subparsers: _SubParsersAction[Any]) -> None:
+    description = "Writes the Grafana dashboards as JSON files, for file provisioning or import."
+    parser = subparsers.add_parser("dashboards", help="write the Grafana dashboards", description=description, epilog=_EXIT_CODES)
+    _add_out_and_check(parser)
+    parser.add_argument("--traces", choices=("jaeger", "tempo"), default="jaeger", help="data source for traces (default jaeger)")
+    parser.set_defaults(run=run_dashboards)
+
+
+def _register_rules(subparsers: _SubParsersAction[Any]) -> None:
+    parser = subparsers.add_parser(
+        "rules",
+        help="write alerts for Prometheus and Alertmanager, and their runbook",
+        description="Writes alert rules for Prometheus, an example configuration for Alertmanager, and the runbook that alerts link to.",
+        epilog=_EXIT_CODES,
+    )
+    _add_out_and_check(parser)
+    interval = f"time between two saves; the shortest one if tasks differ (default {format_duration(_DEFAULT_SITE.interval)})"
+    slo = "fraction of saves that should succeed, between 0 and 1 (default %(default)s)"
+    parser.add_argument("--interval", type=_duration, default=_DEFAULT_SITE.interval, metavar="TIME", help=interval)
+    parser.add_argument("--slo", type=float, default=_DEFAULT_SITE.slo, metavar="FRACTION", help=slo)
+    parser.add_argument("--batch", action="store_true", help="metrics exist only while a job runs: no alert if they are missing")
+    parser.add_argument("--runbook", default=_DEFAULT_SITE.runbook, metavar="URL", help="URL of your runbook (default %(default)s)")
+    parser.add_argument("--webhook", default=WEBHOOK, metavar="URL", help="URL that receives notifications (default %(default)s)")
+    parser.set_defaults(run=run_rules)
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ConfigError as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
+@until_pipe_closes
+def run_dashboards(args: Namespace) -> int:
+    """Write or check the dashboards."""
+    contents = {name: json.dumps(content, indent=2, ensure_ascii=False) + "\n" for name, content in dashboards(args.traces).items()}
+    return _write_or_check(args, "dashboards", contents)
+
+
+@until_pipe_closes
+def run_rules(args: Namespace) -> int:
+    """Write or check the rules, the routing and the runbook."""
+    return _write_or_check(args, "rules", files(Site(args.interval, args.slo, args.batch, args.runbook), args.webhook))
+
+
+@until_pipe_closes
+def run_semconv(_args: Namespace) -> int:
+    """Print the reference."""
+    print(reference(), end="")
+    return OK
+
+
+def _add_out_and_check(parser: ArgumentParser) -> None:
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--out", metavar="DIR", type=Path, help="write the files to this directory")
+    group.add_argument("--check", metavar="DIR", type=Path, help="write nothing; report files that are missing or out of date")
+
+
+def _write_or_check(args: Namespace, command: str, contents: dict[str, str]) -> int:
+    encoded = {name: text.encode() for name, text in contents.items()}
+    try:
+        return _write(args.out, encoded) if args.out else _check(args.check, command, encoded)
+    except OSError as error:
+        print_error(f"{error.filename}: {error.strerror}")
+        return ERROR
+
+
+def _write(directory: Path, contents: dict[str, bytes]) -> int:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (directory / name).write_bytes(content)
+        print(directory / name)
+    return OK
+
+
+def _check(directory: Path, command: str, contents: dict[str, bytes]) -> int:
+    existing = {name: (directory / name).read_bytes() for name in contents if (directory / name).exists()}
+    outdated = [name for name, content in contents.items() if existing.get(name) != content]
+    for name in outdated:
+        state = "out of date" if name in existing else "missing"
+        print_error(f"{directory / name} is {state}: run `ckpt-observe {command} --out {directory}` with the same options")
+    return ERROR if outdated else OK
+
+
+def reference() -> str:
+    """Return the reference of all names as Markdown."""
+    return "\n".join(_reference_lines()) + "\n"
+
+
+def _reference_lines() -> Iterator[str]:
+    yield "# Names"
+    yield ""
+    yield "All names of spans, attributes, metrics, settings and patched callables. Generated by `ckpt-observe semconv`; do not edit."
+    yield from _table("Spans", ("Span", "Parent", "Meaning"), ((_code(row.name), row.parent, row.meaning) for row in SPANS))
+    for title, values in (("Operations", OPERATIONS), ("Phases", PHASES), ("Outcomes", OUTCOMES), ("Error classes", ERROR_CLASSES)):
+        yield from _table(title, ("Value", "Meaning"), ((_code(name), meaning) for name, meaning in values.items()))
+    codes = ((_code(name), row.error_class, "yes" if row.retryable else "no", row.meaning) for name, row in ERROR_CODES.items())
+    yield from _table("Error codes", ("Code", "Class", "Retry may help", "Meaning"), codes)
+    attributes = ((_code(name), row.kind, row.on, row.meaning) for name, row in ATTRIBUTES.items())
+    yield from _table("Attributes", ("Attribute", "Type", "On", "Meaning"), attributes)
+    metrics = ((_code(row.prometheus_name), row.instrument, row.unit, ", ".join(row.labels), row.meaning) for row in METRICS)
+    yield from _table("Metrics", ("Metric in Prometheus", "Type", "Unit", "Labels", "Meaning"), metrics)
+    settings = ((_code(row.name), _code(row.argument) if row.argument else "", row.default, row.meaning) for row in VARIABLES)
+    yield from _table("Settings", ("Variable", "Argument of `observe()`", "Default", "Meaning"), settings)
+    targets = ((instrumentor.name, _code(target.name)) for instrumentor in registry.load() for target in instrumentor.targets())
+    yield from _table("Patched callables", ("Library", "Callable"), targets)
+
+
+def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"\n## {title}\n"
+    yield f"| {' | '.join(header)} |"
+    yield "|" + " --- |" * len(header)
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+
+
+def _code(name: str) -> str:
+    return f"`{name}`"

@@ -46,7 +46,7 @@ def test_collector(doctor, collector, protocol):
         assert f"set OTEL_EXPORTER_OTLP_PROTOCOL={protocol}" in found["server otlp"]["detail"]
     assert not collector.file.exists() or collector.file.read_text() == ""
     code, found = doctor(CKPT_OBSERVE_EXPORTERS="otlp", **right)
-    assert "nobody listens there" in found["server otlp"]["detail"]
+    assert "nothing listens on this port" in found["server otlp"]["detail"]
 
 
 def test_collector_with_https(doctor, collector):

@@ -53,7 +53,7 @@ def test_collector_with_https(doctor, collector):
     """TLS on our side only."""
     with collector.running():
         _, found = doctor(CKPT_OBSERVE_EXPORTERS="otlp", OTEL_EXPORTER_OTLP_ENDPOINT=f"https://127.0.0.1:{collector.http}")
-    assert "the address begins with http://" in found["server otlp"]["detail"]
+    assert "the URL must start with http://" in found["server otlp"]["detail"]
 
 
 def test_jaeger(doctor, jaeger):

@@ -1,4 +1,4 @@
-"""What all tests share. Contracts live in the package; fixtures that are used in one directory live there."""
+"""Fixtures for all tests. Contracts are in `ckpt_observe.testing`; fixtures of one directory are in its own conftest.py."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ckpt_observe.journal.spool import join_lines
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.tracestore import FILENAME, TraceReader
 
-# Contracts live in the package, where pytest does not explain assertions unless asked to.
+# Outside test files, pytest explains failed assertions only in registered modules.
 pytest.register_assert_rewrite("ckpt_observe.testing")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fail-on-skip", action="store_true", help="a skipped test is a failure: everything it needs was installed")
+    parser.addoption("--fail-on-skip", action="store_true", help="fail if any test was skipped: for environments that have everything installed")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -31,27 +31,27 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left():
-    """Every test ends with no thread, no patch and no recording of ours."""
+def check_no_leftovers():
+    """Check that a test leaves no thread, patch or active recorder of ours behind."""
     yield
     assert not recorder.on
     assert api._watch is None
     ours = [thread for thread in threading.enumerate() if thread.name.startswith("ckpt-observe")]
     for thread in ours:
-        thread.join(20)  # on a busy machine one may end a moment after whoever told it to had no more patience
+        thread.join(20)  # on a busy machine a thread may end shortly after `close` stopped waiting for it
     assert not [thread.name for thread in ours if thread.is_alive()]
     assert not isinstance(Checkpointer.__dict__["save"], PatchedCallable)
 
 
 @pytest.fixture
 def state(tmp_path):
-    """A state directory that is not made yet."""
+    """The path of a state directory that does not exist yet."""
     return tmp_path / "state"
 
 
 @pytest.fixture
 def watch(state, tmp_path):
-    """This process observed, into the local store of `state`."""
+    """Observe this process with the local exporter, in the directory `state`."""
     watch = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages", service="test")
     yield watch
     watch.close(10)
@@ -71,7 +71,7 @@ def stored_spans(state):
 
 
 class MemoryPage:
-    """A page that a test can read."""
+    """A page whose lines and marks a test can read."""
 
     def __init__(self):
         self.lines = []
@@ -86,8 +86,8 @@ class MemoryPage:
         self.ended += 1
 
 
-class Recorded:
-    """What operations write, without a journal: pages in memory."""
+class Recording:
+    """Collects what operations write in memory pages, without a journal."""
 
     def __init__(self):
         self.pages = []
@@ -104,10 +104,10 @@ class Recorded:
 
 
 @pytest.fixture
-def recorded(monkeypatch):
-    """Recording is on, and what is recorded can be read at once."""
-    found = Recorded()
-    for name, value in (("on", True), ("take", found.take), ("traceparent", "")):
+def recording(monkeypatch):
+    """Turn the recorder on. What it records can be read at once."""
+    recording = Recording()
+    for name, value in (("on", True), ("take", recording.take), ("traceparent", "")):
         monkeypatch.setattr(recorder, name, value)
-    yield found
+    yield recording
     monkeypatch.undo()

@@ -18,28 +18,28 @@ def save(name="write"):
         pass
 
 
-def tree(recorded):
-    return outline(recorded.spans()).splitlines()
+def tree(recording):
+    return outline(recording.spans()).splitlines()
 
 
-def test_a_new_thread_has_no_parent(recorded):
+def test_a_new_thread_has_no_parent(recording):
     """A thread starts with an empty context, as in OpenTelemetry, so its operation is a root."""
     with ckpt_observe.task("t"):
         thread = threading.Thread(target=save)
         thread.start()
         thread.join()
-    assert "checkpoint.save" in tree(recorded)
+    assert "checkpoint.save" in tree(recording)
 
 
-def test_executor_with_copied_context(recorded):
+def test_executor_with_copied_context(recording):
     """With `copy_context`, operations in threads of an executor are children of the task."""
     with ckpt_observe.task("t"), ThreadPoolExecutor(4) as pool:
         for future in [pool.submit(contextvars.copy_context().run, save) for _ in range(8)]:
             future.result()
-    assert tree(recorded) == ["task t", *["  checkpoint.save", "    checkpoint.write"] * 8]
+    assert tree(recording) == ["task t", *["  checkpoint.save", "    checkpoint.write"] * 8]
 
 
-def test_to_thread(recorded):
+def test_to_thread(recording):
     """Operations in `asyncio.to_thread`, which copies the context, are children of the task."""
 
     async def main():
@@ -47,10 +47,10 @@ def test_to_thread(recorded):
             await asyncio.gather(*(asyncio.to_thread(save) for _ in range(4)))
 
     asyncio.run(main())
-    assert tree(recorded) == ["task t", *["  checkpoint.save", "    checkpoint.write"] * 4]
+    assert tree(recording) == ["task t", *["  checkpoint.save", "    checkpoint.write"] * 4]
 
 
-def test_interleaved_tasks(recorded):
+def test_interleaved_tasks(recording):
     """Asyncio tasks that are switched in the middle of their phases do not affect each other's operations."""
 
     async def save_in_turn(number, turn, next_turn):
@@ -70,10 +70,10 @@ def test_interleaved_tasks(recorded):
             await asyncio.gather(*saves)
 
     asyncio.run(main())
-    assert tree(recorded) == ["task t", *["  checkpoint.save", "    checkpoint.serialize", "    checkpoint.write"] * 5]
+    assert tree(recording) == ["task t", *["  checkpoint.save", "    checkpoint.serialize", "    checkpoint.write"] * 5]
 
 
-def test_one_scope_in_many_tasks(recorded):
+def test_one_scope_in_many_tasks(recording):
     """If many tasks enter one scope object at the same time, each ends its own operation."""
     scope = ckpt_observe.checkpoint("save")
 
@@ -92,10 +92,10 @@ def test_one_scope_in_many_tasks(recorded):
         await asyncio.gather(*tasks)
 
     asyncio.run(main())
-    assert [page.ended for page in recorded.pages] == [1, 1, 1]
+    assert [page.ended for page in recording.pages] == [1, 1, 1]
 
 
-def test_one_scope_in_many_threads(recorded):
+def test_one_scope_in_many_threads(recording):
     """The same with threads, which leave the scope in the order in which they entered it."""
     scope = ckpt_observe.checkpoint("save")
     barrier, gates, ended = threading.Barrier(3), [threading.Event() for _ in range(4)], []
@@ -114,10 +114,10 @@ def test_one_scope_in_many_threads(recorded):
     for thread in threads:
         thread.join(10)
     assert ended == [True] * 3
-    assert [page.ended for page in recorded.pages] == [1, 1, 1]
+    assert [page.ended for page in recording.pages] == [1, 1, 1]
 
 
-def test_decorated_functions(recorded):
+def test_decorated_functions(recording):
     """Each call of a decorated function, coroutine, generator or asynchronous generator is one operation."""
 
     @ckpt_observe.checkpoint("save")
@@ -152,13 +152,13 @@ def test_decorated_functions(recorded):
     assert asyncio.run(coroutine(6)) == 6
     assert list(generator()) == [1, 2]
     assert asyncio.run(all_of(async_generator())) == [1, 2]
-    assert tree(recorded) == [
+    assert tree(recording) == [
         "checkpoint.save", "  checkpoint.write", "checkpoint.load", "  checkpoint.read",
         "checkpoint.list", "  checkpoint.read", "checkpoint.verify", "  checkpoint.validate",
     ]  # fmt: skip
 
 
-def test_consumer_of_a_generator(recorded):
+def test_consumer_of_a_generator(recording):
     """Operations of the consumer between two steps are not children of the generator's operation."""
 
     @ckpt_observe.checkpoint("list")
@@ -168,10 +168,10 @@ def test_consumer_of_a_generator(recorded):
 
     for _ in generator():
         save()
-    assert tree(recorded) == ["checkpoint.list", *["checkpoint.save", "  checkpoint.write"] * 2]
+    assert tree(recording) == ["checkpoint.list", *["checkpoint.save", "  checkpoint.write"] * 2]
 
 
-def test_decorated_task_and_phase(recorded):
+def test_decorated_task_and_phase(recording):
     """`task` and `phase` can be used as decorators, and recursive calls nest."""
 
     @ckpt_observe.phase("compress")
@@ -187,6 +187,6 @@ def test_decorated_task_and_phase(recorded):
 
     compress()  # outside an operation: not recorded
     walk(1)
-    assert tree(recorded) == [
+    assert tree(recording) == [
         "task walk", "  checkpoint.save", "    checkpoint.compress", "  task walk", "    checkpoint.save", "      checkpoint.compress",
     ]  # fmt: skip

@@ -46,7 +46,7 @@ class BrokenPage:
 
 
 @pytest.mark.parametrize("broken", ["append", "mark", "finish"])
-def test_page_that_fails(recorded, monkeypatch, caplog, broken):
+def test_page_that_fails(recording, monkeypatch, caplog, broken):
     """Whatever the page raises, the host program keeps its results and exceptions, and each place is logged once."""
     monkeypatch.setattr(recorder, "take", lambda: BrokenPage(broken))
     for _ in range(5):
@@ -62,7 +62,7 @@ def test_page_that_fails(recorded, monkeypatch, caplog, broken):
     assert all(entry.levelno == logging.WARNING and "your program is not affected" in entry.message for entry in entries)
 
 
-def test_take_that_fails(recorded, monkeypatch):
+def test_take_that_fails(recording, monkeypatch):
     """If the journal raises instead of returning a page, the host program runs unobserved."""
 
     def take():
@@ -96,7 +96,7 @@ class Handler:
     ids=["function", "object", "method", "partial"],
 )
 @pytest.mark.parametrize("interrupted", ["append", "mark", "finish"])
-def test_exception_of_a_signal_handler(recorded, monkeypatch, interrupted, handler):
+def test_exception_of_a_signal_handler(recording, monkeypatch, interrupted, handler):
     """An exception that a signal handler raises during any step of ours reaches the host program, and the operation has ended."""
     monkeypatch.setattr(recorder, "take", lambda: InterruptedPage(interrupted))
     before = signal.signal(signal.SIGUSR1, handler)
@@ -165,7 +165,7 @@ def test_interrupted_begin(watch, stored_spans, monkeypatch, interrupted):
 
 
 @pytest.mark.parametrize("interrupted", ["detach", "classify"])
-def test_interrupted_end(recorded, monkeypatch, interrupted):
+def test_interrupted_end(recording, monkeypatch, interrupted):
     """Ctrl-C during the end of an operation reaches the host program, and the operation has ended."""
     step = getattr(operations, interrupted)
 
@@ -176,8 +176,8 @@ def test_interrupted_end(recorded, monkeypatch, interrupted):
     with pytest.raises(KeyboardInterrupt), ckpt_observe.checkpoint("save"):
         monkeypatch.setattr(operations, interrupted, interrupted_step)
         raise ValueError
-    assert recorded.pages[0].ended == 1
-    assert [span.attributes[names.OUTCOME] for span in recorded.spans()] == ["error"]
+    assert recording.pages[0].ended == 1
+    assert [span.attributes[names.OUTCOME] for span in recording.spans()] == ["error"]
 
 
 class InterruptedPage(BrokenPage):
@@ -187,9 +187,9 @@ class InterruptedPage(BrokenPage):
             signal.raise_signal(signal.SIGUSR1)
 
 
-def test_attributes_that_are_not_a_mapping(recorded):
+def test_attributes_that_are_not_a_mapping(recording):
     """Attributes that are not a mapping are ignored: a mistake of the caller must not crash the program."""
     with ckpt_observe.checkpoint("save") as operation:
         operation.set(7)  # type: ignore[arg-type]
         operation.add_event("e", 7)
-    assert recorded.pages[0].ended == 1
+    assert recording.pages[0].ended == 1

@@ -42,7 +42,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize("planted", PLANTED)
-def test_secrets_in_text(recorded, planted):
+def test_secrets_in_text(recording, planted):
     """A secret in an id, attribute, event, exception or phase is in no line, also when it is recorded a second time."""
     for _ in range(2):
         task = ckpt_observe.task("t", id=planted, attributes={"own.first": planted})
@@ -54,20 +54,20 @@ def test_secrets_in_text(recorded, planted):
                 with operation.phase("write") as phase:
                     phase.set({"own.sixth": planted})
                     raise ValueError(planted)
-    assert "[redacted]" in recorded.text()
-    assert CANARY not in recorded.text()
+    assert "[redacted]" in recording.text()
+    assert CANARY not in recording.text()
 
 
 @pytest.mark.parametrize(
     "key", ["password", "db.passwd", "API_KEY", "api-key", "client_secret", "auth_token", "Cookie", "aws.credentials", "private_key"]
 )
-def test_secrets_by_name(recorded, key):
+def test_secrets_by_name(recording, key):
     """A value whose name suggests a secret is redacted, whatever it looks like."""
     for _ in range(2):
         with ckpt_observe.checkpoint("save", attributes={key: CANARY}) as operation:
             operation.set({key: CANARY})
-    assert CANARY not in recorded.text()
-    assert recorded.spans()[0].attributes[key] == "[redacted]"
+    assert CANARY not in recording.text()
+    assert recording.spans()[0].attributes[key] == "[redacted]"
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_harmless_text_stays(harmless):
     assert redact.text(harmless) == harmless
 
 
-def test_token_counts(recorded):
+def test_token_counts(recording):
     """A number of tokens and the name of a tokenizer are not secret; a text under the same name later is redacted."""
     with ckpt_observe.checkpoint("save", attributes={"own.input_tokens": 512, "tokenizer": "bpe", "pin.password": 1234}) as operation:
         operation.set({"own.input_tokens": 513})
     with ckpt_observe.checkpoint("load", attributes={"own.input_tokens": CANARY}):
         pass
-    save, load = recorded.spans()
+    save, load = recording.spans()
     assert save.attributes.items() >= {"own.input_tokens": 513, "tokenizer": "bpe", "pin.password": "[redacted]"}.items()
     assert load.attributes["own.input_tokens"] == "[redacted]"
 
@@ -141,27 +141,27 @@ LOOP.append(LOOP)
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
-def test_values(recorded, value, expected):
+def test_values(recording, value, expected):
     """Values are converted to OpenTelemetry's types. Of other objects only the type is recorded, never their content."""
     with ckpt_observe.checkpoint("save") as operation:
         operation.set({"v": value})
-    assert recorded.spans()[0].attributes["v"] == expected
+    assert recording.spans()[0].attributes["v"] == expected
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
-def test_values_that_are_dropped(recorded, value):
+def test_values_that_are_dropped(recording, value):
     """Values that JSON and OpenTelemetry cannot represent are dropped."""
     with ckpt_observe.checkpoint("save") as operation:
         operation.set({"v": value})
-    assert "v" not in recorded.spans()[0].attributes
+    assert "v" not in recording.spans()[0].attributes
 
 
-def test_long_values_and_many_attributes(recorded):
+def test_long_values_and_many_attributes(recording):
     """Long values are cut and surplus attributes are dropped, but not those of the failure."""
     with pytest.raises(OSError), ckpt_observe.checkpoint("save", attributes={"long": "x" * 10_000_000}) as operation:
         operation.set({f"own.{number}": "y" * 500 for number in range(1000)})
         raise OSError(28, "z" * 100_000)
-    [span] = recorded.spans()
+    [span] = recording.spans()
     assert (span.attributes[names.OUTCOME], span.attributes[names.ERROR_CODE], span.status) == ("error", "storage.no_space", "error")
     assert len(span.attributes["long"]) <= redact.MAX_TEXT
     assert len(span.attributes) <= 2 * redact.MAX_ATTRIBUTES

@@ -36,38 +36,38 @@ def listing():
         yield
 
 
-def names_by_trace(recorded):
+def names_by_trace(recording):
     names = {}
-    for span in recorded.spans():
+    for span in recording.spans():
         names.setdefault(span.trace_id, []).append(span.name)
     return names
 
 
 @pytest.mark.parametrize("name", ["traceidratio", "parentbased_traceidratio"])
-def test_trace_is_recorded_completely_or_not_at_all(recorded, sample, name):
+def test_trace_is_recorded_completely_or_not_at_all(recording, sample, name):
     """With a ratio, all or nothing of each task is recorded, and no part of an unsampled task becomes a root."""
     sample(name, 0.5)
     for _ in range(200):
         with ckpt_observe.task("run"):
             save()
             save()
-    traces = names_by_trace(recorded)
+    traces = names_by_trace(recording)
     assert 0 < len(traces) < 200
     assert {tuple(sorted(names)) for names in traces.values()} == {("checkpoint.save",) * 2 + ("checkpoint.write",) * 2 + ("task run",)}
 
 
-def test_unsampled_generator(recorded, sample):
+def test_unsampled_generator(recording, sample):
     """Nothing in any step of an unsampled generator is recorded. Between two steps, the context is that of the consumer."""
     sample("parentbased_traceidratio", 0.5)
     for _ in range(100):
         for _step in listing():
             assert not trace.get_current_span().get_span_context().is_valid
-    traces = names_by_trace(recorded)
+    traces = names_by_trace(recording)
     assert 0 < len(traces) < 100
     assert {len(names) for names in traces.values()} == {5}, "a list with two saves of one phase each"
 
 
-def test_other_libraries_see_the_decision(recorded, sample):
+def test_other_libraries_see_the_decision(recording, sample):
     """Another library's span inside an unsampled operation has the same trace id, and parent-based samplers do not sample it."""
     sample("parentbased_always_off")
     tracer = TracerProvider().get_tracer("host")
@@ -77,7 +77,7 @@ def test_other_libraries_see_the_decision(recorded, sample):
             assert not put.is_recording()
             assert put.get_span_context().trace_id == root.trace_id
     assert not trace.get_current_span().get_span_context().is_valid, "nothing of it stays current"
-    assert recorded.pages == []
+    assert recording.pages == []
 
 
 @pytest.mark.parametrize(
@@ -90,20 +90,20 @@ def test_other_libraries_see_the_decision(recorded, sample):
     ],
 )
 @pytest.mark.parametrize("save_once", [save, ckpt_observe.checkpoint("save")(lambda: None)], ids=["scope", "patched"])
-def test_parent_of_another_library(recorded, sample, name, expected, save_once):
+def test_parent_of_another_library(recording, sample, name, expected, save_once):
     """A parent-based sampler keeps the parent's decision, any other decides by itself: for scopes and for patched calls alike."""
     sample(name, 1.0 if name.endswith("_on") else 0.0)
     recorded_parents = set()
     for kind, provider in (("sampled", TracerProvider()), ("unsampled", TracerProvider(sampler=ALWAYS_OFF))):
-        before = len(recorded.pages)
+        before = len(recording.pages)
         with provider.get_tracer("host").start_as_current_span("host"):
             save_once()
-        if len(recorded.pages) > before:
+        if len(recording.pages) > before:
             recorded_parents.add(kind)
     assert recorded_parents == expected
 
 
-def test_unsampled_scope_in_many_tasks(recorded, sample):
+def test_unsampled_scope_in_many_tasks(recording, sample):
     """If several tasks enter one unsampled scope at the same time, nothing stays current after each of them leaves it."""
     sample("parentbased_always_off")
     scope = ckpt_observe.checkpoint("save")
@@ -128,7 +128,7 @@ def test_unsampled_scope_in_many_tasks(recorded, sample):
     assert asyncio.run(together()) == [False, False]
 
 
-def test_unsampled_operation_has_no_traceparent(recorded, sample):
+def test_unsampled_operation_has_no_traceparent(recording, sample):
     """A checkpoint must not point to a save that was not recorded."""
     sample("always_off")
     with ckpt_observe.checkpoint("save") as operation:
@@ -136,12 +136,12 @@ def test_unsampled_operation_has_no_traceparent(recorded, sample):
 
 
 @pytest.mark.parametrize("key", [_SUPPRESS_INSTRUMENTATION_KEY, "suppress_instrumentation"], ids=["key", "name"])
-def test_suppressed(recorded, key):
+def test_suppressed(recording, key):
     """Nothing is recorded while instrumentation is suppressed in OpenTelemetry's context, also within a task; False does not suppress."""
     with ckpt_observe.task("run"):
         for value in (True, False):
             token = attach(set_value(key, value))
             save()
             detach(token)
-    assert sorted(span.name for span in recorded.spans()) == ["checkpoint.save", "checkpoint.write", "task run"]
+    assert sorted(span.name for span in recording.spans()) == ["checkpoint.save", "checkpoint.write", "task run"]
     assert contexts.get_current() == {}

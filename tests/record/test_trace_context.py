@@ -19,8 +19,8 @@ from ckpt_observe.record.recorder import recorder
 TRACEPARENT = f"00-{7:032x}-{9:016x}-01"
 
 
-def save_span(recorded):
-    return next(span for span in recorded.spans() if span.name == "checkpoint.save")
+def save_span(recording):
+    return next(span for span in recording.spans() if span.name == "checkpoint.save")
 
 
 def save():
@@ -33,54 +33,54 @@ def tracer():
     return TracerProvider().get_tracer("host")
 
 
-def test_no_parent(recorded):
+def test_no_parent(recording):
     """Without a parent, each operation is the root of a new trace."""
     save()
     save()
-    first, second = (span for span in recorded.spans() if span.name == "checkpoint.save")
+    first, second = (span for span in recording.spans() if span.name == "checkpoint.save")
     assert first.parent_span_id == second.parent_span_id == ""
     assert first.trace_id != second.trace_id
 
 
-def test_sdk_span(recorded, tracer):
+def test_sdk_span(recording, tracer):
     """The current span of the OpenTelemetry SDK is the parent, whichever provider it comes from."""
     with tracer.start_as_current_span("host") as host:
         save()
-    span = save_span(recorded)
+    span = save_span(recording)
     context = host.get_span_context()
     assert (span.trace_id, span.parent_span_id) == (f"{context.trace_id:032x}", f"{context.span_id:016x}")
 
 
-def test_unsampled_parent(recorded):
+def test_unsampled_parent(recording):
     """Nothing is recorded inside a trace that is not sampled, and no page is taken."""
     tracer = TracerProvider(sampler=ALWAYS_OFF).get_tracer("host")
     with tracer.start_as_current_span("host") as host:
         current = save()
         assert current.get_span_context() == host.get_span_context()
-    assert recorded.pages == []
+    assert recording.pages == []
 
 
-def test_unsampled_traceparent(recorded):
+def test_unsampled_traceparent(recording):
     """Nothing is recorded if `TRACEPARENT` is not sampled."""
     recorder.traceparent = TRACEPARENT[:-1] + "0"
     save()
-    assert recorded.pages == []
+    assert recording.pages == []
 
 
-def test_traceparent(recorded):
+def test_traceparent(recording):
     """`TRACEPARENT` is the parent if this process has no current span."""
     recorder.traceparent = TRACEPARENT
     save()
-    span = save_span(recorded)
+    span = save_span(recording)
     assert (span.trace_id, span.parent_span_id) == (f"{7:032x}", f"{9:016x}")
 
 
-def test_span_has_precedence_over_traceparent(recorded, tracer):
+def test_span_has_precedence_over_traceparent(recording, tracer):
     """The current span of this process is preferred to the one that started the process."""
     recorder.traceparent = TRACEPARENT
     with tracer.start_as_current_span("host") as host:
         save()
-    assert save_span(recorded).trace_id == f"{host.get_span_context().trace_id:032x}"
+    assert save_span(recording).trace_id == f"{host.get_span_context().trace_id:032x}"
 
 
 @pytest.mark.parametrize(
@@ -113,54 +113,54 @@ def fake_laminar(monkeypatch):
     FakeLaminar.span, FakeLaminar.initialized = None, True
 
 
-def test_laminar_span(recorded, tracer, fake_laminar):
+def test_laminar_span(recording, tracer, fake_laminar):
     """Laminar's current span is the parent if OpenTelemetry has no current span."""
     fake_laminar.span = tracer.start_span("agent step")
     save()
-    assert save_span(recorded).parent_span_id == f"{fake_laminar.span.get_span_context().span_id:016x}"
+    assert save_span(recording).parent_span_id == f"{fake_laminar.span.get_span_context().span_id:016x}"
 
 
-def test_laminar_not_initialized(recorded, tracer, fake_laminar):
+def test_laminar_not_initialized(recording, tracer, fake_laminar):
     """If Laminar is imported but not initialized, its span is not used."""
     fake_laminar.span, fake_laminar.initialized = tracer.start_span("agent step"), False
     save()
-    assert save_span(recorded).parent_span_id == ""
+    assert save_span(recording).parent_span_id == ""
 
 
-def test_unknown_version_of_laminar(recorded, monkeypatch):
+def test_unknown_version_of_laminar(recording, monkeypatch):
     """A `Laminar` without the expected methods does not raise into the host program."""
     monkeypatch.setitem(sys.modules, "lmnr", SimpleNamespace(Laminar=object()))
     save()
 
 
-def test_laminar_is_never_imported(recorded):
+def test_laminar_is_never_imported(recording):
     """The search for a parent does not import lmnr."""
     save()
     assert "lmnr" not in sys.modules
 
 
-def test_span_of_another_library_in_a_phase(recorded, tracer):
+def test_span_of_another_library_in_a_phase(recording, tracer):
     """A span that another instrumentation starts within a phase is a child of that phase."""
     with ckpt_observe.checkpoint("save") as operation, operation.phase("write"), tracer.start_as_current_span("PUT") as put:
         pass
-    [write] = [span for span in recorded.spans() if span.name == "checkpoint.write"]
+    [write] = [span for span in recording.spans() if span.name == "checkpoint.write"]
     assert f"{put.parent.span_id:016x}" == write.span_id
 
 
-def test_phase_in_a_span_of_another_library(recorded, tracer):
+def test_phase_in_a_span_of_another_library(recording, tracer):
     """A phase within another library's span within the operation is a child of that span."""
     with ckpt_observe.checkpoint("save") as operation, tracer.start_as_current_span("upload") as upload, operation.phase("write"):
         pass
-    [write] = [span for span in recorded.spans() if span.name == "checkpoint.write"]
+    [write] = [span for span in recording.spans() if span.name == "checkpoint.write"]
     assert write.parent_span_id == f"{upload.get_span_context().span_id:016x}"
 
 
-def test_host_program_sets_attributes_and_events(recorded):
+def test_host_program_sets_attributes_and_events(recording):
     """`get_current_span().set_attribute(...)` in the host program sets an attribute of the running operation."""
     with ckpt_observe.checkpoint("save"):
         trace.get_current_span().set_attribute("host.note", "hello")
         trace.get_current_span().add_event("half way", {"done": 1})
-    span = save_span(recorded)
+    span = save_span(recording)
     assert span.attributes["host.note"] == "hello"
     assert [(event.name, event.attributes) for event in span.events] == [("half way", {"done": 1})]
 
@@ -174,7 +174,7 @@ def test_seeding_random_does_not_repeat_ids():
     assert len(set(ids)) == len(ids)
 
 
-def test_recording_does_not_use_random(recorded):
+def test_recording_does_not_use_random(recording):
     """Recording does not change the state of `random`."""
     random.seed(42)
     before = random.getstate()

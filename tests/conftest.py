@@ -20,7 +20,9 @@ pytest.register_assert_rewrite("ckpt_observe.testing")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fail-on-skip", action="store_true", help="fail if any test was skipped: for environments that have everything installed")
+    parser.addoption(
+        "--fail-on-skip", action="store_true", help="fail if any test was skipped: for environments that have everything installed"
+    )
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -1,4 +1,4 @@
-"""The one adapter for asyncio: the same operations, awaited, while threads do the work."""
+"""The Checkpointer for asyncio: the same operations as coroutines; threads do the work."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 class AsyncCheckpointer:
-    """A Checkpointer for coroutines. Cancelling one that waits does not take back what a thread has begun."""
+    """A Checkpointer for coroutines. Cancelling an awaiting coroutine does not stop an operation that a thread has begun."""
 
     def __init__(self, checkpointer: Checkpointer, *, threads: int = 4) -> None:
         self.checkpointer = checkpointer
         self._workers = Workers(threads, "ckpt-async")
 
     async def save(self, task: str, state: Any, **label: Any) -> CheckpointInfo:
-        """As `Checkpointer.save`. The state is frozen before the first await: it may be changed while this waits."""
+        """Like `Checkpointer.save`. The state is serialized before the first await, so it may be changed afterwards."""
         staged = self.checkpointer.stage(state)
         return await self._run(lambda: self.checkpointer.save(task, staged, **label))
 
@@ -56,9 +56,9 @@ class AsyncCheckpointer:
     async def prune(self, task: str, plan: Sequence[Decision] | None = None) -> CheckpointInfos:
         return await self._run(lambda: self.checkpointer.prune(task, plan))
 
-    async def verify(self, task: str | None = None, **how: Any) -> Sequence[Finding]:
-        """As `Checkpointer.verify`."""
-        return await self._run(lambda: self.checkpointer.verify(task, **how))
+    async def verify(self, task: str | None = None, **options: Any) -> Sequence[Finding]:
+        """Like `Checkpointer.verify`."""
+        return await self._run(lambda: self.checkpointer.verify(task, **options))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._workers.close)

@@ -1,7 +1,7 @@
-"""Saves off the caller's thread: the state is frozen at once, the rest (compression, encryption, writing) happens behind.
+"""Saves in a background thread: the caller serializes the state; compression, encryption and writing happen in the thread.
 
-A future says when a checkpoint is durable, and carries its error if it does not become so. At most `depth` saves wait; the
-next one then waits for room, so that memory stays bounded and a slow store is felt instead of hidden.
+The returned future completes when the checkpoint is durable, or with its error. At most `depth` saves are queued; the next one blocks
+the caller, so that memory stays bounded and a slow store is noticed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 
 class BackgroundCheckpointer:
-    """A Checkpointer whose saves return before they are durable. In order, one at a time."""
+    """A Checkpointer whose saves return before they are durable. They are written in order, one at a time."""
 
     def __init__(self, checkpointer: Checkpointer, *, depth: int = 2) -> None:
         if depth < 1:
-            raise ConfigError(f"at least one save must be able to wait, not {depth}: with less, none could begin")
+            raise ConfigError(f"`depth` must be at least 1, not {depth}")
         self.checkpointer = checkpointer
         self._depth = depth
         self._worker = Workers(1, "ckpt-save")
@@ -35,24 +35,24 @@ class BackgroundCheckpointer:
         forks.register(self)
 
     def reset_after_fork(self) -> None:
-        """In a child nobody makes the room that saves of the parent have taken."""
-        self._room = threading.BoundedSemaphore(self._depth)
+        """Start with an empty queue: saves queued in the parent never finish in a child."""
+        self._slots = threading.BoundedSemaphore(self._depth)
 
     def save(self, task: str, state: Any, **label: Any) -> Future[CheckpointInfo]:
-        """Freeze the state and save it behind; takes what `Checkpointer.save` takes."""
+        """Serialize the state and save it in the background. Accepts the arguments of `Checkpointer.save`."""
         staged = self.checkpointer.stage(state)
-        room = self._room
-        room.acquire()
+        slots = self._slots
+        slots.acquire()
         try:
             future = self._worker.submit(lambda: self.checkpointer.save(task, staged, **label))
         except BaseException:
-            room.release()
+            slots.release()
             raise
-        future.add_done_callback(lambda future: _done(task, room, future))
+        future.add_done_callback(lambda future: _finish(task, slots, future))
         return future
 
     def close(self) -> None:
-        """Wait until everything given is durable or has failed."""
+        """Wait until every save is durable or has failed."""
         self._worker.close()
 
     def __enter__(self) -> Self:
@@ -62,19 +62,19 @@ class BackgroundCheckpointer:
         self.close()
 
 
-def _done(task: str, room: threading.BoundedSemaphore, future: Future[CheckpointInfo]) -> None:
-    """Whoever does not look at the future shall find the failure in the log."""
-    room.release()
+def _finish(task: str, slots: threading.BoundedSemaphore, future: Future[CheckpointInfo]) -> None:
+    """Log a failure, because the caller may ignore the future."""
+    slots.release()
     if not future.cancelled() and (error := future.exception()) is not None:
-        logging.getLogger(__name__).warning("a checkpoint of %r was not saved: %s", task, error)
+        logging.getLogger(__name__).warning("Cannot save a checkpoint of %r: %s", task, error)
 
 
 class Workers:
-    """At most `count` threads."""
+    """A pool of at most `count` threads that run calls in the caller's context and start over in a forked child."""
 
     def __init__(self, count: int, name: str) -> None:
         if count < 1:
-            raise ConfigError(f"at least one thread must do the work, not {count}")
+            raise ConfigError(f"at least one thread is needed, not {count}")
         self._count = count
         self._name = name
         self._closed = False
@@ -82,17 +82,17 @@ class Workers:
         forks.register(self)
 
     def reset_after_fork(self) -> None:
-        """A child has none of its parent's threads, and a pool that counts on them would wait for ever."""
+        """Create a new pool: the parent's threads do not exist in a child, and the inherited pool would wait for them forever."""
         if not self._closed:
             self._pool = ThreadPoolExecutor(self._count, thread_name_prefix=self._name)
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         try:
             return self._pool.submit(contextvars.copy_context().run, call)
-        except RuntimeError as error:  # what a closed pool says
-            raise StorageError(f"nothing more is saved or loaded: {error}", code="storage.closed", retryable=False) from error
+        except RuntimeError as error:  # the pool is closed
+            raise StorageError(f"this Checkpointer is closed: {error}", code="storage.closed", retryable=False) from error
 
     def close(self) -> None:
-        """Wait until everything given is done."""
+        """Wait until all calls are done."""
         self._closed = True
         self._pool.shutdown()

@@ -1,4 +1,4 @@
-"""What differs between two checkpoints, of one run or of two: from their headers alone, values on demand."""
+"""Compares two checkpoints of one run or of two: from their headers alone, values on demand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ckpt_observe.core.model import CheckpointInfo
 
 
 class Missing(enum.Enum):
-    """No value: None is one."""
+    """Marks a missing value, because None is a value."""
 
     MISSING = "missing"
 
@@ -21,7 +21,7 @@ MISSING = Missing.MISSING
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """From `old` to `new`."""
+    """The differences between two checkpoints."""
 
     old: CheckpointInfo
     new: CheckpointInfo
@@ -30,19 +30,19 @@ class Difference(msgspec.Struct, frozen=True):
     changed: tuple[str, ...]
     unchanged: tuple[str, ...]
     growth: dict[str, int]
-    """Bytes that each key grew by; negative where it shrank."""
+    """Bytes by which each key grew; negative if it shrank."""
 
     @property
     def changed_ratio(self) -> float:
-        """Share of the new state's bytes that are new or changed; of a state without keys all or nothing, by the digest of the whole."""
+        """Share of the new state's bytes that are new or changed. A state without keys counts as changed or not as a whole."""
         total = sum(key.size for key in self.new.keys.values())
-        fresh = sum(self.new.keys[name].size for name in self.added + self.changed)
-        return fresh / total if total else float(self.old.digest != self.new.digest)
+        changed = sum(self.new.keys[name].size for name in self.added + self.changed)
+        return changed / total if total else float(self.old.digest != self.new.digest)
 
 
 def compare(old: CheckpointInfo, new: CheckpointInfo) -> Difference:
-    """Keys and sizes, from the headers. Keys without a digest (encrypted ones) count as changed."""
-    if not old.keys or not new.keys:  # one of them lists none: nobody knows which are in it
+    """Compare keys and sizes from the headers. Keys without a digest (encrypted checkpoints) count as changed."""
+    if not old.keys or not new.keys:  # one header does not list its keys
         return Difference(old, new, (), (), (), (), {})
     both = [name for name in new.keys if name in old.keys]
     same = {name for name in both if old.format == new.format and _same(old, new, name)}
@@ -58,9 +58,9 @@ def compare(old: CheckpointInfo, new: CheckpointInfo) -> Difference:
 
 
 def values(checkpointer: Checkpointer, difference: Difference, new_in: Checkpointer | None = None) -> dict[str, tuple[Any, Any]]:
-    """Old and new value of each key that differs, MISSING where there is none; `new_in` is where the new one is, if elsewhere."""
-    old = checkpointer.open(difference.old.task, difference.old.id).some(difference.changed + difference.removed)
-    new = (new_in or checkpointer).open(difference.new.task, difference.new.id).some(difference.changed + difference.added)
+    """Return old and new value of each key that differs, or MISSING. `new_in` has the new checkpoint, if it is in another store."""
+    old = checkpointer.open(difference.old.task, difference.old.id).get_many(difference.changed + difference.removed)
+    new = (new_in or checkpointer).open(difference.new.task, difference.new.id).get_many(difference.changed + difference.added)
     return {name: (old.get(name, MISSING), new.get(name, MISSING)) for name in {**old, **new}}
 
 

@@ -1,4 +1,7 @@
-"""Hooks: own code told about each operation, before and after. One that fails is logged and fails nothing."""
+"""User code that the core calls: hooks before and after each operation, and providers of context for the header.
+
+A hook or provider that raises is logged; the operation continues.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,18 @@ from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened, or is about to."""
+    """Describes an operation or run to a hook."""
 
     moment: str
-    """`before`, `after` or `failed`; of a runner `saved`, `loaded`, `resumed`, `failed` or `finished`."""
+    """`before`, `after` or `failed`; from a runner `saved`, `loaded`, `resumed`, `failed` or `finished`."""
     operation: str
-    """`save`, `load`, `restore`, `delete`; `prune` where tidying up after a save failed; `run` of a runner."""
+    """`save`, `load`, `restore`, `delete`; `prune` if retention failed after a save; `run` from a runner."""
     task: str
     id: str | None = None
     step: int | None = None
     status: str | None = None
     node: str | None = None
-    """Of a state graph: the node that had just completed."""
+    """The node of a state graph that just completed."""
     time: dt.datetime = msgspec.field(default_factory=lambda: dt.datetime.now(dt.UTC))
     info: CheckpointInfo | None = None
     error: BaseException | None = None
@@ -35,41 +38,42 @@ Hook = Callable[[Event], object]
 
 
 def emit(hooks: Iterable[Hook], event: Event) -> None:
-    """Tell every hook, in order."""
+    """Call every hook, in order."""
     for hook in hooks:
         try:
             hook(event)
         except Exception:
-            message = "hook %r failed %s %s of %r"
+            message = "Hook %r failed %s %s of %r"
             logging.getLogger(__name__).warning(message, hook, event.moment, event.operation, event.task, exc_info=True)
 
 
 @contextmanager
-def told(hooks: Iterable[Hook], operation: str, task: str, **facts: Any) -> Iterator[CheckpointInfos]:
-    """Tell the hooks before and after the block, which leaves the checkpoint it handled in the list."""
-    done: CheckpointInfos = []
-    emit(hooks, Event(moment="before", operation=operation, task=task, **facts))
+def notify_around(hooks: Iterable[Hook], operation: str, task: str, **details: Any) -> Iterator[CheckpointInfos]:
+    """Call the hooks before and after the block. The block appends the checkpoint that it handled to the list."""
+    handled: CheckpointInfos = []
+    emit(hooks, Event(moment="before", operation=operation, task=task, **details))
     try:
-        yield done
+        yield handled
     except BaseException as error:
-        emit(hooks, Event(moment="failed", operation=operation, task=task, error=error, **facts))
+        emit(hooks, Event(moment="failed", operation=operation, task=task, error=error, **details))
         raise
-    if done:
-        facts = {"id": done[0].id, "step": done[0].step, "status": done[0].status, "info": done[0]}
-    emit(hooks, Event(moment="after", operation=operation, task=task, **facts))
+    if handled:
+        details = {"id": handled[0].id, "step": handled[0].step, "status": handled[0].status, "info": handled[0]}
+    emit(hooks, Event(moment="after", operation=operation, task=task, **details))
 
 
-Provider = Callable[[], dict[str, str]]
+ContextProvider = Callable[[], dict[str, str]]
+"""Returns strings such as host, trace or git commit. They are stored under `context` in the header; the core does not read them."""
 
-providers: list[Provider] = []
+providers: list[ContextProvider] = []
 
 
 def gather() -> dict[str, str]:
-    """What all providers say now. One that fails is logged and left out: a save is worth more than its surroundings."""
-    facts: dict[str, str] = {}
+    """Return the context from all providers."""
+    context: dict[str, str] = {}
     for provider in providers:
         try:
-            facts.update(msgspec.convert(provider(), dict[str, str]))  # anything else would be a header that nobody can read
+            context.update(msgspec.convert(provider(), dict[str, str]))  # other types would make the header unreadable
         except Exception:
-            logging.getLogger(__name__).warning("context provider %r failed", provider, exc_info=True)
-    return facts
+            logging.getLogger(__name__).warning("Context provider %r failed", provider, exc_info=True)
+    return context

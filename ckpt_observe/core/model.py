@@ -1,4 +1,4 @@
-"""What is known about a checkpoint: the header of its file, as values."""
+"""The header of a checkpoint as values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ckpt_observe.core.format.state_summary import has_saved_type
 FORMAT_VERSION = 1
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-"""In bytes. A header is read from a file that anybody may have made: a negative size would bound nothing."""
+"""Bytes. Validated because a header is untrusted input: a negative size would disable limits."""
 Time = Annotated[dt.datetime, msgspec.Meta(tz=True)]
-"""With its zone: one without could not be put in order with the others."""
+"""With a time zone, so that times can be compared."""
 
 
 class KeyInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -22,18 +22,18 @@ class KeyInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     type: str
     size: Size
-    """Bytes of its serialized value."""
+    """Bytes of the serialized value."""
     digest: str = ""
-    """Of its serialized value; empty in an encrypted checkpoint, where it would tell whether a value was guessed right."""
+    """Digest of the serialized value. Empty in an encrypted checkpoint, where it would confirm a guessed value."""
     base: str = ""
-    """The earlier checkpoint that holds the value, where it has not changed since; empty where this one does."""
+    """The earlier checkpoint that holds the unchanged value; empty if this checkpoint holds it."""
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything about a checkpoint except its state. Its JSON form is the first line of a stored checkpoint."""
+    """All of a checkpoint except its state. Its JSON form is the first line of a stored checkpoint."""
 
     version: int = msgspec.field(name="checkpoint")
-    """Of the format. Stands first, so that any version can be told from the start of the line."""
+    """Format version. It is the first field, so that every version can be recognized from the start of the line."""
     id: str
     task: str
     step: int | None = None
@@ -42,40 +42,40 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     format: str
     codec: str = "none"
     cipher: str = ""
-    """How the payload is encrypted; empty where it is not."""
+    """Name of the cipher; empty if the payload is not encrypted."""
     key_id: str = ""
-    """Which key opens it, where the program names its keys."""
+    """Which key decrypts it, if the program names its keys."""
     serialized_size: Size
     """Bytes of the serialized state."""
     payload_size: Size
-    """Bytes after compression and encryption: what follows the header line."""
+    """Bytes after the header line, that is, after compression and encryption."""
     digest: str
-    """Of the payload, `algorithm:hex`."""
+    """Digest of the payload, as `algorithm:hex`."""
     state_type: str
     depth: int = 0
     items: int = 0
-    """Nesting and number of values of the state, counted up to a limit; see `core.format.state_summary`."""
+    """Nesting depth and number of values of the state, up to a limit; see `core.format.state_summary`."""
     keys: dict[str, KeyInfo] = {}
-    """Top-level keys, when the state is a mapping with string keys."""
+    """Top-level keys, if the state is a mapping with string keys."""
     bases: tuple[str, ...] = ()
-    """The earlier checkpoints that hold part of this one's state."""
+    """The earlier checkpoints that hold part of this state."""
     parent: str | None = None
-    """The checkpoint that this one follows."""
+    """Id of the preceding checkpoint."""
     parent_task: str | None = None
-    """The task of that checkpoint, where this one began a fork of it."""
+    """Task of the parent, if this checkpoint started a fork."""
     tags: tuple[str, ...] = ()
     timings: dict[str, float] = {}
-    """Seconds that making it took, as far as they were known when the header was written: `serialize`, `pack`."""
+    """Seconds spent before the header was written: `serialize`, `pack`."""
     context: dict[str, str] = {}
-    """Surroundings of the save, from `core.context`."""
+    """What the context providers returned; see `core.hooks`."""
     metadata: dict[str, Any] = {}
-    """What the program says about it: parameters, metrics, reasons."""
+    """Set by the program: parameters, metrics, reasons."""
     header_size: int = 0
-    """Length of the header line; known once it is written or read, and so never inside it."""
+    """Length of the header line. Not stored; set when the header is written or read."""
 
     @property
     def stored_size(self) -> int:
-        """Bytes in the store, header included."""
+        """Bytes in the store, including the header."""
         return self.header_size + self.payload_size
 
 
@@ -85,19 +85,19 @@ State = TypeVar("State")
 
 
 class Restored(msgspec.Struct, Generic[State], frozen=True):
-    """A run put back to where a checkpoint left it."""
+    """A loaded checkpoint."""
 
     state: State
     info: CheckpointInfo
     skipped: tuple[str, ...] = ()
-    """Newer checkpoints that were damaged and passed over, newest first; also any whose header does not read: it may be newer."""
+    """Damaged checkpoints that were skipped, newest first. Includes those with an unreadable header, which may be newer."""
 
     @property
     def altered(self) -> tuple[str, ...]:
-        """Top-level keys that came back other than they were saved: not at all, or as another type."""
-        return tuple(key for key, saved in self.info.keys.items() if not has_saved_type(saved.type, self.state, key))
+        """Top-level keys that are missing or have another type than was saved."""
+        return tuple(key for key, entry in self.info.keys.items() if not has_saved_type(entry.type, self.state, key))
 
     @property
     def next_step(self) -> int | None:
-        """Where to go on: the step after the saved one."""
+        """The step after the saved one, from which to continue."""
         return None if self.info.step is None else self.info.step + 1

@@ -1,4 +1,4 @@
-"""Questions about checkpoints, answered from what their headers say."""
+"""Finds checkpoints by the contents of their headers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ckpt_observe.core.format.names import check_name
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.errors import ConfigError
 
-_MOST = 2**63 - 1
-"""As large as databases take it."""
-_HALF = re.compile("[\ud800-\udfff]")
-"""Half of a surrogate pair: no checkpoint has any in its header, and not every store could be asked for it."""
-_LEAST = {"min_step": -_MOST, "max_step": -_MOST, "min_size": 0, "max_size": 0, "limit": 0}
+_MAX_INTEGER = 2**63 - 1
+"""The largest integer that databases accept."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair. Headers never contain one, and not every store accepts one in a query."""
+_MINIMUM = {"min_step": -_MAX_INTEGER, "max_step": -_MAX_INTEGER, "min_size": 0, "max_size": 0, "limit": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """What to find. Every part that is given must hold."""
+    """Conditions for checkpoints. All that are set must match."""
 
     task: str | None = None
     since: dt.datetime | None = None
@@ -31,9 +31,9 @@ class Query:
     status: str | None = None
     error_class: str | None = None
     error_type: str | None = None
-    """Class and type of the failure that a checkpoint tells of, in its metadata under `error`: `storage`, and `KeyError` or the like."""
+    """Class and type of the failure recorded in the metadata under `error`, such as `storage` and `OSError`."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Entries that the metadata must have, or the configuration of a run in them."""
+    """Entries that the metadata, or the run configuration within it, must contain."""
     tag: str | None = None
     min_size: int | None = None
     max_size: int | None = None
@@ -41,19 +41,19 @@ class Query:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        for given in (self.since, self.until):
-            if given is not None and (not isinstance(given, dt.datetime) or given.tzinfo is None):
-                raise ConfigError(f"a time is a datetime with its zone, such as datetime.now(UTC), not {given!r:.80}")
-        for name, least in _LEAST.items():
+        for time in (self.since, self.until):
+            if time is not None and (not isinstance(time, dt.datetime) or time.tzinfo is None):
+                raise ConfigError(f"`since` and `until` must be datetimes with a time zone, such as datetime.now(UTC), not {time!r:.80}")
+        for name, minimum in _MINIMUM.items():
             number = getattr(self, name)
-            if number is not None and (not isinstance(number, int) or not least <= number <= _MOST):
-                raise ConfigError(f"{name} is a whole number from {least} to {_MOST}, not {number!r:.80}")
+            if number is not None and (not isinstance(number, int) or not minimum <= number <= _MAX_INTEGER):
+                raise ConfigError(f"`{name}` must be an integer from {minimum} to {_MAX_INTEGER}, not {number!r:.80}")
         for name in ("status", "error_class", "error_type", "tag"):
             text = getattr(self, name)
-            if text is not None and (not isinstance(text, str) or _HALF.search(text)):
-                raise ConfigError(f"{name} is a string without halves of surrogate pairs, not {text!r:.80}")
+            if text is not None and (not isinstance(text, str) or _SURROGATE.search(text)):
+                raise ConfigError(f"`{name}` must be a string without surrogates, not {text!r:.80}")
         if not isinstance(self.parameters, Mapping):
-            raise ConfigError(f"parameters are names and values, not {self.parameters!r:.80}")
+            raise ConfigError(f"`parameters` must be a mapping, not {self.parameters!r:.80}")
         if self.task is not None:
             check_name(self.task, "task")
 
@@ -75,9 +75,9 @@ class Query:
                 return False
             if self.error_class not in (None, error.get("class")) or self.error_type not in (None, error.get("type")):
                 return False
-        configuration = metadata.get("configuration")  # where a runner puts the parameters of its run
-        known = {**configuration, **metadata} if isinstance(configuration, dict) else metadata
-        return all(name in known and known[name] == value for name, value in self.parameters.items())
+        configuration = metadata.get("configuration")  # a runner stores its parameters here
+        entries = {**configuration, **metadata} if isinstance(configuration, dict) else metadata
+        return all(name in entries and entries[name] == value for name, value in self.parameters.items())
 
 
 def _within(value: Any, low: Any, high: Any) -> bool:

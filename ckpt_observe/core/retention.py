@@ -1,7 +1,7 @@
-"""What to keep: small pure policies over what is known about checkpoints. They delete nothing and need no disk.
+"""Retention policies: which checkpoints to keep. Pure functions of the headers; they delete nothing.
 
-`KeepLast(10) | KeepEvery(1000)` keeps what either keeps; `KeepLast(10) & KeepWithin(2**30)` what both keep. Whatever the
-policy says, the newest checkpoint stays, and so does every one that a kept incremental checkpoint is built on.
+`KeepLast(10) | KeepEvery(1000)` keeps what either keeps; `KeepLast(10) & KeepWithin(2**30)` what both keep. Whatever the policy says,
+the newest checkpoint stays, and so do the bases of every incremental checkpoint that is kept.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.errors import ConfigError
 
 Reasons = dict[str, str]
-"""Why each kept checkpoint is kept, by id."""
+"""The reason for keeping each checkpoint, by id."""
 
 
 class Decision(NamedTuple):
-    """What becomes of one checkpoint, and why."""
+    """Whether one checkpoint is kept, and why."""
 
     info: CheckpointInfo
     keep: bool
@@ -29,16 +29,16 @@ class Decision(NamedTuple):
 
 
 class Retention(ABC):
-    """A policy."""
+    """Base class of policies."""
 
     @abstractmethod
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
-        """Those to keep of these, which are given newest first."""
+        """Return which of these checkpoints to keep. They are ordered newest first."""
 
-    def leave(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Sequence[CheckpointInfo]:
-        """Those not to keep: asked after each save, so a policy that need not look at all of them says it without."""
-        kept = self.keep(infos, now)
-        return [info for info in infos if info.id not in kept]
+    def expired(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Sequence[CheckpointInfo]:
+        """Return which to remove. Called after each save; override it if that is possible without looking at all of them."""
+        reasons = self.keep(infos, now)
+        return [info for info in infos if info.id not in reasons]
 
     def __or__(self, other: Retention) -> Retention:
         return Either(self, other) if isinstance(other, Retention) else NotImplemented
@@ -47,16 +47,17 @@ class Retention(ABC):
         return Both(self, other) if isinstance(other, Retention) else NotImplemented
 
 
-def _check(value: Any, least: int, what: str, *, whole: bool = False) -> None:
-    """Refuse what cannot be when the policy is made: after a save it would fail, or keep everything, in silence."""
-    is_number = isinstance(value, Integral if whole else Real)  # numpy's too
-    if not (is_number and value >= least):
-        raise ConfigError(f"{what} {least} or more, not {value!r}")
+def _check(value: Any, minimum: int, name: str, *, whole: bool = False) -> None:
+    """Validate an argument in the constructor: after a save it would silently fail or keep everything."""
+    is_number = isinstance(value, Integral if whole else Real)  # includes NumPy's types
+    if not (is_number and value >= minimum):
+        kind = "an integer" if whole else "a number"
+        raise ConfigError(f"{name} must be {kind} of at least {minimum}, not {value!r}")
 
 
 @dataclass(frozen=True)
 class KeepAll(Retention):
-    """Everything: where nothing else is said."""
+    """Keeps everything. The default."""
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         return dict.fromkeys([info.id for info in infos], "all are kept")
@@ -64,28 +65,28 @@ class KeepAll(Retention):
 
 @dataclass(frozen=True)
 class KeepLast(Retention):
-    """The newest `count`."""
+    """Keeps the newest `count`."""
 
     count: int
 
     def __post_init__(self) -> None:
-        _check(self.count, 0, "the number of checkpoints to keep is a whole one,", whole=True)
+        _check(self.count, 0, "the number of checkpoints to keep", whole=True)
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         return dict.fromkeys([info.id for info in infos[: self.count]], f"one of the newest {self.count}")
 
-    def leave(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Sequence[CheckpointInfo]:
+    def expired(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Sequence[CheckpointInfo]:
         return infos[self.count :]
 
 
 @dataclass(frozen=True)
 class KeepEvery(Retention):
-    """Those whose step is a multiple of `steps`."""
+    """Keeps those whose step is a multiple of `steps`."""
 
     steps: int
 
     def __post_init__(self) -> None:
-        _check(self.steps, 1, "steps to keep are multiples of a whole number,", whole=True)
+        _check(self.steps, 1, "the interval of steps to keep", whole=True)
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         due = [info for info in infos if info.step is not None and not info.step % self.steps]
@@ -94,40 +95,40 @@ class KeepEvery(Retention):
 
 @dataclass(frozen=True)
 class KeepFor(Retention):
-    """Those no older than `seconds`."""
+    """Keeps those not older than `seconds`."""
 
     seconds: float
 
     def __post_init__(self) -> None:
-        _check(self.seconds, 0, "an age is a number of seconds,")
+        _check(self.seconds, 0, "the age in seconds")
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
-        young = [info for info in infos if (now - info.created).total_seconds() <= self.seconds]  # which may be infinity
-        return {info.id: f"younger than {self.seconds:g} s" for info in young}
+        recent = [info for info in infos if (now - info.created).total_seconds() <= self.seconds]  # `seconds` may be infinite
+        return {info.id: f"younger than {self.seconds:g} s" for info in recent}
 
 
 @dataclass(frozen=True)
 class KeepWithin(Retention):
-    """The newest that together take no more than `size` bytes."""
+    """Keeps the newest ones that together take at most `size` bytes."""
 
     size: int
 
     def __post_init__(self) -> None:
-        _check(self.size, 0, "a size is a number of bytes,")
+        _check(self.size, 0, "the size in bytes")
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
-        kept, total = {}, 0
+        reasons, total = {}, 0
         for info in infos:
             total += info.stored_size
             if total > self.size:
                 break
-            kept[info.id] = f"within {self.size} bytes"
-        return kept
+            reasons[info.id] = f"within {self.size} bytes"
+        return reasons
 
 
 @dataclass(frozen=True)
 class KeepTagged(Retention):
-    """Those that carry a tag."""
+    """Keeps those with this tag."""
 
     tag: str
 
@@ -137,7 +138,7 @@ class KeepTagged(Retention):
 
 @dataclass(frozen=True, repr=False)
 class Either(Retention):
-    """What one of the two keeps."""
+    """Keeps what at least one of two policies keeps."""
 
     left: Retention
     right: Retention
@@ -151,7 +152,7 @@ class Either(Retention):
 
 @dataclass(frozen=True, repr=False)
 class Both(Retention):
-    """What both of the two keep."""
+    """Keeps what both policies keep."""
 
     left: Retention
     right: Retention
@@ -165,41 +166,41 @@ class Both(Retention):
 
 
 def plan(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> list[Decision]:
-    """What would become of each checkpoint, newest first: the dry run, and what a real one does."""
-    kept = _kept(policy, infos, now)
-    return [Decision(info, info.id in kept, kept.get(info.id) or _not_kept(policy)) for info in infos]
+    """Return the decision for each checkpoint, newest first. `prune` carries out the same plan."""
+    reasons = _reasons_to_keep(policy, infos, now)
+    return [Decision(info, info.id in reasons, reasons.get(info.id) or _reason_to_remove(policy)) for info in infos]
 
 
 def removals(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> list[Decision]:
-    """Of a plan, only what goes: after each save there is no need for a word about the thousand that stay."""
-    going = {info.id: info for info in policy.leave(infos, now)}
-    if going:
-        going.pop(infos[0].id, None)
-    if going and any(info.bases for info in infos):
-        kept = _kept(policy, infos, now)
-        going = {id: info for id, info in going.items() if id not in kept}
-    return [Decision(info, False, _not_kept(policy)) for info in going.values()]
+    """Return only the decisions to remove: after each save, the checkpoints that stay need no decision."""
+    expired = {info.id: info for info in policy.expired(infos, now)}
+    if expired:
+        expired.pop(infos[0].id, None)
+    if expired and any(info.bases for info in infos):
+        reasons = _reasons_to_keep(policy, infos, now)
+        expired = {id: info for id, info in expired.items() if id not in reasons}
+    return [Decision(info, False, _reason_to_remove(policy)) for info in expired.values()]
 
 
-def unused(going: Sequence[CheckpointInfo], infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
-    """Of what is to go, what none that stays of these, newest first, is built on."""
-    ids = {info.id for info in going}
-    for info in infos:  # what stays for another has bases that stay too: they are older, and come later
+def without_bases(candidates: Sequence[CheckpointInfo], infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
+    """Return the candidates for removal that no remaining checkpoint is built on. `infos` are ordered newest first."""
+    ids = {info.id for info in candidates}
+    for info in infos:  # a base that stays has bases that stay too; they are older and come later in the list
         if info.id not in ids:
             ids.difference_update(info.bases)
-    return [info for info in going if info.id in ids]
+    return [info for info in candidates if info.id in ids]
 
 
-def _not_kept(policy: Retention) -> str:
+def _reason_to_remove(policy: Retention) -> str:
     return f"not kept by {policy}"
 
 
-def _kept(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
-    kept = policy.keep(infos, now)
+def _reasons_to_keep(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
+    reasons = policy.keep(infos, now)
     if infos:
-        kept.setdefault(infos[0].id, "the newest")
+        reasons.setdefault(infos[0].id, "the newest")
     for info in infos:
-        if info.bases and info.id in kept:
+        if info.bases and info.id in reasons:
             for base in info.bases:
-                kept.setdefault(base, f"{info.id} is built on it")
-    return kept
+                reasons.setdefault(base, f"{info.id} is built on it")
+    return reasons

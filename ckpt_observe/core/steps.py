@@ -1,7 +1,7 @@
-"""The steps of a save and of a load, one function each, bytes in and bytes out.
+"""The steps of a save and of a load, one function each.
 
-They are always called through this module, whatever serializer, codec or store is plugged in: so who wants to time, log or
-trace them replaces the functions here and sees every one. A step with nothing to do (no codec, no cipher) is not called.
+They are always called through this module, whatever serializer, codec or store is used. To time, log or trace the steps, replace these
+functions. A step that does not apply (no codec, no cipher) is not called.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ckpt_observe.core.stores import Store
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError
 
 READ_BACK = 1024 * 1024
-"""A checkpoint up to this size is read back after it was written; of a larger one the size is asked."""
+"""Bytes. Checkpoints up to this size are read back after the write; for larger ones only the size is compared."""
 
 
 def serialize(serializer: Serializer, state: Any) -> Document:
@@ -43,27 +43,28 @@ def write_many(store: Store, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> No
 
 
 def confirm(store: Store, info: CheckpointInfo, blob: Blob) -> None:
-    """The check after a write: what the store gives back is what it was given. If not, it is taken out again: nobody shall load it."""
+    """Check after a write that the store returns what was written. If not, move the checkpoint aside so that it is never loaded."""
     try:
-        same = _is_kept(store, info, blob)
+        matches = _matches(store, info, blob)
     except CheckpointNotFoundError:
         if _is_outdated(store, info):
-            return  # another program's retention has removed it already
+            return  # removed by the retention of another program
         raise
-    if not same:
+    if not matches:
         store.quarantine(info.task, info.id)
-        raise IntegrityError(f"checkpoint {info.id!r} of {info.task!r} was written, but {store.location} gives back something else")
+        message = f"{store.location} returns other bytes than were written for checkpoint {info.id!r} of {info.task!r}"
+        raise IntegrityError(f"{message}; it was moved aside. Check the storage device")
 
 
-def _is_kept(store: Store, info: CheckpointInfo, blob: Blob) -> bool:
+def _matches(store: Store, info: CheckpointInfo, blob: Blob) -> bool:
     if len(blob) <= READ_BACK:
         return bytes(store.get(info.task, info.id)) == bytes(blob)
     return store.size(info.task, info.id) == len(blob)
 
 
 def _is_outdated(store: Store, info: CheckpointInfo) -> bool:
-    """Whether the task has a newer checkpoint than this one."""
-    return any(other.created > info.created for other in store.list(info.task))  # of one listing: any of them may be removed meanwhile
+    """Return whether the task has a newer checkpoint."""
+    return any(other.created > info.created for other in store.list(info.task))  # one listing: any of them may be removed meanwhile
 
 
 def read(store: Store, task: str, id: str) -> Buffer:
@@ -71,12 +72,12 @@ def read(store: Store, task: str, id: str) -> Buffer:
 
 
 def read_part(store: Store, info: CheckpointInfo, start: int, size: int) -> Buffer:
-    """Part of the payload."""
+    """Read part of the payload."""
     return store.get_range(info.task, info.id, info.header_size + start, size)
 
 
 def validate(info: CheckpointInfo, payload: Buffer) -> None:
-    """The check after a read, before anything looks into the payload."""
+    """Check the payload after a read, before anything interprets it."""
     if (damage := digests.find_damage(info, payload)) is not None:
         raise IntegrityError(f"checkpoint {info.id!r} of {info.task!r} is damaged: {damage}")
 
@@ -94,10 +95,10 @@ def deserialize(serializer: Serializer, data: Buffer) -> Any:
 
 
 def apply(target: Any, state: Any) -> None:
-    """Put the state into the running program: a mapping takes its items, an object its `load_state_dict`, a function is called."""
+    """Put the state into the running program: update a mapping, call `load_state_dict` of an object, or call a function."""
     if isinstance(target, MutableMapping):
-        if not isinstance(state, Mapping):  # asked before anything is taken out of the target
-            raise ConfigError(f"a state that is a {type(state).__name__} does not go into a mapping")
+        if not isinstance(state, Mapping):  # checked before the target is cleared
+            raise ConfigError(f"cannot restore a {type(state).__name__} into a mapping; pass a function as `into` instead")
         target.clear()
         target.update(state)
     elif hasattr(target, "load_state_dict"):
@@ -105,4 +106,4 @@ def apply(target: Any, state: Any) -> None:
     elif callable(target):
         target(state)
     else:
-        raise ConfigError(f"a state goes into a mapping, an object with load_state_dict, or a function, not into {type(target).__name__}")
+        raise ConfigError(f"`into` must be a mapping, an object with load_state_dict, or a function, not {type(target).__name__}")

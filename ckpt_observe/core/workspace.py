@@ -1,6 +1,6 @@
-"""Snapshots of a directory: one bare git repository for each task, which may be the one its checkpoints are in.
+"""Snapshots of a directory in one bare git repository per task, which may also hold the task's checkpoints.
 
-Every file is kept byte for byte, ignored ones too, with its executable bit and symbolic links; unchanged files cost nothing.
+Every file is stored byte for byte, including ignored files, executable bits and symbolic links. Unchanged files take no space.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KINDS = {"A": "added", "D": "removed", "M": "changed", "T": "changed"}
 
 
 class Change(NamedTuple):
-    """What became of one file."""
+    """How one file changed."""
 
     path: str
     kind: str
@@ -30,16 +30,16 @@ class Change(NamedTuple):
 
 
 class Workspace:
-    """Snapshots of the directory that a task works in."""
+    """Saves and restores the directory that a task works in."""
 
     def __init__(self, root: str | os.PathLike[str], task: str) -> None:
         if "://" in os.fspath(root):
-            raise ConfigError(f"snapshots are kept in a directory, which is given by its path, not by a URL: {root}")
+            raise ConfigError(f"snapshots need the path of a directory, not a URL: {root}")
         self._repository = GitRepository(os.path.join(os.path.abspath(root), to_file_name(check_name(task, "task")) + ".git"))
         self._task = task
 
     def save(self, directory: str | os.PathLike[str], id: str) -> str:
-        """Keep the directory as it is under that id, such as that of a checkpoint; returns the git commit."""
+        """Save a snapshot of the directory under an id, such as that of a checkpoint. Return the git commit."""
         check_name(id, "checkpoint id")
         self._refuse_own_repository(directory)
         _refuse_inner_repositories(os.fspath(directory))
@@ -50,9 +50,9 @@ class Workspace:
         return self._repository.commit(tree, _SNAPSHOTS + to_reference(id), f"workspace at {id}")
 
     def restore(self, directory: str | os.PathLike[str], id: str) -> None:
-        """Put the directory back to a snapshot: files that were not in it are removed, `.git` of its own is left alone.
+        """Restore the directory from a snapshot. Files that are not in the snapshot are removed; its own `.git` is not touched.
 
-        Whatever can be refused is refused before anything is removed.
+        All checks run before anything is removed.
         """
         commit = self._commit(id)
         self._refuse_own_repository(directory)
@@ -62,37 +62,37 @@ class Workspace:
             os.makedirs(directory, exist_ok=True)
         with self._index(directory) as (environment, place):
             self._repository.run("read-tree", commit, environment=environment, cwd=place)
-            extra = self._repository.run("ls-files", "--others", "-z", environment=environment, cwd=place)
+            extra_files = self._repository.run("ls-files", "--others", "-z", environment=environment, cwd=place)
             with translate_os_errors(f"restoring {directory}"):
-                for name in filter(None, extra.split(b"\0")):
+                for name in filter(None, extra_files.split(b"\0")):
                     os.unlink(os.path.join(os.fsencode(place), name))
                 _remove_empty(place)
             self._repository.run("checkout-index", "--all", "--force", environment=environment, cwd=place)
 
     def list(self) -> tuple[str, ...]:
-        """Ids of the snapshots, in no order."""
+        """Return the ids of the snapshots, in no particular order."""
         return tuple(from_reference(reference) for reference in self._repository.references(_SNAPSHOTS))
 
     def delete(self, id: str) -> None:
-        """Forget a snapshot; git gives back its space when it is asked to, see `git gc`."""
+        """Delete a snapshot. `git gc` frees its space."""
         self._repository.run("update-ref", "-d", _SNAPSHOTS + to_reference(id), self._commit(id))
 
     def diff(self, old: str, new: str) -> Sequence[Change]:
-        """Which files differ between two snapshots."""
-        said = self._repository.run("diff-tree", "-r", "-z", "--no-renames", "--name-status", self._commit(old), self._commit(new))
-        fields = [os.fsdecode(field) for field in said.split(b"\0")[:-1]]
+        """Return the files that differ between two snapshots."""
+        output = self._repository.run("diff-tree", "-r", "-z", "--no-renames", "--name-status", self._commit(old), self._commit(new))
+        fields = [os.fsdecode(field) for field in output.split(b"\0")[:-1]]
         return [Change(path, _KINDS[kind]) for kind, path in zip(fields[::2], fields[1::2], strict=True)]
 
     def _refuse_own_repository(self, directory: str | os.PathLike[str]) -> None:
-        """A snapshot of itself would grow each time, and restoring one would remove all that were made since."""
+        """A snapshot of its own repository would grow each time, and restoring it would remove all later ones."""
         place = os.path.realpath(directory)
         if os.path.commonpath([place, os.path.realpath(self._repository.path)]) == place:
-            raise ConfigError(f"the snapshots are kept inside of {directory}, which they are of: keep them elsewhere")
+            raise ConfigError(f"the snapshots are stored inside {directory} itself; store them elsewhere")
 
     def _refuse_damaged(self, commit: str, id: str) -> None:
-        """Git stops at a file that it cannot read, and takes one whose content is another's: so all are first put and looked at aside."""
-        with translate_os_errors(f"looking at snapshot {id!r} of {self._task!r}"), tempfile.TemporaryDirectory() as aside:
-            with self._index(aside) as (environment, place):
+        """Check out the snapshot elsewhere first: git stops at an unreadable file, and does not notice swapped contents."""
+        with translate_os_errors(f"checking snapshot {id!r} of {self._task!r}"), tempfile.TemporaryDirectory() as scratch:
+            with self._index(scratch) as (environment, place):
                 self._repository.run("read-tree", commit, environment=environment, cwd=place)
                 self._repository.run("checkout-index", "--all", environment=environment, cwd=place)
                 altered = self._repository.run("ls-files", "--modified", "-z", environment=environment, cwd=place)
@@ -108,7 +108,7 @@ class Workspace:
 
     @contextmanager
     def _index(self, directory: str | os.PathLike[str]) -> Iterator[tuple[dict[str, str], str]]:
-        """An index of its own for each operation, so that two do not meet in one."""
+        """Provide a separate git index for each operation, so that concurrent ones do not interfere."""
         place = os.path.abspath(directory)
         with translate_os_errors("making a temporary directory"):
             scratch = tempfile.mkdtemp()
@@ -119,14 +119,16 @@ class Workspace:
 
 
 def _refuse_inner_repositories(directory: str) -> None:
-    """Git would keep only the name of a repository below, and none of its files; nor can it tell which of them to remove."""
+    """Refuse nested repositories: git would store only their name, and cannot tell which of their files to remove."""
     for place, folders, files in os.walk(directory):
         if place != directory and (".git" in folders or ".git" in files):
-            raise ConfigError(f"{place} is a git repository inside of the workspace: its files would be neither kept nor removed")
+            raise ConfigError(
+                f"{place} is a git repository inside the workspace; its files would be neither saved nor restored. Move it elsewhere"
+            )
 
 
 def _remove_empty(directory: str) -> None:
-    own = os.path.join(directory, ".git", "")
+    git_directory = os.path.join(directory, ".git", "")
     for place, _, _ in os.walk(directory, topdown=False):
-        if place != directory and not os.path.join(place, "").startswith(own) and not os.listdir(place):
+        if place != directory and not os.path.join(place, "").startswith(git_directory) and not os.listdir(place):
             os.rmdir(place)

@@ -139,7 +139,7 @@ TARGETS: Final = (
     Target(_CHECKPOINTER, "Checkpointer.verify", ObservedCall(_begin("verify"), record_fault, record_verified)),
     Target(_CHECKPOINTER, "Checkpointer._fetch", _wrap_fetch),
     Target(_CHECKPOINTER, "Checkpointer.find", ObservedCall(_begin_find, record_fault, record_count)),
-    Target("ckpt_observe.core.loading.lazy", "LazyState.some", ObservedCall(_begin_lazy_load, record_fault)),
+    Target("ckpt_observe.core.loading.lazy", "LazyState.get_many", ObservedCall(_begin_lazy_load, record_fault)),
     Target(_WORKSPACE, "Workspace.save", ObservedCall(_begin_snapshot("save", 1), record_fault)),
     Target(_WORKSPACE, "Workspace.restore", ObservedCall(_begin_snapshot("restore", 1), record_fault)),
     Target(_WORKSPACE, "Workspace.delete", ObservedCall(_begin_snapshot("delete", 0), record_fault)),

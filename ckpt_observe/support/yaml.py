@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -10,6 +11,8 @@ from typing import Any, Final
 _PLAIN: Final = re.compile(r"[A-Za-z_][\w.-]*|\d+[smhd]")
 """Strings that need no quotes, except for the words below."""
 _WORDS: Final = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+_UNREADABLE: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+"""Characters that JSON accepts as they are, and YAML does not, or takes for the end of a line."""
 
 
 def dump(value: Any) -> str:
@@ -32,11 +35,17 @@ def _member(key: str, item: Any) -> Iterator[str]:
     if isinstance(item, dict | list) and item:
         yield key
         yield from _indented(_block(item))
-    elif isinstance(item, str) and "\n" in item:
+    elif isinstance(item, str) and _fits_block(item):
         yield f"{key} |-"
         yield from _indented(item.splitlines())
     else:
         yield f"{key} {_scalar(item)}"
+
+
+def _fits_block(text: str) -> bool:
+    """Return whether a text of several lines can be written as it is. Others are quoted, so that nothing is lost."""
+    lines = text.split("\n")
+    return len(lines) > 1 and all(map(str.isprintable, lines)) and bool(lines[-1]) and lines[0][:1] not in ("", " ")
 
 
 def _indented(lines: Any) -> Iterator[str]:
@@ -48,4 +57,17 @@ def _scalar(value: Any) -> str:
         return value
     if isinstance(value, str) and '"' in value and not re.search(r"['\x00-\x1f\x7f]", value):
         return f"'{value}'"
-    return json.dumps(value, ensure_ascii=False)  # JSON is YAML
+    if isinstance(value, float):
+        return _number(value)
+    text = json.dumps(value, ensure_ascii=False)  # JSON is YAML
+    return _UNREADABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    digits, _, exponent = repr(value).partition("e")
+    if not exponent:
+        return digits
+    # YAML 1.1 requires a decimal point and a signed exponent.
+    return f"{digits if '.' in digits else digits + '.0'}e{exponent if exponent[0] in '+-' else '+' + exponent}"

@@ -64,7 +64,7 @@ def test_failure_that_nobody_asks_for_is_logged(monkeypatch, caplog):
     monkeypatch.setattr(checkpointer.store, "put", lambda info, blob: (_ for _ in ()).throw(CapacityError("disk full")))
     with BackgroundCheckpointer(checkpointer) as behind:
         behind.save("t", {"n": 1})
-    assert "'t' was not saved: disk full" in caplog.text
+    assert "Cannot save a checkpoint of 't': disk full" in caplog.text
 
 
 def test_closed_or_without_room_is_typed():

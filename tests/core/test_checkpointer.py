@@ -43,7 +43,7 @@ def test_keep_last_sees_what_others_saved(where, monkeypatch):
     """K5: retention notices the checkpoints of other programs at its next fresh listing."""
     if where == "memory://":
         where = "memory://shared-retention"
-    monkeypatch.setattr(task_listing, "FRESH_FOR", 2)
+    monkeypatch.setattr(task_listing, "REFRESH_INTERVAL", 2)
     mine, theirs = Checkpointer(where, keep_last=3), Checkpointer(where)
     mine.save("agent", {"n": 0})
     for n in range(5):
@@ -103,7 +103,7 @@ def test_restore_into_mapping_and_function(where):
     checkpointer.restore("agent", into=seen.append)
     assert live == {"a": 1}
     assert seen == [{"a": 1}]
-    with pytest.raises(ConfigError, match="not into int"):
+    with pytest.raises(ConfigError, match="not int"):
         checkpointer.restore("agent", into=3)
 
 
@@ -314,14 +314,14 @@ def test_steps_are_called_through_their_module(where, monkeypatch):
 
 
 def test_store_that_alters_is_caught_at_save():
-    """L7: a store that gives back something else fails the save, and the altered checkpoint cannot be loaded."""
+    """L7: a store that returns other bytes than were written fails the save, and the altered checkpoint cannot be loaded."""
 
     class Forgetful(MemoryStore):
         def put(self, info, blob):
             super().put(info, Blob((bytes(blob)[:-1] + b"!",)))
 
     checkpointer = Checkpointer(Forgetful())
-    with pytest.raises(IntegrityError, match="gives back something else"):
+    with pytest.raises(IntegrityError, match="returns other bytes than were written"):
         checkpointer.save("agent", {"n": 1})
     assert checkpointer.list("agent") == []
 

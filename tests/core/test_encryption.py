@@ -134,7 +134,7 @@ def test_whatever_a_function_for_keys_raises_is_typed(error):
 
 def test_incremental_and_encrypted_exclude_each_other():
     """They need opposite things of the header, so the pair is refused."""
-    with pytest.raises(ConfigError, match="choose one"):
+    with pytest.raises(ConfigError, match="exclude each other"):
         Checkpointer("memory://", encryption=AeadCipher(KEY), incremental=3)
 
 

@@ -203,9 +203,9 @@ def test_most_keys_are_read_with_the_whole(checkpointer, monkeypatch):
             checkpointer.store, name, lambda *given, call=call, name=name: reads.append(name) or call(checkpointer.store, *given)
         )
     opened = checkpointer.open("t", info.id)
-    assert opened.some(["3", "4"]) == {"3": f"3 {LARGE}", "4": f"4 {LARGE}"}
+    assert opened.get_many(["3", "4"]) == {"3": f"3 {LARGE}", "4": f"4 {LARGE}"}
     assert reads == ["get_range", "get_range"]
-    assert len(opened.some(list(opened))) == 20
+    assert len(opened.get_many(list(opened))) == 20
     assert reads[2:] == ["get"]
 
 
@@ -218,7 +218,7 @@ def test_another_checkpoint_in_its_place_is_not_opened(id):
     second = checkpointer.save("t", {"n": 2}, id="second")
     store._checkpoints["t"]["second"] = second, store.get("t", "first")
     for read in (checkpointer.load, checkpointer.open):
-        with pytest.raises(IntegrityError, match="'second' of 't' is 'first'"):
+        with pytest.raises(IntegrityError, match="'first' of 't' in the place of 'second'"):
             read("t", id)
-    with pytest.raises(IntegrityError, match="'second' of 't' is 'first'"):
+    with pytest.raises(IntegrityError, match="'first' of 't' in the place of 'second'"):
         checkpointer.resolve("t", "latest")

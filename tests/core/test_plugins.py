@@ -75,7 +75,7 @@ def test_codec_that_is_gone_is_a_compatibility_error():
     Checkpointer(store, compression="reverse").save("t", {"n": 1})
     assert Checkpointer(store).load("t") == {"n": 1}
     del codecs._factories["reverse"]
-    with pytest.raises(CompatibilityError, match="'reverse', which is not here"):
+    with pytest.raises(CompatibilityError, match="'reverse', which is not available"):
         Checkpointer(store).load("t")
 
 

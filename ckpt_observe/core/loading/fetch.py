@@ -1,4 +1,4 @@
-"""Reading a checkpoint back: read, validate, decrypt, decompress, deserialize; from its bases too where it has any."""
+"""Reads a checkpoint back: read, validate, decrypt, decompress, deserialize; also from its bases if it is incremental."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ckpt_observe.core.format import container
 from ckpt_observe.core.format.blob import Buffer
 from ckpt_observe.core.format.names import check_name
 from ckpt_observe.core.model import CheckpointInfo, Restored
-from ckpt_observe.core.saving.incremental import merged
+from ckpt_observe.core.saving.incremental import merge_bases
 from ckpt_observe.core.saving.pipeline import Pipeline
 from ckpt_observe.core.stores import Store
 from ckpt_observe.errors import CheckpointNotFoundError, IntegrityError
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Fetcher:
-    """Brings states back from a store."""
+    """Reads states from a store."""
 
     def __init__(self, store: Store, pipeline: Pipeline, *, fallback: bool) -> None:
         self.store = store
@@ -29,36 +29,36 @@ class Fetcher:
         self.fallback = fallback
 
     def info(self, task: str, id: str) -> CheckpointInfo:
-        """The header of one checkpoint, which is that one's."""
-        return _asked_for(self.store.info(task, id), task, id)
+        """Return the header of a checkpoint. Raise IntegrityError if the store has another checkpoint under this id."""
+        return _check_identity(self.store.info(task, id), task, id)
 
     def newest(self, task: str) -> CheckpointInfo:
-        """The header of the newest checkpoint; where fallback is allowed, of the newest that has one."""
+        """Return the header of the newest checkpoint; with fallback, of the newest whose header is readable."""
         return self._first_good(task, lambda name, _: self.info(task, name))
 
     def newest_good(self, task: str) -> Restored[Any]:
-        """The newest checkpoint; where fallback is allowed, the newest that is whole."""
-        return self._first_good(task, lambda name, skipped: self.one(task, name, skipped))
+        """Load the newest checkpoint; with fallback, the newest that is not damaged."""
+        return self._first_good(task, lambda name, skipped: self.load(task, name, skipped))
 
     def _first_good(self, task: str, get: Callable[[str, tuple[str, ...]], T]) -> T:
-        """What `get` gives for the newest id, or for the next where it finds damage and fallback is allowed."""
+        """Return what `get` returns for the newest id; with fallback, try the next one if it is damaged."""
         skipped: list[str] = []
         for id in self._newest_first(check_name(task, "task")):
             try:
                 return get(id, tuple(skipped))
             except CheckpointNotFoundError:
-                continue  # removed by somebody else since it was listed
+                continue  # removed by another process since it was listed
             except IntegrityError as error:
                 if not self.fallback:
                     raise
-                logging.getLogger(__name__).warning("passed over checkpoint %r of %r: %s", id, task, error)
+                logging.getLogger(__name__).warning("Skipped damaged checkpoint %r of %r: %s", id, task, error)
                 skipped.append(id)
-        raise CheckpointNotFoundError(f"{task!r} has no {'whole ' if skipped else ''}checkpoint in {self.store.location}")
+        raise CheckpointNotFoundError(f"{task!r} has no {'undamaged ' if skipped else ''}checkpoint in {self.store.location}")
 
     def _newest_first(self, task: str) -> Iterator[str]:
-        """The newest, damaged or not; the others, which cost more to list, only for who asks on.
+        """Yield the newest id, damaged or not, then the others, which are listed only if needed because that costs more.
 
-        Of those whose header does not read nobody knows the time: they may be newer than any that is listed.
+        Checkpoints with an unreadable header come before the listed ones: their time is unknown, so they may be newer.
         """
         newest = self.store.newest(task)
         if newest is not None:
@@ -67,50 +67,50 @@ class Fetcher:
             unlisted = sorted(set(self.store.ids(task)).difference(listed), reverse=True)
             yield from (id for id in (*unlisted, *listed) if id != newest)
 
-    def one(self, task: str, id: str, skipped: tuple[str, ...] = ()) -> Restored[Any]:
-        info, state = self._own(task, id)
+    def load(self, task: str, id: str, skipped: tuple[str, ...] = ()) -> Restored[Any]:
+        info, state = self._load_values(task, id)
         if info.bases:
-            state = merged(info, state, {base: self._base(info, base) for base in info.bases})
+            state = merge_bases(info, state, {base: self._base(info, base) for base in info.bases})
         return Restored(state, info, skipped)
 
     def document(self, task: str, id: str) -> tuple[CheckpointInfo, Buffer]:
-        """The serialized state of one checkpoint, checked."""
+        """Return header and serialized state of a checkpoint, after checking its digest."""
         info, payload = container.split(steps.read(self.store, task, id))
-        steps.validate(_asked_for(info, task, id), payload)
+        steps.validate(_check_identity(info, task, id), payload)
         return info, self.pipeline.unpack(info, payload)
 
-    def _own(self, task: str, id: str) -> tuple[CheckpointInfo, Any]:
+    def _load_values(self, task: str, id: str) -> tuple[CheckpointInfo, Any]:
         info, data = self.document(task, id)
         return info, self.pipeline.decode(info, data)
 
     def base_info(self, info: CheckpointInfo, base: str) -> CheckpointInfo:
-        """The header of a checkpoint that this one is built on."""
-        with _built_on(info, base):
+        """Return the header of a base of this checkpoint."""
+        with _reading_base(info, base):
             return self.info(info.task, base)
 
     def part(self, info: CheckpointInfo, holder: CheckpointInfo, start: int, size: int) -> Buffer:
-        """Part of what a checkpoint, or one that it is built on, holds behind its header. It is not checked here."""
+        """Read part of the payload of a checkpoint or of one of its bases. The bytes are not checked here."""
         if holder is info:
             return steps.read_part(self.store, info, start, size)
-        with _built_on(info, holder.id):
+        with _reading_base(info, holder.id):
             return steps.read_part(self.store, holder, start, size)
 
     def _base(self, info: CheckpointInfo, base: str) -> tuple[CheckpointInfo, dict[str, Any]]:
-        with _built_on(info, base):
-            return self._own(info.task, base)
+        with _reading_base(info, base):
+            return self._load_values(info.task, base)
 
 
-def _asked_for(info: CheckpointInfo, task: str, id: str) -> CheckpointInfo:
+def _check_identity(info: CheckpointInfo, task: str, id: str) -> CheckpointInfo:
     if info.task != task or info.id != id:
-        message = f"what is kept as checkpoint {id!r} of {task!r} is {info.id!r} of {info.task!r}"
+        message = f"the store has checkpoint {info.id!r} of {info.task!r} in the place of {id!r} of {task!r}; was a file renamed or copied?"
         raise IntegrityError(message, code="integrity.malformed")
     return info
 
 
 @contextmanager
-def _built_on(info: CheckpointInfo, base: str) -> Iterator[None]:
+def _reading_base(info: CheckpointInfo, base: str) -> Iterator[None]:
     try:
         yield
     except CheckpointNotFoundError as error:
-        message = f"checkpoint {info.id!r} of {info.task!r} is built on {base!r}, which is gone"
+        message = f"checkpoint {info.id!r} of {info.task!r} is built on {base!r}, which no longer exists"
         raise IntegrityError(message, code="integrity.broken_base") from error

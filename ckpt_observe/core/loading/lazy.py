@@ -1,4 +1,4 @@
-"""A state read key by key, when it is asked for."""
+"""Reads single keys of a checkpoint on demand."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ckpt_observe.core.loading.fetch import Fetcher
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.serializers import KeyedSerializer
 
-_NOT_ALONE: Final = object()
+_NEEDS_WHOLE: Final = object()
 
 
 class _Holder(NamedTuple):
-    """A checkpoint that values are in, and where."""
+    """A checkpoint that holds values, and their offsets in its payload."""
 
     info: CheckpointInfo
     offsets: dict[str, int]
 
 
 class LazyState(Mapping[str, Any]):
-    """The top-level keys of a checkpoint. No value is kept: asking twice reads twice.
+    """A mapping of the top-level keys of a checkpoint. Values are not cached: every access reads again.
 
-    Of one that lies in a checkpoint which is neither compressed nor encrypted only its own bytes are read, and checked against its
-    own digest; for any other, and where the header lists no keys, the whole checkpoint is read.
+    If the checkpoint is neither compressed nor encrypted, only the bytes of the key are read and checked against its digest. Otherwise, or
+    if the header does not list the keys, the whole checkpoint is read.
     """
 
     def __init__(self, fetcher: Fetcher, info: CheckpointInfo) -> None:
@@ -43,41 +43,42 @@ class LazyState(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         if self.info.keys and key not in self.info.keys:
-            raise KeyError(key)  # before it is a load that fails: `get` asks so
-        return self.some((key,))[key]
+            raise KeyError(key)  # before a load is recorded as failed: `get()` relies on KeyError
+        return self.get_many((key,))[key]
 
-    def some(self, keys: Sequence[str]) -> dict[str, Any]:
-        """The values of several keys. Where they are most of the state, or some has to be read whole, it is read once for all."""
-        known = self.info.keys
-        if len(keys) == 1 or 2 * sum(known[key].size for key in keys if key in known) < sum(key.size for key in known.values()):
-            alone = {key: self._alone(key) for key in keys}
-            if all(value is not _NOT_ALONE for value in alone.values()):
-                return alone
+    def get_many(self, keys: Sequence[str]) -> dict[str, Any]:
+        """Return the values of several keys. The checkpoint is read once as a whole if the keys are most of it, or if one needs that."""
+        entries = self.info.keys
+        if len(keys) == 1 or 2 * sum(entries[key].size for key in keys if key in entries) < sum(entry.size for entry in entries.values()):
+            values = {key: self._read_key(key) for key in keys}
+            if all(value is not _NEEDS_WHOLE for value in values.values()):
+                return values
         whole = self._whole()
         return {key: whole[key] for key in keys}
 
-    def _alone(self, key: str) -> Any:
-        """The value, read without the rest, where that can be."""
+    def _read_key(self, key: str) -> Any:
+        """Read one value without the rest, or return _NEEDS_WHOLE."""
         if not self.info.keys:
-            return _NOT_ALONE
-        at = self.info.keys[key]
+            return _NEEDS_WHOLE
+        entry = self.info.keys[key]
         serializer = self._fetcher.pipeline.serializer_of(self.info)
         if not isinstance(serializer, KeyedSerializer):
-            return _NOT_ALONE
-        holder, offsets = self._holder(serializer, at.base)
-        if holder.codec != "none" or holder.cipher or offsets.get(key, holder.payload_size) + at.size > holder.payload_size:
-            return _NOT_ALONE
-        data = self._fetcher.part(self.info, holder, offsets[key], at.size)
-        return serializer.loads(data) if digests.matches_key(at.digest, data) else _NOT_ALONE  # the whole one says what is damaged
+            return _NEEDS_WHOLE
+        holder, offsets = self._holder(serializer, entry.base)
+        if holder.codec != "none" or holder.cipher or offsets.get(key, holder.payload_size) + entry.size > holder.payload_size:
+            return _NEEDS_WHOLE
+        data = self._fetcher.part(self.info, holder, offsets[key], entry.size)
+        # If the digest does not match, loading the whole checkpoint reports the damage.
+        return serializer.loads(data) if digests.matches_key(entry.digest, data) else _NEEDS_WHOLE
 
     def _holder(self, serializer: KeyedSerializer, base: str) -> _Holder:
         if base not in self._holders:
             info = self._fetcher.base_info(self.info, base) if base else self.info
-            offsets = serializer.offsets({name: there for name, there in info.keys.items() if not there.base})
+            offsets = serializer.offsets({name: entry for name, entry in info.keys.items() if not entry.base})
             self._holders[base] = _Holder(info, offsets)
         return self._holders[base]
 
     def _whole(self) -> Mapping[Any, Any]:
-        """The whole state, read now; what is no mapping has no keys."""
-        state = self._fetcher.one(self.info.task, self.info.id).state
+        """Read the whole state. A state that is not a mapping has no keys."""
+        state = self._fetcher.load(self.info.task, self.info.id).state
         return state if isinstance(state, Mapping) else {}

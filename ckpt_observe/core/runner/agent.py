@@ -1,4 +1,4 @@
-"""An agent: a loop of steps over a state, saved as it goes and resumed where it stopped."""
+"""An agent: a loop of steps over a state that is saved on the way and resumed where it stopped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ckpt_observe.core.runner.session import Session, Settings
 
 
 class Done(NamedTuple):
-    """Returned by a step that was the last: the agent has finished with this state."""
+    """Returned by the last step: the agent is finished with this state."""
 
     state: Any
 
@@ -20,11 +20,11 @@ class Outcome(NamedTuple):
 
     state: Any
     step: int
-    """Steps completed, those before a resume included."""
+    """Steps completed, including those before a resume."""
     status: str
-    """`completed`, or `stopped` at the limit of steps."""
+    """`completed`, or `stopped` at `max_steps`."""
     resumed_from: str | None
-    """The checkpoint it went on from."""
+    """Id of the checkpoint from which the run continued."""
 
 
 Step = Callable[[Any, Session], Any]
@@ -35,11 +35,10 @@ def run_agent(
 ) -> Outcome:
     """Call `advance(state, session)` until it returns Done, or `max_steps` are completed.
 
-    Goes on from the newest checkpoint of the agent, or begins with `initial` where there is none. Saves when the trigger
-    says so, and once more at the end, however it ends: `completed`, `stopped`, `failed` (the error is raised on) or
-    `interrupted`. What is saved is always the state after a completed step. A step that fails may have changed the state it was given,
-    so that is frozen before each, which costs a serialization. One of more than a mebibyte is not: when a step fails on it, the last
-    checkpoint stands, and the error and the log say so.
+    Continue from the newest checkpoint of the agent, or start with `initial` if there is none. Save when the trigger is due, and at the
+    end of the run with status `completed`, `stopped`, `failed` (the error is raised) or `interrupted`. The saved state is always the one
+    after a completed step. A failing step may have changed its state, so the state is serialized before each step. A state over 1 MiB is
+    not: if a step fails on it, the last checkpoint stays the newest, and the error and the log say so.
     """
     return _run(Session(checkpointer, agent, settings or Settings()), advance, initial, max_steps)
 
@@ -48,25 +47,25 @@ def _run(session: Session, advance: Step, initial: Any, max_steps: int) -> Outco
     restored = session.resume()
     state, step = (initial, 0) if restored is None else (restored.state, restored.info.step or 0)
     if restored is not None:
-        session.resumed(restored.info)
+        session.report_resumed(restored.info)
         if restored.info.status == "completed":
-            session.finished(step, "completed")  # which the run that completed it may not have lived to do
+            session.finish(step, "completed")  # the completed run may have died before its clean-up
             return Outcome(state, step, "completed", restored.info.id)
     status = "stopped"
-    whole = (step, state, status)  # what an error leaves to be saved: one name, for an interrupt can come between any two
+    recoverable = (step, state, status)  # saved after an error. One variable, because an interrupt can come between two assignments
     try:
         while step < max_steps and status != "completed":
-            whole = (step, session.frozen(state), status)
-            with session.timed("step"):
+            recoverable = (step, session.snapshot(state), status)
+            with session.timer("step"):
                 result = advance(state, session)
             state, status = (result.state, "completed") if isinstance(result, Done) else (result, status)
             step += 1
-            whole = (step, state, status)
+            recoverable = (step, state, status)
             if status != "completed":
-                session.completed(step, state, state)
+                session.complete_step(step, state, state)
         session.save(step, state, status=status, reason="final")
     except BaseException as error:
-        session.ended_by(error, *whole)
+        session.end_with_error(error, *recoverable)
         raise
-    session.finished(step, status)
+    session.finish(step, status)
     return Outcome(state, step, status, None if restored is None else restored.info.id)

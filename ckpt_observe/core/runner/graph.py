@@ -17,7 +17,7 @@ from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictEr
 
 @dataclass(frozen=True, kw_only=True)
 class GraphState:
-    """What nodes see. It is never changed: each node returns what is new, and a new state is made."""
+    """The state that nodes receive. It is immutable: a node returns its updates, from which a new state is created."""
 
     run_id: str
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -28,15 +28,15 @@ class GraphState:
     checkpointed_node: str | None = None
     checkpointed_at: dt.datetime | None = None
     notes: Notes = field(default_factory=Notes, repr=False, compare=False)
-    """Where a node writes what the run's checkpoints shall tell besides the state."""
+    """Where a node adds notes to the metadata of the run's checkpoints."""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
 
-    def after(self, node: str, news: Mapping[str, Any] | None) -> GraphState:
-        if not isinstance(news, Mapping | None):
-            raise ConfigError(f"node {node!r} returns what is new as a mapping, or None, not {type(news).__name__}")
-        values = MappingProxyType({**self.values, **(news or {})})
+    def after(self, node: str, updates: Mapping[str, Any] | None) -> GraphState:
+        if not isinstance(updates, Mapping | None):
+            raise ConfigError(f"node {node!r} must return a mapping of updates or None, not {type(updates).__name__}")
+        values = MappingProxyType({**self.values, **(updates or {})})
         return replace(self, values=values, node=node, steps=self.steps + 1)
 
 
@@ -46,25 +46,25 @@ Edge = str | Callable[[GraphState], str]
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """The shape of a computation. Checked when made: an edge to nowhere is told then, not in the middle of a run."""
+    """Nodes and edges of a computation. Validated on creation, so that a wrong edge does not fail in the middle of a run."""
 
     nodes: Mapping[str, Node]
     edges: Mapping[str, Edge]
-    """Where to go after a node: a name, or a function of the state that gives one."""
+    """The next node after each node: a name, or a function of the state that returns one."""
     entry: str
     exits: frozenset[str]
     max_steps: int = 1000
-    """Nodes of one run: a loop that never ends does end."""
+    """Limit of nodes per run, which ends an infinite loop."""
 
     def __post_init__(self) -> None:
         if isinstance(self.exits, str):
-            raise ConfigError(f"exits are a set of names, such as {{{self.exits!r}}}, not one name")
+            raise ConfigError(f"`exits` must be a set of names such as {{{self.exits!r}}}, not a string")
         object.__setattr__(self, "exits", frozenset(self.exits))
-        named = {self.entry, *self.exits, *self.edges, *(edge for edge in self.edges.values() if isinstance(edge, str))}
-        if unknown := sorted(named - self.nodes.keys()):
-            raise ConfigError(f"the graph names nodes that it does not have: {', '.join(unknown)}")
-        if stuck := sorted(self.nodes.keys() - self.edges.keys() - self.exits):
-            raise ConfigError(f"there is no way on from {', '.join(stuck)}: add an edge, or make it an exit")
+        references = {self.entry, *self.exits, *self.edges, *(edge for edge in self.edges.values() if isinstance(edge, str))}
+        if unknown := sorted(references - self.nodes.keys()):
+            raise ConfigError(f"the graph refers to unknown nodes: {', '.join(unknown)}")
+        if dead_ends := sorted(self.nodes.keys() - self.edges.keys() - self.exits):
+            raise ConfigError(f"nodes without an edge: {', '.join(dead_ends)}; add an edge or make them exits")
 
     def next_node(self, state: GraphState) -> str:
         if state.node is None:
@@ -72,22 +72,22 @@ class Graph:
         edge = self.edges[state.node]
         name = edge if isinstance(edge, str) else edge(state)
         if name not in self.nodes:
-            raise ConfigError(f"the edge from {state.node!r} leads to {name!r}, which is no node of the graph")
+            raise ConfigError(f"the edge from {state.node!r} leads to {name!r}, which is not a node of the graph")
         return name
 
 
 def run_graph(
     graph: Graph, values: Mapping[str, Any], checkpointer: Checkpointer, *, run_id: str | None = None, settings: Settings | None = None
 ) -> GraphState:
-    """Run from the entry to an exit. A checkpoint is made after a completed node, when the trigger says so."""
+    """Run from the entry to an exit. Save a checkpoint after a completed node when the trigger is due."""
     state = GraphState(run_id=run_id or secrets.token_hex(8), values=MappingProxyType(dict(values)))
     return _walk(graph, state, _session(checkpointer, state.run_id, settings))
 
 
 def resume_graph(graph: Graph, run_id: str, checkpointer: Checkpointer, *, settings: Settings | None = None) -> GraphState:
-    """Go on with the node after the last checkpointed one.
+    """Continue with the node after the last checkpointed one.
 
-    Without a checkpoint it is CheckpointNotFoundError; at an exit there is nothing left to do, which is ConflictError.
+    Raise CheckpointNotFoundError if there is no checkpoint, and ConflictError if the run had reached an exit.
     """
     return _resume(graph, _session(checkpointer, run_id, settings))
 
@@ -95,13 +95,13 @@ def resume_graph(graph: Graph, run_id: str, checkpointer: Checkpointer, *, setti
 def _resume(graph: Graph, session: Session) -> GraphState:
     restored, run_id = session.resume(), session.task
     if restored is None:
-        raise CheckpointNotFoundError(f"run {run_id!r} has no checkpoint to resume from: had its settings a trigger?")
-    state = _thawed(restored.state, run_id)
+        raise CheckpointNotFoundError(f"run {run_id!r} has no checkpoint to resume from; was a trigger set?")
+    state = _from_saved(restored.state, run_id)
     if state.node not in graph.nodes:
-        raise ConfigError(f"run {run_id!r} stopped after {state.node!r}, which is no node of this graph")
+        raise ConfigError(f"run {run_id!r} stopped after {state.node!r}, which is not a node of this graph")
     if state.node in graph.exits:
-        raise ConflictError(f"run {run_id!r} is at its exit {state.node!r}: there is nothing to resume", code="conflict.finished")
-    session.resumed(restored.info, state.node)
+        raise ConflictError(f"run {run_id!r} has reached its exit {state.node!r}; there is nothing to resume", code="conflict.finished")
+    session.report_resumed(restored.info, state.node)
     return _walk(graph, state, session)
 
 
@@ -112,52 +112,54 @@ def _session(checkpointer: Checkpointer, run_id: str, settings: Settings | None)
 
 def _walk(graph: Graph, state: GraphState, session: Session) -> GraphState:
     state = replace(state, notes=session.notes)
-    whole: tuple[GraphState, Any] = (state, None)  # what an error leaves to be saved
+    recoverable: tuple[GraphState, Any] = (state, None)  # saved after an error
     try:
         while state.node not in graph.exits:
             if state.steps >= graph.max_steps:
-                raise ConfigError(f"run {state.run_id!r} passed {graph.max_steps} nodes without reaching an exit")
+                raise ConfigError(
+                    f"run {state.run_id!r} ran {graph.max_steps} nodes without reaching an exit; raise max_steps or fix the edges"
+                )
             if session.saves:
-                whole = (state, session.frozen(_frozen(_marked(state))))  # a node may change what the state holds, and fail
+                recoverable = (state, session.snapshot(_to_saved(_with_marker(state))))  # a node may change values and then fail
             name = graph.next_node(state)
-            with session.timed(name):
-                news = graph.nodes[name](state)
-            state = state.after(name, news)
-            whole = (state, _frozen(_marked(state)))
-            state = _checkpointed(state, session)
+            with session.timer(name):
+                updates = graph.nodes[name](state)
+            state = state.after(name, updates)
+            recoverable = (state, _to_saved(_with_marker(state)))
+            state = _save_if_due(state, session)
     except BaseException as error:
-        _ended(*whole, session, error)
+        _end_with_error(*recoverable, session, error)
         raise
-    session.finished(state.steps, "completed", state.node)
+    session.finish(state.steps, "completed", state.node)
     return state
 
 
-def _ended(state: GraphState, whole: Any, session: Session, error: BaseException) -> None:
-    """What completed is kept with the error, to go on from; where nothing did, or the run is not checkpointed, the observers are told."""
+def _end_with_error(state: GraphState, saved_form: Any, session: Session, error: BaseException) -> None:
+    """Save what completed together with the error. If nothing did, or the run has no trigger, only notify the observers."""
     if not session.saves or state.node is None:
-        session.finished(state.steps, "failed" if isinstance(error, Exception) else "interrupted", state.node)
+        session.finish(state.steps, "failed" if isinstance(error, Exception) else "interrupted", state.node)
     else:
-        session.ended_by(error, state.steps, whole, "running", state.node)
+        session.end_with_error(error, state.steps, saved_form, "running", state.node)
 
 
-def _checkpointed(state: GraphState, session: Session) -> GraphState:
-    marked = _marked(state)
-    info = session.completed(state.steps, state.values, _frozen(marked), node=state.node)
-    return state if info is None else marked
+def _save_if_due(state: GraphState, session: Session) -> GraphState:
+    checkpointed = _with_marker(state)
+    info = session.complete_step(state.steps, state.values, _to_saved(checkpointed), node=state.node)
+    return state if info is None else checkpointed
 
 
-def _marked(state: GraphState) -> GraphState:
+def _with_marker(state: GraphState) -> GraphState:
     return replace(state, checkpointed_node=state.node, checkpointed_at=dt.datetime.now(dt.UTC))
 
 
-def _frozen(state: GraphState) -> dict[str, Any]:
-    """The state as it is saved; the notes are in the metadata."""
+def _to_saved(state: GraphState) -> dict[str, Any]:
+    """Return the state in the form in which it is saved. The notes go into the metadata."""
     return {**{name: value for name, value in vars(state).items() if name != "notes"}, "values": dict(state.values)}
 
 
-def _thawed(saved: Any, run_id: str) -> GraphState:
+def _from_saved(saved: Any, run_id: str) -> GraphState:
     try:
         state = GraphState(**{**saved, "values": MappingProxyType(saved["values"])})
     except (LookupError, TypeError) as error:
-        raise ConfigError(f"the newest checkpoint of {run_id!r} is not that of a graph: resume it with what saved it") from error
-    return replace(state, run_id=run_id)  # of a fork, it is not the one that saved it
+        raise ConfigError(f"the newest checkpoint of {run_id!r} was not saved by a graph; resume it with the code that saved it") from error
+    return replace(state, run_id=run_id)  # a fork has another id than the run that saved it

@@ -1,8 +1,8 @@
-"""What a checkpoint tells about its run besides the state: timings, resources, choices, renderings, configuration, errors.
+"""Notes about a run: timings, resources, choices, renderings, configuration, errors.
 
-All of it goes into the checkpoint's metadata, bounded, so that a person or a query can read it without loading the state.
-Metadata are not encrypted with the payload: of a run whose checkpoints are, what is likely to quote the state (renderings, message and
-stack of an error) is left out; put nothing secret into the rest.
+They go into the checkpoint's metadata, bounded, so that people and queries can read them without loading the state. Metadata is not
+encrypted. If the checkpoints of a run are, notes that may quote the state (renderings, message and stack of an error) are omitted; do
+not put secrets into the others.
 """
 
 from __future__ import annotations
@@ -18,86 +18,87 @@ import msgspec
 from ckpt_observe.core.format import container
 from ckpt_observe.errors import SerializationError
 
-KEPT = 20
-"""Entries of each kind: the last ones."""
-LONGEST = 2000
-"""Characters of a text; the middle of a longer one is left out."""
+MAX_ENTRIES = 20
+"""Only the last entries of each kind are stored."""
+MAX_TEXT = 2000
+"""Characters. The middle of a longer text is omitted."""
 
-MOST = 256 * 1024
-"""Bytes of one entry: all of them fit into a header."""
+MAX_ENTRY = 256 * 1024
+"""Bytes of one entry, so that all entries fit into a header."""
 
-LONGEST_STACK = 100_000
-"""Of a stack trace, which is worth nothing without its middle: deeper ones than any framework makes."""
+MAX_STACK = 100_000
+"""Characters of a stack trace, which is useless without its middle. Longer than any framework produces."""
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 class Notes:
-    """A run's own account of itself."""
+    """Collects the notes of one run."""
 
     def __init__(self, configuration: dict[str, Any] | None = None, *, encrypted: bool = False) -> None:
         self._encrypted = encrypted
-        self._facts: dict[str, Any] = {} if configuration is None else {"configuration": _sayable(configuration)}
+        self._notes: dict[str, Any] = {} if configuration is None else {"configuration": _copy(configuration)}
         self._timings: dict[str, dict[str, float]] = {}
 
     def choice(self, what: str, chosen: Any, reason: str) -> None:
-        """A decision, such as which model was asked, and why."""
-        self._append("choices", {"what": _cut(what), "chosen": _cut(chosen) if isinstance(chosen, str) else chosen, "reason": _cut(reason)})
+        """Record a decision, such as which model was used, and why."""
+        value = _shorten(chosen) if isinstance(chosen, str) else chosen
+        self._append("choices", {"what": _shorten(what), "chosen": value, "reason": _shorten(reason)})
 
     def rendering(self, template: str, before: str, after: str) -> None:
-        """A template before and after it was filled in."""
+        """Record a template before and after it was filled in."""
         if not self._encrypted:
-            self._append("renderings", {"template": _cut(template), "before": _cut(before), "after": _cut(after)})
+            self._append("renderings", {"template": _shorten(template), "before": _shorten(before), "after": _shorten(after)})
 
-    def timed(self, name: str, seconds: float) -> None:
-        """A step or node that took that long."""
+    def record_time(self, name: str, seconds: float) -> None:
+        """Record how long a step or node took."""
         timing = self._timings.setdefault(name, {"count": 0, "seconds": 0.0, "last": 0.0})
         timing["count"] += 1
         timing["seconds"] += seconds
         timing["last"] = seconds
 
-    def failed(self, error: BaseException) -> None:
-        """The error that ended the run, with its stack. Whatever it is made of, it does not cost the run its checkpoint."""
-        known = getattr(error, "error_class", None)
-        told = {"class": _cut(known) if isinstance(known, str) else "unknown", "type": _cut(type(error).__qualname__)}
+    def record_error(self, error: BaseException) -> None:
+        """Record the error that ended the run, with its stack. A strange exception object must not prevent the checkpoint."""
+        error_class = getattr(error, "error_class", None)
+        entry = {"class": _shorten(error_class) if isinstance(error_class, str) else "unknown", "type": _shorten(type(error).__qualname__)}
         if not self._encrypted:
-            told["message"] = _cut(_message(error))
-            told["stack"] = _cut("".join(traceback.format_exception(error)), LONGEST_STACK)
-        self._facts["error"] = told
+            entry["message"] = _shorten(_message(error))
+            entry["stack"] = _shorten("".join(traceback.format_exception(error)), MAX_STACK)
+        self._notes["error"] = entry
 
     def as_metadata(self) -> dict[str, Any]:
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        used = {"cpu_seconds": round(time.process_time(), 6), "memory_peak_bytes": usage.ru_maxrss * _RSS_UNIT}
-        return {**self._facts, "timings": {name: dict(timing) for name, timing in self._timings.items()}, "resources": used}
+        resources = {"cpu_seconds": round(time.process_time(), 6), "memory_peak_bytes": usage.ru_maxrss * _RSS_UNIT}
+        return {**self._notes, "timings": {name: dict(timing) for name, timing in self._timings.items()}, "resources": resources}
 
     def _append(self, kind: str, entry: dict[str, Any]) -> None:
-        self._facts[kind] = [*self._facts.get(kind, []), _sayable(entry)][-KEPT:]
+        self._notes[kind] = [*self._notes.get(kind, []), _copy(entry)][-MAX_ENTRIES:]
 
 
-def _sayable(fact: dict[str, Any]) -> dict[str, Any]:
-    """A copy as metadata will hold it. It is refused where it is said: a save that is, may be the only one of the run."""
+def _copy(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy as it will be stored. Raise here if it is invalid: otherwise a save would fail, perhaps the only one of the run."""
     try:
-        encoded = msgspec.json.encode(fact)
-        if len(encoded) > MOST:
-            raise SerializationError(f"of a run up to {MOST} bytes are noted at once, not {len(encoded)}")
+        encoded = msgspec.json.encode(entry)
+        if len(encoded) > MAX_ENTRY:
+            raise SerializationError(f"a note may have {MAX_ENTRY} bytes, not {len(encoded)}")
         copy: dict[str, Any] = msgspec.json.decode(encoded)
-        if container.nesting_depth(copy) > container.MAX_DEPTH - 5:  # it is put a few levels deeper
+        if container.nesting_depth(copy) > container.MAX_DEPTH - 5:  # it is nested a few levels deeper in the header
             raise SerializationError(f"of a run {container.MAX_DEPTH - 5} levels of nesting are noted")
     except (TypeError, ValueError, RecursionError) as error:
-        raise SerializationError(f"this cannot be noted of a run: {error}") from error
+        raise SerializationError(f"a note cannot hold this value: {error}; use plain JSON types") from error
     return copy
 
 
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as second:  # the program's own class
-        return f"<its text failed with {type(second).__qualname__}>"
+    except Exception as second:  # __str__ of a user class
+        return f"<str() raised {type(second).__qualname__}>"
 
 
-def _cut(text: str, longest: int = LONGEST) -> str:
-    """The text as it can be kept: not too long, and in UTF-8, which the name of a file need not be."""
-    if len(text) > longest:
-        half = longest // 2
-        text = f"{text[:half]} … {len(text) - 2 * half} characters left out … {text[-half:]}"
+def _shorten(text: str, limit: int = MAX_TEXT) -> str:
+    """Return the text within the limit and as valid UTF-8, which a file name need not be."""
+    if len(text) > limit:
+        half = limit // 2
+        text = f"{text[:half]} … {len(text) - 2 * half} characters omitted … {text[-half:]}"
     return text.encode("utf-8", "replace").decode()

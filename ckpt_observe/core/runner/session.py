@@ -1,4 +1,4 @@
-"""What every run does about checkpoints: when one is due it is saved, and the observers are told. Under both runners."""
+"""Checkpointing of one run, for both runners: saves when a save is due, and notifies the observers."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ class Settings:
 
     trigger: Trigger = field(default_factory=Never)
     fail_fast: bool = True
-    """A failed save ends the run; otherwise it goes on and the observers are told."""
+    """Whether a failed save ends the run. If not, the run continues and the observers are notified."""
     preserve: bool | None = None
-    """Whether checkpoints stay after success. None: an agent's do, for they say that it has completed; a graph's are cleaned up."""
+    """Whether checkpoints stay after success. None: those of an agent stay, because they mark it as completed; a graph's are removed."""
     observers: Sequence[Hook] = ()
-    """Told `saved`, `loaded`, `resumed`, `finished` and `failed`, with task and node."""
+    """Called with the events `saved`, `loaded`, `resumed`, `finished` and `failed`."""
     save_requested: Callable[[], bool] = lambda: False
-    """Asked after each step; see `signals.SaveOnSignal.taken`."""
+    """Called after each step; see `SaveOnSignal.save_requested`."""
     configuration: dict[str, Any] | None = None
-    """Kept in every checkpoint of the run."""
+    """Stored in every checkpoint of the run."""
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         if not isinstance(self.trigger, Trigger):
-            raise ConfigError(f"the trigger of a run is a policy, such as EverySteps(10), not {self.trigger!r:.80}")
+            raise ConfigError(f"`trigger` must be a trigger such as EverySteps(10), not {self.trigger!r:.80}")
 
 
-LARGE = 1 << 20
-"""Bytes of a state that takes too long to be serialized before each step, in case that fails."""
+MAX_SNAPSHOT = 1 << 20
+"""Bytes. Serializing a larger state before each step, in case the step fails, takes too long."""
 
 
-class Unfrozen(NamedTuple):
-    """In place of a state that a step was given without a copy being made: whether it is still what it was cannot be known."""
+class NoSnapshot(NamedTuple):
+    """Replaces a state of which no copy was made before a step: the step may have changed it."""
 
     reason: CheckpointError
 
@@ -59,7 +59,7 @@ class Session:
 
     def __init__(self, checkpointer: Checkpointer, task: str, settings: Settings) -> None:
         if not isinstance(checkpointer, Checkpointer):
-            raise ConfigError(f"a run is saved by a Checkpointer, not by {checkpointer!r:.80}")
+            raise ConfigError(f"`checkpointer` must be a Checkpointer, not {checkpointer!r:.80}")
         self.task = task
         self.notes = Notes(settings.configuration, encrypted=checkpointer.pipeline.cipher is not None)
         self._checkpointer = checkpointer
@@ -71,108 +71,110 @@ class Session:
         self._is_large = False
 
     def resume(self) -> Restored[Any] | None:
-        """What the task's newest checkpoint holds, or None where there is none."""
+        """Restore the newest checkpoint of the task, or return None if there is none."""
         if self._checkpointer.store.newest(check_name(self.task, "task")) is None:
-            return None  # a first run: that there is nothing to restore is no failure
+            return None  # a first run, which must not record a failed restore
         try:
             restored = self._checkpointer.restore(self.task)
         except CheckpointNotFoundError:
             return None
         self._last = restored.info
         self._saved_step = restored.info.step or 0
-        self._tell("loaded", info=restored.info, node=restored.info.metadata.get("node"))
+        self._notify("loaded", info=restored.info, node=restored.info.metadata.get("node"))
         return restored
 
-    def resumed(self, info: CheckpointInfo, node: str | None = None) -> None:
-        self._tell("resumed", info=info, node=node)
+    def report_resumed(self, info: CheckpointInfo, node: str | None = None) -> None:
+        self._notify("resumed", info=info, node=node)
 
     @property
     def saves(self) -> bool:
-        """Whether this run is checkpointed at all."""
+        """Whether this run saves checkpoints."""
         return self._settings.trigger not in (Never(), EverySteps(0))
 
-    def timed(self, name: str) -> AbstractContextManager[None]:
-        """Time a step or node."""
-        return _Timed(self.notes, name, self._settings.clock)
+    def timer(self, name: str) -> AbstractContextManager[None]:
+        """Return a context manager that times a step or node."""
+        return _Timer(self.notes, name, self._settings.clock)
 
-    def frozen(self, state: Any) -> Staged | Unfrozen:
-        """The state as it is now, whatever a step does to it. One that is large is not copied, nor any after it."""
+    def snapshot(self, state: Any) -> Staged | NoSnapshot:
+        """Return a copy of the state before a step. Once a state was too large, no copies are made any more."""
         if not self._is_large:
             serializer, start = self._checkpointer.serializer, time.perf_counter()
             try:
-                document = steps.serialize(serializer, state)  # arrays are still the program's own memory: a copy may not fit
+                document = steps.serialize(serializer, state)  # does not copy arrays yet: a copy may not fit into memory
             except CheckpointError as error:
-                return Unfrozen(error)
-            self._is_large = len(document) > LARGE
+                return NoSnapshot(error)
+            self._is_large = len(document) > MAX_SNAPSHOT
             if not self._is_large:
                 seconds = time.perf_counter() - start
                 return Staged(document.snapshot(), serializer.name, type(state).__name__, *state_summary.measure(state), seconds)
-        text = f"it has, or had once, more than {LARGE} bytes, so no copy was made before the step, which may have changed it"
-        return Unfrozen(CapacityError(text))
+        text = f"the state has, or once had, more than {MAX_SNAPSHOT} bytes, so no copy was made before the step, which may have changed it"
+        return NoSnapshot(CapacityError(text))
 
-    def completed(self, step: int, seen: Any, state: Any, node: str | None = None) -> CheckpointInfo | None:
-        """After a step: save `state` if a save is due. `seen` is what the trigger may look at."""
+    def complete_step(self, step: int, visible_state: Any, state: Any, node: str | None = None) -> CheckpointInfo | None:
+        """After a step, save `state` if a save is due. The trigger sees `visible_state`."""
         self._requested |= self._settings.save_requested()
         moment = Moment(
             step=step,
             steps_since=step - self._saved_step,
             seconds_since=self._settings.clock() - self._saved_at,
-            state=seen,
+            state=visible_state,
             requested=self._requested,
         )
         reason = self._settings.trigger.due(moment)
         return None if reason is None else self.save(step, state, status="running", node=node, reason=reason)
 
     def save(self, step: int, state: Any, *, status: str, node: str | None = None, reason: str) -> CheckpointInfo | None:
-        """Save now. What a failure does is in the settings."""
+        """Save now. `Settings.fail_fast` decides whether a failure raises."""
         metadata = {**self.notes.as_metadata(), "reason": reason, **({"node": node} if node else {})}
         try:
             info = self._checkpointer.save(self.task, state, step=step, status=status, metadata=metadata)
         except CheckpointError as error:
-            self._tell("failed", node=node, error=error, step=step)
+            self._notify("failed", node=node, error=error, step=step)
             if self._settings.fail_fast:
                 raise
             return None
         self._saved_step, self._saved_at, self._last, self._requested = step, self._settings.clock(), info, False
-        self._tell("saved", info=info, node=node)
+        self._notify("saved", info=info, node=node)
         return info
 
-    def ended_by(self, error: BaseException, step: int, state: Any, status: str, node: str | None = None) -> None:
-        """Keep the last whole state, if there is one, when the run ends by an error, which stays the one that is raised."""
-        ended = "failed" if isinstance(error, Exception) else "interrupted"
+    def end_with_error(self, error: BaseException, step: int, state: Any, status: str, node: str | None = None) -> None:
+        """Save the last recoverable state, if there is one, after an error. That error is the one that is raised."""
+        outcome = "failed" if isinstance(error, Exception) else "interrupted"
         try:
-            if isinstance(state, Unfrozen):
+            if isinstance(state, NoSnapshot):
                 raise state.reason
-            self.notes.failed(error)
-            self.save(step, state, status="completed" if status == "completed" else ended, node=node, reason=ended)
+            self.notes.record_error(error)
+            self.save(step, state, status="completed" if status == "completed" else outcome, node=node, reason=outcome)
         except Exception as second:
-            logging.getLogger(__name__).warning("%r %s, and its state after step %d was not saved: %s", self.task, ended, step, second)
-            with suppress(Exception):  # an error may be frozen, and takes no notes then
-                error.add_note(f"the final checkpoint could not be saved either: {second}")
-        self.finished(step, ended, node)
+            logging.getLogger(__name__).warning(
+                "Run %r %s, and its state after step %d could not be saved: %s", self.task, outcome, step, second
+            )
+            with suppress(Exception):  # an immutable exception accepts no notes
+                error.add_note(f"The final checkpoint could not be saved either: {second}")
+        self.finish(step, outcome, node)
 
-    def finished(self, step: int, status: str, node: str | None = None) -> None:
-        """Tell the observers, and clean up after a success unless the checkpoints are to stay."""
+    def finish(self, step: int, status: str, node: str | None = None) -> None:
+        """Remove the checkpoints of a successful run unless they are preserved, and notify the observers."""
         if status == "completed" and self._settings.preserve is False:
             self._clean_up()
-        self._tell("finished", step=step, status=status, node=node, info=self._last)
+        self._notify("finished", step=step, status=status, node=node, info=self._last)
 
     def _clean_up(self) -> None:
-        """The run has succeeded, and failing to tidy up does not take its result away."""
+        """Remove all checkpoints of the run. A failure does not fail the run, which has succeeded."""
         try:
-            if going := [Decision(info, keep=False, reason="its run succeeded") for info in self._checkpointer.list(self.task)]:
-                self._checkpointer.prune(self.task, going)
+            if decisions := [Decision(info, keep=False, reason="its run succeeded") for info in self._checkpointer.list(self.task)]:
+                self._checkpointer.prune(self.task, decisions)
         except CheckpointError as error:
-            logging.getLogger(__name__).warning("%r succeeded, but its checkpoints were not removed: %s", self.task, error)
-            self._tell("failed", error=error)
+            logging.getLogger(__name__).warning("Run %r succeeded, but its checkpoints could not be removed: %s", self.task, error)
+            self._notify("failed", error=error)
 
-    def _tell(self, moment: str, *, info: CheckpointInfo | None = None, **facts: Any) -> None:
-        known = {} if info is None else {"id": info.id, "step": info.step, "status": info.status}
-        emit(self._settings.observers, Event(moment=moment, operation="run", task=self.task, info=info, **{**known, **facts}))
+    def _notify(self, moment: str, *, info: CheckpointInfo | None = None, **details: Any) -> None:
+        header = {} if info is None else {"id": info.id, "step": info.step, "status": info.status}
+        emit(self._settings.observers, Event(moment=moment, operation="run", task=self.task, info=info, **{**header, **details}))
 
 
-class _Timed(AbstractContextManager[None]):
-    """A block that is timed. No generator: contextlib writes to the error that leaves one, and a frozen error would be replaced."""
+class _Timer(AbstractContextManager[None]):
+    """Times a block. Not a generator, because contextlib sets attributes of an exception, which fails for an immutable one."""
 
     def __init__(self, notes: Notes, name: str, clock: Callable[[], float]) -> None:
         self._notes, self._name, self._clock = notes, name, clock
@@ -181,4 +183,4 @@ class _Timed(AbstractContextManager[None]):
         self._start = self._clock()
 
     def __exit__(self, *error: object) -> None:
-        self._notes.timed(self._name, self._clock() - self._start)
+        self._notes.record_time(self._name, self._clock() - self._start)

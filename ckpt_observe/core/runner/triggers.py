@@ -1,4 +1,4 @@
-"""When to save: small pure policies. `EverySteps(100) | EverySeconds(60)` saves when either is due."""
+"""Triggers: when a run saves. `EverySteps(100) | EverySeconds(60)` saves when either is due."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ckpt_observe.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """What a trigger may look at, after a step has completed."""
+    """What a trigger can use for its decision, after a step has completed."""
 
     step: int
     steps_since: int
@@ -23,15 +23,15 @@ class Moment:
     """Seconds since the last save or the start."""
     state: Any = None
     requested: bool = False
-    """Somebody outside asked for a save: a signal, a preemption notice."""
+    """Whether a save was requested from outside, by a signal or preemption notice."""
 
 
 class Trigger(ABC):
-    """A policy."""
+    """Base class of triggers."""
 
     @abstractmethod
     def due(self, moment: Moment) -> str | None:
-        """Why a save is due now, or None."""
+        """Return why a save is due now, or None."""
 
     def __or__(self, other: Trigger) -> Trigger:
         return AnyOf(self, other)
@@ -50,13 +50,13 @@ class Never(Trigger):
 
 @dataclass(frozen=True)
 class EverySteps(Trigger):
-    """Every `count` steps; 0 is never."""
+    """Every `count` steps; 0 means never."""
 
     count: int
 
     def __post_init__(self) -> None:
         if not isinstance(self.count, int) or self.count < 0:
-            raise ConfigError(f"a run saves every so many steps, 0 for never, not every {self.count!r:.80}")
+            raise ConfigError(f"EverySteps needs a number of steps, or 0 for never, not {self.count!r:.80}")
 
     def due(self, moment: Moment) -> str | None:
         return f"{self.count} steps" if 0 < self.count <= moment.steps_since else None
@@ -64,13 +64,13 @@ class EverySteps(Trigger):
 
 @dataclass(frozen=True)
 class EverySeconds(Trigger):
-    """When that much time has passed."""
+    """When this much time has passed since the last save."""
 
     seconds: float
 
     def __post_init__(self) -> None:
         if not isinstance(self.seconds, int | float) or not self.seconds >= 0:
-            raise ConfigError(f"a run saves every so many seconds, not every {self.seconds!r:.80}")
+            raise ConfigError(f"EverySeconds needs a number of seconds, not {self.seconds!r:.80}")
 
     def due(self, moment: Moment) -> str | None:
         return f"{self.seconds:g} seconds" if moment.seconds_since >= self.seconds else None
@@ -78,7 +78,7 @@ class EverySeconds(Trigger):
 
 @dataclass(frozen=True)
 class When(Trigger):
-    """When the predicate says so."""
+    """When the predicate returns True."""
 
     predicate: Callable[[Moment], bool]
 
@@ -88,7 +88,7 @@ class When(Trigger):
 
 @dataclass(frozen=True)
 class OnRequest(Trigger):
-    """When somebody outside asked; see `signals.SaveOnSignal`."""
+    """When a save was requested from outside; see `SaveOnSignal`."""
 
     def due(self, moment: Moment) -> str | None:
         return "requested" if moment.requested else None
@@ -96,7 +96,7 @@ class OnRequest(Trigger):
 
 @dataclass(frozen=True)
 class AnyOf(Trigger):
-    """When one of the two is due."""
+    """When at least one of the two is due."""
 
     left: Trigger
     right: Trigger
@@ -118,27 +118,27 @@ class AllOf(Trigger):
 
 
 class SaveOnSignal:
-    """While the block runs, these signals ask for a save at the next step, where the trigger has `OnRequest()`.
+    """While the block runs, these signals request a save after the current step, if the trigger contains `OnRequest()`.
 
-    A function that handled them before is called too. What the system does by default, such as to end the program at SIGTERM, is not done.
+    An earlier handler function is called, too. The default action, such as ending the program on SIGTERM, is suppressed.
     """
 
     def __init__(self, signals: Sequence[signal.Signals] = (signal.SIGUSR1,)) -> None:
-        self._signals = tuple(dict.fromkeys(signals))  # each once: the second time, what handled it before would be this
-        self._before: dict[int, Any] = {}
-        self._asked = False
+        self._signals = tuple(dict.fromkeys(signals))  # each once: a duplicate would record our handler as the earlier one
+        self._earlier_handlers: dict[int, Any] = {}
+        self._is_requested = False
 
-    def taken(self) -> bool:
-        """Whether a save was asked for since this was last called."""
-        asked, self._asked = self._asked, False
-        return asked
+    def save_requested(self) -> bool:
+        """Return whether a save was requested since the last call."""
+        is_requested, self._is_requested = self._is_requested, False
+        return is_requested
 
     def __enter__(self) -> Self:
         try:
             for number in self._signals:
-                self._before[number] = signal.signal(number, self._handle)
+                self._earlier_handlers[number] = signal.signal(number, self._handle)
         except BaseException:
-            self._restore()  # one that cannot be handled leaves none handled: there is no block that would end
+            self._restore()  # if one signal cannot be handled, handle none: the block does not run
             raise
         return self
 
@@ -146,12 +146,12 @@ class SaveOnSignal:
         self._restore()
 
     def _restore(self) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)
-        self._before.clear()
+        for number, handler in self._earlier_handlers.items():
+            signal.signal(number, handler)
+        self._earlier_handlers.clear()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._asked = True
-        before = self._before.get(number)
-        if callable(before):
-            before(number, frame)
+        self._is_requested = True
+        handler = self._earlier_handlers.get(number)
+        if callable(handler):
+            handler(number, frame)

@@ -1,6 +1,6 @@
-"""Several small saves that become durable together: fewer waits for the medium.
+"""Several small saves that become durable together, with fewer waits for the disk.
 
-Each state is serialized when it is given; nothing is in the store before the block ends, and nothing at all if it raises.
+Each state is serialized by `save`. Nothing is written before the block ends, and nothing at all if it raises.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ckpt_observe.errors import CheckpointNotFoundError
 
 
 class _Draft(NamedTuple):
-    """A checkpoint to be written, and where it came from if it is built on others: they may go before it is written."""
+    """A checkpoint to write. `source` allows to draft an incremental one again if its bases are removed before it is written."""
 
     info: CheckpointInfo
     blob: Blob
@@ -27,7 +27,7 @@ class _Draft(NamedTuple):
 
 
 class Batch:
-    """Saves gathered for one write. Not for several threads."""
+    """Collects saves for one write. Not thread-safe."""
 
     def __init__(self, store: Store, drafter: Drafter, hooks: Sequence[Hook], retain: Callable[[CheckpointInfo], None]) -> None:
         self._store = store
@@ -50,20 +50,20 @@ class Batch:
         tags: Sequence[str] = (),
         parent: CheckpointInfo | None = None,
     ) -> CheckpointInfo:
-        """Add a checkpoint to the batch, as `Checkpointer.save` would make it. It is not durable yet."""
+        """Add a checkpoint to the batch, with the arguments of `Checkpointer.save`. It is not durable yet."""
         parent = parent or self._newest.get(task) or self._drafter.heads.get(task)
         label = self._drafter.label(task, id, step, status, metadata, tags, parent)
-        draft = self._drafted(label, self._drafter.stage(state))  # frozen: the live state may change before the block ends
+        draft = self._create_draft(label, self._drafter.stage(state))  # staged: the live state may change before the block ends
         self._drafts.append(draft)
         self._newest[task] = draft.info
         return draft.info
 
     def commit(self) -> None:
-        """Make everything given so far durable. After an error it stays in the batch: commit again once the cause is gone.
+        """Write all checkpoints of the batch. After an error they stay in the batch; commit again once the cause is fixed.
 
-        Where a store cannot write several at once, part of them may be saved then. They are not written again.
+        If the store cannot write several at once, some may already be saved. They are not written again.
         """
-        self._tell("before", self._drafts)
+        self._notify("before", self._drafts)
         try:
             self._write()
             for info, blob, _ in self._drafts:
@@ -71,29 +71,29 @@ class Batch:
                 self._drafter.heads.set(info)
         except BaseException as error:
             self._failed = True
-            self._tell("failed", self._drafts, error)
+            self._notify("failed", self._drafts, error)
             raise
         drafts, self._drafts, self._newest, self._failed = self._drafts, [], {}, False
-        self._tell("after", drafts)
+        self._notify("after", drafts)
         for newest in {info.task: info for info, *_ in drafts}.values():
             self._retain(newest)
 
-    def _drafted(self, label: Label, staged: Staged) -> _Draft:
+    def _create_draft(self, label: Label, staged: Staged) -> _Draft:
         info, blob = self._drafter.draft(label, staged)
         return _Draft(info, blob, (label, staged) if info.bases else None)
 
     def _write(self) -> None:
-        """Write what an earlier attempt has not, and whole what was built on a checkpoint that has gone since."""
+        """Write what an earlier attempt did not, and in full what was built on a checkpoint that no longer exists."""
         bases = {(info.task, base) for info, *_ in self._drafts for base in info.bases}
-        gone = {name for name in bases if not self._is_there(*name)}
-        missing = []
+        removed_bases = {base for base in bases if not self._exists(*base)}
+        unwritten = []
         for n, draft in enumerate(self._drafts):
             if self._failed and self._is_written(draft):
                 continue
-            if draft.source and any((draft.info.task, base) in gone for base in draft.info.bases):
-                self._drafts[n] = self._drafted(*draft.source)
-            missing.append(self._drafts[n][:2])
-        steps.write_many(self._store, missing)
+            if draft.source and any((draft.info.task, base) in removed_bases for base in draft.info.bases):
+                self._drafts[n] = self._create_draft(*draft.source)
+            unwritten.append(self._drafts[n][:2])
+        steps.write_many(self._store, unwritten)
 
     def _is_written(self, draft: _Draft) -> bool:
         try:
@@ -101,16 +101,16 @@ class Batch:
         except CheckpointNotFoundError:
             return False
 
-    def _is_there(self, task: str, id: str) -> bool:
+    def _exists(self, task: str, id: str) -> bool:
         try:
             return self._store.size(task, id) > 0
         except CheckpointNotFoundError:
             return False
 
-    def _tell(self, moment: str, drafts: Sequence[_Draft], error: BaseException | None = None) -> None:
+    def _notify(self, moment: str, drafts: Sequence[_Draft], error: BaseException | None = None) -> None:
         for info, *_ in drafts if self._hooks else ():
-            facts: dict[str, Any] = {"id": info.id, "step": info.step, "status": info.status, "info": info if moment == "after" else None}
-            emit(self._hooks, Event(moment=moment, operation="save", task=info.task, error=error, **facts))
+            details: dict[str, Any] = {"id": info.id, "step": info.step, "status": info.status, "info": info if moment == "after" else None}
+            emit(self._hooks, Event(moment=moment, operation="save", task=info.task, error=error, **details))
 
     def __enter__(self) -> Self:
         return self

@@ -1,8 +1,7 @@
-"""Incremental checkpoints: a key whose bytes have not changed is not written again, but pointed to.
+"""Incremental checkpoints: a key whose bytes have not changed is not written again; the header refers to the earlier checkpoint.
 
-Each key points straight to the checkpoint that holds it, so there is no chain to walk: a state comes from its own
-checkpoint and at most `limit` earlier ones. A pointer carries the digest it expects, so a base that is gone or altered is
-an error and never another state.
+Each key refers directly to the checkpoint that holds it, so there is no chain to follow: a state is read from its own checkpoint and at
+most `limit` earlier ones. A reference includes the expected digest, so a missing or altered base is an error, never a different state.
 """
 
 from __future__ import annotations
@@ -16,40 +15,42 @@ from ckpt_observe.core.model import CheckpointInfo, KeyInfo
 from ckpt_observe.core.serializers import Document, KeyedSerializer, Serializer
 from ckpt_observe.errors import IntegrityError
 
-SMALLEST = 64
-"""Bytes up to which a pointer is no shorter than the value."""
+MIN_SIZE = 64
+"""Bytes. A reference is no shorter than a value up to this size."""
 
 
-def reduced(serializer: Serializer, document: Document, previous: CheckpointInfo | None, limit: int) -> Document:
-    """The document without what `previous` already has; the whole one where that cannot be or would need too many bases."""
+def without_unchanged_keys(serializer: Serializer, document: Document, previous: CheckpointInfo | None, limit: int) -> Document:
+    """Return the document without the keys that `previous` already has; the whole document if it would need too many bases."""
     if previous is None or previous.format != serializer.name or previous.cipher or not document.members:
         return document
-    keys = {key: _pointed(info, previous.keys.get(key), previous.id) for key, info in document.keys.items()}
+    keys = {key: _with_base(info, previous.keys.get(key), previous.id) for key, info in document.keys.items()}
     bases = {info.base for info in keys.values() if info.base}
     if not 0 < len(bases) <= limit or not isinstance(serializer, KeyedSerializer):
         return document
-    held = {key: value for key, value in document.members.items() if not keys[key].base}
-    return Document(serializer.join(held), keys, held)
+    new_values = {key: value for key, value in document.members.items() if not keys[key].base}
+    return Document(serializer.join(new_values), keys, new_values)
 
 
-def merged(info: CheckpointInfo, own: dict[str, Any], bases: Mapping[str, tuple[CheckpointInfo, dict[str, Any]]]) -> dict[str, Any]:
-    """The whole state from what the checkpoint and its bases hold, keys in the order they were saved."""
+def merge_bases(info: CheckpointInfo, values: dict[str, Any], bases: Mapping[str, tuple[CheckpointInfo, dict[str, Any]]]) -> dict[str, Any]:
+    """Return the whole state from the values of a checkpoint and of its bases, with the keys in saved order."""
     try:
-        return {key: own[key] if not at.base else _from_base(info, key, at, *bases[at.base]) for key, at in info.keys.items()}
-    except (LookupError, TypeError) as error:  # a header that was not made by us
-        message = f"checkpoint {info.id!r} of {info.task!r} does not hold the keys that its header lists"
+        return {
+            key: values[key] if not entry.base else _from_base(info, key, entry, *bases[entry.base]) for key, entry in info.keys.items()
+        }
+    except (LookupError, TypeError) as error:  # a header that we did not write
+        message = f"checkpoint {info.id!r} of {info.task!r} lacks keys that its header lists; verify(quarantine=True) moves it aside"
         raise IntegrityError(message, code="integrity.malformed") from error
 
 
-def _pointed(now: KeyInfo, before: KeyInfo | None, id: str) -> KeyInfo:
-    if before is None or before.digest != now.digest or before.size != now.size or now.size <= SMALLEST:
-        return now
-    return msgspec.structs.replace(now, base=before.base or id)
+def _with_base(entry: KeyInfo, previous: KeyInfo | None, id: str) -> KeyInfo:
+    if previous is None or previous.digest != entry.digest or previous.size != entry.size or entry.size <= MIN_SIZE:
+        return entry
+    return msgspec.structs.replace(entry, base=previous.base or id)
 
 
-def _from_base(info: CheckpointInfo, key: str, at: KeyInfo, base: CheckpointInfo, held: dict[str, Any]) -> Any:
-    there = base.keys.get(key)
-    if there is None or there.digest != at.digest or key not in held:
-        message = f"checkpoint {info.id!r} of {info.task!r} takes {key!r} from {at.base!r}, which holds another value"
+def _from_base(info: CheckpointInfo, key: str, entry: KeyInfo, base: CheckpointInfo, base_values: dict[str, Any]) -> Any:
+    base_entry = base.keys.get(key)
+    if base_entry is None or base_entry.digest != entry.digest or key not in base_values:
+        message = f"checkpoint {info.id!r} of {info.task!r} takes {key!r} from {entry.base!r}, which has a different value"
         raise IntegrityError(message, code="integrity.broken_base")
-    return held[key]
+    return base_values[key]

@@ -1,4 +1,4 @@
-"""What a Checkpointer remembers between calls: the time it last gave, and where each task stands."""
+"""What a Checkpointer remembers between calls: the last time it issued, and the newest checkpoint of each task."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ckpt_observe.support import forks
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _TICK = dt.timedelta(microseconds=1)
 T = TypeVar("T")
-_MOST_TASKS = 1024
-"""A server may see tasks without end; one forgotten here only has no parent in its next checkpoint."""
+_MAX_TASKS = 1024
+"""Bounds memory: a server may see any number of tasks. The next checkpoint of a forgotten task has no parent."""
 
 
 class Clock:
-    """Times that always go forward, so that the order of saves is the order of their times."""
+    """Issues increasing times, so that the order of saves is the order of their times."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -27,7 +27,7 @@ class Clock:
         forks.register(self)
 
     def reset_after_fork(self) -> None:
-        """In a forked child: a lock that no thread holds which is not there."""
+        """Replace the lock: a thread that does not exist in the child may hold it."""
         self._lock = threading.Lock()
 
     def now(self) -> dt.datetime:
@@ -36,17 +36,17 @@ class Clock:
             return _EPOCH + dt.timedelta(microseconds=self._last)
 
 
-class Heads:
-    """The checkpoint that each task saved or loaded last: the parent of its next one."""
+class TaskHeads:
+    """The checkpoint that each task saved or loaded last, which is the parent of its next one."""
 
     def __init__(self) -> None:
         self._heads: dict[str, CheckpointInfo] = {}
-        self._ahead: dict[str, dt.datetime] = {}
+        self._issued_times: dict[str, dt.datetime] = {}
         self.reset_after_fork()
         forks.register(self)
 
     def reset_after_fork(self) -> None:
-        """As above."""
+        """Replace the lock: a thread that does not exist in the child may hold it."""
         self._lock = threading.Lock()
 
     def get(self, task: str) -> CheckpointInfo | None:
@@ -55,28 +55,28 @@ class Heads:
     def set(self, info: CheckpointInfo) -> None:
         _remember(self._heads, info.task, info)
 
-    def put(self, task: str, head: CheckpointInfo | None) -> None:
-        """Back to a head that was got before."""
+    def reset(self, task: str, head: CheckpointInfo | None) -> None:
+        """Return to a head that `get` returned earlier."""
         self._heads.pop(task, None)
         if head is not None:
             self.set(head)
 
-    def after(self, head: CheckpointInfo) -> dt.datetime:
-        """A time later than a head's that is ahead of the clock, and than those given since: what a batch has is not saved yet."""
+    def time_after(self, head: CheckpointInfo) -> dt.datetime:
+        """Return a time after a head that is ahead of the clock, and after those returned before: a batch is not saved yet."""
         with self._lock:
-            time = max(head.created, self._ahead.get(head.task, head.created)) + _TICK
-            _remember(self._ahead, head.task, time)
+            time = max(head.created, self._issued_times.get(head.task, head.created)) + _TICK
+            _remember(self._issued_times, head.task, time)
         return time
 
 
-def _remember(known: dict[str, T], task: str, value: T) -> None:
-    known.pop(task, None)
-    known[task] = value
-    if len(known) > _MOST_TASKS:
-        known.pop(next(iter(known)), None)
+def _remember(memory: dict[str, T], task: str, value: T) -> None:
+    memory.pop(task, None)
+    memory[task] = value
+    if len(memory) > _MAX_TASKS:
+        memory.pop(next(iter(memory)), None)
 
 
 def new_id(created: dt.datetime) -> str:
-    """An id that sorts by time and that nobody else makes."""
-    time = created.isoformat(timespec="microseconds")[:26].replace("-", "").replace(":", "")  # a tenth of what strftime takes
+    """Return a unique id that sorts by time."""
+    time = created.isoformat(timespec="microseconds")[:26].replace("-", "").replace(":", "")  # strftime takes ten times as long
     return f"{time}-{secrets.token_hex(4)}"

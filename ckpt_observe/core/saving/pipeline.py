@@ -1,4 +1,4 @@
-"""Document to payload and back: compression and encryption, in that order, each only where there is one."""
+"""Converts a serialized state to a payload and back: compression, then encryption, each if configured."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ckpt_observe.errors import AccessError, CompatibilityError
 
 
 class Pipeline:
-    """The serializer, codec and cipher of new checkpoints; old ones are read with whatever they were written with."""
+    """Serializer, codec and cipher of new checkpoints. Existing ones are read with those they were written with."""
 
     def __init__(self, serializer: Serializer, codec: Codec | None, cipher: Cipher | None) -> None:
         self.serializer = serializer
@@ -23,7 +23,7 @@ class Pipeline:
         self.cipher = cipher
 
     def pack(self, document: Blob, task: str, id: str) -> Blob:
-        """The payload to store. An encrypted one is tied to its checkpoint."""
+        """Return the payload to store. An encrypted payload is bound to its checkpoint."""
         if self.codec is not None:
             document = steps.compress(self.codec, document)
         if self.cipher is not None:
@@ -31,12 +31,12 @@ class Pipeline:
         return document
 
     def unpack(self, info: CheckpointInfo, payload: Buffer) -> Buffer:
-        """The serialized state in a payload whose digest is known to fit."""
+        """Return the serialized state. The payload's digest must have been checked."""
         if info.cipher:
             payload = steps.decrypt(self._cipher_of(info), payload, _binding(info.task, info.id), info.key_id)
         if info.codec != "none":
             if info.codec not in codecs:
-                raise _foreign(info, f"compression {info.codec!r}")
+                raise _unsupported(info, f"compression {info.codec!r}")
             payload = steps.decompress(codecs.factory(info.codec)(), payload, info.serialized_size)
         return payload
 
@@ -46,25 +46,30 @@ class Pipeline:
     def serializer_of(self, info: CheckpointInfo) -> Serializer:
         if info.format == self.serializer.name:
             return self.serializer
-        if info.format == "pickle":  # never by fallback: it runs what the file says
-            raise AccessError(f"checkpoint {info.id!r} of {info.task!r} is a pickle: open it with format='pickle' if you trust it")
+        if info.format == "pickle":  # never implicitly: unpickling runs code from the file
+            raise AccessError(
+                f"checkpoint {info.id!r} of {info.task!r} is a pickle, which can run code when loaded; use format='pickle' if you trust it"
+            )
         if info.format not in serializers:
-            raise _foreign(info, f"format {info.format!r}")
+            raise _unsupported(info, f"format {info.format!r}")
         return serializers.factory(info.format)()
 
     def _cipher_of(self, info: CheckpointInfo) -> Cipher:
         if self.cipher is None:
-            message = f"checkpoint {info.id!r} of {info.task!r} is encrypted ({info.cipher}): give the Checkpointer its cipher"
+            message = f"checkpoint {info.id!r} of {info.task!r} is encrypted ({info.cipher}); pass its cipher as `encryption`"
             raise AccessError(message, code="encryption.no_key")
         if self.cipher.name != info.cipher:
-            raise _foreign(info, f"encryption {info.cipher!r}")
+            raise _unsupported(info, f"encryption {info.cipher!r}")
         return self.cipher
 
 
 def _binding(task: str, id: str) -> bytes:
-    """What an encrypted payload is tied to: moved to another checkpoint's place, it does not open."""
+    """Return what an encrypted payload is bound to. Copied to another checkpoint, it cannot be decrypted."""
     return f"{len(task)}:{task}/{id}".encode()
 
 
-def _foreign(info: CheckpointInfo, what: str) -> CompatibilityError:
-    return CompatibilityError(f"checkpoint {info.id!r} of {info.task!r} has {what}, which is not here", code="compatibility.unknown_format")
+def _unsupported(info: CheckpointInfo, feature: str) -> CompatibilityError:
+    return CompatibilityError(
+        f"checkpoint {info.id!r} of {info.task!r} uses {feature}, which is not available; install or register it",
+        code="compatibility.unknown_format",
+    )

@@ -1,7 +1,7 @@
-"""The checkpoints of a task as this program knows them, so that tidying up after each save need not list them anew.
+"""Caches the list of a task's checkpoints, so that retention need not list the store after every save.
 
-What other programs add or remove is seen at the next fresh listing. Until then what they added stays, and what they removed
-still counts: as many fewer are left as they took away, but never without the one just saved.
+Changes by other programs are seen at the next listing. Until then, checkpoints that they added stay, and those that they removed still
+count: retention may keep too few, by the number that other writers removed, but never removes the checkpoint that was just saved.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from ckpt_observe.core.stores import Store
 from ckpt_observe.core.stores.store import creation_order
 from ckpt_observe.support import forks
 
-FRESH_FOR = 64
-"""Saves after which a task is listed anew; more where it has more checkpoints than that, so that listing costs every save the same."""
-_MOST_TASKS = 64
+REFRESH_INTERVAL = 64
+"""Saves after which a task is listed again; for longer lists their length, so that the cost per save stays constant."""
+_MAX_TASKS = 64
 
 
-class _Known:
-    """What is known of one task. Its lock is its own: others need not wait while a slow store lists it."""
+class _TaskEntry:
+    """The cached list of one task. It has its own lock, so that other tasks do not wait while a slow store lists this one."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.age = FRESH_FOR
+        self.age = REFRESH_INTERVAL
         self.infos: CheckpointInfos = []
-        """Oldest first: what comes and what goes does so at an end."""
+        """Oldest first, because checkpoints are added and removed at the ends."""
 
 
-class Ledger:
-    """Listings, brought up to date by our own saves and removals. May be shared by threads."""
+class TaskListing:
+    """Lists of checkpoints by task, updated by our own saves and removals. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -38,47 +38,47 @@ class Ledger:
         forks.register(self)
 
     def reset_after_fork(self) -> None:
-        """Know nothing, as in a forked child: there a lock may be held by a thread that is not there."""
+        """Forget everything: in a forked child, a thread that does not exist may hold a lock."""
         self._lock = threading.Lock()
-        self._tasks: dict[str, _Known] = {}
+        self._tasks: dict[str, _TaskEntry] = {}
 
-    def saved(self, info: CheckpointInfo) -> CheckpointInfos:
-        """The checkpoints of the task, newest first, after this one was saved: a copy, which stays as it is while others save."""
-        known = self._known(info.task)
-        with known.lock:
-            known.age += 1
-            if known.age > max(FRESH_FOR, len(known.infos)):
-                known.infos = sorted(self._store.list(info.task), key=creation_order)
-                known.age = 0
+    def add(self, info: CheckpointInfo) -> CheckpointInfos:
+        """Add a saved checkpoint and return a copy of its task's list, newest first."""
+        entry = self._entry(info.task)
+        with entry.lock:
+            entry.age += 1
+            if entry.age > max(REFRESH_INTERVAL, len(entry.infos)):
+                entry.infos = sorted(self._store.list(info.task), key=creation_order)
+                entry.age = 0
             else:
-                place = bisect_left(known.infos, creation_order(info), key=creation_order)
-                if place == len(known.infos) or known.infos[place].id != info.id:  # a listing of another thread may have had it already
-                    known.infos.insert(place, info)
-            return known.infos[::-1]
+                position = bisect_left(entry.infos, creation_order(info), key=creation_order)
+                if position == len(entry.infos) or entry.infos[position].id != info.id:  # another thread's refresh may have added it
+                    entry.infos.insert(position, info)
+            return entry.infos[::-1]
 
-    def removed(self, task: str, ids: set[str]) -> None:
-        """These are gone."""
-        known = self._tasks.get(task)
-        if known is None:
+    def remove(self, task: str, ids: set[str]) -> None:
+        """Remove checkpoints that were deleted."""
+        entry = self._tasks.get(task)
+        if entry is None:
             return
-        with known.lock:
-            infos, oldest = known.infos, 0
-            while oldest < len(infos) and infos[oldest].id in ids:  # most often they go, and nobody looks at the others
+        with entry.lock:
+            infos, oldest = entry.infos, 0
+            while oldest < len(infos) and infos[oldest].id in ids:  # usually the oldest go; then the rest need not be searched
                 oldest += 1
             del infos[:oldest]
             if oldest < len(ids):
                 infos[:] = [info for info in infos if info.id not in ids]
 
     def forget(self, task: str) -> None:
-        """List it anew the next time."""
+        """List the task again at the next save."""
         with self._lock:
             self._tasks.pop(task, None)
 
-    def _known(self, task: str) -> _Known:
+    def _entry(self, task: str) -> _TaskEntry:
         with self._lock:
-            known = self._tasks.get(task)
-            if known is None:
-                known = self._tasks[task] = _Known()
-                if len(self._tasks) > _MOST_TASKS:
+            entry = self._tasks.get(task)
+            if entry is None:
+                entry = self._tasks[task] = _TaskEntry()
+                if len(self._tasks) > _MAX_TASKS:
                     del self._tasks[next(iter(self._tasks))]
-            return known
+            return entry

@@ -54,7 +54,7 @@ def test_half_a_step_on_an_inner_part_is_not_saved(checkpointer):
 @pytest.mark.parametrize("in_place", [True, False])
 def test_a_large_state_that_a_failed_step_was_given_is_not_saved(checkpointer, monkeypatch, caplog, in_place):
     """K7: no copy of a large one is made before each step, so whether it is whole is not known, also where the step before made it."""
-    monkeypatch.setattr(session, "LARGE", 10)
+    monkeypatch.setattr(session, "MAX_SNAPSHOT", 10)
     serialized = []
     monkeypatch.setattr(steps, "serialize", lambda serializer, state: serialized.append(state) or serializer.dumps(state))
 
@@ -73,14 +73,14 @@ def test_a_large_state_that_a_failed_step_was_given_is_not_saved(checkpointer, m
     assert checkpointer.load("a") == {"n": 1, "log": []}
     assert len(serialized) == 2  # to see that it is large, and to save it
     assert "more than 10 bytes" in caught.value.__notes__[0]
-    assert "state after step 2 was not saved" in caplog.text
+    assert "state after step 2 could not be saved" in caplog.text
 
 
 @pytest.mark.parametrize("error", [CapacityError, KeyboardInterrupt])
 @pytest.mark.parametrize("large", [1, 1 << 20])
 def test_a_state_is_saved_when_no_step_failed_on_it(checkpointer, monkeypatch, error, large):
     """K7: what ends the run between two steps leaves the state whole, so that is saved, whatever its size."""
-    monkeypatch.setattr(session, "LARGE", large)
+    monkeypatch.setattr(session, "MAX_SNAPSHOT", large)
 
     def advance(state, session):
         state["n"] += 1
@@ -121,7 +121,7 @@ def test_a_state_that_could_not_be_frozen_is_not_saved_half_done(checkpointer):
 @pytest.mark.parametrize("large", [1, 1 << 20])
 def test_an_interrupt_at_any_moment_skips_and_repeats_no_step(monkeypatch, large):
     """K7: wherever it comes, what is saved is one step with its own state, and the next run goes on from there."""
-    monkeypatch.setattr(session, "LARGE", large)
+    monkeypatch.setattr(session, "MAX_SNAPSHOT", large)
 
     def advance(state, session):
         state["log"].append(state["n"])

@@ -74,7 +74,7 @@ def test_state_is_immutable(checkpointer):
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"entry": "x"}, "does not have: x"), ({"exits": frozenset()}, "no way on from d"), ({"edges": {"a": "nowhere"}}, "nowhere")],
+    [({"entry": "x"}, "unknown nodes: x"), ({"exits": frozenset()}, "nodes without an edge: d"), ({"edges": {"a": "nowhere"}}, "nowhere")],
 )
 def test_impossible_graphs_are_refused(wrong, message):
     """G1: a graph that cannot run is refused when it is made."""
@@ -131,7 +131,7 @@ def test_resume_without_checkpoint_or_at_the_exit_is_a_clear_error(checkpointer)
 def test_what_no_graph_saved_is_not_resumed(checkpointer, state):
     """G3: a checkpoint of something else is told for what it is."""
     checkpointer.save("r", state)
-    with pytest.raises(ConfigError, match="not that of a graph"):
+    with pytest.raises(ConfigError, match="was not saved by a graph"):
         resume_graph(chain(), "r", checkpointer)
 
 

@@ -24,7 +24,7 @@ def test_signal_asks_for_a_save(checkpointer):
 
     try:
         with SaveOnSignal() as request:
-            run_agent("a", advance, START, checkpointer, settings=Settings(trigger=OnRequest(), save_requested=request.taken))
+            run_agent("a", advance, START, checkpointer, settings=Settings(trigger=OnRequest(), save_requested=request.save_requested))
         assert signal.getsignal(signal.SIGUSR1).__name__ == "<lambda>"
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -45,5 +45,5 @@ def test_signal_named_twice_is_handled_once():
     before = signal.getsignal(signal.SIGUSR1)
     with SaveOnSignal([signal.SIGUSR1, signal.SIGUSR1]) as request:
         signal.raise_signal(signal.SIGUSR1)
-        assert request.taken()
+        assert request.save_requested()
     assert signal.getsignal(signal.SIGUSR1) == before

@@ -191,7 +191,7 @@ def test_workspace_refusals(tmp_path, directory):
     with pytest.raises(ConflictError):
         workspace.save(directory, "one")
     (directory / "inner" / ".git").mkdir(parents=True)
-    with pytest.raises(ConfigError, match="inside of the workspace"):
+    with pytest.raises(ConfigError, match="inside the workspace"):
         workspace.save(directory, "two")
 
 

@@ -140,29 +140,29 @@ class KeepTagged(Retention):
 class Either(Retention):
     """Keeps what at least one of two policies keeps."""
 
-    left: Retention
-    right: Retention
+    first: Retention
+    second: Retention
 
     def __repr__(self) -> str:
-        return f"({self.left} | {self.right})"
+        return f"({self.first} | {self.second})"
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
-        return {**self.right.keep(infos, now), **self.left.keep(infos, now)}
+        return {**self.second.keep(infos, now), **self.first.keep(infos, now)}
 
 
 @dataclass(frozen=True, repr=False)
 class Both(Retention):
     """Keeps what both policies keep."""
 
-    left: Retention
-    right: Retention
+    first: Retention
+    second: Retention
 
     def __repr__(self) -> str:
-        return f"({self.left} & {self.right})"
+        return f"({self.first} & {self.second})"
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
-        right = self.right.keep(infos, now)
-        return {id: f"{reason}, and {right[id]}" for id, reason in self.left.keep(infos, now).items() if id in right}
+        second = self.second.keep(infos, now)
+        return {id: f"{reason}, and {second[id]}" for id, reason in self.first.keep(infos, now).items() if id in second}
 
 
 def plan(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> list[Decision]:

@@ -10,7 +10,7 @@ import pytest
 
 from ckpt_observe.core import Checkpointer, Query, stores
 from ckpt_observe.core.plugins import codecs
-from ckpt_observe.core.runner import Done, Graph, Settings, run_agent
+from ckpt_observe.core.runner import Done, Graph, RunSettings, run_agent
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.core.workspace import Workspace
 from ckpt_observe.errors import AccessError, CompatibilityError, ConfigError, SerializationError
@@ -128,7 +128,7 @@ def test_missing_package_names_its_extra():
         lambda: Checkpointer("memory:"),
         lambda: Checkpointer("~/checkpoints"),
         lambda: Workspace("git:///somewhere", "task"),
-        lambda: Settings(trigger=5),
+        lambda: RunSettings(trigger=5),
         lambda: run_agent("agent", lambda state, _: Done(state), 1, "memory://"),
         lambda: Graph(nodes={"end": print}, edges={}, entry="end", exits="end"),
         lambda: Query(parameters=[1]),

@@ -12,7 +12,7 @@ import pytest
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.compare import MISSING, compare, values
 from ckpt_observe.core.query import Query
-from ckpt_observe.core.runner import Done, Settings, run_agent
+from ckpt_observe.core.runner import Done, RunSettings, run_agent
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError, InvalidNameError
 
@@ -110,7 +110,9 @@ def test_impossible_query_is_refused(wrong):
 def test_query_finds_runs_by_their_configuration(checkpointer):
     """D4: the parameters that a runner was given are asked for by name."""
     for lr in (0.1, 0.2):
-        run_agent(f"run-{lr}", lambda state, session: Done(state), 0, checkpointer, settings=Settings(configuration={"lr": lr, "seed": 1}))
+        run_agent(
+            f"run-{lr}", lambda state, session: Done(state), 0, checkpointer, settings=RunSettings(configuration={"lr": lr, "seed": 1})
+        )
     assert [info.task for info in checkpointer.find(Query(parameters={"lr": 0.2, "reason": "final"}))] == ["run-0.2"]
 
 

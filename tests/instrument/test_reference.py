@@ -10,7 +10,7 @@ from opentelemetry import trace
 
 import ckpt_observe
 from ckpt_observe.core import Checkpointer, Query, ciphers, hooks
-from ckpt_observe.core.runner import Done, Graph, Settings, resume_graph, run_agent, run_graph
+from ckpt_observe.core.runner import Done, Graph, RunSettings, resume_graph, run_agent, run_graph
 from ckpt_observe.core.runner.triggers import EverySteps
 from ckpt_observe.core.workspace import Workspace
 from ckpt_observe.errors import CheckpointNotFoundError, SerializationError
@@ -82,7 +82,7 @@ def test_runs_are_tasks(spans, tmp_path):
     with pytest.raises(CheckpointNotFoundError):
         resume_graph(shape, "run-7", checkpointer)
     with ckpt_observe.task("mine"):
-        run_graph(shape, {}, checkpointer, run_id="run-8", settings=Settings(trigger=EverySteps(1)))
+        run_graph(shape, {}, checkpointer, run_id="run-8", settings=RunSettings(trigger=EverySteps(1)))
     tasks = [span for span in spans() if span.name.startswith("task ")]
     assert [(span.name, span.attributes.get(names.TASK_ID)) for span in tasks] == [
         ("task writer", "writer"),

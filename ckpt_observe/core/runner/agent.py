@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ckpt_observe.core.checkpointer import Checkpointer
-from ckpt_observe.core.runner.session import Session, Settings
+from ckpt_observe.core.runner.session import RunSettings, Session
 
 
 class Done(NamedTuple):
@@ -31,7 +31,7 @@ Step = Callable[[Any, Session], Any]
 
 
 def run_agent(
-    agent: str, advance: Step, initial: Any, checkpointer: Checkpointer, *, settings: Settings | None = None, max_steps: int = 1_000_000
+    agent: str, advance: Step, initial: Any, checkpointer: Checkpointer, *, settings: RunSettings | None = None, max_steps: int = 1_000_000
 ) -> Outcome:
     """Call `advance(state, session)` until it returns Done, or `max_steps` are completed.
 
@@ -40,7 +40,7 @@ def run_agent(
     after a completed step. A failing step may have changed its state, so the state is serialized before each step. A state over 1 MiB is
     not: if a step fails on it, the last checkpoint stays the newest, and the error and the log say so.
     """
-    return _run(Session(checkpointer, agent, settings or Settings()), advance, initial, max_steps)
+    return _run(Session(checkpointer, agent, settings or RunSettings()), advance, initial, max_steps)
 
 
 def _run(session: Session, advance: Step, initial: Any, max_steps: int) -> Outcome:

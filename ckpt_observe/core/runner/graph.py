@@ -11,7 +11,7 @@ from typing import Any
 
 from ckpt_observe.core.checkpointer import Checkpointer
 from ckpt_observe.core.runner.notes import Notes
-from ckpt_observe.core.runner.session import Session, Settings
+from ckpt_observe.core.runner.session import RunSettings, Session
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError
 
 
@@ -77,14 +77,14 @@ class Graph:
 
 
 def run_graph(
-    graph: Graph, values: Mapping[str, Any], checkpointer: Checkpointer, *, run_id: str | None = None, settings: Settings | None = None
+    graph: Graph, values: Mapping[str, Any], checkpointer: Checkpointer, *, run_id: str | None = None, settings: RunSettings | None = None
 ) -> GraphState:
     """Run from the entry to an exit. Save a checkpoint after a completed node when the trigger is due."""
     state = GraphState(run_id=run_id or secrets.token_hex(8), values=MappingProxyType(dict(values)))
     return _walk(graph, state, _session(checkpointer, state.run_id, settings))
 
 
-def resume_graph(graph: Graph, run_id: str, checkpointer: Checkpointer, *, settings: Settings | None = None) -> GraphState:
+def resume_graph(graph: Graph, run_id: str, checkpointer: Checkpointer, *, settings: RunSettings | None = None) -> GraphState:
     """Continue with the node after the last checkpointed one.
 
     Raise CheckpointNotFoundError if there is no checkpoint, and ConflictError if the run had reached an exit.
@@ -105,8 +105,8 @@ def _resume(graph: Graph, session: Session) -> GraphState:
     return _walk(graph, state, session)
 
 
-def _session(checkpointer: Checkpointer, run_id: str, settings: Settings | None) -> Session:
-    settings = settings or Settings()
+def _session(checkpointer: Checkpointer, run_id: str, settings: RunSettings | None) -> Session:
+    settings = settings or RunSettings()
     return Session(checkpointer, run_id, replace(settings, preserve=bool(settings.preserve)))
 
 

@@ -23,7 +23,7 @@ from ckpt_observe.errors import CapacityError, CheckpointError, CheckpointNotFou
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class RunSettings:
     """How a run is checkpointed."""
 
     trigger: Trigger = field(default_factory=Never)
@@ -57,7 +57,7 @@ class NoSnapshot(NamedTuple):
 class Session:
     """One run of one task."""
 
-    def __init__(self, checkpointer: Checkpointer, task: str, settings: Settings) -> None:
+    def __init__(self, checkpointer: Checkpointer, task: str, settings: RunSettings) -> None:
         if not isinstance(checkpointer, Checkpointer):
             raise ConfigError(f"`checkpointer` must be a Checkpointer, not {checkpointer!r:.80}")
         self.task = task
@@ -124,7 +124,7 @@ class Session:
         return None if reason is None else self.save(step, state, status="running", node=node, reason=reason)
 
     def save(self, step: int, state: Any, *, status: str, node: str | None = None, reason: str) -> CheckpointInfo | None:
-        """Save now. `Settings.fail_fast` decides whether a failure raises."""
+        """Save now. `RunSettings.fail_fast` decides whether a failure raises."""
         metadata = {**self.notes.as_metadata(), "reason": reason, **({"node": node} if node else {})}
         try:
             info = self._checkpointer.save(self.task, state, step=step, status=status, metadata=metadata)

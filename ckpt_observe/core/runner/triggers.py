@@ -98,23 +98,23 @@ class OnRequest(Trigger):
 class AnyOf(Trigger):
     """When at least one of the two is due."""
 
-    left: Trigger
-    right: Trigger
+    first: Trigger
+    second: Trigger
 
     def due(self, moment: Moment) -> str | None:
-        return self.left.due(moment) or self.right.due(moment)
+        return self.first.due(moment) or self.second.due(moment)
 
 
 @dataclass(frozen=True)
 class AllOf(Trigger):
     """When both are due."""
 
-    left: Trigger
-    right: Trigger
+    first: Trigger
+    second: Trigger
 
     def due(self, moment: Moment) -> str | None:
-        left, right = self.left.due(moment), self.right.due(moment)
-        return f"{left} and {right}" if left and right else None
+        first, second = self.first.due(moment), self.second.due(moment)
+        return f"{first} and {second}" if first and second else None
 
 
 class SaveOnSignal:

@@ -7,14 +7,14 @@ import threading
 import pytest
 
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.core.runner import Settings, run_agent
+from ckpt_observe.core.runner import RunSettings, run_agent
 from ckpt_observe.core.runner.triggers import EverySeconds, EverySteps, OnRequest
 from tests.core.runner.conftest import START, count_to
 
 
 def test_saves_every_n_steps_and_at_the_end(checkpointer):
     """K1: automatic saves every N steps, plus a final one with the status."""
-    outcome = run_agent("a", count_to(7), START, checkpointer, settings=Settings(trigger=EverySteps(3)))
+    outcome = run_agent("a", count_to(7), START, checkpointer, settings=RunSettings(trigger=EverySteps(3)))
     assert (outcome.step, outcome.status, outcome.resumed_from) == (7, "completed", None)
     assert [(info.step, info.status) for info in checkpointer.list("a")] == [(7, "completed"), (6, "running"), (3, "running")]
 
@@ -22,7 +22,7 @@ def test_saves_every_n_steps_and_at_the_end(checkpointer):
 def test_saves_by_time_or_steps(checkpointer):
     """K1: every M seconds or every N steps, whichever comes first."""
     ticks = iter(range(0, 1000, 10))
-    settings = Settings(trigger=EverySteps(100) | EverySeconds(35), clock=lambda: next(ticks))
+    settings = RunSettings(trigger=EverySteps(100) | EverySeconds(35), clock=lambda: next(ticks))
     run_agent("a", count_to(5), START, checkpointer, settings=settings)
     reasons = [info.metadata["reason"] for info in checkpointer.list("a")]
     assert reasons[0] == "final"
@@ -57,7 +57,7 @@ def test_completed_agent_that_was_not_cleaned_up_is_when_it_is_given_back(checkp
     """Where a run ended between its last save and its clean-up, the next one finishes it: the one after that begins anew."""
     run_agent("a", count_to(3), START, checkpointer)
     events = []
-    tidy = Settings(preserve=False, observers=[events.append])
+    tidy = RunSettings(preserve=False, observers=[events.append])
     assert run_agent("a", count_to(99), START, checkpointer, settings=tidy).state["n"] == 3
     assert checkpointer.list("a") == []
     assert [event.moment for event in events] == ["loaded", "resumed", "finished"]
@@ -83,7 +83,7 @@ def test_interrupt_is_not_a_failure(checkpointer):
 def test_request_waits_until_it_is_served(checkpointer):
     """K1: a request that is combined with another trigger is not forgotten before both are due, nor by a save that failed."""
     asked = iter([True])
-    settings = Settings(trigger=OnRequest() & EverySteps(3), save_requested=lambda: next(asked, False))
+    settings = RunSettings(trigger=OnRequest() & EverySteps(3), save_requested=lambda: next(asked, False))
     run_agent("a", count_to(8), START, checkpointer, settings=settings)
     assert [(info.step, info.metadata["reason"]) for info in checkpointer.list("a")] == [(8, "final"), (3, "requested and 3 steps")]
 
@@ -91,7 +91,7 @@ def test_request_waits_until_it_is_served(checkpointer):
 def test_several_agents_at_once(tmp_path):
     """K8: agents in threads of one program do not disturb one another."""
     checkpointer = Checkpointer(tmp_path, keep_last=3)
-    settings = Settings(trigger=EverySteps(1))
+    settings = RunSettings(trigger=EverySteps(1))
     threads = [
         threading.Thread(target=run_agent, args=(f"a{n}", count_to(5 + n), START, checkpointer), kwargs={"settings": settings})
         for n in range(6)

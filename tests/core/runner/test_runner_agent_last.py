@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ckpt_observe.core import Checkpointer, steps
-from ckpt_observe.core.runner import Done, Settings, agent, run_agent, session
+from ckpt_observe.core.runner import Done, RunSettings, agent, run_agent, session
 from ckpt_observe.core.runner.triggers import When
 from ckpt_observe.errors import CapacityError
 from tests.core.runner.conftest import START, count_to
@@ -68,7 +68,7 @@ def test_a_large_state_that_a_failed_step_was_given_is_not_saved(checkpointer, m
         return state
 
     with pytest.raises(RuntimeError) as caught:
-        run_agent("a", advance, {"n": 0, "log": []}, checkpointer, settings=Settings(trigger=When(lambda moment: moment.step == 1)))
+        run_agent("a", advance, {"n": 0, "log": []}, checkpointer, settings=RunSettings(trigger=When(lambda moment: moment.step == 1)))
     assert [(info.step, info.status) for info in checkpointer.list("a")] == [(1, "running")]
     assert checkpointer.load("a") == {"n": 1, "log": []}
     assert len(serialized) == 2  # to see that it is large, and to save it
@@ -90,7 +90,7 @@ def test_a_state_is_saved_when_no_step_failed_on_it(checkpointer, monkeypatch, e
         raise error("now")
 
     with pytest.raises(error):
-        run_agent("a", advance, {"n": 0}, checkpointer, settings=Settings(save_requested=asked))
+        run_agent("a", advance, {"n": 0}, checkpointer, settings=RunSettings(save_requested=asked))
     assert (checkpointer.list("a")[0].step, checkpointer.load("a")) == (1, {"n": 1})
 
 
@@ -101,7 +101,7 @@ def test_none_is_a_state_like_any_other(checkpointer):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_agent("a", lambda state, session: None, None, checkpointer, settings=Settings(save_requested=asked))
+        run_agent("a", lambda state, session: None, None, checkpointer, settings=RunSettings(save_requested=asked))
     assert (checkpointer.list("a")[0].step, checkpointer.load("a")) == (1, None)
 
 
@@ -178,7 +178,7 @@ def test_an_interrupt_of_the_last_save_leaves_the_agent_completed(checkpointer, 
     monkeypatch.setattr(checkpointer.store, "put", interrupted)
     events = []
     with pytest.raises(KeyboardInterrupt):
-        run_agent("a", count_to(3), START, checkpointer, settings=Settings(preserve=False, observers=[events.append]))
+        run_agent("a", count_to(3), START, checkpointer, settings=RunSettings(preserve=False, observers=[events.append]))
     assert (events[-1].moment, events[-1].status) == ("finished", "interrupted")
     outcome = run_agent("a", count_to(99), START, checkpointer)
     assert (outcome.state["n"], outcome.status, outcome.step) == (3, "completed", 3)

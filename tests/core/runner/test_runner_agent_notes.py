@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from ckpt_observe.core.query import Query
-from ckpt_observe.core.runner import Done, Settings, run_agent
+from ckpt_observe.core.runner import Done, RunSettings, run_agent
 from ckpt_observe.errors import CapacityError, SerializationError
 from tests.core.runner.conftest import START, count_to
 
@@ -97,7 +97,7 @@ def test_checkpoint_tells_about_its_run(checkpointer):
         return {**state, "n": 1}
 
     with pytest.raises(ValueError, match="no more"):
-        run_agent("a", advance, START, checkpointer, settings=Settings(configuration={"temperature": 0}))
+        run_agent("a", advance, START, checkpointer, settings=RunSettings(configuration={"temperature": 0}))
     metadata = checkpointer.list("a")[0].metadata
     assert metadata["configuration"] == {"temperature": 0}
     assert metadata["choices"][0] == {"what": "model", "chosen": "small", "reason": "cheap enough"}
@@ -118,7 +118,7 @@ def test_a_configuration_that_cannot_be_kept_is_refused_before_the_first_step(ch
             lambda state, session: visited.append(state),
             START,
             checkpointer,
-            settings=Settings(configuration={"lock": threading.Lock()}),
+            settings=RunSettings(configuration={"lock": threading.Lock()}),
         )
     assert visited == []
 

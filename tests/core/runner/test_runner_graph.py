@@ -8,7 +8,7 @@ import itertools
 
 import pytest
 
-from ckpt_observe.core.runner import Graph, Settings, resume_graph, run_graph
+from ckpt_observe.core.runner import Graph, RunSettings, resume_graph, run_graph
 from ckpt_observe.core.runner.triggers import EverySteps, Never, When
 from ckpt_observe.errors import AccessError, CapacityError, CheckpointNotFoundError, ConfigError, ConflictError
 
@@ -37,7 +37,7 @@ def crash(state):
     raise RuntimeError("crash")
 
 
-KEEP = Settings(trigger=EverySteps(1), preserve=True)
+KEEP = RunSettings(trigger=EverySteps(1), preserve=True)
 
 
 def test_conditional_edges_and_exit(checkpointer):
@@ -86,13 +86,13 @@ def test_impossible_graphs_are_refused(wrong, message):
 @pytest.mark.parametrize(("every", "nodes"), [(0, []), (1, ["d", "c", "b", "a"]), (2, ["d", "b"]), (3, ["c"])])
 def test_saves_every_n_nodes(checkpointer, every, nodes):
     """G2: after every N completed nodes; 0 is off."""
-    run_graph(chain(), {}, checkpointer, run_id="r", settings=Settings(trigger=EverySteps(every), preserve=True))
+    run_graph(chain(), {}, checkpointer, run_id="r", settings=RunSettings(trigger=EverySteps(every), preserve=True))
     assert [info.metadata["node"] for info in checkpointer.list("r")] == nodes
 
 
 def test_predicate_checkpoints(checkpointer):
     """G8: a checkpoint when the state says so."""
-    settings = Settings(trigger=When(lambda moment: moment.state["path"][-1] == "b"), preserve=True)
+    settings = RunSettings(trigger=When(lambda moment: moment.state["path"][-1] == "b"), preserve=True)
     run_graph(chain(), {}, checkpointer, run_id="r", settings=settings)
     assert [info.metadata["node"] for info in checkpointer.list("r")] == ["b"]
 
@@ -144,7 +144,7 @@ def test_failed_save_stops_the_run_by_choice(checkpointer, monkeypatch, fail_fas
         raise CapacityError("full")
 
     monkeypatch.setattr(checkpointer.store, "put", full)
-    settings = Settings(trigger=EverySteps(1), fail_fast=fail_fast, observers=[events.append])
+    settings = RunSettings(trigger=EverySteps(1), fail_fast=fail_fast, observers=[events.append])
     if fail_fast:
         with pytest.raises(CapacityError):
             run_graph(chain(visited), {}, checkpointer, settings=settings)
@@ -159,7 +159,7 @@ def test_failed_save_stops_the_run_by_choice(checkpointer, monkeypatch, fail_fas
 @pytest.mark.parametrize("preserve", [True, False, None])
 def test_clean_up_after_success_unless_preserved(checkpointer, preserve):
     """G5: the checkpoints of a successful run go, unless they are to stay; those of a failed run always stay."""
-    settings = Settings(trigger=EverySteps(1), preserve=preserve)
+    settings = RunSettings(trigger=EverySteps(1), preserve=preserve)
     with pytest.raises(RuntimeError):
         run_graph(chain(c=crash), {}, checkpointer, run_id="failed", settings=settings)
     assert [info.status for info in checkpointer.list("failed")] == ["failed", "running", "running"]
@@ -176,7 +176,7 @@ def test_failed_clean_up_does_not_fail_the_run(checkpointer, monkeypatch):
     monkeypatch.setattr(checkpointer.store, "delete", refuse)
     events = []
     final = run_graph(
-        chain(), {}, checkpointer, run_id="r", settings=Settings(trigger=EverySteps(2), preserve=False, observers=[events.append])
+        chain(), {}, checkpointer, run_id="r", settings=RunSettings(trigger=EverySteps(2), preserve=False, observers=[events.append])
     )
     assert final["path"] == ["a", "b", "c", "d"]
     assert [event.moment for event in events] == ["saved", "saved", "failed", "finished"]
@@ -194,7 +194,7 @@ def test_checkpoint_tells_about_its_run(checkpointer):
         {},
         checkpointer,
         run_id="r",
-        settings=Settings(trigger=EverySteps(1), preserve=True, configuration={"temperature": 0}),
+        settings=RunSettings(trigger=EverySteps(1), preserve=True, configuration={"temperature": 0}),
     )
     first, metadata = checkpointer.list("r")[-1].metadata, checkpointer.list("r")[0].metadata
     assert "choices" not in first
@@ -208,7 +208,7 @@ def test_checkpoint_tells_about_its_run(checkpointer):
 def test_events_saved_loaded_resumed(checkpointer):
     """G7: with node and run id."""
     events = []
-    settings = Settings(trigger=EverySteps(2), observers=[events.append])
+    settings = RunSettings(trigger=EverySteps(2), observers=[events.append])
     with pytest.raises(RuntimeError):
         run_graph(chain(c=crash), {}, checkpointer, run_id="r", settings=settings)
     resume_graph(chain(), "r", checkpointer, settings=settings)
@@ -232,7 +232,7 @@ def test_failed_node_is_told_and_kept(checkpointer):
         raise RuntimeError("broken pipe")
 
     with pytest.raises(RuntimeError):
-        run_graph(chain(c=half_done), {"list": []}, checkpointer, run_id="r", settings=Settings(trigger=EverySteps(100)))
+        run_graph(chain(c=half_done), {"list": []}, checkpointer, run_id="r", settings=RunSettings(trigger=EverySteps(100)))
     [info] = checkpointer.list("r")
     error = info.metadata["error"]
     assert (info.status, info.metadata["node"], error["type"], error["message"]) == ("failed", "b", "RuntimeError", "broken pipe")
@@ -246,6 +246,6 @@ def test_run_without_checkpoints_leaves_none_when_it_fails(checkpointer, trigger
     """G2: where checkpoints are off a failure is told to the observers, and nothing is saved."""
     events = []
     with pytest.raises(RuntimeError):
-        run_graph(chain(c=crash), {}, checkpointer, run_id="r", settings=Settings(trigger=trigger, observers=[events.append]))
+        run_graph(chain(c=crash), {}, checkpointer, run_id="r", settings=RunSettings(trigger=trigger, observers=[events.append]))
     assert [(event.moment, event.node, event.status) for event in events] == [("finished", "b", "failed")]
     assert checkpointer.list("r") == []

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from ckpt_observe.core.runner import SaveOnSignal, Settings, run_agent
+from ckpt_observe.core.runner import RunSettings, SaveOnSignal, run_agent
 from ckpt_observe.core.runner.triggers import OnRequest
 from tests.core.runner.conftest import START, count_to
 
@@ -24,7 +24,7 @@ def test_signal_asks_for_a_save(checkpointer):
 
     try:
         with SaveOnSignal() as request:
-            run_agent("a", advance, START, checkpointer, settings=Settings(trigger=OnRequest(), save_requested=request.save_requested))
+            run_agent("a", advance, START, checkpointer, settings=RunSettings(trigger=OnRequest(), save_requested=request.save_requested))
         assert signal.getsignal(signal.SIGUSR1).__name__ == "<lambda>"
     finally:
         signal.signal(signal.SIGUSR1, before)

@@ -1,4 +1,4 @@
-"""What the tests of the core share."""
+"""Fixtures of the tests of the core."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ckpt_observe.support import new_files
 
 @pytest.fixture
 def state() -> dict[str, object]:
-    """A typical agent state of about 2 KB (K3)."""
+    """A typical agent state of about 2 KB."""
     return {
         "step": 7,
         "conversation": [{"role": "user" if i % 2 else "assistant", "content": f"message {i}: " + "words " * 9} for i in range(16)],
@@ -23,8 +23,8 @@ def state() -> dict[str, object]:
     }
 
 
-@pytest.fixture(params=[True, False], ids=["nameless", "named"])
-def nameless(request, monkeypatch) -> None:
-    """On a file system that has files without a name, and on one that has none."""
+@pytest.fixture(params=[True, False], ids=["unnamed files", "temporary names"])
+def unnamed_files(request, monkeypatch) -> None:
+    """Run on a file system with unnamed files, and on one without."""
     if not request.param:
         monkeypatch.setattr(new_files, "_UNNAMED", os.O_WRONLY)

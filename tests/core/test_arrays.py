@@ -1,4 +1,4 @@
-"""Arrays."""
+"""The format `arrays`."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_arrays_come_back(tmp_path, compression):
-    """K3: arrays anywhere in a state come back with type, shape and values."""
+def test_arrays_round_trip(tmp_path, compression):
+    """Arrays anywhere in a state are loaded with the same type, shape and values."""
     checkpointer = Checkpointer(tmp_path, format="arrays", compression=compression)
     info = checkpointer.save("train", STATE, step=4)
     loaded = checkpointer.load("train")
@@ -54,18 +54,18 @@ def test_arrays_come_back(tmp_path, compression):
 
 
 def test_memory_of_arrays_is_not_copied():
-    """The document shares the memory of a contiguous array, and a loaded array lies in the bytes that were read."""
+    """The document shares the memory of a contiguous array, and a loaded array is a view of the bytes that were read."""
     array = np.arange(1000)
     document = ArraysSerializer().dumps({"a": array})
     assert np.shares_memory(np.frombuffer(document.pieces[2], np.uint8), array)
     data = bytearray(bytes(document))
     loaded = ArraysSerializer().loads(data)["a"]
     assert np.shares_memory(np.frombuffer(data, np.uint8), loaded)
-    loaded[0] = 5  # and can be written to
+    loaded[0] = 5  # writable
 
 
 def test_arrays_are_aligned():
-    """Arrays begin at multiples of 64 bytes of the document."""
+    """Arrays start at multiples of 64 bytes in the document."""
     document = ArraysSerializer().dumps({"a": np.zeros(3, np.uint8), "b": np.zeros(5)})
     data = bytearray(bytes(document))
     loaded = ArraysSerializer().loads(data)
@@ -74,14 +74,14 @@ def test_arrays_are_aligned():
 
 
 @pytest.mark.parametrize("bad", [np.array([object()]), np.zeros(2, dtype=[("x", "i4")]), object()], ids=["objects", "records", "object"])
-def test_what_is_not_data_is_refused(bad):
-    """Arrays of objects would need code to load, and are refused."""
+def test_objects_are_refused(bad):
+    """Loading arrays of objects would run code, so they are refused."""
     with pytest.raises(SerializationError):
         ArraysSerializer().dumps({"a": bad})
 
 
 def test_hostile_documents_are_refused():
-    """An array that claims to lie outside the document, or to hold objects, is refused."""
+    """An array that claims to be outside the document, or to contain objects, is refused."""
     good = bytes(ArraysSerializer().dumps({"a": np.arange(4)}))
     for bad in (
         good[:-40],
@@ -98,7 +98,7 @@ def test_hostile_documents_are_refused():
 
 
 def test_large_digests_are_independent_of_pieces(monkeypatch):
-    """The digest of a large payload depends on its bytes, not on how they lie in pieces; a flipped bit changes it."""
+    """The digest of a large payload depends on its bytes, not on how they are split into pieces; a flipped bit changes it."""
     monkeypatch.setattr(digests, "CHUNK", 100)
     data = bytes(range(256)) * 10
     digest = digests.compute_large([data])
@@ -108,7 +108,7 @@ def test_large_digests_are_independent_of_pieces(monkeypatch):
 
 
 def test_large_checkpoint_is_checked(tmp_path):
-    """L8: above the size from which hashing is parallel, damage is noticed as well."""
+    """Damage is also detected in payloads that are hashed in parallel."""
     checkpointer = Checkpointer(tmp_path, format="arrays")
     info = checkpointer.save("t", {"a": np.ones(digests.LARGE, np.uint8)}, id="x")
     assert info.digest.startswith("sha256-keys:")
@@ -126,30 +126,30 @@ class Config:
     rate: float = 0.1
 
 
-Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024 - the plain kind
+Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024 - without types
 Level = enum.IntEnum("Level", "LOW HIGH")
 
 
 @pytest.mark.parametrize(
     "value", [Config(), Point(1, 2), memoryview(b"x"), np.ma.array([1, 2], mask=[0, 1]), np.float32(1)], ids=lambda v: type(v).__name__
 )
-def test_what_would_be_altered_is_refused(value):
-    """N4: a state that would come back as something else is refused when it is saved, and the error names it."""
+def test_values_that_would_change_are_refused(value):
+    """A state that would be loaded as something else is refused when it is saved, and the error names the type."""
     for state in ({"key": value}, {"key": [value]}, [value]):
         with pytest.raises(SerializationError, match=type(value).__name__):
             ArraysSerializer().dumps(state)
 
 
-def test_what_comes_back_equal_is_taken():
-    """An ordered mapping, as torch's `state_dict` is, and a member of an IntEnum come back equal."""
+def test_values_that_stay_equal_are_accepted():
+    """An OrderedDict, as torch's `state_dict` returns, and a member of an IntEnum are loaded as equal values."""
     state = OrderedDict(layer=OrderedDict(bias=np.arange(3)), level=Level.HIGH)
     document = ArraysSerializer().dumps(state)
     assert list(document.keys) == ["layer", "level"]
     assert same({"layer": {"bias": np.arange(3)}, "level": 2}, ArraysSerializer().loads(bytes(document)))
 
 
-def test_staged_and_batched_arrays_are_frozen(tmp_path):
-    """K10: what is changed after a state was staged, or given to a batch, does not reach its checkpoint."""
+def test_staged_and_batched_arrays_are_copied(tmp_path):
+    """Changes after a state was staged, or added to a batch, do not affect its checkpoint."""
     checkpointer = Checkpointer(tmp_path, format="arrays")
     array = np.zeros(1000)
     staged = checkpointer.stage({"a": array})
@@ -162,8 +162,8 @@ def test_staged_and_batched_arrays_are_frozen(tmp_path):
 
 
 @pytest.mark.parametrize("url", ["file://{}/files", "sqlite://{}/one.db", "memory://"])
-def test_large_header_is_that_of_the_payload(tmp_path, url):
-    """D1, L8: a large payload is hashed while it is written; the header in front of it, and the info of the save, have its digest all the same."""
+def test_large_payload_has_its_digest_in_the_header(tmp_path, url):
+    """A large payload is hashed while it is written; the header before it, and the info that `save` returns, have its digest anyway."""
     checkpointer = Checkpointer(url.format(tmp_path), format="arrays")
     info = checkpointer.save("t", {"a": np.ones(digests.LARGE, np.uint8)})
     assert info.digest not in (digests.PENDING, digests.PENDING_KEYED)
@@ -174,8 +174,8 @@ def test_large_header_is_that_of_the_payload(tmp_path, url):
 
 
 @pytest.mark.parametrize("state", [{"~py": "tuple", "v": [1]}, {"~py": 1, "x": (2,)}, {"a": {"~py": "array", "v": 0}}, [{"~py": "set"}]])
-def test_keys_that_look_like_tags_come_back(state):
-    """K3: a state with the very key that marks tagged values is carried like any other."""
+def test_keys_that_look_like_tags_round_trip(state):
+    """A state that itself uses the key of tagged values is loaded unchanged."""
     checkpointer = Checkpointer("memory://", format="arrays")
     checkpointer.save("t", state)
     assert checkpointer.load("t") == state
@@ -185,7 +185,7 @@ LAYERS = {"frozen": np.arange(400_000.0), "head": np.zeros(400_000), "step": 1}
 
 
 def test_large_arrays_have_digests_and_are_compared(tmp_path):
-    """D4, L8: a key of any size has a digest of its own, and one that did not change counts as unchanged."""
+    """A key of any size has its own digest, and `compare` recognizes it as unchanged."""
     checkpointer = Checkpointer(tmp_path, format="arrays")
     old = checkpointer.save("t", LAYERS)
     new = checkpointer.save("t", {**LAYERS, "head": np.ones(400_000), "step": 2})
@@ -195,7 +195,7 @@ def test_large_arrays_have_digests_and_are_compared(tmp_path):
 
 
 def test_unchanged_arrays_are_not_written_again(tmp_path):
-    """K10: with `incremental` a layer that did not change is pointed to, staged or not, and the state comes back whole."""
+    """With `incremental`, an unchanged layer is stored as a reference, staged or not, and the whole state is loaded."""
     checkpointer = Checkpointer(tmp_path, format="arrays", incremental=4)
     first = checkpointer.save("t", LAYERS)
     state = {**LAYERS, "head": np.ones(400_000), "step": 2}
@@ -206,8 +206,8 @@ def test_unchanged_arrays_are_not_written_again(tmp_path):
     assert same(state["frozen"], checkpointer.open("t")["frozen"])
 
 
-def test_one_array_is_read_without_the_others(tmp_path, monkeypatch):
-    """K10: opening a checkpoint and asking for one array reads that array alone; it is aligned, can be written to, and its damage is told."""
+def test_one_array_is_read_alone(tmp_path, monkeypatch):
+    """Opening a checkpoint and reading one array reads only that array; it is writable, and its damage is detected."""
     checkpointer = Checkpointer(tmp_path, format="arrays")
     checkpointer.save("t", LAYERS, id="x")
     with monkeypatch.context() as patch:
@@ -222,9 +222,9 @@ def test_one_array_is_read_without_the_others(tmp_path, monkeypatch):
         checkpointer.open("t", "x")["head"]
 
 
-@pytest.mark.parametrize("hashed_at_once", [0, 2**20], ids=["keys hashed apart", "keys hashed along"])
-def test_every_flip_in_a_large_checkpoint_is_noticed(tmp_path, monkeypatch, hashed_at_once):
-    """L8: a payload that is hashed by its keys shows every flipped byte, also of what stands between them, and of one built on another."""
+@pytest.mark.parametrize("hashed_at_once", [0, 2**20], ids=["large keys", "small keys"])
+def test_every_flip_in_a_large_checkpoint_is_detected(tmp_path, monkeypatch, hashed_at_once):
+    """In a payload that is hashed by key every flipped byte is detected, also between the keys and in an incremental checkpoint."""
     monkeypatch.setattr(digests, "LARGE", 1)
     monkeypatch.setattr(arrays, "_HASHED_AT_ONCE", hashed_at_once)
     checkpointer = Checkpointer(tmp_path, format="arrays", incremental=1)
@@ -234,8 +234,8 @@ def test_every_flip_in_a_large_checkpoint_is_noticed(tmp_path, monkeypatch, hash
     assert checkpointer.load("t", "x")["a"][19] == 19
     path = tmp_path / "t" / "x.ckpt"
     good = path.read_bytes()
-    for place in range(info.header_size, len(good)):
-        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+    for offset in range(info.header_size, len(good)):
+        path.write_bytes(good[:offset] + bytes([good[offset] ^ 1]) + good[offset + 1 :])
         with pytest.raises(IntegrityError):
             checkpointer.load("t", "x")
 
@@ -248,23 +248,23 @@ def nested(depth):
 
 
 @pytest.mark.parametrize("value", [complex("inf"), complex("nan"), complex(1, -2.5)])
-def test_complex_numbers_come_back(value):
-    """K3: infinite ones too."""
+def test_complex_numbers_round_trip(value):
+    """This includes infinity and NaN."""
     checkpointer = Checkpointer("memory://", format="arrays")
     checkpointer.save("t", {"z": value})
     assert repr(checkpointer.load("t")["z"]) == repr(value)
 
 
-def test_what_is_too_deep_to_be_read_is_refused():
-    """N4: what could be written and never read again is refused when it is saved."""
+def test_too_deep_states_are_refused():
+    """A state that could be written but never loaded is refused when it is saved."""
     checkpointer = Checkpointer("memory://", format="arrays")
     with pytest.raises(SerializationError):
         checkpointer.save("t", {"deep": nested(350)})
     assert checkpointer.list("t") == []
 
 
-def test_keys_of_a_short_document_are_read_whole():
-    """D7: where a header tells of more bytes than there are, as one of an earlier layout may, the whole is read."""
+def test_document_shorter_than_its_header_says_is_read_whole():
+    """If a header declares more bytes than there are, as headers of an earlier layout may, the whole document is read."""
     checkpointer = Checkpointer("memory://", format="arrays")
     names = [f"key{n}" for n in range(200)]
     info = checkpointer.save("t", dict.fromkeys(names, 1), id="x")
@@ -276,7 +276,7 @@ def test_keys_of_a_short_document_are_read_whole():
 
 @pytest.mark.parametrize("size", [10, 10_000_000], ids=["small", "large"])
 def test_loaded_arrays_are_aligned(tmp_path, size):
-    """Whatever the length of a header, arrays begin where the processor likes them to."""
+    """Whatever the length of the header, loaded arrays are aligned."""
     checkpointer = Checkpointer(tmp_path, format="arrays")
     for task in ("t", "task", "tasks12"):
         info = checkpointer.save(task, {"a": np.zeros(size, np.complex64), "b": np.zeros(3)}, metadata={"long": task})

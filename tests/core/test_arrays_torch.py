@@ -1,4 +1,4 @@
-"""Tensors, with the real torch."""
+"""The format `arrays` with torch tensors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def torch():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int64", "bool", "complex64"])
-def test_tensors_come_back(tmp_path, torch, dtype):
-    """K3: tensors come back as tensors, with type, shape and values; the generator is not moved."""
+def test_tensors_round_trip(tmp_path, torch, dtype):
+    """Tensors are loaded as tensors with the same type, shape and values; torch's random generator is not advanced."""
     state = {
         "model": {"weight": torch.arange(12).reshape(3, 4).to(getattr(torch, dtype)), "scalar": torch.tensor(1).to(getattr(torch, dtype))},
         "step": 1,
@@ -32,28 +32,28 @@ def test_tensors_come_back(tmp_path, torch, dtype):
         assert torch.equal(loaded["model"][name], tensor)
 
 
-def test_training_goes_on(tmp_path, torch):
-    """A model and its optimizer restored into fresh ones go on exactly as the originals do."""
+def test_training_continues(tmp_path, torch):
+    """A model and its optimizer restored into new objects continue exactly like the originals."""
 
-    def trained(model, optimizer, steps):
+    def train(model, optimizer, steps):
         for _ in range(steps):
             optimizer.zero_grad()
             model(torch.ones(2, 3)).sum().backward()
             optimizer.step()
         return model
 
-    def fresh():
+    def create():
         model = torch.nn.Linear(3, 2)
         return model, torch.optim.Adam(model.parameters())
 
-    model, optimizer = fresh()
-    trained(model, optimizer, 3)
+    model, optimizer = create()
+    train(model, optimizer, 3)
     checkpointer = Checkpointer(tmp_path, format="arrays")
     checkpointer.save("train", {"model": dict(model.state_dict()), "optimizer": optimizer.state_dict()}, step=3)
     restored = checkpointer.restore("train")
-    other, other_optimizer = fresh()
+    other, other_optimizer = create()
     other.load_state_dict(restored.state["model"])
     other_optimizer.load_state_dict(restored.state["optimizer"])
-    trained(model, optimizer, 2)
-    trained(other, other_optimizer, 2)
+    train(model, optimizer, 2)
+    train(other, other_optimizer, 2)
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True))

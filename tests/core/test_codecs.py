@@ -1,4 +1,4 @@
-"""Codecs: round trip, and never more bytes than declared."""
+"""Codecs: they round-trip, and never produce more bytes than declared."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ NAMES = ["gzip", "zstd", pytest.param("lz4", marks=pytest.mark.skipif(find_spec(
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("data", [b"", b"x", b"state " * 1000, bytes(range(256)) * 300], ids=["empty", "one", "text", "binary"])
 def test_round_trip(name, data):
-    """What was compressed comes back."""
+    """Compressed data is decompressed to the same bytes."""
     codec = codecs.factory(name)()
     assert codec.decompress(codec.compress(data), len(data)) == data
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bomb_stops_at_the_declared_size(name):
-    """Decompression never makes more than the declared size, whatever the data would become."""
+    """Decompression never produces more than the declared size."""
     codec = codecs.factory(name)()
     bomb = codec.compress(bytes(50_000_000))
     with pytest.raises(CompressionError) as caught:
@@ -36,8 +36,8 @@ def test_bomb_stops_at_the_declared_size(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_damage_is_typed(name):
-    """Cut or altered data is a compression error."""
+def test_damage_raises_compression_error(name):
+    """Truncated or altered data raises CompressionError."""
     codec = codecs.factory(name)()
     data = codec.compress(b"some state " * 50)
     for damaged in (data[:-1], data[: len(data) // 2], b"", b"nonsense", data + b"x"):
@@ -47,21 +47,21 @@ def test_damage_is_typed(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_large_documents_are_compressed_in_parts(name, monkeypatch):
-    """K10: a large document is compressed part by part, wherever its pieces begin; it comes back, and a part that is missing is noticed."""
+    """A large document is compressed in parts, independent of its pieces. It round-trips, and a missing part is detected."""
     monkeypatch.setattr(codecs_module, "_PART", 1000)
     codec = codecs.factory(name)()
     pieces = [bytes([n]) * (37 * n) for n in range(20)]
-    made = compress_document(codec, Blob(pieces))
-    assert len(made.pieces) == 8
-    data, size = bytes(made), sum(map(len, pieces))
+    document = compress_document(codec, Blob(pieces))
+    assert len(document.pieces) == 8
+    data, size = bytes(document), sum(map(len, pieces))
     assert codec.decompress(data, size) == b"".join(pieces)
-    nothing = codec.compress(b"")
+    empty = codec.compress(b"")
     for wrong in (
-        nothing * 3 + data,
-        data + nothing * 2,
-        b"".join(made.pieces[:-1]),
-        b"".join(made.pieces[1:]),
-        data + made.pieces[0],
+        empty * 3 + data,
+        data + empty * 2,
+        b"".join(document.pieces[:-1]),
+        b"".join(document.pieces[1:]),
+        data + document.pieces[0],
         data + b"x",
         data[:-1],
     ):
@@ -88,9 +88,9 @@ print(saved - before, peak() - saved)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_memory_of_a_compressed_save_is_bounded(name, tmp_path):
-    """K10: saving 64 MiB of arrays compressed takes no second copy of them, and loading them only the one that is handed out."""
+    """Saving 64 MiB of arrays compressed needs no second copy of them, and loading them only the one that is returned."""
     pytest.importorskip("numpy")
     run = subprocess.run([sys.executable, "-c", MEMORY, str(tmp_path), name], capture_output=True, text=True, check=True)
     saving, loading = map(int, run.stdout.split())
     assert saving < 32
-    assert loading < 32  # the state that was saved has gone, and made room for it
+    assert loading < 32  # it reuses the memory of the saved state, which was deleted

@@ -1,4 +1,4 @@
-"""The stored form: every damage is noticed."""
+"""The layout of stored checkpoints: all damage is detected."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def check(data):
     return info
 
 
-def test_intact_bytes_pass(stored):
-    """Control: the undamaged bytes are accepted."""
+def test_intact_bytes_are_accepted(stored):
+    """Control: undamaged bytes are accepted."""
     assert check(stored).step == 3
 
 
-def test_every_bit_flip_is_noticed(stored):
-    """F10, L8: a flipped bit anywhere, header or payload, is an error, never another state."""
+def test_every_bit_flip_is_detected(stored):
+    """A flipped bit in header or payload raises an error and never yields another state."""
     for position in range(len(stored)):
         for bit in (0, 3, 5, 7):
             damaged = bytearray(stored)
@@ -43,15 +43,15 @@ def test_every_bit_flip_is_noticed(stored):
                 check(bytes(damaged))
 
 
-def test_every_truncation_is_noticed(stored):
-    """F10: a checkpoint cut at any length is an integrity error."""
+def test_every_truncation_is_detected(stored):
+    """A checkpoint truncated at any length raises IntegrityError."""
     for length in range(len(stored)):
         with pytest.raises(IntegrityError):
             check(stored[:length])
 
 
-def test_bytes_behind_the_end_are_noticed(stored):
-    """A checkpoint with something after it is an integrity error that says so."""
+def test_extra_bytes_are_detected(stored):
+    """Bytes after the end of a checkpoint raise IntegrityError."""
     with pytest.raises(IntegrityError) as caught:
         check(stored + b"x")
     assert caught.value.code == "integrity.size_mismatch"
@@ -59,13 +59,13 @@ def test_bytes_behind_the_end_are_noticed(stored):
 
 @pytest.mark.parametrize("foreign", [b"", b"{}\n", b"PK\x03\x04", b"\x80\x04\x95", b'{"checkpoint":', b'{"checkpoint":1}\n'])
 def test_foreign_bytes_are_refused(foreign):
-    """A file that is no checkpoint is an integrity error."""
+    """Bytes that are not a checkpoint raise IntegrityError."""
     with pytest.raises(IntegrityError):
         check(foreign)
 
 
 def test_newer_version_says_upgrade(stored):
-    """D7: a newer format version is a compatibility error that says what to do."""
+    """A newer format version raises CompatibilityError, which says to upgrade."""
     line, _, payload = stored.partition(b"\n")
     header = json.loads(line)
     header["checkpoint"] = 2
@@ -73,8 +73,8 @@ def test_newer_version_says_upgrade(stored):
         check(json.dumps(header).replace(" ", "").encode() + b"\n" + payload)
 
 
-def test_without_the_check_a_flip_gives_another_state(monkeypatch):
-    """Control for F10: where the digest is not asked, some flipped bit comes back as a state that nobody saved."""
+def test_without_validation_a_flip_yields_another_state(monkeypatch):
+    """Control: without the check of the digest, some flipped bit yields a state that was never saved."""
     store = MemoryStore()
     info = Checkpointer(store).save("t", {"n": 1})
     whole = store.get("t", info.id)
@@ -92,64 +92,64 @@ def test_without_the_check_a_flip_gives_another_state(monkeypatch):
 
 
 DEEP = "[" * 100_000 + "]" * 100_000
-"""A value of JSON that no parser takes."""
+"""JSON that is nested too deep for any parser."""
 
 
-def forged(payload, **facts):
-    """A store with one good checkpoint and an older one that somebody made by hand: seal and digest fit, the rest is as given."""
+def store_with_forgery(payload, **fields):
+    """Return a store with a valid checkpoint and an older one with these header fields, whose seal and digest are correct."""
     store = MemoryStore()
     good = Checkpointer(store).save("t", {"n": 1}, id="good")
     header = {
-        "checkpoint": 1, "id": "forged", "task": "t", "status": "running", "created": "2026-01-01T00:00:00Z", "format": "json",
+        "checkpoint": 1, "id": "store_with_forgery", "task": "t", "status": "running", "created": "2026-01-01T00:00:00Z", "format": "json",
         "serialized_size": len(payload), "payload_size": len(payload), "digest": f"sha256:{hashlib.sha256(payload).hexdigest()}",
-        "state_type": "dict", **facts,
+        "state_type": "dict", **fields,
     }  # fmt: skip
     body = json.dumps(header, separators=(",", ":")).replace(f'"{DEEP}"', DEEP).encode()[:-1]
     seal = hashlib.blake2b(body, digest_size=16).hexdigest().encode()
-    store._checkpoints["t"]["forged"] = good, body + b',"seal":"' + seal + b'"}\n' + payload
+    store._checkpoints["t"]["store_with_forgery"] = good, body + b',"seal":"' + seal + b'"}\n' + payload
     return store
 
 
-def test_forgery_is_read():
-    """Control: what is made by hand is read where it is right."""
-    assert Checkpointer(forged(b'{"n":2}')).load("t", "forged") == {"n": 2}
+def test_valid_forgery_is_loaded():
+    """Control: a checkpoint built by hand is loaded if its header is valid."""
+    assert Checkpointer(store_with_forgery(b'{"n":2}')).load("t", "store_with_forgery") == {"n": 2}
 
 
 @pytest.mark.parametrize("size", [-100, -2, -1, 2**62, 2**63, 2**200])
 @pytest.mark.parametrize("codec", NAMES)
-def test_no_declared_size_makes_a_bomb(codec, size):
-    """A header may be anybody's: a negative or impossible size is an error of ours, and nothing is unpacked for it."""
+def test_impossible_sizes_are_refused(codec, size):
+    """A header may come from anyone: a negative or impossible size raises an error, and nothing is decompressed."""
     packed = codecs.factory(codec)().compress(bytes(10_000_000))
     with pytest.raises(CheckpointError):
-        Checkpointer(forged(packed, codec=codec, serialized_size=size)).load("t", "forged")
+        Checkpointer(store_with_forgery(packed, codec=codec, serialized_size=size)).load("t", "store_with_forgery")
 
 
 @pytest.mark.parametrize(
-    "facts",
+    "fields",
     [
         {"created": "2026-01-01T00:00:00"},
         {"metadata": {"a": DEEP}},
-        {"of_a_version_to_come": DEEP},
+        {"of_a_future_version": DEEP},
         {"payload_size": -7},
         {"keys": {"n": {"type": "int", "size": -5}}},
         {"keys": {"n": {"type": "int", "size": 1, "base": "other"}}, "bases": ["good"]},
         {"keys": {"other": {"type": "int", "size": 1}}, "bases": ["good"]},
     ],
 )
-def test_forged_header_is_typed(facts):
-    """Whatever a header says, load and open give the state or an error of ours."""
-    checkpointer = Checkpointer(forged(b'{"n":2}', **facts))
+def test_forged_header_raises_checkpoint_error(fields):
+    """Whatever a header contains, `load` and `open` raise a CheckpointError."""
+    checkpointer = Checkpointer(store_with_forgery(b'{"n":2}', **fields))
     with pytest.raises(CheckpointError):
-        checkpointer.load("t", "forged")
+        checkpointer.load("t", "store_with_forgery")
     with pytest.raises(CheckpointError):
-        dict(checkpointer.open("t", "forged"))
+        dict(checkpointer.open("t", "store_with_forgery"))
 
 
-@pytest.mark.parametrize("facts", [{"created": "2026-01-01T00:00:00"}, {"metadata": {"a": DEEP}}], ids=["time", "deep"])
-def test_forged_header_does_not_hide_the_others(tmp_path, facts):
-    """A checkpoint whose time has no zone cannot be put in order, one nested too deep not be read: it is left out, the good ones are not."""
+@pytest.mark.parametrize("fields", [{"created": "2026-01-01T00:00:00"}, {"metadata": {"a": DEEP}}], ids=["time", "deep"])
+def test_forged_header_does_not_hide_valid_checkpoints(tmp_path, fields):
+    """A checkpoint whose time has no zone, or whose header is nested too deep, is not listed; valid ones are."""
     (tmp_path / "t").mkdir()
-    (tmp_path / "t" / "forged.ckpt").write_bytes(forged(b"{}", **facts).get("t", "forged"))
+    (tmp_path / "t" / "store_with_forgery.ckpt").write_bytes(store_with_forgery(b"{}", **fields).get("t", "store_with_forgery"))
     checkpointer = Checkpointer(tmp_path)
     good = checkpointer.save("t", {"n": 1})
     assert [info.id for info in checkpointer.list("t")] == [info.id for info in checkpointer.find(Query())] == [good.id]
@@ -157,13 +157,13 @@ def test_forged_header_does_not_hide_the_others(tmp_path, facts):
 
 
 def test_deep_header_with_a_broken_seal_is_damage():
-    """What nests too deep to be asked for its version is damaged, not a RecursionError."""
+    """A header that is nested too deep to read its version counts as damaged; there is no RecursionError."""
     with pytest.raises(IntegrityError):
         container.read_header(b'{"checkpoint":1,"x":' + DEEP.encode() + b"}\n")
 
 
-def test_metadata_that_could_not_be_read_again_are_refused():
-    """How deep a reader can go depends on where it is called: what is nested deeper than any needs is refused when it is saved."""
+def test_too_deep_metadata_is_refused():
+    """How deep a reader can go depends on its call stack, so metadata beyond a fixed depth is refused when it is saved."""
     checkpointer = Checkpointer("memory://")
     for levels, wide in ((98, []), (98, [[]] * 200)):
         deep = nested(levels)
@@ -182,7 +182,7 @@ def nested(levels):
 
 
 @pytest.mark.parametrize("tagged", ['"UUID","v":5', '"complex","v":1', '"timedelta","v":[1e300]', '["a"],"v":1', '"exec","v":"1"'])
-def test_forged_values_are_typed(tagged):
-    """A tagged value that makes no sense is a serialization error."""
+def test_forged_tagged_values_raise_serialization_error(tagged):
+    """A tagged value with invalid content raises SerializationError."""
     with pytest.raises(SerializationError):
-        Checkpointer(forged(b'{"~py":%b}' % tagged.encode())).load("t", "forged")
+        Checkpointer(store_with_forgery(b'{"~py":%b}' % tagged.encode())).load("t", "store_with_forgery")

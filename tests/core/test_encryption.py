@@ -19,7 +19,7 @@ STATE = {"secret": "the password is swordfish"}
 @pytest.mark.parametrize("kind", ["aes-256-gcm", "chacha20-poly1305"])
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_round_trip_and_nothing_readable(kind, compression):
-    """K10, D7: the state comes back with the key, and is not in the stored bytes."""
+    """The state is loaded with the key, and is not readable in the stored bytes."""
     store = MemoryStore()
     checkpointer = Checkpointer(store, encryption=AeadCipher(KEY, kind=kind), compression=compression)
     info = checkpointer.save("t", STATE)
@@ -29,7 +29,7 @@ def test_round_trip_and_nothing_readable(kind, compression):
 
 
 def test_wrong_key_no_key_other_cipher():
-    """A wrong key, a missing one and another cipher are told apart."""
+    """A wrong key, a missing key and another cipher raise different errors."""
     store = MemoryStore()
     Checkpointer(store, encryption=AeadCipher(KEY)).save("t", STATE)
     for wrong, kind, code in (
@@ -42,8 +42,8 @@ def test_wrong_key_no_key_other_cipher():
         assert caught.value.code == code
 
 
-def test_swapped_payload_does_not_open():
-    """A payload moved to another checkpoint's place is refused, though every digest fits."""
+def test_swapped_payload_is_refused():
+    """A payload moved to another checkpoint is refused, although every digest matches."""
     store = MemoryStore()
     checkpointer = Checkpointer(store, encryption=AeadCipher(KEY))
     a, b = checkpointer.save("t", {"who": "ann"}, id="a"), checkpointer.save("t", {"who": "bob"}, id="b")
@@ -54,8 +54,8 @@ def test_swapped_payload_does_not_open():
     assert a.digest != b.digest
 
 
-def test_plain_neighbours_stay_readable():
-    """D7: checkpoints from before encryption was switched on still load."""
+def test_unencrypted_checkpoints_stay_readable():
+    """Checkpoints from before encryption was enabled can still be loaded."""
     store = MemoryStore()
     Checkpointer(store).save("t", {"n": 1}, id="old")
     checkpointer = Checkpointer(store, encryption=AeadCipher(KEY))
@@ -63,8 +63,8 @@ def test_plain_neighbours_stay_readable():
     assert [checkpointer.load("t", id)["n"] for id in ("old", "new")] == [1, 2]
 
 
-def test_keys_can_be_changed():
-    """The key id in the header chooses the key: old checkpoints open after a change."""
+def test_keys_can_be_rotated():
+    """The key id in the header selects the key, so old checkpoints can be loaded after a rotation."""
     keys = {"2025": KEY, "2026": OTHER}
     store = MemoryStore()
     Checkpointer(store, encryption=AeadCipher(keys.__getitem__, key_id="2025")).save("t", {"n": 1}, id="old")
@@ -75,7 +75,7 @@ def test_keys_can_be_changed():
 
 @pytest.mark.parametrize("text", [KEY.hex(), "a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s="])
 def test_key_from_environment(monkeypatch, text):
-    """The key may come from the environment, as hex or base64."""
+    """The key may be in the environment, as hex or base64."""
     monkeypatch.setenv(KEY_VARIABLE, text)
     store = MemoryStore()
     Checkpointer(store, encryption=AeadCipher()).save("t", STATE)
@@ -83,8 +83,8 @@ def test_key_from_environment(monkeypatch, text):
 
 
 @pytest.mark.parametrize("text", ["", "short", "zz" * 32])
-def test_impossible_keys_are_told_at_once(monkeypatch, text):
-    """A key that cannot be is a configuration error before anything is saved, and is not repeated in the message."""
+def test_invalid_keys_are_reported_at_once(monkeypatch, text):
+    """An invalid key raises ConfigError before anything is saved, and is not part of the message."""
     monkeypatch.setenv(KEY_VARIABLE, text)
     with pytest.raises(ConfigError) as caught:
         AeadCipher()
@@ -94,58 +94,58 @@ def test_impossible_keys_are_told_at_once(monkeypatch, text):
 @pytest.mark.parametrize(
     "wrong",
     [{"key_id": 5}, {"key_id": None}, {"kind": "rot13"}, {"key": "k" * 32}, {"key": lambda _id: "k" * 32}],
-    ids=["number", "none", "kind", "text", "asked"],
+    ids=["number", "none", "kind", "text", "function"],
 )
-def test_impossible_ciphers_are_told_at_once(wrong):
-    """And not by a checkpoint whose header is never read again."""
+def test_invalid_ciphers_are_reported_at_once(wrong):
+    """They must not surface later as a checkpoint whose header cannot be read."""
     with pytest.raises(ConfigError):
         AeadCipher(**{"key": KEY, **wrong})
 
 
-@pytest.mark.parametrize("asked", [{"new": KEY}.get, {"new": KEY}.__getitem__], ids=["none", "raises"])
-def test_a_key_that_is_not_to_be_had(asked):
-    """D7: a checkpoint of a key that was thrown away is an access error, and does not keep the others from being verified."""
+@pytest.mark.parametrize("key_function", [{"new": KEY}.get, {"new": KEY}.__getitem__], ids=["none", "raises"])
+def test_unavailable_key_raises_access_error(key_function):
+    """A checkpoint whose key was discarded raises AccessError, and does not prevent verifying the others."""
     store = MemoryStore()
     Checkpointer(store, encryption=AeadCipher(OTHER, key_id="old")).save("t", STATE)
-    checkpointer = Checkpointer(store, encryption=AeadCipher(asked, key_id="new"))
+    checkpointer = Checkpointer(store, encryption=AeadCipher(key_function, key_id="new"))
     with pytest.raises(AccessError, match="'old'"):
         checkpointer.load("t")
     checkpointer.save("t", STATE)
     assert sorted(finding.code for finding in checkpointer.verify("t")) == ["", "encryption.no_key"]
 
 
-@pytest.mark.parametrize("error", [KeyError("new"), TimeoutError("the vault is away")], ids=["thrown away", "away"])
-def test_whatever_a_function_for_keys_raises_is_typed(error):
-    """D7: a key that cannot be asked for is an access error, at the start, at a save and at a load."""
+@pytest.mark.parametrize("error", [KeyError("new"), TimeoutError("the vault is down")], ids=["discarded", "down"])
+def test_errors_of_the_key_function_are_translated(error):
+    """If the function that returns keys fails, creating the cipher, saving and loading raise AccessError."""
     keys = [KEY, KEY]
 
-    def asked(key_id):
+    def find_key(key_id):
         if not keys:
             raise error
         return keys.pop()
 
-    checkpointer = Checkpointer("memory://", encryption=AeadCipher(asked, key_id="new"))
+    checkpointer = Checkpointer("memory://", encryption=AeadCipher(find_key, key_id="new"))
     checkpointer.save("t", STATE)
-    for call in (lambda: AeadCipher(asked, key_id="new"), lambda: checkpointer.save("t", STATE), lambda: checkpointer.load("t")):
+    for call in (lambda: AeadCipher(find_key, key_id="new"), lambda: checkpointer.save("t", STATE), lambda: checkpointer.load("t")):
         with pytest.raises(AccessError, match="'new'") as caught:
             call()
         assert (caught.value.code, caught.value.__cause__) == ("encryption.no_key", error)
 
 
 def test_incremental_and_encrypted_exclude_each_other():
-    """They need opposite things of the header, so the pair is refused."""
+    """Incremental saves need digests in the header, encryption forbids them, so the combination is refused."""
     with pytest.raises(ConfigError, match="exclude each other"):
         Checkpointer("memory://", encryption=AeadCipher(KEY), incremental=3)
 
 
-def test_payload_shorter_than_a_nonce_is_typed():
-    """What is too short to be encrypted at all does not open, like what the key does not fit."""
+def test_payload_shorter_than_a_nonce_raises_access_error():
+    """It raises the same error as a wrong key."""
     with pytest.raises(AccessError):
         AeadCipher(bytes(32)).decrypt(b"abc", b"", "")
 
 
-def test_runs_write_no_content_beside_an_encrypted_state():
-    """D7, D3: what an error or a rendering quotes of the state does not stand in the readable header of an encrypted checkpoint."""
+def test_runs_write_no_content_into_the_header_of_an_encrypted_checkpoint():
+    """Errors and renderings may quote the state, so the readable header omits them."""
 
     def step(_state, session):
         session.notes.rendering("prompt", "Dear {name}", "Dear patient Ann")
@@ -156,6 +156,6 @@ def test_runs_write_no_content_beside_an_encrypted_state():
         run_agent("agent", step, {"n": 1}, checkpointer)
     [info] = checkpointer.list("agent")
     assert info.metadata["error"] == {"class": "unknown", "type": "ValueError"}
-    kept = bytes(checkpointer.store.get("agent", info.id))
-    assert b"SECRET" not in kept
-    assert b"Ann" not in kept
+    stored = bytes(checkpointer.store.get("agent", info.id))
+    assert b"SECRET" not in stored
+    assert b"Ann" not in stored

@@ -1,4 +1,4 @@
-"""Checkpoints that earlier versions wrote. A file here is never regenerated: a new version adds its own beside it."""
+"""Checkpoints of earlier versions stay readable. The files are never regenerated: a new version adds its own files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GOLDEN = Path(__file__).with_name("golden")
 
 @pytest.mark.parametrize("id", ["v1-json", "v1-json-gzip", "v1-msgpack-zstd"])
 def test_old_checkpoints_stay_readable(id):
-    """D7: what an earlier version saved loads, whatever this program would save with, and its header says the same."""
+    """A checkpoint of an earlier version is loaded with the same state and header, whatever the settings for new checkpoints."""
     restored = Checkpointer(GOLDEN).restore("golden", id)
     assert restored.state == STATE
     assert (restored.info.step, restored.info.status, restored.info.tags) == (3, "paused", ("kept",))
@@ -23,7 +23,7 @@ def test_old_checkpoints_stay_readable(id):
 
 @pytest.mark.parametrize("id", ["v1-arrays", "v1-arrays-by-key"])
 def test_old_arrays_stay_readable(id):
-    """D7: arrays of an earlier version load, whole and key by key."""
+    """Arrays of an earlier version are loaded as a whole and by key."""
     numpy = pytest.importorskip("numpy")
     state = Checkpointer(GOLDEN).load("golden", id)
     assert numpy.array_equal(Checkpointer(GOLDEN).open("golden", id)["a"], state["a"])
@@ -31,6 +31,6 @@ def test_old_arrays_stay_readable(id):
     assert state["a"].dtype == numpy.float32
 
 
-def test_uncompressed_and_compressed_are_neighbours():
-    """K4: one directory holds them all, and lists them."""
+def test_all_codecs_are_listed_together():
+    """One directory may contain checkpoints of all codecs."""
     assert {info.codec for info in Checkpointer(GOLDEN).list("golden")} == {"none", "gzip", "zstd"}

@@ -1,4 +1,4 @@
-"""Hostile names."""
+"""Names of tasks and checkpoints, and their file names."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_stay_inside_and_come_back(tmp_path, name):
-    """A name from the network never leaves the store's directory, and is listed as it was given."""
+def test_hostile_names_stay_inside_the_store(tmp_path, name):
+    """A name from the network never leaves the store's directory, and is listed as it was saved."""
     root = tmp_path / "root"
     checkpointer = Checkpointer(root)
     checkpointer.save(name, {"n": 1}, id=name)
@@ -41,7 +41,7 @@ def test_hostile_names_stay_inside_and_come_back(tmp_path, name):
 
 
 def test_encoding_is_injective():
-    """Different names have different file names, all short and without separator or leading dot; short ones decode."""
+    """Different names have different file names. These are short, without separators or a leading dot, and short names can be decoded."""
     encoded = {name: to_file_name(name) for name in HOSTILE}
     assert len(set(encoded.values())) == len(HOSTILE)
     for name, file_name in encoded.items():
@@ -52,8 +52,8 @@ def test_encoding_is_injective():
 
 
 @pytest.mark.parametrize("name", ["", "x" * 257, "nul\0", "line\nbreak", "\ud800", 7, None, b"x"])
-def test_impossible_names_are_refused(name):
-    """Names that no store can hold alike are refused before anything is written."""
+def test_invalid_names_are_refused(name):
+    """Names that not every store can handle are refused before anything is written."""
     checkpointer = Checkpointer("memory://")
     with pytest.raises(InvalidNameError):
         checkpointer.save(name, {})
@@ -63,14 +63,14 @@ def test_impossible_names_are_refused(name):
     assert checkpointer.store.tasks() == ()
 
 
-def test_no_name_reaches_another_that_was_hashed(tmp_path):
-    """What stands for a long name is no name to save under, nor a task that shares its directory."""
+def test_hashed_file_name_of_another_name_is_refused(tmp_path):
+    """The hashed file name of a long name is not a valid id, and as a task it has its own directory."""
     victim = "x" * 250
     checkpointer = Checkpointer(tmp_path, keep_last=1)
     checkpointer.save(victim, {"n": 1}, id="a")
-    stand_in = to_file_name(victim)
-    checkpointer.save(stand_in, {"n": 2}, id="b")
+    hashed = to_file_name(victim)
+    checkpointer.save(hashed, {"n": 2}, id="b")
     assert checkpointer.load(victim) == {"n": 1}
-    assert checkpointer.load(stand_in) == {"n": 2}
+    assert checkpointer.load(hashed) == {"n": 2}
     with pytest.raises(InvalidNameError, match="reserved"):
-        checkpointer.save("t", {}, id=stand_in)
+        checkpointer.save("t", {}, id=hashed)

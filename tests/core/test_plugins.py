@@ -1,4 +1,4 @@
-"""Plug-ins by name, pickle, missing extras."""
+"""Plug-ins by name, pickle, missing extras, invalid settings."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ckpt_observe.core.workspace import Workspace
 from ckpt_observe.errors import AccessError, CompatibilityError, ConfigError, SerializationError
 
 
-def test_own_store_by_name():
-    """G6: a store registered under a name is found by its URL."""
+def test_registered_store_is_opened_by_url():
+    """A registered scheme opens its store."""
     stores.register("mine", lambda url: MemoryStore(url.replace("mine", "memory")))
     checkpointer = Checkpointer("mine://place")
     checkpointer.save("t", {"n": 1})
@@ -25,8 +25,8 @@ def test_own_store_by_name():
     assert Checkpointer("mine://place").load("t") == {"n": 1}
 
 
-def test_a_name_alone_is_its_store(tmp_path, monkeypatch):
-    """G6: a registered name chooses its store; a directory of that name is meant by its path, and what needs a place says so."""
+def test_scheme_alone_opens_its_store(tmp_path, monkeypatch):
+    """A registered name without a URL opens its store if it needs no path; a directory of that name is given by its path."""
     monkeypatch.chdir(tmp_path)
     assert Checkpointer("memory").store.kind == "memory"
     assert [Checkpointer(path).store.kind for path in (Path("memory"), "./memory", "memory2")] == ["file"] * 3
@@ -39,8 +39,8 @@ def test_a_name_alone_is_its_store(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "wrong", [{"store": "nosuch://x"}, {"store": "memory://", "format": "xml"}, {"store": "memory://", "compression": "rar"}]
 )
-def test_unknown_names_list_the_known(wrong):
-    """A name that is not known says which are."""
+def test_unknown_names_list_the_known_ones(wrong):
+    """The error for an unknown name lists the known names."""
     with pytest.raises(ConfigError, match="known are"):
         Checkpointer(**wrong)
 
@@ -49,8 +49,8 @@ def test_unknown_names_list_the_known(wrong):
     ("url", "package"),
     [("redis://:se/cret@h/0", "redis"), ("redis://h:port/0", "redis"), ("postgresql://u:se/cret@h/db", "psycopg"), ("git://", "shutil")],
 )
-def test_unreadable_address_is_told_without_its_password(url, package):
-    """A URL that does not read is a wrong setting, and no part of a password is in the message."""
+def test_invalid_url_is_reported_without_its_password(url, package):
+    """An invalid URL raises ConfigError, and the message contains no part of a password."""
     pytest.importorskip(package)
     with pytest.raises(ConfigError) as caught:
         Checkpointer(url)
@@ -58,8 +58,8 @@ def test_unreadable_address_is_told_without_its_password(url, package):
     assert "cret" not in str(caught.value)
 
 
-def test_codec_that_is_gone_is_a_compatibility_error():
-    """D7: a checkpoint made with a plug-in that is not here says so."""
+def test_missing_codec_is_a_compatibility_error():
+    """A checkpoint made with a plug-in that is not installed says so."""
 
     class Reverse:
         name = "reverse"
@@ -79,8 +79,8 @@ def test_codec_that_is_gone_is_a_compatibility_error():
         Checkpointer(store).load("t")
 
 
-def test_pickle_only_when_asked():
-    """A pickle is loaded only by a Checkpointer that was made for pickles: never by fallback."""
+def test_pickle_needs_the_pickle_format():
+    """Only a Checkpointer with format="pickle" loads a pickle; there is no fallback."""
     store = MemoryStore()
     trusting = Checkpointer(store, format="pickle")
     trusting.save("t", {"odd": slice(1, 2)})
@@ -112,7 +112,7 @@ for use in (
 
 
 def test_missing_package_names_its_extra():
-    """A plug-in whose package is not installed says what to install; everything else works without any extra."""
+    """If a plug-in's package is not installed, the error names the extra; everything else works without extras."""
     run = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["lz4", "arrays", "postgres", "redis", "objects", "crypto"]
 
@@ -134,16 +134,16 @@ def test_missing_package_names_its_extra():
         lambda: Query(parameters=[1]),
     ],
 )
-def test_wrong_settings_are_told_where_they_are_given(make, tmp_path, monkeypatch):
-    """A setting that would fail at the first save, or make a directory of an odd name, is a configuration error at once."""
+def test_invalid_settings_are_reported_at_once(make, tmp_path, monkeypatch):
+    """A setting that would fail at the first save, or create a directory with an odd name, raises ConfigError at once."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError):
         make()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_step_of_another_whole_number_type():
-    """A step may be any whole number, such as one of numpy."""
+def test_step_of_another_integer_type():
+    """A step may have any integer type, such as one of numpy."""
 
     class Whole:
         def __index__(self):
@@ -152,14 +152,14 @@ def test_step_of_another_whole_number_type():
     assert Checkpointer("memory://").save("t", {}, step=Whole()).step == 7
 
 
-def test_what_cannot_be_saved_is_named():
-    """L10: the error says where in the state the value is, and what to do."""
+def test_error_names_the_value_that_cannot_be_saved():
+    """The error contains the path of the value in the state and what to do."""
     with pytest.raises(SerializationError, match=r"state\['a'\]\['b'\]\[1\] cannot be saved as json.*convert it"):
         Checkpointer("memory://").save("t", {"ok": (1, 2), "a": {"b": [1, object()]}})
 
 
-def test_error_of_a_save_names_no_content():
-    """D7: a key that is no plain name, such as a person, is not told: errors go to logs and traces."""
+def test_error_of_a_save_contains_no_content():
+    """Errors go to logs and traces, so a key that may be content, such as a person's name, is hidden."""
     for value in (object(), {1: [lambda: 0]}):
         with pytest.raises(SerializationError) as caught:
             Checkpointer("memory://").save("t", {"people": {"Ann Smith": value}})
@@ -167,8 +167,8 @@ def test_error_of_a_save_names_no_content():
         assert "Ann" not in str(caught.value)
 
 
-def test_state_that_cannot_be_looked_through_is_refused():
-    """A state that changes while the error looks for what is wrong with it is refused as any other."""
+def test_state_that_changes_during_the_save_is_refused():
+    """The search for the value that cannot be saved may itself fail; the state is refused nevertheless."""
 
     class Shifting(dict):
         def items(self):

@@ -24,7 +24,7 @@ _MESSAGES: tuple[tuple[str, type[CheckpointError], str], ...] = (
     ("401 Unauthorized", AccessError, "storage.permission"),
     ("403 Forbidden", AccessError, "storage.permission"),
 )
-"""Connection failures and forbidden listings can be told only by obstore's message."""
+"""Connection failures and forbidden listings can only be recognized by their message."""
 _NO_BUCKET = ("<Code>NoSuchBucket<", "<Code>ContainerNotFound<")
 """The answers of S3 and Google, and of Azure. obstore reports both as a missing object."""
 _BEYOND_END = ("status code: 416 ", "StartTooLarge {")

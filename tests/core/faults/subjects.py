@@ -1,7 +1,7 @@
-"""Programs that the fault rigs run and break: `python subjects.py <subject> <place> [count]`.
+"""Programs that the fault tests run and break: `python subjects.py <subject> <directory> <first> <count>`.
 
-Each saves states {"n": 0}, {"n": 1}... and prints a line for each save it was told is durable. Those whose name begins with
-`naive` do it wrong on purpose: a rig that does not catch them is broken.
+Each saves states {"n": 0}, {"n": 1}... and prints a line for each acknowledged save. Those whose name starts with `naive` are wrong on
+purpose: a test rig that does not detect them is broken.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.errors import CheckpointError
 from ckpt_observe.support import files, new_files
 
-OURS = {
+URLS = {
     "file": "file://{}/store",
     "named_file": "file://{}/store",
     "sqlite": "sqlite://{}/store.db",
@@ -22,8 +22,8 @@ OURS = {
 }
 
 
-def ours(subject, place):
-    checkpointer = Checkpointer(OURS[subject].format(place))
+def checkpoint_saver(subject, directory):
+    checkpointer = Checkpointer(URLS[subject].format(directory))
 
     def save(n):
         checkpointer.save("t", {"n": n, "text": "x" * 3000}, id=f"c{n}", step=n)
@@ -32,7 +32,7 @@ def ours(subject, place):
 
 
 def skip_directory_sync():
-    """The mistake of most: the file is synced, its name is not."""
+    """A common mistake: the file is synced, but its name is not."""
     real = os.fsync
 
     def fsync(descriptor):
@@ -44,12 +44,12 @@ def skip_directory_sync():
     files.os.fsync = fsync
 
 
-def naive_in_place(place):
-    """Overwrites the one file it has, in two writes."""
+def naive_in_directory(directory):
+    """Overwrites its only file, in two writes."""
 
     def save(n):
         data = json.dumps({"n": n, "text": "x" * 3000}).encode()
-        file = os.open(f"{place}/state.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        file = os.open(f"{directory}/state.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.write(file, data[:100])
         os.write(file, data[100:])
         os.fsync(file)
@@ -58,32 +58,32 @@ def naive_in_place(place):
     return save
 
 
-def naive_ignoring_errors(place):
-    """Reports success whatever happened."""
-    save = naive_in_place(place)
+def naive_ignoring_errors(directory):
+    """Reports success even if the save failed."""
+    save = naive_in_directory(directory)
 
-    def careless(n):
+    def save_carelessly(n):
         try:
             save(n)
         except OSError:
             pass
 
-    return careless
+    return save_carelessly
 
 
-def main(subject, place, first, count):
+def main(subject, directory, first, count):
     if subject == "naive_no_directory_sync":
         skip_directory_sync()
     if subject == "named_file":
-        new_files._UNNAMED = os.O_WRONLY  # as where the system has no files without a name
-    save = ours(subject, place) if subject in OURS else globals()[subject](place)
+        new_files._UNNAMED = os.O_WRONLY  # as on a system without unnamed files
+    save = checkpoint_saver(subject, directory) if subject in URLS else globals()[subject](directory)
     for n in range(first, first + count):
         try:
             save(n)
         except CheckpointError as error:
             os.write(1, f"refused {error.error_class} {error.code}\n".encode())
             return
-        os.write(1, f"saved {n}\n".encode())  # one call, so that a rig can count
+        os.write(1, f"saved {n}\n".encode())  # a single call, so that tests can count them
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Disks that fill up (F4) and power that goes away (F7)."""
+"""Full disks and power failures, on real file systems."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ pytestmark = [
 
 SUBJECTS = str(Path(__file__).with_name("subjects.py"))
 URLS = {"file": "file://{}/store", "sqlite": "sqlite://{}/store.db", "naive_no_directory_sync": "file://{}/store"}
-EXT4_SHUTDOWN, WITHOUT_FLUSHING_THE_LOG = 0x8004587D, 2
+EXT4_SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 
 
 @contextmanager
-def mounted(place, *arguments):
-    done = subprocess.run(["mount", *arguments, str(place)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"mounting is not allowed here: {done.stderr.strip()}")
+def mounted(directory, *arguments):
+    process = subprocess.run(["mount", *arguments, str(directory)], capture_output=True, text=True, check=False)
+    if process.returncode:
+        pytest.skip(f"mounting is not permitted: {process.stderr.strip()}")
     try:
         yield
     finally:
-        subprocess.run(["umount", str(place)], check=True)
+        subprocess.run(["umount", str(directory)], check=True)
 
 
 @pytest.mark.parametrize("subject", ["file", "sqlite"])
-def test_full_disk_and_back(tmp_path, subject):
-    """F4: a full disk is a capacity error and leaves what was saved; once there is room, saving goes on without a restart."""
+def test_full_disk_and_recovery(tmp_path, subject):
+    """A full disk raises CapacityError and preserves existing checkpoints; once there is space, saving continues without a restart."""
     url = URLS[subject].format(tmp_path)
     with mounted(tmp_path, "-t", "tmpfs", "-o", "size=2m", "tmpfs"), Checkpointer(url, keep_last=2) as checkpointer:
         for cycle in range(20):
@@ -59,8 +59,8 @@ def test_full_disk_and_back(tmp_path, subject):
         assert all(finding.good for finding in checkpointer.verify())
 
 
-def test_rig_catches_an_overwrite_on_a_full_disk(tmp_path):
-    """Control for F4: a program that overwrites its one file loses it."""
+def test_rig_detects_an_overwrite_on_a_full_disk(tmp_path):
+    """Control: a program that overwrites its only file loses it."""
     with mounted(tmp_path, "-t", "tmpfs", "-o", "size=2m", "tmpfs"):
         only = tmp_path / "state"
         only.write_bytes(b"good")
@@ -70,63 +70,63 @@ def test_rig_catches_an_overwrite_on_a_full_disk(tmp_path):
         assert only.read_bytes() != b"good"
 
 
-def power_cuts(subject, tmp_path, cuts):
-    """For each cut: the last number acknowledged before it, and what is there after the file system came back."""
-    image, place = tmp_path / "image", tmp_path / "mnt"
-    place.mkdir()
+def power_failures(subject, tmp_path, cuts):
+    """Yield for each power failure the last acknowledged number, and the number that is loaded after mounting again."""
+    image, directory = tmp_path / "image", tmp_path / "mnt"
+    directory.mkdir()
     for cut in range(cuts):
         with open(image, "wb") as file:
             file.truncate(32 * 1024 * 1024)
         subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
-        with mounted(place, "-o", "loop", str(image)):
-            acknowledged = run_until(subject, place, saves=3 + cut % 11)
-        with mounted(place, "-o", "loop", str(image)):
-            yield acknowledged, loaded(subject, place)
+        with mounted(directory, "-o", "loop", str(image)):
+            acknowledged = run_until(subject, directory, saves=3 + cut % 11)
+        with mounted(directory, "-o", "loop", str(image)):
+            yield acknowledged, load_newest(subject, directory)
 
 
-def run_until(subject, place, saves):
-    """Run the program, stop it after some saves, and take the power away. Stopped first: a sync that races the cut may lie."""
-    program = subprocess.Popen([sys.executable, SUBJECTS, subject, str(place), "0", "1500"], stdout=subprocess.PIPE)
-    said = b""
+def run_until(subject, directory, saves):
+    """Run the program, stop it after some saves, and cut the power. Stopped first, because a sync during the cut may wrongly succeed."""
+    program = subprocess.Popen([sys.executable, SUBJECTS, subject, str(directory), "0", "1500"], stdout=subprocess.PIPE)
+    output = b""
     try:
-        while said.count(b"\n") < saves:
-            said += os.read(program.stdout.fileno(), 65536)
+        while output.count(b"\n") < saves:
+            output += os.read(program.stdout.fileno(), 65536)
         program.send_signal(signal.SIGSTOP)
         await_stopped(program.pid)
         while select.select([program.stdout], [], [], 0)[0] and (more := os.read(program.stdout.fileno(), 65536)):
-            said += more
-        directory = os.open(place, os.O_RDONLY)
-        fcntl.ioctl(directory, EXT4_SHUTDOWN, struct.pack("I", WITHOUT_FLUSHING_THE_LOG))
-        os.close(directory)
+            output += more
+        descriptor = os.open(directory, os.O_RDONLY)
+        fcntl.ioctl(descriptor, EXT4_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
+        os.close(descriptor)
     finally:
         program.kill()
         program.wait()
         program.stdout.close()
-    return int(said.split()[-1])
+    return int(output.split()[-1])
 
 
 def await_stopped(pid):
-    """Stopped, or at its end: it may have come that far in the meantime."""
+    """Wait until the process is stopped, or has ended meanwhile."""
     while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("T", "t", "Z"):
         time.sleep(0.001)
 
 
-def loaded(subject, place):
-    """The newest number that is there and whole; -1 for nothing."""
-    with Checkpointer(URLS[subject].format(place)) as checkpointer:
+def load_newest(subject, directory):
+    """Return the newest intact number, or -1 if there is none."""
+    with Checkpointer(URLS[subject].format(directory)) as checkpointer:
         assert all(finding.good for finding in checkpointer.verify())
         infos = checkpointer.list("t")
         return checkpointer.load("t")["n"] if infos else -1
 
 
 @pytest.mark.parametrize("subject", ["file", "sqlite"])
-def test_power_cut_loses_nothing_acknowledged(tmp_path, subject):
-    """F7: what a save acknowledged is there after the power went away, whole; nothing is damaged."""
-    outcomes = list(power_cuts(subject, tmp_path, cuts=int(os.environ.get("CUTS", "25"))))
-    assert [(acknowledged, found) for acknowledged, found in outcomes if found < acknowledged] == []
+def test_power_failure_loses_nothing_acknowledged(tmp_path, subject):
+    """Every acknowledged save is intact after a power failure, and nothing is damaged."""
+    outcomes = list(power_failures(subject, tmp_path, cuts=int(os.environ.get("CUTS", "25"))))
+    assert [(acknowledged, number) for acknowledged, number in outcomes if number < acknowledged] == []
 
 
-def test_rig_catches_a_missing_directory_sync(tmp_path):
-    """Control for F7: a program that syncs the file but not its directory loses acknowledged saves."""
-    outcomes = list(power_cuts("naive_no_directory_sync", tmp_path, cuts=60))
-    assert [acknowledged for acknowledged, found in outcomes if found < acknowledged]
+def test_rig_detects_a_missing_directory_sync(tmp_path):
+    """Control: a program that syncs the file but not its directory loses acknowledged saves."""
+    outcomes = list(power_failures("naive_no_directory_sync", tmp_path, cuts=60))
+    assert [acknowledged for acknowledged, number in outcomes if number < acknowledged]

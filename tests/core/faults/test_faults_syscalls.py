@@ -1,4 +1,4 @@
-"""A save that dies, or is refused, at each of its system calls (F2, F3)."""
+"""A save is killed, or gets an error, at each of its system calls."""
 
 from __future__ import annotations
 
@@ -25,90 +25,90 @@ CALLS = "write,pwrite64,fsync,fdatasync,link,linkat,unlink,unlinkat,mkdir,mkdira
 URLS = {"file": "file://{}/store", "named_file": "file://{}/store", "sqlite": "sqlite://{}/store.db"}
 
 
-def run(subject, place, first, *strace):
-    """What the program said; with what it complained of, where it said nothing."""
+def run(subject, directory, first, *strace):
+    """Run the program and return its output, or if there is none, its exit code and errors."""
     tracing = ["strace", "-f", *strace] if strace else []
-    done = subprocess.run(
-        [*tracing, sys.executable, SUBJECTS, subject, str(place), str(first), "1"], capture_output=True, text=True, check=False
+    process = subprocess.run(
+        [*tracing, sys.executable, SUBJECTS, subject, str(directory), str(first), "1"], capture_output=True, text=True, check=False
     )
-    return done.stdout.strip() or f"nothing, exit {done.returncode}: {done.stderr[-2000:]}"
+    return process.stdout.strip() or f"nothing, exit {process.returncode}: {process.stderr[-2000:]}"
 
 
-def calls_of(subject, tmp_path):
-    """Every call of one save that changes something: (name, how many-th of that name)."""
-    place = prepared(subject, tmp_path, "traced")
-    assert run(subject, place, 1, "-o", str(tmp_path / "trace"), "-e", f"trace={CALLS}") == "saved 1"
+def changing_calls(subject, tmp_path):
+    """Return every call of a save that changes something: its name, and its number among those of that name."""
+    directory = prepare(subject, tmp_path, "traced")
+    assert run(subject, directory, 1, "-o", str(tmp_path / "trace"), "-e", f"trace={CALLS}") == "saved 1"
     names = re.findall(r"^\d+ +(\w+)\(", (tmp_path / "trace").read_text(), re.MULTILINE)
-    assert names, "strace saw no call: is it allowed to trace here?"
+    assert names, "strace saw no call: is tracing permitted?"
     return [(name, number + 1) for name, count in Counter(names).items() for number in range(count)]
 
 
-def struck(subject, tmp_path, what):
-    """For each call: what the program said, what a reader gets afterwards, where, and which call was struck."""
-    for name, number in calls_of(subject, tmp_path):
-        place = prepared(subject, tmp_path, f"{name}{number}")
-        said = run(subject, place, 1, "-o", os.devnull, "-e", f"trace={name}", "-e", f"inject={name}:{what}:when={number}")
-        yield said, loaded(subject, place), place, name
+def inject_at_every_call(subject, tmp_path, fault):
+    """Yield for each call the program's output, the number that a reader loads afterwards, the directory, and the call that failed."""
+    for name, number in changing_calls(subject, tmp_path):
+        directory = prepare(subject, tmp_path, f"{name}{number}")
+        output = run(subject, directory, 1, "-o", os.devnull, "-e", f"trace={name}", "-e", f"inject={name}:{fault}:when={number}")
+        yield output, load_number(subject, directory), directory, name
 
 
-def loaded(subject, place):
-    """What a reader gets: the number that was saved, or None for something torn."""
+def load_number(subject, directory):
+    """Return the number that a reader loads, or None if the state is torn."""
     if subject in URLS:
-        with Checkpointer(URLS[subject].format(place)) as checkpointer:
+        with Checkpointer(URLS[subject].format(directory)) as checkpointer:
             state = checkpointer.load("t")
     else:
         try:
-            state = json.loads((place / "state.json").read_bytes())
+            state = json.loads((directory / "state.json").read_bytes())
         except ValueError:
             return None
     return state["n"] if state["text"] == "x" * 3000 else None
 
 
-def prepared(subject, tmp_path, number):
-    """A place with an old state. Without one a refused save would leave nothing, and look like a lost checkpoint."""
-    place = tmp_path / str(number)
-    place.mkdir()
-    assert run(subject, place, 0) == "saved 0"
-    return place
+def prepare(subject, tmp_path, number):
+    """Create a directory with an old state. Without one, a refused save would leave nothing and look like a lost checkpoint."""
+    directory = tmp_path / str(number)
+    directory.mkdir()
+    assert run(subject, directory, 0) == "saved 0"
+    return directory
 
 
 @pytest.mark.parametrize("subject", URLS)
 def test_killed_at_every_call(tmp_path, subject):
-    """F2: there is the old state or the new one, never anything else; what was acknowledged is there; the next save works."""
-    found = set()
-    for said, number, place, _ in struck(subject, tmp_path, "signal=SIGKILL"):
-        found.add(number)
-        assert number in ((1,) if said == "saved 1" else (0, 1))
-        with Checkpointer(URLS[subject].format(place)) as checkpointer:
+    """A reader loads the old or the new state, never anything else. What was acknowledged is load_number, and the next save works."""
+    numbers = set()
+    for output, number, directory, _ in inject_at_every_call(subject, tmp_path, "signal=SIGKILL"):
+        numbers.add(number)
+        assert number in ((1,) if output == "saved 1" else (0, 1))
+        with Checkpointer(URLS[subject].format(directory)) as checkpointer:
             checkpointer.save("t", {"n": 2, "text": "x" * 3000})
-        assert loaded(subject, place) == 2
-    assert found == {0, 1}
+        assert load_number(subject, directory) == 2
+    assert numbers == {0, 1}
 
 
-def test_rig_catches_a_torn_write(tmp_path):
-    """Control for F2: a program that overwrites in place is caught."""
-    assert None in {number for _, number, _, _ in struck("naive_in_place", tmp_path, "signal=SIGKILL")}
+def test_rig_detects_a_torn_write(tmp_path):
+    """Control: a program that overwrites its file in directory is detected."""
+    assert None in {number for _, number, _, _ in inject_at_every_call("naive_in_directory", tmp_path, "signal=SIGKILL")}
 
 
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EDQUOT", "EROFS", "EINTR"])
 @pytest.mark.parametrize("subject", URLS)
-def test_refused_at_every_call(tmp_path, subject, error):
-    """F3: an error at any call is a typed error that leaves the old state, or the save succeeded all the same; no litter stays."""
+def test_error_at_every_call(tmp_path, subject, error):
+    """An error at any call raises a CheckpointError and preserves the old state, unless the save succeeds. No temporary file remains."""
     refused = 0
-    for said, number, place, name in struck(subject, tmp_path, f"error={error}"):
-        assert said.startswith("refused ") or number == 1
-        refused += said.startswith("refused ")
-        if said.startswith("refused "):
+    for output, number, directory, name in inject_at_every_call(subject, tmp_path, f"error={error}"):
+        assert output.startswith("refused ") or number == 1
+        refused += output.startswith("refused ")
+        if output.startswith("refused "):
             assert number == 0
         if subject != "sqlite" and name != "unlinkat":
-            assert not [entry for entry in os.listdir(place / "store" / "t") if entry.endswith(".tmp")]
-        with Checkpointer(URLS[subject].format(place)) as checkpointer:
+            assert not [entry for entry in os.listdir(directory / "store" / "t") if entry.endswith(".tmp")]
+        with Checkpointer(URLS[subject].format(directory)) as checkpointer:
             checkpointer.save("t", {"n": 2, "text": "x" * 3000})
-        assert loaded(subject, place) == 2
-    assert refused > 1 or error == "EINTR"  # most calls are simply made again after a signal
+        assert load_number(subject, directory) == 2
+    assert refused > 1 or error == "EINTR"  # most calls are repeated after a signal
 
 
-def test_rig_catches_ignored_errors(tmp_path):
-    """Control for F3: a program that reports success whatever happened is caught."""
-    outcomes = [(said, number) for said, number, _, _ in struck("naive_ignoring_errors", tmp_path, "error=ENOSPC")]
-    assert [said for said, number in outcomes if said == "saved 1" and number != 1]
+def test_rig_detects_ignored_errors(tmp_path):
+    """Control: a program that always reports success is detected."""
+    outcomes = [(output, number) for output, number, _, _ in inject_at_every_call("naive_ignoring_errors", tmp_path, "error=ENOSPC")]
+    assert [output for output, number in outcomes if output == "saved 1" and number != 1]

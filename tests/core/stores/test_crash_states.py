@@ -131,7 +131,7 @@ def load_outcome(directory):
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
-def test_every_crash_leaves_the_old_or_the_new_state(tmp_path, monkeypatch, nameless, large):
+def test_every_crash_leaves_the_old_or_the_new_state(tmp_path, monkeypatch, unnamed_files, large):
     """The old state or the new one is intact; after the save has returned, the new one. This holds too if the header is written last."""
     if large:
         monkeypatch.setattr(digests, "LARGE", 1)
@@ -143,7 +143,7 @@ def test_every_crash_leaves_the_old_or_the_new_state(tmp_path, monkeypatch, name
 
 
 @pytest.mark.parametrize("omitted", ["directory", "file"])
-def test_model_detects_a_missing_sync(tmp_path, monkeypatch, nameless, omitted):
+def test_model_detects_a_missing_sync(tmp_path, monkeypatch, unnamed_files, omitted):
     """Control: without either sync, an acknowledged save is lost or damaged in some crash."""
 
     class WithoutSync(Recorder):

@@ -47,7 +47,7 @@ class TestFileStore(StoreContract):
         assert os.stat(path).st_mode & 0o777 == 0o600
         assert os.stat(os.path.dirname(path)).st_mode & 0o777 == 0o700
 
-    def test_order_of_system_calls_is_durable(self, store, checkpointer, monkeypatch, nameless):
+    def test_order_of_system_calls_is_durable(self, store, checkpointer, monkeypatch, unnamed_files):
         """A file is synced before it gets its name and its directory after, and each new ancestor is synced in its parent.
 
         A second process cannot know whether the first one synced the directory that it created, so it syncs the parent once.
@@ -98,7 +98,7 @@ class TestFileStore(StoreContract):
             (errno.EACCES, AccessError, "storage.permission"),
         ],
     )
-    def test_failed_write_raises_and_leaves_nothing(self, store, checkpointer, monkeypatch, nameless, call, number, kind, code):
+    def test_failed_write_raises_and_leaves_nothing(self, store, checkpointer, monkeypatch, unnamed_files, call, number, kind, code):
         """An error at any system call has the right class. The old checkpoint loads, no file remains, and the next save works."""
         checkpointer.save("t", {"n": 1}, id="old")
 

@@ -1,4 +1,4 @@
-"""The object store under the contract: on a real S3 server, and on Azurite, Microsoft's emulator of Azure, for the real service cannot run here."""
+"""The object store: the contract on a real S3 server and on Azurite, Microsoft's emulator of Azure."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ class TestObjectStore(StoreContract):
     def another(self, store):
         return ObjectStore(store.location)
 
-    def test_listing_again_reads_only_new_heads(self, store, checkpointer, monkeypatch):
-        """Heads that were seen are remembered."""
-        read = []
-        original = store._header
-        monkeypatch.setattr(store, "_header", lambda path: read.append(path) or original(path))
+    def test_second_listing_reads_only_new_headers(self, store, checkpointer, monkeypatch):
+        """Headers are cached."""
+        paths = []
+        original = store._read_header
+        monkeypatch.setattr(store, "_read_header", lambda path: paths.append(path) or original(path))
         for n in range(3):
             checkpointer.save("t", {"n": n}, id=f"c{n}")
             store.list("t")
-        assert read == ["t/c0.ckpt", "t/c1.ckpt", "t/c2.ckpt"]
+        assert paths == ["t/c0.ckpt", "t/c1.ckpt", "t/c2.ckpt"]
 
-    @pytest.mark.parametrize("bucket_url", ["s3"], indirect=True)  # a page of Azure has 5,000: too many to write each time
-    def test_more_than_a_page_is_listed(self, store):
+    @pytest.mark.parametrize("bucket_url", ["s3"], indirect=True)  # a page of Azure has 5,000 names: too many to write in each run
+    def test_several_pages_are_listed(self, store):
         """A service answers a listing in pages, S3 with a thousand names each; nothing is missing."""
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda n: self.raw_write(store, "t", f"c{n}", b""), range(1001)))
@@ -65,7 +65,7 @@ class TestObjectStore(StoreContract):
     scope="session",
 )
 def test_wrong_key(bucket_url, variable, monkeypatch):
-    """L9: with a key that is not the right one everything is a permission error, and no other try helps."""
+    """With a wrong key every call raises an AccessError that is not retryable."""
     monkeypatch.setenv(variable, WRONG_KEY)
     checkpointer = Checkpointer(bucket_url)
     for call in (
@@ -80,23 +80,23 @@ def test_wrong_key(bucket_url, variable, monkeypatch):
         assert WRONG_KEY not in str(caught.value)
 
 
-def test_no_bucket(bucket_url):
-    """L9: a bucket that nobody made is told as that, and not as a checkpoint that is missing."""
-    checkpointer = Checkpointer(bucket_url.replace("checkpoints", "nobodys"))
+def test_missing_bucket(bucket_url):
+    """A missing bucket is reported as such, not as a missing checkpoint."""
+    checkpointer = Checkpointer(bucket_url.replace("checkpoints", "missing"))
     for call in (
         lambda: checkpointer.save("t", {}),
         lambda: checkpointer.load("t", "x"),
         lambda: checkpointer.list("t"),
         checkpointer.store.tasks,
     ):
-        with pytest.raises(StorageError, match="no such bucket") as caught:
+        with pytest.raises(StorageError, match="bucket does not exist") as caught:
             call()
         assert (caught.value.code, caught.value.retryable) == ("storage.no_bucket", False)
 
 
 @pytest.mark.parametrize("scheme", ["s3", "az"])
 def test_dead_server(scheme, monkeypatch):
-    """L9: a service that cannot be reached is unavailable, and worth another try."""
+    """A service that cannot be reached raises a retryable UnavailableError."""
     for name, value in stores.environment(scheme, processes.free_port()).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UnavailableError) as caught:

@@ -1,4 +1,4 @@
-"""The PostgreSQL store under the contract, on a real server."""
+"""The PostgreSQL store: the contract, on a real server."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class TestPostgresStore(StoreContract):
         return store._url
 
     def test_commits_are_synchronous(self, store, checkpointer):
-        """What the server's default may be, ours is durable."""
+        """Whatever the server's default is, our commits are durable."""
         checkpointer.save("t", {})
         assert store._open().execute("SHOW synchronous_commit").fetchone() == ("on",)
 
-    def test_lost_connection_is_typed_and_made_anew(self, store, checkpointer):
-        """F20: a connection cut by the server is unavailable and retryable; the next call works."""
+    def test_lost_connection_raises_and_the_next_call_reconnects(self, store, checkpointer):
+        """A connection that the server closed raises a retryable UnavailableError; the next call works."""
         checkpointer.save("t", {"n": 1})
         pid = store._connection.info.backend_pid
         self.direct(store, "SELECT pg_terminate_backend(%s)", (pid,))
@@ -62,20 +62,20 @@ class TestPostgresStore(StoreContract):
         assert caught.value.retryable
         assert checkpointer.load("t") == {"n": 1}
 
-    def test_not_allowed(self, store, checkpointer, postgres_url):
-        """L9: a user without rights is a permission error, without credentials in the message."""
+    def test_user_without_permission(self, store, checkpointer, postgres_url):
+        """A user without rights gets AccessError, without credentials in the message."""
         checkpointer.save("t", {})
         self.direct(store, "DROP ROLE IF EXISTS nobody_much", ())
         self.direct(store, "CREATE ROLE nobody_much LOGIN PASSWORD 'sesame'", ())
         url = postgres_url.replace("tester", "nobody_much:sesame")
-        with PostgresStore(url) as theirs:
+        with PostgresStore(url) as other:
             with pytest.raises(AccessError) as caught:
-                Checkpointer(theirs).save("t", {})
+                Checkpointer(other).save("t", {})
             assert "sesame" not in str(caught.value)
-            assert "sesame" not in theirs.location
+            assert "sesame" not in other.location
 
     def test_parameters_and_tags_are_found_by_index(self, store, checkpointer):
-        """D6: whatever a parameter was saved as, the answer is that of looking at each header; and there is an index to ask."""
+        """Whatever type a parameter has, the result is that of reading every header, and the query uses an index."""
         values = [1, 1.0, True, 0.1, -0.0, "1", None, float("nan"), Decimal("0.1"), [1]]
         for value in values:
             checkpointer.save("t", {}, metadata={"x": value}, tags=[str(value)])
@@ -85,12 +85,12 @@ class TestPostgresStore(StoreContract):
         plan = "EXPLAIN SELECT FROM ckpt_checkpoints WHERE facts IS NULL OR facts @> ARRAY[1]::bigint[]"
         with store._open().transaction() as _:
             store._connection.execute("SET LOCAL enable_seqscan = off")
-            found = " ".join(row[0] for row in store._connection.execute(plan).fetchall())
-        assert "by_fact" in found
-        assert "unknown" in found
+            text = " ".join(row[0] for row in store._connection.execute(plan).fetchall())
+        assert "by_fact" in text
+        assert "unknown" in text
 
-    def test_older_table_is_brought_on(self, store, checkpointer, monkeypatch):
-        """D7: what an earlier version saved is loaded, and found by its parameters like what is saved now; what it still saves, too."""
+    def test_older_table_is_upgraded(self, store, checkpointer, monkeypatch):
+        """Checkpoints of an earlier version can be loaded and found by parameters, also those that it saves after the upgrade."""
         monkeypatch.setattr(sql, "_MIGRATION_ROWS", 2)
         for n in range(5):
             checkpointer.save("t", {"n": n}, id=str(n), metadata={"lr": n % 2})
@@ -103,8 +103,8 @@ class TestPostgresStore(StoreContract):
             self.direct(store, "UPDATE ckpt_checkpoints SET facts = NULL WHERE id = '3'", ())
             assert [info.id for info in other.find(Query(parameters={"lr": 1}))] == ["3", "1"]
 
-    def test_used_after_close(self, store, checkpointer):
-        """A closed store says so."""
+    def test_use_after_close_raises(self, store, checkpointer):
+        """A closed store says that it is closed."""
         store.close()
         with pytest.raises(StorageError) as caught:
             checkpointer.save("t", {})

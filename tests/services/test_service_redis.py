@@ -1,4 +1,4 @@
-"""The Redis store under the contract, on a real server."""
+"""The Redis store: the contract, on a real server."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ class TestRedisStore(StoreContract):
     def another(self, store):
         return RedisStore(store.location)
 
-    def test_promise_is_the_servers(self, store):
-        """This server syncs every write, so a checkpoint survives a power cut, and the store says so."""
+    def test_durability_is_that_of_the_server(self, store):
+        """This server syncs every write, so a checkpoint survives a power failure, and the store reports it."""
         assert store.capabilities.durability == "machine"
 
-    def test_quarantined_bytes_are_kept(self, store, checkpointer):
-        """Quarantine loses nothing."""
+    def test_quarantine_loses_no_bytes(self, store, checkpointer):
+        """The bytes of a quarantined checkpoint are still on the server."""
         info = checkpointer.save("t", {"n": 1})
         raw = self.raw_read(store, "t", info.id)
         store.quarantine("t", info.id)
-        (kept,) = store._client.keys("ckpt:quarantine:*")
-        assert b"".join(store._client.hmget(kept, "header", "payload")) == raw
+        (key,) = store._client.keys("ckpt:quarantine:*")
+        assert b"".join(store._client.hmget(key, "header", "payload")) == raw
 
 
-def test_evicting_server_is_warned_about(tmp_path, caplog):
-    """A server that may evict keys, or that does not sync, promises less, and the log says so."""
+def test_warning_about_a_server_that_may_evict(tmp_path, caplog):
+    """A server that may evict keys, or does not sync, has a lower durability, and a warning is logged."""
     with stores.redis(tmp_path, "--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru") as (url, _):
         assert RedisStore(url).capabilities.durability == "server"
     assert "may evict" in caplog.text
 
 
-def test_full_memory_is_capacity(tmp_path):
-    """L9: a server without memory left is a capacity error, and what was saved stays."""
+def test_full_memory_is_a_capacity_error(tmp_path):
+    """A server without memory raises CapacityError, and existing checkpoints remain."""
     with stores.redis(tmp_path, "--maxmemory", "6mb", "--maxmemory-policy", "noeviction") as (url, _), Checkpointer(url) as checkpointer:
         checkpointer.save("t", {"n": 1})
         with pytest.raises(CapacityError) as caught:
@@ -66,7 +66,7 @@ def test_full_memory_is_capacity(tmp_path):
 
 
 def test_password_and_dead_server(tmp_path):
-    """L9: a missing password is a permission error; a server that is gone is unavailable and worth another try."""
+    """A missing password raises AccessError; a server that is down raises a retryable UnavailableError."""
     with stores.redis(tmp_path, "--requirepass", "sesame") as (url, _):
         with pytest.raises(AccessError):
             Checkpointer(url).save("t", {})

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.delivery.conftest import until
-from tests.delivery.rig import PATIENCE, Daemon, Host, environ, gone, nothing_left, outcomes
+from tests.delivery.rig import TIMEOUT, Daemon, Host, clean_up, environ, is_empty, outcomes
 from tests.services.processes import free_port
 
 pytestmark = pytest.mark.faults  # whole lives of several processes: half a minute together
@@ -35,7 +35,7 @@ def run(state, port):
 
     yield start
     for each in made:
-        gone(each.process)
+        clean_up(each.process)
 
 
 def scrape(port):
@@ -59,23 +59,23 @@ def sockets(process):
 
 def test_one_for_all(run, state, port):
     """Two processes without a socket; one `/metrics` with their sum, exemplars included, what runs now, and a death while they live."""
-    daemon = run(Daemon).ready()
+    daemon = run(Daemon).wait_until_ready()
     first, second = run(Host), run(Host)
-    first.do("save a 3")
-    second.do("save b 4")
+    first.run("save a 3")
+    second.run("save b 4")
     for host in (first, second):
-        host.do("flush")
+        host.run("flush")
         assert sockets(host.process) == []
     samples = scrape(port)
     assert saves(samples, "ok") == 7
     assert [sample for sample in samples if sample.exemplar and sample.exemplar.labels.get("trace_id")]
-    first.do("hang c")
+    first.run("hang c")
     assert [sample.value for sample in scrape(port) if sample.name == "checkpoint_in_flight"] == [1]
     first.kill()
-    until(lambda: saves(scrape(port), "interrupted") == 1, PATIENCE)
+    until(lambda: saves(scrape(port), "interrupted") == 1, TIMEOUT)
     assert [sample.value for sample in scrape(port) if sample.name == "checkpoint_in_flight"] == [0]
     assert second.end() == ""
-    until(lambda: nothing_left(state), PATIENCE)
+    until(lambda: is_empty(state), TIMEOUT)
     assert "All records are delivered" in daemon.stop()
     assert daemon.process.returncode == 0
     assert outcomes(state) == {
@@ -88,34 +88,34 @@ def test_one_for_all(run, state, port):
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_with_something_to_deliver(run, state, how):
     """What is there is delivered before it goes; what comes later waits for the next one."""
-    host, daemon = run(Host), run(Daemon).ready()
-    host.do("save a 50")
+    host, daemon = run(Host), run(Daemon).wait_until_ready()
+    host.run("save a 50")
     daemon.stop(how)
     assert daemon.process.returncode == 0
-    host.do("save b 1")
+    host.run("save b 1")
     assert host.end() == ""
     run(Daemon)
-    until(lambda: len(outcomes(state)) == 51, PATIENCE)
-    until(lambda: nothing_left(state), PATIENCE)
+    until(lambda: len(outcomes(state)) == 51, TIMEOUT)
+    until(lambda: is_empty(state), TIMEOUT)
 
 
 def test_killed_and_started_again(run, state):
     """By kill -9 in the middle of its work: nothing lost, nothing twice."""
-    host, daemon = run(Host), run(Daemon).ready()
-    host.do("save a 100")
+    host, daemon = run(Host), run(Daemon).wait_until_ready()
+    host.run("save a 100")
     daemon.process.kill()
     daemon.process.wait()
-    host.do("save b 100")
+    host.run("save b 100")
     run(Daemon)
-    host.do("flush")
+    host.run("flush")
     assert outcomes(state) == {f"{key} {number}": "ok" for key in "ab" for number in range(100)}
 
 
 def test_second_daemon(run):
     """It is told who has the directory, and ends; the first goes on."""
-    first = run(Daemon).ready()
+    first = run(Daemon).wait_until_ready()
     second = run(Daemon)
-    _, said = second.process.communicate(timeout=PATIENCE)
+    _, said = second.process.communicate(timeout=TIMEOUT)
     assert second.process.returncode == 1
     assert f"already has a daemon (pid {first.process.pid} on" in said
     assert "Traceback" not in said
@@ -124,7 +124,7 @@ def test_second_daemon(run):
 
 def test_pages(run):
     """Alive, ready, and nothing else."""
-    daemon = run(Daemon).ready()
+    daemon = run(Daemon).wait_until_ready()
     assert daemon.get("/healthz") == (200, "ok\n")
     assert daemon.get("/metrics") == (404, "see /healthz and /readyz\n")
 
@@ -141,7 +141,7 @@ def test_pages(run):
 def test_wrong_usage(state, arguments, code, words):
     """Said in one line."""
     command = [sys.executable, "-m", "ckpt_observe", "daemon", *arguments]
-    done = subprocess.run(command, env=environ(state, "daemon"), capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(command, env=environ(state, "daemon"), capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert done.returncode == code
     assert words in done.stderr
     assert "Traceback" not in done.stderr
@@ -153,7 +153,7 @@ def test_health_port_that_is_taken(state):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         command = [sys.executable, "-m", "ckpt_observe", "daemon", "--health", f"127.0.0.1:{taken.getsockname()[1]}"]
-        done = subprocess.run(command, env=environ(state, "daemon"), capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(command, env=environ(state, "daemon"), capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert done.returncode == 2
     assert "--health" in done.stderr
     assert "choose another address" in done.stderr
@@ -166,22 +166,22 @@ def test_doctor_says_that_nobody_would_delivery(run, state):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert "none is running, journals that wait for one: 0" in done.stdout
-    run(Daemon).ready()
+    run(Daemon).wait_until_ready()
     assert "one is running for" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
 
 
 def test_doctor_says_that_nobody_delivers(run, state):
     """Journals that wait for a daemon are a problem while there is none."""
     host = run(Host)
-    host.do("save a 1")
+    host.run("save a 1")
     command = [sys.executable, "-m", "ckpt_observe", "doctor", "--dir", str(state)]
     environment = environ(state, "daemon")
     until(
-        lambda: "KiB for a daemon" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout, PATIENCE
+        lambda: "KiB for a daemon" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout, TIMEOUT
     )
     assert (
         "none is running, journals that wait for one: 1"
         in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
     )
-    run(Daemon).ready()
+    run(Daemon).wait_until_ready()
     assert "none is running" not in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout

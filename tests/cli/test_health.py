@@ -11,7 +11,7 @@ from ckpt_observe.cli.health import Readiness
 from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.errors import ExporterRetryError
 from ckpt_observe.journal.journal import Journal
-from tests.delivery.conftest import FakeExporter, operation, until
+from tests.delivery.conftest import FakeExporter, record_operation, until
 
 
 class Secretive(FakeExporter):
@@ -37,7 +37,7 @@ def test_green(daemon):
     """Nothing to do, and work done, are both well."""
     journal, _, delivery, seen = daemon
     assert seen.problems() == seen.liveness_problems() == []
-    operation(journal, "a")
+    record_operation(journal, "a")
     journal.pool.collect()
     until(lambda: delivery.adoption.live_count() == 1 and not delivery.pending())
     assert seen.problems() == []
@@ -47,7 +47,7 @@ def test_exporter_that_fails_for_long(daemon):
     """Not ready, by the exporter's name and for how long, without what it said, which may have a key in it; ready again when it is back."""
     journal, exporter, _, seen = daemon
     exporter.down = True
-    operation(journal, "a")
+    record_operation(journal, "a")
     journal.pool.collect()
     until(lambda: seen.problems() == ["exporter fake: failing for 0 s"])
     assert seen.liveness_problems() == [], "a restart would not help"
@@ -60,7 +60,7 @@ def test_short_failures_are_no_alarm(daemon, monkeypatch):
     monkeypatch.setattr(health, "FAILING_AFTER", 3600.0)
     journal, exporter, delivery, seen = daemon
     exporter.down = True
-    operation(journal, "a")
+    record_operation(journal, "a")
     journal.pool.collect()
     until(lambda: delivery.workers[0].retries > 0)
     assert seen.problems() == []
@@ -70,7 +70,7 @@ def test_backlog(daemon, monkeypatch):
     """More than half of what may wait is said, with the journal."""
     journal, _, delivery, seen = daemon
     monkeypatch.setattr(health, "MAX_BACKLOG", 10)
-    operation(journal, "a")
+    record_operation(journal, "a")
     journal.pool.collect()
     until(delivery.adoption.outboxes)
     assert seen.problems() == [f"journal {journal.directory.rpartition('/')[2]}: 0 MiB wait for delivery"]

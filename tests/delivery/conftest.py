@@ -17,19 +17,22 @@ from ckpt_observe.semconv import events
 
 
 class FakeExporter(Exporter):
-    """An exporter that a test controls: `down` says retry, `bad` are ids that it refuses, `hang` an event that it waits for."""
+    """An exporter that a test controls.
+
+    `down`: raise ExporterRetryError. `bad`: checkpoint ids that are refused. `hang`: an event to wait for. `broken`: an exception to raise.
+    """
 
     def __init__(self, name="fake"):
         self.name = name
-        self.had, self.sizes = [], []
+        self.ids, self.batch_sizes = [], []
         self.down = self.hang = self.broken = None
         self.bad = ()
-        self.closed = 0
-        self.entered = threading.Event()
+        self.close_count = 0
+        self.send_started = threading.Event()
 
     def send(self, spans):
-        self.entered.set()
-        self.sizes.append(len(spans))
+        self.send_started.set()
+        self.batch_sizes.append(len(spans))
         if self.hang is not None:
             self.hang.wait(30)
         if self.broken:
@@ -38,22 +41,22 @@ class FakeExporter(Exporter):
             raise ExporterRetryError("down")
         if any(span.attributes.get(names.ID) in self.bad for span in spans):
             raise ExporterRefusedError("bad span")
-        self.had += [span.attributes[names.ID] for span in spans]
+        self.ids += [span.attributes[names.ID] for span in spans]
 
     def close(self):
-        self.closed += 1
+        self.close_count += 1
 
 
 def until(condition, seconds=20.0):
-    """Waits for a condition, and fails when it never comes."""
+    """Wait for a condition. Fail on timeout."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "never happened"
+        assert time.monotonic() < deadline, "the condition was never met"
         time.sleep(0.005)
 
 
 def remove(directory):
-    """As by hand, again and again: what is written there meanwhile makes one removal fail."""
+    """Remove a directory by hand. Repeated, because a file that is written meanwhile makes a removal fail."""
     while os.path.exists(directory):
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -61,8 +64,8 @@ def remove(directory):
 NOW = 1_700_000_000_000_000_000
 
 
-def operation(journal, key, size=0):
-    """One operation of the host, from begin to end."""
+def record_operation(journal, key, size=0):
+    """Record one finished operation."""
     page = journal.take()
     span = f"{hash(key) & 0xFFFFFFFFFFFFFFFF:016x}"
     page.append(
@@ -72,22 +75,22 @@ def operation(journal, key, size=0):
 
 
 @pytest.fixture
-def world(state, tmp_path):
-    """Journals and delivers, all closed at the end: `world(exporter, ...)` gives a journal and its running delivery."""
-    made = []
+def start_delivery(state, tmp_path):
+    """`start(exporter, ...)` returns a journal and its running delivery. All are closed at the end."""
+    deliveries = []
 
-    def make(*exporters, own=True, start=True):
+    def start(*exporters, with_journal=True, with_threads=True):
         journal = (
             Journal(state, tmp_path / "pages", [exporter.name for exporter in exporters if exporter.durable], {"service.name": "t"})
-            if own
+            if with_journal
             else None
         )
         delivery = Delivery(state, exporters, journal)
-        if start:
+        if with_threads:
             delivery.start()
-        made.append(delivery)
+        deliveries.append(delivery)
         return journal, delivery
 
-    yield make
-    for delivery in made:
+    yield start
+    for delivery in deliveries:
         delivery.close(2)

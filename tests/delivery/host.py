@@ -1,4 +1,4 @@
-"""A program that saves on command, one command a line: `save KEY COUNT`, `hang KEY`, `flush`, `fork KEY`, `kill`. Says what happened."""
+"""A host program that reads one command per line: `save KEY COUNT`, `hang KEY`, `flush`, `fork KEY`. It answers `done` or `failed`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def save(key):
 
 
 def fork(key):
-    """A child that saves, begins another save, and dies in it."""
+    """Fork a child that saves, starts another save, and is killed during it."""
     child = os.fork()
     if not child:
         save(f"{key} ended")
@@ -27,18 +27,18 @@ def fork(key):
 
 
 for line in sys.stdin:
-    word, _, rest = line.strip().partition(" ")
-    if word == "save":
-        key, _, count = rest.partition(" ")
+    command, _, argument = line.strip().partition(" ")
+    if command == "save":
+        key, _, count = argument.partition(" ")
         for number in range(int(count)):
             save(f"{key} {number}")
-    elif word == "fork":
-        fork(rest)
-    elif word == "flush" and not watch.flush(60):
+    elif command == "fork":
+        fork(argument)
+    elif command == "flush" and not watch.flush(60):
         print("failed", flush=True)
         continue
-    elif word == "hang":
-        with ckpt_observe.checkpoint("save", id=rest) as operation, operation.phase("write"):
+    elif command == "hang":
+        with ckpt_observe.checkpoint("save", id=argument) as operation, operation.phase("write"):
             print("done", flush=True)
             sys.stdin.read()
     print("done", flush=True)

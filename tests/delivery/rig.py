@@ -1,4 +1,4 @@
-"""Hosts, companions and daemons as real processes, for the tests of who delivers. A host is spoken to in lines, see `host.py`."""
+"""Host programs, companions and daemons as real processes. A host program is controlled by lines, see `host.py`."""
 
 from __future__ import annotations
 
@@ -18,53 +18,50 @@ from ckpt_observe.tracestore import FILENAME, TraceReader
 from tests.delivery.conftest import until
 from tests.services.processes import free_port
 
-PATIENCE = 60.0
-"""Seconds: these are waits for a condition, on machines that may be busy."""
-MOST = 10_000
-HERE = Path(__file__).parent
+TIMEOUT = 60.0
+"""Seconds to wait for a condition. Machines may be busy."""
+MAX_TRACES = 10_000
+HOST_PROGRAM = Path(__file__).parent / "host.py"
 
 
 def environ(state, delivery, **more):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("CKPT_OBSERVE_", "OTEL_", "LMNR_"))}
-    given = {
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("CKPT_OBSERVE_", "OTEL_", "LMNR_"))}
+    settings = {
         "CKPT_OBSERVE_DIR": str(state),
         "CKPT_OBSERVE_PAGES_DIR": str(state) + "-pages",
         "CKPT_OBSERVE_DELIVERY": delivery,
         "CKPT_OBSERVE_EXPORTERS": "local",
     }
-    return {**kept, **given, **more}
+    return {**inherited, **settings, **more}
 
 
 class Host:
-    """A process that saves on command."""
+    """A host program that saves on command."""
 
     def __init__(self, environ):
-        command = [sys.executable, str(HERE / "host.py")]
+        command = [sys.executable, str(HOST_PROGRAM)]
         self.process = subprocess.Popen(
             command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
-    def do(self, command, answer="done"):
+    def run(self, command):
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
-        self.hear(answer)
-
-    def hear(self, answer):
-        line = self.process.stdout.readline().strip()
-        assert line == answer, f"the host said {line!r}, not {answer!r}: {self.process.poll()}"
+        answer = self.process.stdout.readline().strip()
+        assert answer == "done", f"the host program answered {answer!r}, exit code {self.process.poll()}"
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
     def end(self):
-        """Ends as a program does; what it wrote to standard error."""
-        _, said = self.process.communicate(timeout=PATIENCE)
+        """Let it exit normally. Return what it wrote to standard error."""
+        _, stderr = self.process.communicate(timeout=TIMEOUT)
         assert self.process.returncode == 0
-        return said
+        return stderr
 
     def zombies(self):
-        """Children of it that ended and that nobody asked for."""
+        """Return its children that ended and were not waited for."""
         return [pid for pid, (parent, state) in processes().items() if parent == self.process.pid and state == "Z"]
 
 
@@ -77,7 +74,7 @@ class Daemon:
         self.process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
 
     def get(self, page):
-        """Status and text; 0 where nobody listens."""
+        """Return status and text. The status is 0 if nobody listens."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{page}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
@@ -87,19 +84,19 @@ class Daemon:
         except OSError:
             return 0, ""
 
-    def ready(self):
-        until(lambda: self.get("/readyz") == (200, "ok\n"), PATIENCE)
+    def wait_until_ready(self):
+        until(lambda: self.get("/readyz") == (200, "ok\n"), TIMEOUT)
         return self
 
-    def stop(self, how=signal.SIGTERM):
-        """What it wrote to standard error."""
-        self.process.send_signal(how)
-        _, said = self.process.communicate(timeout=PATIENCE)
-        return said
+    def stop(self, signal_number=signal.SIGTERM):
+        """Stop it with a signal. Return what it wrote to standard error."""
+        self.process.send_signal(signal_number)
+        _, stderr = self.process.communicate(timeout=TIMEOUT)
+        return stderr
 
 
-def gone(process):
-    """At the end of a test, whatever it came to: no process, and no pipe of it."""
+def clean_up(process):
+    """Kill a process and close its pipes, at the end of a test."""
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout, process.stderr):
@@ -109,58 +106,59 @@ def gone(process):
 
 
 def processes():
-    """Parent and state of every process there is."""
-    found = {}
+    """Return parent and state of every process of the machine, by pid."""
+    table = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = path.read_text().rpartition(")")[2].split()[:2]
         except OSError:
             continue
-        found[int(path.parent.name)] = (int(parent), state)
-    return found
+        table[int(path.parent.name)] = (int(parent), state)
+    return table
 
 
 def companions(state):
-    """Process ids of the companions of a state directory; those between, which start them and go, are not among them."""
-    found = []
+    """Return the pids of the companions of a state directory, without the intermediate processes that start them."""
+    pids = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            mine = (
+            is_ours = (
                 b"ckpt_observe.cli.companion" in (path / "cmdline").read_bytes()
                 and f"CKPT_OBSERVE_DIR={state}\0".encode() in (path / "environ").read_bytes()
             )
-            between = (path / "stat").read_text().rpartition(")")[2].split()[3] == path.name  # leads its session; the companion does not
+            session = (path / "stat").read_text().rpartition(")")[2].split()[3]
         except OSError:
             continue
-        if mine and not between:
-            found.append(int(path.name))
-    return found
+        if is_ours and session != path.name:  # the intermediate process leads the session; the companion does not
+            pids.append(int(path.name))
+    return pids
 
 
 def end_companions(state):
-    """At the end of a test, whatever it came to."""
+    """Kill all companions, at the end of a test."""
     for pid in companions(state):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def companion_there(state):
-    """Whether one holds its lock."""
+def companion_is_running(state):
+    """Return whether a companion holds its lock."""
     return any(is_locked(str(path)) for path in state.glob("companion-*.lock"))
 
 
 def outcomes(state):
-    """Of every operation in the local store, by its id; one that is there twice fails."""
+    """Return the outcome of every operation in the local store, by id. Fail if one is there twice."""
     if not (state / FILENAME).exists():
         return {}
     with TraceReader(state / FILENAME) as reader:
-        traces = reader.newest(MOST)
+        traces = reader.newest(MAX_TRACES)
         spans = [span for trace in traces for span in reader.spans(trace.trace_id) if names.OPERATION in span.attributes]
-    assert len(traces) < MOST, "more than are read here"
-    found = {span.attributes[names.ID]: span.attributes[names.OUTCOME] for span in spans}
-    assert len(found) == len(spans), "told twice"
-    return found
+    assert len(traces) < MAX_TRACES, "more traces than this function reads"
+    outcome_by_id = {span.attributes[names.ID]: span.attributes[names.OUTCOME] for span in spans}
+    assert len(outcome_by_id) == len(spans), "delivered twice"
+    return outcome_by_id
 
 
-def nothing_left(state):
+def is_empty(state):
+    """Return whether the state directory has no journal left."""
     return not list((state / JOURNALS).iterdir())

@@ -14,7 +14,18 @@ from ckpt_observe import config, wiring
 from ckpt_observe.delivery import companion
 from ckpt_observe.delivery.companion import Companion
 from tests.delivery.conftest import until
-from tests.delivery.rig import PATIENCE, Host, companion_there, companions, end_companions, environ, gone, nothing_left, outcomes, processes
+from tests.delivery.rig import (
+    TIMEOUT,
+    Host,
+    clean_up,
+    companion_is_running,
+    companions,
+    end_companions,
+    environ,
+    is_empty,
+    outcomes,
+    processes,
+)
 
 pytestmark = pytest.mark.faults  # whole lives of several processes: half a minute together
 
@@ -30,55 +41,55 @@ def start(state):
 
     yield make
     for host in hosts:
-        gone(host.process)
+        clean_up(host.process)
     end_companions(state)
 
 
 def test_life(start, state):
-    """Two processes have one companion, which is no child of theirs and leaves no zombie; it goes when they are gone, and nothing is left."""
+    """Two processes have one companion, which is no child of theirs and leaves no zombie; it goes when they are clean_up, and nothing is left."""
     first, second = start(), start()
-    first.do("save a 3")
-    second.do("save b 3")
+    first.run("save a 3")
+    second.run("save b 3")
     for host in (first, second):
-        host.do("flush")
+        host.run("flush")
     assert outcomes(state) == {f"{host} {number}": "ok" for host in "ab" for number in range(3)}
     assert len(companions(state)) == 1
-    until(lambda: first.zombies() + second.zombies() == [], PATIENCE)
+    until(lambda: first.zombies() + second.zombies() == [], TIMEOUT)
     assert (first.end(), second.end()) == ("", "")
-    until(lambda: companions(state) == [] and nothing_left(state), PATIENCE)
+    until(lambda: companions(state) == [] and is_empty(state), TIMEOUT)
 
 
 def test_killed_host_is_reported(start, state):
     """A save cut short by kill -9 is in the store, interrupted, though nothing else ever starts; then the companion goes."""
     host = start()
-    host.do("save a 1")
-    host.do("hang b")
+    host.run("save a 1")
+    host.run("hang b")
     host.kill()
-    until(lambda: outcomes(state) == {"a 0": "ok", "b": "interrupted"}, PATIENCE)
-    until(lambda: companions(state) == [] and nothing_left(state), PATIENCE)
+    until(lambda: outcomes(state) == {"a 0": "ok", "b": "interrupted"}, TIMEOUT)
+    until(lambda: companions(state) == [] and is_empty(state), TIMEOUT)
 
 
 def test_killed_companion_is_replaced(start, state):
     """The host starts another, which goes on where the first stopped: nothing lost, nothing twice."""
     host = start()
-    host.do("save a 20")
-    host.do("flush")
+    host.run("save a 20")
+    host.run("flush")
     [killed] = companions(state)
     os.kill(killed, signal.SIGKILL)
-    host.do("save b 20")
-    host.do("flush")
+    host.run("save b 20")
+    host.run("flush")
     assert outcomes(state) == {f"{key} {number}": "ok" for key in "ab" for number in range(20)}
     assert killed not in companions(state)
-    until(lambda: host.zombies() == [], PATIENCE)
+    until(lambda: host.zombies() == [], TIMEOUT)
     assert host.end() == ""
 
 
 def test_forked_child(start, state):
     """A child has a journal of its own, and its death is seen though its parent lives."""
     host = start()
-    host.do("save a 1")
-    host.do("fork c")
-    until(lambda: outcomes(state) == {"a 0": "ok", "c ended": "ok", "c open": "interrupted"}, PATIENCE)
+    host.run("save a 1")
+    host.run("fork c")
+    until(lambda: outcomes(state) == {"a 0": "ok", "c ended": "ok", "c open": "interrupted"}, TIMEOUT)
     assert len(companions(state)) == 1
 
 
@@ -86,11 +97,11 @@ def test_short_program(state):
     """A program that is over before its companion has started is not held up by it, and its pipes are closed when it ends."""
     code = "import ckpt_observe.auto\nwith ckpt_observe.checkpoint('save', id='a'): pass"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environ(state, "companion"), capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, "-c", code], env=environ(state, "companion"), capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    until(lambda: outcomes(state) == {"a": "ok"}, PATIENCE)
-    until(lambda: companions(state) == [] and nothing_left(state), PATIENCE)
+    until(lambda: outcomes(state) == {"a": "ok"}, TIMEOUT)
+    until(lambda: companions(state) == [] and is_empty(state), TIMEOUT)
 
 
 def test_inherits_nothing(start, state):
@@ -117,7 +128,7 @@ def test_inherits_nothing(start, state):
     os.close(writer)
     try:
         process.stdout.readline()
-        until(lambda: companion_there(state), PATIENCE)
+        until(lambda: companion_is_running(state), TIMEOUT)
         [pid] = companions(state)
         assert os.getsid(pid) not in (os.getsid(0), os.getsid(process.pid))
         open_ones = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
@@ -125,7 +136,7 @@ def test_inherits_nothing(start, state):
         assert [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in range(3)] == ["/dev/null"] * 3
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             assert b"sk-secret" not in file.read()
-        until(lambda: (state / "companion.log").read_text() != "", PATIENCE)  # the server is not there: that is said
+        until(lambda: (state / "companion.log").read_text() != "", TIMEOUT)  # the server is not there: that is said
         assert "sk-secret" not in (state / "companion.log").read_text()
     finally:
         process.kill()
@@ -141,11 +152,11 @@ def test_that_cannot_start(state, tmp_path, monkeypatch, stored_spans, caplog):
     for key in "abc":
         with ckpt_observe.checkpoint("save", id=key):
             pass
-        assert watch.flush(PATIENCE)
+        assert watch.flush(TIMEOUT)
     assert {span.attributes["checkpoint.id"] for span in stored_spans()} == {"a", "b", "c"}
     assert watch.close(20)
     assert caplog.text.count("Cannot start a companion") == 1
-    assert nothing_left(state)
+    assert is_empty(state)
 
 
 def test_application_with_python_inside(state, monkeypatch, caplog):
@@ -162,8 +173,8 @@ def test_that_dies_again_and_again(state, monkeypatch, caplog):
     monkeypatch.setattr(companion, "MODULE", "this")  # ends at once, and well
     monkeypatch.setattr(companion, "CHECK_INTERVAL", 0.0)
     seen = Companion(state, "x", dict(os.environ))
-    until(lambda: not seen.check(), PATIENCE)
-    seen.close(PATIENCE)
+    until(lambda: not seen.check(), TIMEOUT)
+    seen.close(TIMEOUT)
     assert f"it exited {companion.MAX_ATTEMPTS} times right after its start" in caplog.text
 
 
@@ -179,7 +190,7 @@ def test_closed_before_it_is_started(state, tmp_path, monkeypatch):
     seen.close(0.0)
     with open(tmp_path / "slow.py.pipe", "w"):  # waits until it reads, and lets it end
         pass
-    until(lambda: pid not in processes(), PATIENCE)
+    until(lambda: pid not in processes(), TIMEOUT)
 
 
 def test_owed_names_are_those_of_the_exporters(tmp_path):

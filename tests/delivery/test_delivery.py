@@ -14,62 +14,62 @@ from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.delivery.outbox import Outbox
 from ckpt_observe.journal import recovery, spool
 from ckpt_observe.journal.spool import Cursor
-from tests.delivery.conftest import FakeExporter, operation, remove, until
+from tests.delivery.conftest import FakeExporter, record_operation, remove, until
 
 
-def test_everything_arrives(world, state):
+def test_everything_arrives(start_delivery, state):
     """Every operation reaches every exporter, in order; after close nothing is left on disk."""
     exporters = FakeExporter("a"), FakeExporter("b")
-    journal, delivery = world(*exporters)
+    journal, delivery = start_delivery(*exporters)
     keys = [str(number) for number in range(300)]
     for key in keys:
-        operation(journal, key)
+        record_operation(journal, key)
     assert delivery.close(20)
-    assert exporters[0].had == exporters[1].had == keys
-    assert [exporter.closed for exporter in exporters] == [1, 1]
+    assert exporters[0].ids == exporters[1].ids == keys
+    assert [exporter.close_count for exporter in exporters] == [1, 1]
     assert list((state / "journals").iterdir()) == []
 
 
-def test_arrives_without_flush(world):
+def test_arrives_without_flush(start_delivery):
     """Nobody has to ask: the threads do it by themselves."""
     exporter = FakeExporter()
-    journal, _ = world(exporter)
-    operation(journal, "a")
-    until(lambda: exporter.had == ["a"])
+    journal, _ = start_delivery(exporter)
+    record_operation(journal, "a")
+    until(lambda: exporter.ids == ["a"])
 
 
-def test_flush(world):
+def test_flush(start_delivery):
     """After a flush that says True the exporter has what was recorded before it; it can be called at any time."""
     exporter = FakeExporter()
-    journal, delivery = world(exporter)
+    journal, delivery = start_delivery(exporter)
     assert delivery.flush(5)
     for number in range(20):
-        operation(journal, str(number))
+        record_operation(journal, str(number))
         assert delivery.flush(20)
-        assert exporter.had[-1] == str(number)
+        assert exporter.ids[-1] == str(number)
 
 
-def test_flush_of_a_exporter_that_is_down(world):
+def test_flush_of_a_exporter_that_is_down(start_delivery):
     """It says False, in bounded time, and what was not delivered stays."""
     exporter = FakeExporter()
-    journal, delivery = world(exporter)
+    journal, delivery = start_delivery(exporter)
     exporter.down = True
-    operation(journal, "a")
+    record_operation(journal, "a")
     assert delivery.flush(0.2) is False
     exporter.down = False
     assert delivery.flush(20)
-    assert exporter.had == ["a"]
+    assert exporter.ids == ["a"]
 
 
-def test_one_down_delays_no_other(world):
+def test_one_down_delays_no_other(start_delivery):
     """One exporter down, one raising, one hanging: the fourth has everything at once."""
     down, raising, hanging, well = (FakeExporter(name) for name in ("down", "raising", "hanging", "well"))
     down.down, raising.broken, hanging.hang = True, RuntimeError("bug"), threading.Event()
-    journal, delivery = world(down, raising, hanging, well)
+    journal, delivery = start_delivery(down, raising, hanging, well)
     for number in range(50):
-        operation(journal, str(number))
-    until(lambda: len(well.had) == 50)
-    assert hanging.entered.wait(20)
+        record_operation(journal, str(number))
+    until(lambda: len(well.ids) == 50)
+    assert hanging.send_started.wait(20)
     began = time.monotonic()
     assert delivery.close(0.3) is False
     assert time.monotonic() - began < 20, "bounded, though an exporter hangs"
@@ -79,59 +79,59 @@ def test_one_down_delays_no_other(world):
         thread.join(20)
 
 
-def test_after_a_restart(world, state):
+def test_after_a_restart(start_delivery, state):
     """What one exporter had and another had not is remembered: the next process brings only what is missing."""
     well, down = FakeExporter("well"), FakeExporter("down")
     down.down = True
-    journal, delivery = world(well, down)
-    operation(journal, "a")
-    until(lambda: well.had == ["a"])
+    journal, delivery = start_delivery(well, down)
+    record_operation(journal, "a")
+    until(lambda: well.ids == ["a"])
     until(lambda: os.path.exists(os.path.join(journal.directory, "cursors.json")))
     assert delivery.close(0.3) is False
     later_well, later_down = FakeExporter("well"), FakeExporter("down")
-    _, later = world(later_well, later_down, own=False)
+    _, later = start_delivery(later_well, later_down, with_journal=False)
     assert later.close(20)
-    assert (later_well.had, later_down.had) == ([], ["a"])
+    assert (later_well.ids, later_down.ids) == ([], ["a"])
     assert list((state / "journals").iterdir()) == []
 
 
-def test_adopted_for_a_exporter_that_we_have_not(world, state):
+def test_adopted_for_a_exporter_that_we_have_not(start_delivery, state):
     """A journal that is owed to an exporter which this process does not have is kept for one that has it."""
     down = FakeExporter("down")
     down.down = True
-    journal, delivery = world(down)
-    operation(journal, "a")
+    journal, delivery = start_delivery(down)
+    record_operation(journal, "a")
     delivery.close(0.2)
-    _, other = world(FakeExporter("other"), own=False)
+    _, other = start_delivery(FakeExporter("other"), with_journal=False)
     assert other.close(20)
     assert Path(journal.directory).exists()
     right = FakeExporter("down")
-    _, later = world(right, own=False)
+    _, later = start_delivery(right, with_journal=False)
     assert later.close(20)
-    assert right.had == ["a"]
+    assert right.ids == ["a"]
 
 
-def test_ends_while_closing(world):
+def test_ends_while_closing(start_delivery):
     """Operations that end at any moment of close are delivered now or by the next process: none is lost."""
     keys, stop = [], threading.Event()
     exporter = FakeExporter()
-    journal, delivery = world(exporter)
+    journal, delivery = start_delivery(exporter)
 
     def work():
         while not stop.is_set():
-            operation(journal, str(len(keys)))
+            record_operation(journal, str(len(keys)))
             keys.append(str(len(keys)))
 
     thread = threading.Thread(target=work)
     thread.start()
-    until(lambda: len(exporter.had) > 50)
+    until(lambda: len(exporter.ids) > 50)
     stop.set()
     delivery.close(20)
     thread.join(20)
     later_exporter = FakeExporter()
-    _, later = world(later_exporter, own=False)
+    _, later = start_delivery(later_exporter, with_journal=False)
     assert later.close(20)
-    assert set(exporter.had) | set(later_exporter.had) >= set(keys[:-1])
+    assert set(exporter.ids) | set(later_exporter.ids) >= set(keys[:-1])
 
 
 @pytest.fixture
@@ -140,36 +140,36 @@ def small_spool(monkeypatch):
     monkeypatch.setattr(spool, "SEGMENT_SIZE", 4_000)
 
 
-def test_spool_limit(world, small_spool):
+def test_spool_limit(start_delivery, small_spool):
     """An exporter that is away for too long loses the oldest, and delivered plus counted drops is what was produced, exactly; disk is bounded."""
     away, well = FakeExporter("away"), FakeExporter("well")
     away.down = True
-    journal, delivery = world(away, well)
+    journal, delivery = start_delivery(away, well)
     for number in range(200):
-        operation(journal, str(number), size=500)
+        record_operation(journal, str(number), size=500)
         if number % 10 == 9:  # the one that is well keeps pace
-            until(lambda: len(well.had) == number + 1)  # noqa: B023 - asked at once
+            until(lambda: len(well.ids) == number + 1)  # noqa: B023 - asked at once
     assert spool.size(journal.directory) <= 20_000 + 4_000 + 30_000, "the limit, a segment, and what one collect moves"
     away.down = False
     assert delivery.flush(20)
     counts = delivery._outbox.counts
-    assert 0 < len(away.had) < 200
-    assert len(away.had) + counts["dropped away"] == 200
+    assert 0 < len(away.ids) < 200
+    assert len(away.ids) + counts["dropped away"] == 200
     assert counts["dropped well"] == 0
-    assert away.had == [str(number) for number in range(200 - len(away.had), 200)], "the newest are kept"
+    assert away.ids == [str(number) for number in range(200 - len(away.ids), 200)], "the newest are kept"
 
 
-def test_dropped_while_being_sent(world, small_spool):
+def test_dropped_while_being_sent(start_delivery, small_spool):
     """Records dropped under an exporter that has them in its hands and then delivers them are not counted as lost."""
     slow = FakeExporter()
-    journal, delivery = world(slow, start=False)
+    journal, delivery = start_delivery(slow, with_threads=False)
     for number in range(5):
-        operation(journal, str(number), size=500)
+        record_operation(journal, str(number), size=500)
     journal.pool.collect()
     spans, after = delivery._outbox.next_batch("fake")
     assert len(spans) == 5
     for number in range(60):
-        operation(journal, f"later {number}", size=500)
+        record_operation(journal, f"later {number}", size=500)
         journal.pool.collect()
     delivery._outbox.enforce_spool_limit()
     dropped = delivery._outbox.counts["dropped fake"]
@@ -178,10 +178,10 @@ def test_dropped_while_being_sent(world, small_spool):
     assert delivery._outbox.counts["dropped fake"] == dropped - 5
 
 
-def test_full_disk(world, monkeypatch):
+def test_full_disk(start_delivery, monkeypatch):
     """While the spool's disk is full operations wait in their pages; when there is room all of them arrive."""
     exporter = FakeExporter()
-    journal, delivery = world(exporter)
+    journal, delivery = start_delivery(exporter)
     write = journal.pool._spill
     full = threading.Event()
     full.set()
@@ -193,48 +193,48 @@ def test_full_disk(world, monkeypatch):
 
     monkeypatch.setattr(journal.pool, "_spill", spill)
     for number in range(200):
-        operation(journal, str(number))
+        record_operation(journal, str(number))
     delivery.flush(0.1)
-    assert exporter.had == []
+    assert exporter.ids == []
     full.clear()
-    until(lambda: len(exporter.had) == 200)
+    until(lambda: len(exporter.ids) == 200)
     assert journal.pool.counts["lost"] == 0
 
 
-def test_unknown_and_corrupt_records_are_counted(world):
+def test_unknown_and_corrupt_records_are_counted(start_delivery):
     """Records that are damaged or that nobody knows are skipped, counted, and hold nothing up."""
     exporter = FakeExporter()
-    journal, delivery = world(exporter, start=False)
+    journal, delivery = start_delivery(exporter, with_threads=False)
     journal.spool.append([b'[["from the future"]]'])
     with open(spool.segment_path(journal.directory, 1), "ab") as file:
         file.write(b"00000000 [damaged]\n")
-    operation(journal, "good")
+    record_operation(journal, "good")
     delivery.start()
-    until(lambda: exporter.had == ["good"])
+    until(lambda: exporter.ids == ["good"])
     assert (delivery._outbox.counts["unknown"], delivery._outbox.counts["corrupt"]) == (1, 1)
 
 
-def test_spool_removed_while_running(world):
+def test_spool_removed_while_running(start_delivery):
     """A spool that somebody removes loses what was in it, and the delivery goes on."""
     exporter = FakeExporter()
     exporter.down = True
-    journal, delivery = world(exporter)
-    operation(journal, "gone")
+    journal, delivery = start_delivery(exporter)
+    record_operation(journal, "gone")
     until(lambda: spool.segments(journal.directory))
     for number in spool.segments(journal.directory):
         os.unlink(spool.segment_path(journal.directory, number))
     exporter.down = False
-    operation(journal, "after")
-    until(lambda: "after" in exporter.had)
+    record_operation(journal, "after")
+    until(lambda: "after" in exporter.ids)
     assert delivery.close(20)
 
 
-def test_state_directory_removed_while_running(world, state):
+def test_state_directory_removed_while_running(start_delivery, state):
     """Everything on disk removed: nothing is raised, and close comes back."""
-    journal, delivery = world(FakeExporter())
-    operation(journal, "a")
+    journal, delivery = start_delivery(FakeExporter())
+    record_operation(journal, "a")
     remove(state)
-    operation(journal, "b")
+    record_operation(journal, "b")
     delivery.flush(0.2)
     delivery.close(0.5)
 
@@ -252,7 +252,7 @@ def test_damaged_cursors(tmp_path, saved):
     assert after >= Cursor()
 
 
-def test_newer_journal_is_left_alone(world, state, caplog):
+def test_newer_journal_is_left_alone(start_delivery, state, caplog):
     """A journal of a newer version is told once, touched never, and holds nothing up."""
     (state / "journals" / "1-1").mkdir(parents=True, mode=0o700)
     for name in ("owner.lock", "drain.lock"):
@@ -261,21 +261,21 @@ def test_newer_journal_is_left_alone(world, state, caplog):
     state.chmod(0o700)
     (state / "journals").chmod(0o700)
     exporter = FakeExporter()
-    journal, delivery = world(exporter)
+    journal, delivery = start_delivery(exporter)
     for key in ("a", "b"):
-        operation(journal, key)
+        record_operation(journal, key)
         assert delivery.flush(20)
-    assert exporter.had == ["a", "b"]
+    assert exporter.ids == ["a", "b"]
     assert len([entry for entry in caplog.records if "newer version" in entry.message]) == 1
     assert sorted(path.name for path in (state / "journals" / "1-1").iterdir()) == ["about.json", "drain.lock", "owner.lock"]
 
 
-def test_takeover_is_tried_again(world, state, monkeypatch):
+def test_takeover_is_tried_again(start_delivery, state, monkeypatch):
     """A dead journal that cannot be taken over because the disk is full is taken over when there is room."""
     down = FakeExporter()
     down.down = True
-    journal, delivery = world(down)
-    operation(journal, "a")
+    journal, delivery = start_delivery(down)
+    record_operation(journal, "a")
     delivery.close(0.2)
     exporter = FakeExporter()
     later = Delivery(state, [exporter])
@@ -290,10 +290,10 @@ def test_takeover_is_tried_again(world, state, monkeypatch):
     monkeypatch.setattr(recovery, "recover", recover)
     later.start()
     assert later.close(20)
-    assert exporter.had == ["a"]
+    assert exporter.ids == ["a"]
 
 
-def test_half_made_journal_is_removed_later(world, state):
+def test_half_made_journal_is_removed_later(start_delivery, state):
     """What a process left that died while it made its journal goes when it is old, and not while it may be in the making."""
     old, new = (state / "journals" / f"{number}-1.new" for number in range(2))
     for path in (old, new):
@@ -301,41 +301,41 @@ def test_half_made_journal_is_removed_later(world, state):
     for path in (state, state / "journals"):
         path.chmod(0o700)
     os.utime(old, (1, 1))
-    _, delivery = world(FakeExporter(), own=False)
+    _, delivery = start_delivery(FakeExporter(), with_journal=False)
     assert delivery.close(20)
     assert not old.exists()
     assert new.exists()
 
 
-def test_closing_twice(world):
+def test_closing_twice(start_delivery):
     """The second close changes nothing, and closes no descriptor that is not ours any more."""
     exporter = FakeExporter()
-    journal, delivery = world(exporter)
-    operation(journal, "a")
+    journal, delivery = start_delivery(exporter)
+    record_operation(journal, "a")
     assert delivery.close(20)
     other = os.open(os.devnull, os.O_RDONLY)
     assert delivery.close(20)
     journal.pool.close()
     os.close(other)  # raises if it was closed already
-    assert exporter.closed == 1
+    assert exporter.close_count == 1
 
 
-def test_new_records_are_found_in_a_spool_that_was_still(world):
+def test_new_records_are_found_in_a_spool_that_was_still(start_delivery):
     """A spool in which nothing was new for a while is looked at without reading; what comes then arrives all the same."""
     exporter = FakeExporter()
-    journal, delivery = world(exporter)
+    journal, delivery = start_delivery(exporter)
     for key in ("a", "b"):
-        operation(journal, key)
+        record_operation(journal, key)
         assert delivery.flush(20)
         os.utime(journal.directory, (1, 1))  # long ago
         assert [delivery._outbox.next_batch("fake")[0] for _ in range(3)] == [[], [], []]
-    assert exporter.had == ["a", "b"]
+    assert exporter.ids == ["a", "b"]
 
 
-def test_internal_error_is_logged_once(world, monkeypatch, caplog):
+def test_internal_error_is_logged_once(start_delivery, monkeypatch, caplog):
     """An internal error that repeats with other words does not fill the log of the host program."""
     errors = []
-    _, delivery = world(FakeExporter(), start=False)
+    _, delivery = start_delivery(FakeExporter(), with_threads=False)
 
     def fail():
         errors.append(ValueError(f"error {len(errors)}"))

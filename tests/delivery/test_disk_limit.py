@@ -18,7 +18,7 @@ from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record.encoding import encode_line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, metrics
-from tests.delivery.conftest import NOW, FakeExporter, operation, until
+from tests.delivery.conftest import NOW, FakeExporter, record_operation, until
 
 OVERFLOW = (metrics.DROPPED_RECORDS.name, ("overflow",))
 LIMIT = 40_000
@@ -38,7 +38,7 @@ def ended(state, tmp_path):
     def make(name, *, killed=False):
         journal = Journal(state, tmp_path / "pages", (), {}, "daemon")
         for number in range(20):
-            operation(journal, f"{name} {number}", size=500)
+            record_operation(journal, f"{name} {number}", size=500)
             journal.pool.collect()
         if killed:
             journal.take().append(
@@ -59,7 +59,7 @@ def delivered(state):
     delivery = Delivery(state, [exporter], live_exporters=lambda _: ["fake"])
     delivery.start()
     assert delivery.close(20)
-    return exporter.had
+    return exporter.ids
 
 
 def newest(count):
@@ -112,7 +112,7 @@ def test_others_are_not_touched(state, tmp_path, ended):
     """Neither the journal of a live process, nor one that somebody delivers, nor a damaged one, is made smaller for the rest."""
     live = Journal(state, tmp_path / "pages", (), {}, "daemon")
     for number in range(100):
-        operation(live, str(number), size=500)
+        record_operation(live, str(number), size=500)
         live.pool.collect()
     damaged = Path(ended("damaged").directory)
     (damaged / "about.json").write_text("{")
@@ -159,7 +159,7 @@ def test_daemon_delivers_what_it_can(state, ended):
     delivery = Delivery(state, [exporter], live_exporters=lambda _: ["fake"], disk_limit=EACH)
     delivery.start()
     until(lambda: delivery.adoption.outboxes() == [] and not list((state / "journals").iterdir()))
-    assert set(exporter.had) == newest(200)
+    assert set(exporter.ids) == newest(200)
     delivery.close(20)
 
 
@@ -175,8 +175,8 @@ def test_exporter_is_down(state, ended, monkeypatch):
     until(lambda: delivery.health().get(OVERFLOW) and on_disk(state) <= LIMIT)
     down.down = False
     assert delivery.flush(20)
-    assert set(down.had) == newest(len(down.had))
-    assert len(down.had) + delivery.health()[OVERFLOW] == 200
+    assert set(down.ids) == newest(len(down.ids))
+    assert len(down.ids) + delivery.health()[OVERFLOW] == 200
     delivery.close(20)
 
 

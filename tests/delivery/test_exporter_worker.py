@@ -74,8 +74,8 @@ def test_refused_span_stands_alone(exporter, caplog):
     exporter.bad = {"7", "40"}
     assert worker.deliver(spans(100))
     assert (worker.delivered, worker.refused) == (98, 2)
-    assert len(exporter.had) == 98
-    assert len(exporter.sizes) < 40, "halved, not one by one"
+    assert len(exporter.ids) == 98
+    assert len(exporter.batch_sizes) < 40, "halved, not one by one"
     assert f"{7:016x}" in caplog.text
 
 
@@ -114,7 +114,7 @@ def test_exporter_that_raises(exporter, caplog):
 def test_empty_batch(exporter):
     """Nothing to send is not sent."""
     assert ExporterWorker(exporter).deliver([])
-    assert exporter.sizes == []
+    assert exporter.batch_sizes == []
 
 
 def test_identity():

@@ -20,7 +20,7 @@ from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record.encoding import encode_line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, metrics
-from tests.delivery.conftest import NOW, FakeExporter, operation, remove, until
+from tests.delivery.conftest import NOW, FakeExporter, record_operation, remove, until
 
 FAULTS = (metrics.FAULTS.name, ())
 OVERFLOW = (metrics.DROPPED_RECORDS.name, ("overflow",))
@@ -77,13 +77,13 @@ def test_everything_arrives(host, attending, state):
     hosts = [host() for _ in range(2)]
     for number in range(200):
         for which, (journal, _) in enumerate(hosts):
-            operation(journal, f"{which} {number}")
+            record_operation(journal, f"{which} {number}")
     for _, handed in hosts:
         assert handed.flush(20)
         assert handed.close(20)
     for exporter in exporters:
         for which in range(2):
-            assert [key for key in exporter.had if key.startswith(str(which))] == [f"{which} {number}" for number in range(200)]
+            assert [key for key in exporter.ids if key.startswith(str(which))] == [f"{which} {number}" for number in range(200)]
     until(lambda: left(state) == [])
 
 
@@ -92,17 +92,17 @@ def test_one_process_delivers_at_a_time(host, attending):
     journal, handed = host()
     first, second = FakeExporter(), FakeExporter()
     one = attending(first)
-    operation(journal, "a")
+    record_operation(journal, "a")
     assert handed.flush(20)
     other = attending(second)
     other.adoption.scan()
-    operation(journal, "b")
+    record_operation(journal, "b")
     assert handed.flush(20)
-    assert (first.had, second.had) == (["a", "b"], [])
+    assert (first.ids, second.ids) == (["a", "b"], [])
     assert one.close(20)
-    operation(journal, "c")
+    record_operation(journal, "c")
     assert handed.flush(20)
-    assert (first.had, second.had) == (["a", "b"], ["c"])
+    assert (first.ids, second.ids) == (["a", "b"], ["c"])
 
 
 def test_owner_dies(host, attending):
@@ -110,11 +110,11 @@ def test_owner_dies(host, attending):
     journal, _ = host()
     exporter = FakeExporter()
     delivery = attending(exporter)
-    operation(journal, "ended")
-    until(lambda: exporter.had == ["ended"])
+    record_operation(journal, "ended")
+    until(lambda: exporter.ids == ["ended"])
     begun(journal, "open")
     journal._owner_lock.release()  # as the kernel does
-    until(lambda: exporter.had == ["ended", "open"])
+    until(lambda: exporter.ids == ["ended", "open"])
     until(lambda: delivery.interrupted == 1)  # it is counted after it is in the spool, where the exporter may find it at once
     until(lambda: not os.path.exists(journal.directory))
 
@@ -122,45 +122,45 @@ def test_owner_dies(host, attending):
 def test_nobody_there(host, attending, state):
     """Records wait until a daemon comes, also when their process has ended by then; flush says that they wait."""
     journal, handed = host()
-    operation(journal, "a")
+    record_operation(journal, "a")
     assert handed.flush(0.2) is False
     assert handed.close(0) is False
     assert left(state) == [Path(journal.directory)]
     exporter = FakeExporter()
     attending(exporter)
-    until(lambda: exporter.had == ["a"])
+    until(lambda: exporter.ids == ["a"])
     until(lambda: left(state) == [])
 
 
-def test_threads_leave_it_alone(host, world, attending):
+def test_threads_leave_it_alone(host, start_delivery, attending):
     """A process that delivers itself touches neither a live nor a dead journal of a daemon: it does not know where it goes."""
     journal, handed = host()
-    operation(journal, "a")
+    record_operation(journal, "a")
     handed.flush(0)
     wrong = FakeExporter()
-    _, thread = world(wrong, own=False)
+    _, thread = start_delivery(wrong, with_journal=False)
     assert thread.flush(20)
     handed.close(0)
     thread.adoption.scan()
     assert thread.flush(20)
-    assert wrong.had == []
+    assert wrong.ids == []
     right = FakeExporter()
     attending(right)
-    until(lambda: right.had == ["a"])
+    until(lambda: right.ids == ["a"])
 
 
-def test_daemon_leaves_threads_alone(world, attending):
+def test_daemon_leaves_threads_alone(start_delivery, attending):
     """A daemon does not touch the journal of a live process that delivers itself, and finishes it when that process is dead."""
     own, others = FakeExporter(), FakeExporter()
     own.down = True
-    journal, delivery = world(own)
+    journal, delivery = start_delivery(own)
     daemons = attending(others)
-    operation(journal, "a")
+    record_operation(journal, "a")
     delivery.flush(0)
     daemons.adoption.scan()
-    assert others.had == []
+    assert others.ids == []
     delivery.close(0)
-    until(lambda: others.had == ["a"])
+    until(lambda: others.ids == ["a"])
 
 
 @pytest.fixture
@@ -174,15 +174,15 @@ def test_disk_is_bounded_while_nobody_delivers(host, attending, small_spool):
     """The oldest go, and delivered plus counted drops is what was produced, exactly: the count reaches the daemon that comes later."""
     journal, handed = host()
     for number in range(200):
-        operation(journal, str(number), size=500)
+        record_operation(journal, str(number), size=500)
         handed.flush(0)
     assert spool.size(journal.directory) <= 20_000 + 4_000 + 2_000
     exporter = FakeExporter()
     delivery = attending(exporter)
     assert handed.flush(20)
-    until(lambda: len(exporter.had) + delivery.health().get(OVERFLOW, 0) == 200)
-    assert 0 < len(exporter.had) < 200
-    assert exporter.had == [str(number) for number in range(200 - len(exporter.had), 200)], "the newest are kept"
+    until(lambda: len(exporter.ids) + delivery.health().get(OVERFLOW, 0) == 200)
+    assert 0 < len(exporter.ids) < 200
+    assert exporter.ids == [str(number) for number in range(200 - len(exporter.ids), 200)], "the newest are kept"
 
 
 def test_disk_is_bounded_though_no_daemon_ever_comes(host, attending, small_spool, state, monkeypatch):
@@ -191,15 +191,15 @@ def test_disk_is_bounded_though_no_daemon_ever_comes(host, attending, small_spoo
     for which in range(10):
         journal, handed = host()
         for number in range(20):
-            operation(journal, f"{which} {number}", size=500)
+            record_operation(journal, f"{which} {number}", size=500)
             handed.flush(0)
         handed.close(0)
     _, handed = host(limit=40_000)
     until(lambda: sum(DiskLimit(state, 0)._sizes().values()) < 40_000)
     exporter = FakeExporter()
     delivery = attending(exporter)
-    until(lambda: len(exporter.had) + delivery.health().get(OVERFLOW, 0) == 200)
-    assert 0 < len(exporter.had) < 100
+    until(lambda: len(exporter.ids) + delivery.health().get(OVERFLOW, 0) == 200)
+    assert 0 < len(exporter.ids) < 100
 
 
 def test_disk_is_bounded_while_the_daemon_s_exporter_is_down(host, attending, small_spool, monkeypatch):
@@ -211,13 +211,13 @@ def test_disk_is_bounded_while_the_daemon_s_exporter_is_down(host, attending, sm
     delivery = attending(exporter)
     until(journal.has_deliverer)
     for number in range(200):
-        operation(journal, str(number), size=500)
+        record_operation(journal, str(number), size=500)
         handed.flush(0)
     assert spool.size(journal.directory) <= 40_000 + 4_000 + 2_000
     exporter.down = False
     assert handed.flush(20)
-    assert 0 < len(exporter.had) < 200
-    until(lambda: len(exporter.had) + delivery.health().get(OVERFLOW, 0) >= 200)
+    assert 0 < len(exporter.ids) < 200
+    until(lambda: len(exporter.ids) + delivery.health().get(OVERFLOW, 0) >= 200)
 
 
 def test_counters_of_the_host_are_reported_once(host, attending):
@@ -250,7 +250,7 @@ def test_missing_daemon_is_said_once(state, tmp_path, monkeypatch, caplog, atten
 
 
 def test_one_daemon_a_directory(state):
-    """A second one is told who has it; when the first is gone, it may."""
+    """A second one is told who has it; when the first is clean_up, it may."""
     lock = daemon.acquire_daemon_lock(state)
     assert daemon.is_running(state)
     with pytest.raises(DaemonRunningError, match=rf"{state} already has a daemon \(pid {os.getpid()} on .* since .*--dir"):
@@ -266,14 +266,14 @@ def test_daemon_with_other_exporters(host, attending):
     old, slow = FakeExporter("old"), FakeExporter("slow")
     slow.down = True
     first = attending(old, slow)
-    operation(journal, "a")
-    until(lambda: old.had == ["a"])
+    record_operation(journal, "a")
+    until(lambda: old.ids == ["a"])
     first.close(0.1)
     again, new = FakeExporter("old"), FakeExporter("new")
     attending(again, new)
-    until(lambda: new.had == ["a"])
+    until(lambda: new.ids == ["a"])
     assert handed.flush(20)
-    assert again.had == []
+    assert again.ids == []
 
 
 def test_closed_again_and_again(host, attending):
@@ -282,7 +282,7 @@ def test_closed_again_and_again(host, attending):
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         journal, handed = host()
-        operation(journal, "a")
+        record_operation(journal, "a")
         assert handed.close(20)
     until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
@@ -296,6 +296,6 @@ def test_removed_by_hand(host, attending, state):
     until(lambda: delivery.adoption.live_count() == 2)
     remove(journal.directory)
     until(lambda: delivery.adoption.live_count() == 1)
-    operation(other, "a")
+    record_operation(other, "a")
     assert handed.flush(20)
-    assert exporter.had == ["a"]
+    assert exporter.ids == ["a"]

@@ -14,7 +14,7 @@ from ckpt_observe.semconv import metrics
 from ckpt_observe.testing.spans import outline
 from ckpt_observe.tracestore import FILENAME, TraceReader
 from tests.delivery.conftest import until
-from tests.delivery.rig import PATIENCE, Daemon, companion_there, end_companions, environ, gone, nothing_left
+from tests.delivery.rig import TIMEOUT, Daemon, clean_up, companion_is_running, end_companions, environ, is_empty
 from tests.services.processes import free_port
 
 pytestmark = pytest.mark.faults  # whole lives of several processes: half a minute together
@@ -42,23 +42,23 @@ SAME = (
 def scenario(state, tmp_path, delivery):
     """Saves, a failure, a kill and a restore, in three processes, until all is delivered and nobody is left."""
     given = environ(state, delivery, CKPT_OBSERVE_EXPORTERS="local,prometheus", OTEL_EXPORTER_PROMETHEUS_PORT=str(free_port()))
-    daemon = Daemon(given).ready() if delivery == "daemon" else None
+    daemon = Daemon(given).wait_until_ready() if delivery == "daemon" else None
     try:
         for act in ("work", "resume"):
             subprocess.run(
                 [sys.executable, str(SCENARIO), act, str(tmp_path / f"checkpoints-{delivery}"), "60"],
                 env=given,
                 check=True,
-                timeout=PATIENCE * 2,
+                timeout=TIMEOUT * 2,
             )
-        until(lambda: nothing_left(state), PATIENCE)
-        until(lambda: not companion_there(state), PATIENCE)  # its last counters are in
+        until(lambda: is_empty(state), TIMEOUT)
+        until(lambda: not companion_is_running(state), TIMEOUT)  # its last counters are in
         if daemon:
             daemon.stop()
     finally:
         end_companions(state)
         if daemon:
-            gone(daemon.process)
+            clean_up(daemon.process)
 
 
 def told(state):

@@ -13,7 +13,7 @@ from ckpt_observe.journal import spool
 from ckpt_observe.metricstore.snapshot import gather
 from ckpt_observe.semconv import metrics
 from tests.delivery.conftest import until
-from tests.delivery.rig import PATIENCE, Daemon, Host, companions, end_companions, environ, gone, nothing_left, outcomes
+from tests.delivery.rig import TIMEOUT, Daemon, Host, clean_up, companions, end_companions, environ, is_empty, outcomes
 
 pytestmark = pytest.mark.faults
 
@@ -35,7 +35,7 @@ def run(state):
 
     yield start
     for each in programs:
-        gone(each.process)
+        clean_up(each.process)
     end_companions(state)
 
 
@@ -55,7 +55,7 @@ class Saver(threading.Thread):
     def run(self):
         while not self.stopping.is_set():
             try:
-                self.host.do(f"save {self.prefix}{len(self.keys)} 1")
+                self.host.run(f"save {self.prefix}{len(self.keys)} 1")
             except (AssertionError, OSError):  # it was killed
                 return
             self.keys.append(f"{self.prefix}{len(self.keys)} 0")
@@ -63,16 +63,16 @@ class Saver(threading.Thread):
 
     def stop(self):
         self.stopping.set()
-        self.join(PATIENCE)
+        self.join(TIMEOUT)
         assert not self.is_alive()
 
 
 def kill_daemons(run, between=lambda: None):
     for _ in range(KILLS):
         daemon = run(Daemon, "daemon")
-        until(lambda: daemon.get("/healthz")[0] == 200, PATIENCE)  # noqa: B023 - called in this iteration only
+        until(lambda: daemon.get("/healthz")[0] == 200, TIMEOUT)  # noqa: B023 - called in this iteration only
         time.sleep(random.uniform(0.0, 0.8))
-        gone(daemon.process)
+        clean_up(daemon.process)
         between()
     run(Daemon, "daemon")
 
@@ -96,7 +96,7 @@ def save_during(kill, run, delivery):
     saver.start()
     kill()
     saver.stop()
-    host.do("flush")
+    host.run("flush")
     assert len(saver.keys) > KILLS, "the host program must have saved"
     return saver.keys, host
 
@@ -107,7 +107,7 @@ def test_deliverer_killed_at_random_moments(run, state, delivery):
     keys, host = save_during((lambda: kill_daemons(run)) if delivery == "daemon" else (lambda: kill_companions(state)), run, delivery)
     assert outcomes(state) == dict.fromkeys(keys, "ok")
     assert saves_in_metrics(state) == len(keys)
-    until(lambda: host.zombies() == [], PATIENCE)
+    until(lambda: host.zombies() == [], TIMEOUT)
 
 
 def test_control_detects_losses(run, state):
@@ -126,18 +126,18 @@ def test_control_detects_losses(run, state):
 def test_hosts_killed_at_random_moments(run, state, delivery):
     """Confirmed saves are delivered once, at most one per host is interrupted, and all journals are removed without a new host program."""
     if delivery == "daemon":
-        run(Daemon, delivery).ready()
+        run(Daemon, delivery).wait_until_ready()
     saved = []
     for number in range(KILLS):
         host = run(Host, delivery)
         saver = Saver(host, f"h{number}-")
         saver.start()
-        until(lambda: saver.keys, PATIENCE)  # noqa: B023 - called in this iteration only
+        until(lambda: saver.keys, TIMEOUT)  # noqa: B023 - called in this iteration only
         time.sleep(random.uniform(0.0, 0.5))
         host.kill()
-        saver.join(PATIENCE)
+        saver.join(TIMEOUT)
         saved += saver.keys
-    until(lambda: nothing_left(state), PATIENCE)
+    until(lambda: is_empty(state), TIMEOUT)
     delivered = outcomes(state)
     assert {key: delivered.get(key) for key in saved} == dict.fromkeys(saved, "ok")
     assert len(delivered) - len(saved) <= KILLS, "at most the save that each was killed in"
@@ -151,7 +151,7 @@ def most_companions(run, state, states):
     threads = [threading.Thread(target=host.do, args=(f"save {number} 3",), daemon=True) for number, host in enumerate(hosts)]
     for thread in threads:
         thread.start()
-    threads = [threading.Thread(target=host.do, args=("flush",), daemon=True) for host in hosts if not threads.pop(0).join(PATIENCE)]
+    threads = [threading.Thread(target=host.do, args=("flush",), daemon=True) for host in hosts if not threads.pop(0).join(TIMEOUT)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
@@ -180,12 +180,12 @@ def test_two_daemons_start_together(run, state):
     host = run(Host, "daemon")
     for number in range(5):
         daemons = [run(Daemon, "daemon") for _ in range(2)]
-        until(lambda: any(daemon.process.poll() is not None for daemon in daemons), PATIENCE)  # noqa: B023 - called in this iteration only
+        until(lambda: any(daemon.process.poll() is not None for daemon in daemons), TIMEOUT)  # noqa: B023 - called in this iteration only
         [winner] = [daemon for daemon in daemons if daemon.process.poll() is None]
         [loser] = [daemon for daemon in daemons if daemon is not winner]
         assert loser.process.returncode == 1
-        host.do(f"save r{number} 10")
-        host.do("flush")
+        host.run(f"save r{number} 10")
+        host.run("flush")
         winner.process.kill()
         winner.process.wait()
     assert outcomes(state) == {f"r{race} {number}": "ok" for race in range(5) for number in range(10)}

@@ -1,4 +1,4 @@
-"""`observe()`, `import ckpt_observe.auto` and what they do to a host that has wrong settings, no disk, or had enough."""
+"""`observe()` and `import ckpt_observe.auto`, also with invalid settings, an unusable disk, forks and `close()`."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ def save(key="a"):
 
 
 def test_from_call_to_store(watch, stored_spans):
-    """One observed save reaches the local store with its phase and its resource; nothing was made before it."""
+    """One save reaches the local store with its phase and resource. Nothing is created before it."""
     assert not watch.settings.dir.exists()
     operation = save()
     assert watch.flush(20)
     spans = stored_spans()
     assert {span.name for span in spans} == {"checkpoint.save", "checkpoint.write"}
-    [found] = [span for span in spans if span.span_id == operation.span_id]
-    assert found.resource["service.name"] == "test"
-    assert found.resource["process.pid"] == os.getpid()
+    [save_span] = [span for span in spans if span.span_id == operation.span_id]
+    assert save_span.resource["service.name"] == "test"
+    assert save_span.resource["process.pid"] == os.getpid()
 
 
-def ours():
-    """Names of the threads that we started; others may be ending threads of their own."""
+def our_threads():
+    """Return the names of the threads that we started."""
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("ckpt-observe"))
 
 
 def test_threads_start_with_the_first_operation(watch):
-    """Observing alone starts no thread."""
-    assert ours() == []
+    """`observe()` alone starts no thread."""
+    assert our_threads() == []
     save()
-    assert ours() == ["ckpt-observe-collect", "ckpt-observe-exporter-local"]
+    assert our_threads() == ["ckpt-observe-collect", "ckpt-observe-exporter-local"]
 
 
 def test_observe_twice(watch, state, tmp_path):
-    """The same settings give the same watch; others replace it, and nothing recorded is lost."""
+    """The same settings return the same watch. Other settings replace it, and nothing recorded is lost."""
     again = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages", service="test")
     assert again is watch
     save("first")
@@ -64,7 +64,7 @@ def test_observe_twice(watch, state, tmp_path):
 
 
 def test_close_restores(watch, stored_spans):
-    """After close the very same functions are back, nothing is recorded, and what was is in the store."""
+    """After `close()` the original functions are back, nothing more is recorded, and the store has what was."""
     assert Checkpointer.__dict__["save"] is not ORIGINAL
     save()
     assert watch.close(20)
@@ -74,27 +74,27 @@ def test_close_restores(watch, stored_spans):
     assert watch.close()
 
 
-@pytest.mark.parametrize("when", ["it starts us", "it is about to", "it has its page"])
+@pytest.mark.parametrize("when", ["while it starts the journal", "before", "after it got its page"])
 def test_close_while_the_first_operation_begins(watch, stored_spans, monkeypatch, when):
-    """An operation that has begun is kept; one that has not is not recorded, and starts nothing after the close."""
+    """An operation that got its page is recorded. A later one is not, and starts nothing after `close()`."""
     reached, go_on = threading.Event(), threading.Event()
     targets = {
-        "it starts us": (wiring, "start_delivery"),
-        "it is about to": (watch, "_ensure_journal"),
-        "it has its page": (watch, "_ensure_journal"),
+        "while it starts the journal": (wiring, "start_delivery"),
+        "before": (watch, "_ensure_journal"),
+        "after it got its page": (watch, "_ensure_journal"),
     }
     target, name = targets[when]
     real = getattr(target, name)
 
     def step(*args):
-        found = real(*args) if when == "it has its page" else None
+        result = real(*args) if when == "after it got its page" else None
         reached.set()
         go_on.wait(30)
-        return found or real(*args)
+        return result or real(*args)
 
     monkeypatch.setattr(target, name, step)
-    begun = []
-    thread = threading.Thread(target=lambda: begun.append(save()))
+    operations = []
+    thread = threading.Thread(target=lambda: operations.append(save()))
     thread.start()
     assert reached.wait(30)
     closing = threading.Thread(target=watch.close, args=(30,))
@@ -104,12 +104,14 @@ def test_close_while_the_first_operation_begins(watch, stored_spans, monkeypatch
     closing.join(30)
     assert recorder.take() is None
     wiring.deliver_dead(watch.settings)
-    assert [span.span_id for span in stored_spans() if span.span_id == begun[0].span_id] == [begun[0].span_id] * bool(begun[0].span_id)
-    assert ours() == []
+    assert [span.span_id for span in stored_spans() if span.span_id == operations[0].span_id] == [operations[0].span_id] * bool(
+        operations[0].span_id
+    )
+    assert our_threads() == []
 
 
 def test_core_is_observed(watch, stored_spans, tmp_path):
-    """The reference core: its phases nest, and a load links back to the save that made the checkpoint."""
+    """Operations of the reference core are recorded, and a load links to the save of its checkpoint."""
     checkpointer = Checkpointer(tmp_path / "ckpt")
     random.seed(1)
     before = random.getstate()
@@ -131,7 +133,7 @@ def test_core_is_observed(watch, stored_spans, tmp_path):
     ],
 )
 def test_wrong_argument(arguments, words):
-    """A wrong value is a ConfigError that names the setting, the value and the choices; nothing is started."""
+    """An invalid argument raises a ConfigError that names setting, value and choices. Nothing is started."""
     with pytest.raises(ckpt_observe.ConfigError) as caught:
         ckpt_observe.observe(**arguments)
     assert [word for word in words if word not in str(caught.value)] == []
@@ -150,14 +152,14 @@ def test_wrong_argument(arguments, words):
     ],
 )
 def test_wrong_variable(monkeypatch, variable, value):
-    """The same from the environment, under the variable's own name."""
+    """An invalid variable raises a ConfigError that names variable and value."""
     monkeypatch.setenv(variable, value)
     with pytest.raises(ckpt_observe.ConfigError, match=f"{variable}.*{value}"):
         ckpt_observe.observe()
 
 
 def test_unknown_operation():
-    """An operation that is none is told where it is written."""
+    """The name of an unknown operation raises an error where it is used."""
     with pytest.raises(ckpt_observe.ConfigError, match=r"'sve' is not a checkpoint operation; use one of: save, load"):
         ckpt_observe.checkpoint("sve")
 
@@ -166,7 +168,7 @@ def test_unknown_operation():
     ("variable", "value"), [("CKPT_OBSERVE_ENABLED", "false"), ("OTEL_SDK_DISABLED", "true"), ("CKPT_OBSERVE_EXPORTERS", "none")]
 )
 def test_switched_off(monkeypatch, state, variable, value):
-    """Off means off: no patch, no record, no file."""
+    """If it is switched off, nothing is patched, recorded or written."""
     monkeypatch.setenv(variable, value)
     watch = ckpt_observe.observe(dir=state)
     assert not recorder.on
@@ -178,7 +180,7 @@ def test_switched_off(monkeypatch, state, variable, value):
 
 
 def test_instrumentation_switched_off(monkeypatch, state):
-    """A library that the user lists is left alone."""
+    """A library that the user disables is not patched."""
     monkeypatch.setenv("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "reference")
     watch = ckpt_observe.observe(dir=state)
     assert Checkpointer.__dict__["save"] is ORIGINAL
@@ -188,15 +190,15 @@ def test_instrumentation_switched_off(monkeypatch, state):
 @pytest.mark.parametrize(
     ("delivery", "pid", "waits"), [("in-process", 7, True), ("companion", 7, False), ("companion", 1, True), ("daemon", 1, False)]
 )
-def test_who_waits_at_the_end(monkeypatch, state, delivery, pid, waits):
-    """Who delivers itself, and the first process of a container, with which its companion ends."""
+def test_exit_timeout(monkeypatch, state, delivery, pid, waits):
+    """Exit waits for delivery in this process, and if it is PID 1 of a container, because then its companion dies with it."""
     monkeypatch.setattr(os, "getpid", lambda: pid)
     assert (api._exit_timeout(api.Watch(config.read(dir=state, delivery=delivery))) > 0) == waits
 
 
 @pytest.mark.parametrize("trouble", ["file", "open to others", "foreign"])
 def test_directory_that_cannot_be_used(monkeypatch, tmp_path, caplog, trouble):
-    """The host goes on unobserved, and is told once, with what to do."""
+    """The host program goes on unobserved, and one log line says what to do."""
     monkeypatch.setattr(guard, "faults", type(guard.faults)())
     state = tmp_path / "state"
     if trouble == "file":
@@ -212,8 +214,8 @@ def test_directory_that_cannot_be_used(monkeypatch, tmp_path, caplog, trouble):
         assert save().span_id == ""
     assert watch.flush()
     assert watch.close()
-    told = [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
-    assert len(told) == 1
+    warnings = [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
+    assert len(warnings) == 1
     assert "CKPT_OBSERVE_DIR" in caplog.text
 
 
@@ -239,37 +241,37 @@ def host(tmp_path, **variables):
 
 
 def test_auto(tmp_path, stored_spans):
-    """One import: the save is in the store, the program's output and exit code are its own."""
+    """With one import the save is in the store, and output and exit code of the program are unchanged."""
     done = host(tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (5, "run\n", "")
     assert "checkpoint.save" in {span.name for span in stored_spans()}
 
 
 def test_auto_with_a_wrong_setting(tmp_path):
-    """A wrong setting is logged, and the program runs."""
+    """An invalid setting is logged, and the program runs."""
     done = host(tmp_path, CKPT_OBSERVE_EXPORTERS="pigeon")
     assert (done.returncode, done.stdout) == (5, "run\n")
     assert "Checkpoints are not observed: CKPT_OBSERVE_EXPORTERS: 'pigeon'" in done.stderr
 
 
 def test_forked_child(watch, stored_spans):
-    """A child has a journal of its own; what it and its parent do is told apart; an operation open at the fork is the parent's."""
-    with ckpt_observe.checkpoint("save", id="parent") as open_one:
+    """A forked child has its own journal. An operation that was running at the fork belongs to the parent."""
+    with ckpt_observe.checkpoint("save", id="parent") as running:
         child = os.fork()
         if not child:
             try:
                 save("child")
-                open_one.finish()
+                running.finish()
                 ckpt_observe.api._watch.close(20)
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
     assert watch.flush(20)
-    found = {span.attributes[names.ID]: span for span in stored_spans() if names.OPERATION in span.attributes}
-    assert set(found) == {"parent", "child"}
-    assert {span.attributes[names.OUTCOME] for span in found.values()} == {"ok"}
-    assert found["child"].resource["process.pid"] == child
-    assert found["child"].parent_span_id == open_one.span_id
+    by_id = {span.attributes[names.ID]: span for span in stored_spans() if names.OPERATION in span.attributes}
+    assert set(by_id) == {"parent", "child"}
+    assert {span.attributes[names.OUTCOME] for span in by_id.values()} == {"ok"}
+    assert by_id["child"].resource["process.pid"] == child
+    assert by_id["child"].parent_span_id == running.span_id
 
 
 FORKED_MEANWHILE = """
@@ -287,7 +289,7 @@ class Slow:
             forking.wait(30)
 
 importing, forking = threading.Event(), threading.Event()
-os.register_at_fork(before=forking.set)  # the last registered, so the first to run: who imports goes on when the fork has begun
+os.register_at_fork(before=forking.set)  # registered last, so it runs first: the import continues when the fork has started
 sys.meta_path.insert(0, Slow())
 watch = ckpt_observe.observe()
 first = threading.Thread(target=save, args=("parent",))
@@ -304,7 +306,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_forked_while_the_first_operation_begins(tmp_path, state, stored_spans):
-    """A child that is forked while another thread starts us saves as any other: it does not wait for what that thread had locked."""
+    """A child that is forked while another thread starts the journal can save: it does not wait for locks of that thread."""
     environ = {
         **os.environ,
         "CKPT_OBSERVE_DIR": str(state),
@@ -318,19 +320,19 @@ def test_forked_while_the_first_operation_begins(tmp_path, state, stored_spans):
     assert {span.attributes[names.ID] for span in stored_spans()} == {"parent", "child"}
 
 
-def test_forked_while_it_never_begins(watch, monkeypatch):
-    """Where the start hangs, a fork goes on after a while, and its child is not observed."""
+def test_forked_while_the_start_hangs(watch, monkeypatch):
+    """If the start hangs, a fork continues after a timeout, and its child is not observed."""
     monkeypatch.setattr(api, "FORK_TIMEOUT", 0.1)
-    held, go_on = threading.Event(), threading.Event()
+    locked, go_on = threading.Event(), threading.Event()
 
     def hangs():
         with api._lock:
-            held.set()
+            locked.set()
             go_on.wait(30)
 
     thread = threading.Thread(target=hangs)
     thread.start()
-    assert held.wait(30)
+    assert locked.wait(30)
     child = os.fork()
     if not child:
         os._exit(bool(save().span_id))
@@ -341,7 +343,7 @@ def test_forked_while_it_never_begins(watch, monkeypatch):
 
 
 def test_child_that_dies(watch, stored_spans):
-    """A forked child that goes without a word is adopted by its parent: what it ended and what it had begun is told."""
+    """The parent adopts the journal of a forked child that died: its finished and its interrupted operation are delivered."""
     child = os.fork()
     if not child:
         save("ended")
@@ -350,13 +352,13 @@ def test_child_that_dies(watch, stored_spans):
     os.waitpid(child, 0)
     save("parent")
     assert watch.flush(20)
-    found = {span.attributes[names.ID]: span for span in stored_spans() if names.OPERATION in span.attributes}
-    assert {key: span.attributes[names.OUTCOME] for key, span in found.items()} == {"ended": "ok", "open": "interrupted", "parent": "ok"}
-    assert found["open"].attributes[names.ERROR_PHASE] == "read"
+    by_id = {span.attributes[names.ID]: span for span in stored_spans() if names.OPERATION in span.attributes}
+    assert {key: span.attributes[names.OUTCOME] for key, span in by_id.items()} == {"ended": "ok", "open": "interrupted", "parent": "ok"}
+    assert by_id["open"].attributes[names.ERROR_PHASE] == "read"
 
 
 def test_secrets_of_the_resource():
-    """What is put into OTEL_RESOURCE_ATTRIBUTES by mistake goes nowhere."""
-    found = wiring.resource(config.read({"OTEL_RESOURCE_ATTRIBUTES": "team=ml,api_key=hunter2,note=password%3Dhunter2"}))
-    assert found["team"] == "ml"
-    assert "hunter2" not in str(found)
+    """Secrets in OTEL_RESOURCE_ATTRIBUTES are redacted."""
+    attributes = wiring.resource(config.read({"OTEL_RESOURCE_ATTRIBUTES": "team=ml,api_key=hunter2,note=password%3Dhunter2"}))
+    assert attributes["team"] == "ml"
+    assert "hunter2" not in str(attributes)

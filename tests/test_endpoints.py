@@ -1,4 +1,4 @@
-"""Servers from OpenTelemetry's and Laminar's variables."""
+"""Endpoints from OpenTelemetry's and Laminar's variables."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ OTLP = "OTEL_EXPORTER_OTLP_"
         ({"PROTOCOL": GRPC, "ENDPOINT": "c:4317", "INSECURE": "true"}, "http://c:4317"),
     ],
 )
-def test_address_is_as_the_specification_says(environ, url):
-    """The general endpoint gets `/v1/traces`, that of the traces is taken as it is, gRPC has no path."""
+def test_otlp_url(environ, url):
+    """As specified: `/v1/traces` is appended to the general endpoint only, and gRPC has no path."""
     assert endpoints.otlp({OTLP + name: value for name, value in environ.items()}).url == url
 
 
-def test_variable_of_the_traces_goes_first():
-    """Every setting has a variant for traces, which wins over the general one."""
+def test_traces_variable_takes_precedence():
+    """Every setting has a variant for traces, which overrides the general one."""
     general = {
         "PROTOCOL": GRPC,
         "HEADERS": "a=1",
@@ -42,7 +42,7 @@ def test_variable_of_the_traces_goes_first():
         "CLIENT_KEY": "a",
         "CLIENT_CERTIFICATE": "a",
     }
-    own = {
+    specific = {
         "PROTOCOL": HTTP,
         "HEADERS": "b=2",
         "TIMEOUT": "2000",
@@ -51,15 +51,15 @@ def test_variable_of_the_traces_goes_first():
         "CLIENT_KEY": "b",
         "CLIENT_CERTIFICATE": "b",
     }
-    found = endpoints.otlp(
-        {**{OTLP + name: value for name, value in general.items()}, **{f"{OTLP}TRACES_{name}": value for name, value in own.items()}}
+    endpoint = endpoints.otlp(
+        {**{OTLP + name: value for name, value in general.items()}, **{f"{OTLP}TRACES_{name}": value for name, value in specific.items()}}
     )
-    assert (found.protocol, found.headers, found.timeout, found.gzip) == (HTTP, {"b": "2"}, 2.0, True)
-    assert (found.certificate, found.client_key, found.client_certificate) == ("b", "b", "b")
+    assert (endpoint.protocol, endpoint.headers, endpoint.timeout, endpoint.gzip) == (HTTP, {"b": "2"}, 2.0, True)
+    assert (endpoint.certificate, endpoint.client_key, endpoint.client_certificate) == ("b", "b", "b")
 
 
 def test_headers_are_percent_decoded():
-    """As in W3C baggage: values may hold commas and spaces when encoded; names are lower case."""
+    """As in W3C baggage, encoded values may contain commas and spaces. Names are lower-cased."""
     assert endpoints.otlp({OTLP + "HEADERS": "Authorization=Bearer%20k%2C1, x-tenant=a=b,"}).headers == {
         "authorization": "Bearer k,1",
         "x-tenant": "a=b",
@@ -68,7 +68,7 @@ def test_headers_are_percent_decoded():
 
 @pytest.mark.parametrize(("text", "seconds"), [("10000", 10.0), ("500", 0.5), ("10", 10.0), ("", 10.0)])
 def test_timeout(text, seconds):
-    """Milliseconds, as the specification says; small numbers are seconds, as the Python SDK reads them."""
+    """Milliseconds as specified; small numbers are seconds, as in the Python SDK."""
     assert endpoints.otlp({OTLP + "TIMEOUT": text}).timeout == seconds
 
 
@@ -88,8 +88,8 @@ def test_timeout(text, seconds):
         {"HEADERS": "x!tenant=sk-secret"},
     ],
 )
-def test_wrong_setting_is_said_without_its_secret(environ):
-    """A value that cannot be is an error before anything runs, and does not print what may be a key."""
+def test_invalid_setting(environ):
+    """The error names the variable and does not contain what may be a key."""
     with pytest.raises(ConfigError) as caught:
         endpoints.otlp({OTLP + name: value for name, value in environ.items()})
     assert OTLP in str(caught.value)
@@ -107,25 +107,25 @@ def test_wrong_setting_is_said_without_its_secret(environ):
         ({"LMNR_BASE_URL": "laminar.example"}, "https://laminar.example/v1/traces"),
     ],
 )
-def test_laminar_is_its_cloud_or_your_own(environ, url):
-    """Base URL and port as Laminar's own SDK reads them, with the key as a bearer."""
-    found = endpoints.laminar({"LMNR_PROJECT_API_KEY": "k", **environ})
-    assert (found.url, found.headers) == (url, {"authorization": "Bearer k"})
+def test_laminar_url(environ, url):
+    """Base URL and port are read as Laminar's SDK does. The key is a bearer token."""
+    endpoint = endpoints.laminar({"LMNR_PROJECT_API_KEY": "k", **environ})
+    assert (endpoint.url, endpoint.headers) == (url, {"authorization": "Bearer k"})
 
 
 @pytest.mark.parametrize(
     "environ",
     [{}, {"LMNR_PROJECT_API_KEY": " "}, {"LMNR_PROJECT_API_KEY": "k", "LMNR_HTTP_PORT": "x"}, {"LMNR_PROJECT_API_KEY": "sk-secret\nx"}],
 )
-def test_laminar_needs_a_key_that_can_be_sent(environ):
-    """No key, a port that is none, or a key that no header can hold is said, without the key."""
+def test_invalid_laminar_setting(environ):
+    """A missing key, an invalid port, or a key that no header can contain is an error without the key."""
     with pytest.raises(ConfigError) as caught:
         endpoints.laminar(environ)
     assert "sk-secret" not in str(caught.value)
 
 
 def test_repr_shows_no_secret():
-    """Neither headers, nor the password and query of the URL, nor the key's file."""
+    """The repr contains no headers, no password or query of the URL, and no key file."""
     shown = repr(Endpoint("https://user:hunter2@c/x?token=t0k", headers={"a": "sk-secret"}, client_key="/keys/k"))
     assert [secret for secret in ("hunter2", "t0k", "sk-secret", "/keys/k") if secret in shown] == []
     assert "https://c/x" in shown

@@ -1,4 +1,4 @@
-"""Every example runs alone, and leaves the traces that it says it leaves."""
+"""Every example runs on its own and leaves the traces that its docstring describes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 PAGE = ROOT / "docs" / "own-code.md"
 SAVE = "  checkpoint.save"
-LEFT = {
+EXPECTED = {
     "own_code.py": [["task train", *[SAVE, "    checkpoint.serialize", "    checkpoint.compress", "    checkpoint.write"] * 3]],
     "asyncio_service.py": [["task chat", *[SAVE, "    checkpoint.write"] * 2]] * 5,
     "resume_agent.py": [
@@ -27,13 +27,13 @@ LEFT = {
 }
 
 
-def test_all_are_here():
-    """There is no example that nobody runs."""
-    assert {path.name for path in EXAMPLES.glob("*.py")} == set(LEFT)
+def test_every_example_is_tested():
+    """Every example is run by a test."""
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED)
 
 
 def traces_of(program, tmp_path, **settings):
-    """The outline of each trace that a program leaves, the first one first."""
+    """Run a program. Return the outline of each trace that it leaves, the oldest first."""
     environ = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_PAGES_DIR": str(tmp_path / "pages"), **settings}
     done = subprocess.run([sys.executable, program], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -43,18 +43,18 @@ def traces_of(program, tmp_path, **settings):
         return [outline(reader.spans(trace.trace_id)).splitlines() for trace in reversed(reader.newest())]
 
 
-@pytest.mark.parametrize("name", LEFT)
+@pytest.mark.parametrize("name", EXPECTED)
 def test_example(name, tmp_path):
-    """It ends well, and its traces are what its docstring says."""
+    """The example succeeds, and its traces are those of its docstring."""
     traces = traces_of(EXAMPLES / name, tmp_path)
-    if name == "resume_agent.py":  # its phases are the core's, and tested there
+    if name == "resume_agent.py":  # phases of the core are tested there
         traces = [[line for line in trace if line.split(".")[-1] in ("list", "restore", "save", "prune", "task agent")] for trace in traces]
-    assert traces == LEFT[name]
+    assert traces == EXPECTED[name]
 
 
 @pytest.fixture
 def page(tmp_path):
-    """The blocks of the page on own code: one program."""
+    """The code blocks of the page on custom code, as one program."""
     program = tmp_path / "program.py"
     program.write_text("\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)))
     return program
@@ -62,12 +62,12 @@ def page(tmp_path):
 
 @pytest.mark.parametrize("setting", [{"CKPT_OBSERVE_ENABLED": "false"}, {"OTEL_TRACES_SAMPLER": "always_off"}], ids=str)
 def test_page_on_own_code_unobserved(page, tmp_path, setting):
-    """Where nothing is recorded the program runs all the same, its restore included."""
+    """The program runs, including its restore, while nothing is recorded."""
     assert traces_of(page, tmp_path, **setting) == []
 
 
 def test_page_on_own_code(page, tmp_path):
-    """It does what the page says."""
+    """The program leaves the traces that the page describes."""
     whole = ["task train", SAVE, "    checkpoint.serialize", "    checkpoint.compress", "    checkpoint.write"]
     awaited = ["task train", SAVE, "    checkpoint.serialize", "    checkpoint.write"]
     restored = ["task train", "  checkpoint.restore", "    checkpoint.read"]

@@ -1,4 +1,4 @@
-"""Under the real `opentelemetry-instrument`: an unchanged program, and the TracerProvider that the command sets up."""
+"""The real command `opentelemetry-instrument` with an unchanged program and the TracerProvider of the command."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DOCUMENTED = Path(__file__).parents[1] / "docs" / "backends.md"
 
 @pytest.fixture
 def run(tmp_path):
-    """The program under the command, to its end; the spans that a collector had then, and what was said."""
+    """`run()` runs the program under the command. It returns the spans that a collector received, and standard error."""
     command = shutil.which("opentelemetry-instrument", path=Path(sys.executable).parent)
     if command is None:
         pytest.skip("opentelemetry-instrument is not installed: pip install 'ckpt-observe[dev]'")
@@ -43,7 +43,7 @@ def run(tmp_path):
 
     def run(**variables):
         with collectors.HttpCollector() as collector:
-            own = {
+            settings = {
                 "CKPT_OBSERVE_DIR": str(tmp_path / "state"),
                 "CKPT_OBSERVE_PAGES_DIR": str(tmp_path / "pages"),
                 "COLLECTOR": collector.url,
@@ -53,7 +53,7 @@ def run(tmp_path):
                 "OTEL_LOGS_EXPORTER": "none",
                 **variables,
             }
-            environ = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")} | own
+            environ = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")} | settings
             done = subprocess.run(
                 [command, sys.executable, "program.py", "ckpt"],
                 env=environ,
@@ -70,9 +70,9 @@ def run(tmp_path):
     return run
 
 
-def test_spans_go_through_the_users_provider(run):
-    """Ours are beneath the program's span, each once, with the provider's resource; nothing had to be imported."""
-    spans, said = run(OTEL_SERVICE_NAME="mine", OTEL_RESOURCE_ATTRIBUTES="team=storage")
+def test_spans_go_through_the_provider(run):
+    """Our spans are below the program's span, each once, with the resource of the provider, without any import."""
+    spans, stderr = run(OTEL_SERVICE_NAME="mine", OTEL_RESOURCE_ATTRIBUTES="team=storage")
     by_name = {span.name: span for span in spans}
     assert len(by_name) == len(spans), "each once"
     host, save = by_name["the program's own"], by_name["checkpoint.save"]
@@ -81,12 +81,12 @@ def test_spans_go_through_the_users_provider(run):
     assert save.attributes[names.OUTCOME] == "ok"
     assert save.resource == host.resource
     assert (save.resource["service.name"], save.resource["team"]) == ("mine", "storage")
-    assert "telemetry.auto.version" in save.resource, "that of the provider which the command made"
-    assert said == ""
+    assert "telemetry.auto.version" in save.resource, "the resource of the provider that the command created"
+    assert stderr == ""
 
 
 @pytest.mark.parametrize(
-    ("variables", "left"),
+    ("variables", "expected"),
     [
         ({"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "requests, ckpt_observe"}, ["the program's own"]),
         ({"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "*"}, ["the program's own"]),
@@ -96,29 +96,29 @@ def test_spans_go_through_the_users_provider(run):
         ({"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"}, []),
     ],
 )
-def test_switches(run, variables, left):
-    """OpenTelemetry's own switches do with ours what they do with its own instrumentations."""
+def test_switches(run, variables, expected):
+    """OpenTelemetry's switches have the same effect as on its own instrumentations."""
     spans, _ = run(**variables)
-    assert [span.name for span in spans] == left
+    assert [span.name for span in spans] == expected
 
 
-def test_a_wrong_setting_stops_nothing(run):
-    """It is said, the program runs, and the other instrumentations and the provider do their work."""
-    spans, said = run(CKPT_OBSERVE_EXPORTERS="pigeon")
+def test_invalid_setting(run):
+    """An invalid setting is logged. The program, other instrumentations and the provider work."""
+    spans, stderr = run(CKPT_OBSERVE_EXPORTERS="pigeon")
     assert [span.name for span in spans] == ["the program's own"]
-    assert "'pigeon' is not known" in said
+    assert "'pigeon' is not valid" in stderr
 
 
 def test_declarative_configuration(run, tmp_path):
-    """A provider made from OTEL_CONFIG_FILE gets our spans, with the resource of the file; the file is that of the documentation."""
+    """A provider from OTEL_CONFIG_FILE gets our spans with the resource of the file, which is the one in the documentation."""
     (tmp_path / "otel.yaml").write_text(re.search(r"```yaml\n(.*?)```", DOCUMENTED.read_text(encoding="utf-8"), re.DOTALL)[1])
     spans, _ = run(OTEL_CONFIG_FILE=str(tmp_path / "otel.yaml"))
     assert {"the program's own", "checkpoint.save", "checkpoint.write"} <= {span.name for span in spans}
     assert {span.resource["service.name"] for span in spans} == {"trainer"}
 
 
-def test_as_an_instrumentor(monkeypatch, state):
-    """By hand, as any other of OpenTelemetry's: on, off, and the very same functions are back."""
+def test_instrumentor_api(monkeypatch, state):
+    """`instrument()` patches, and `uninstrument()` restores the original functions."""
     module = pytest.importorskip("ckpt_observe.otel_instrumentor", exc_type=ImportError)
     monkeypatch.setenv("CKPT_OBSERVE_DIR", str(state))
     original = Checkpointer.__dict__["save"]

@@ -1,4 +1,4 @@
-"""OTEL_TRACES_SAMPLER: the decisions are those of OpenTelemetry's own SDK."""
+"""OTEL_TRACES_SAMPLER decides as OpenTelemetry's SDK does."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NAMES = ("always_on", "always_off", "traceidratio", "parentbased_always_on", "pa
 IDS = [os.urandom(16) for _ in range(300)] + [bytes(15) + b"\1", b"\xff" * 16, b"\xff" * 8 + bytes(8)]
 
 
-def beneath(trace_id, sampled):
-    """A context whose span is a remote one of that trace."""
+def remote_parent(trace_id, sampled):
+    """Return a context with a remote span of that trace."""
     flags = trace.TraceFlags(trace.TraceFlags.SAMPLED if sampled else trace.TraceFlags.DEFAULT)
     return trace.set_span_in_context(trace.NonRecordingSpan(trace.SpanContext(trace_id, 7, is_remote=True, trace_flags=flags)))
 
@@ -28,14 +28,14 @@ def beneath(trace_id, sampled):
 @pytest.mark.parametrize("ratio", ["0", "0.25", "0.5", "1", ""])
 @pytest.mark.parametrize("name", NAMES)
 def test_decides_as_the_sdk(name, ratio, monkeypatch):
-    """For each sampler and ratio, with a sampled, an unsampled and no parent: the same traces as the SDK that reads the same variables."""
+    """For each sampler and ratio, with a sampled, an unsampled and no parent, the decision equals that of the SDK."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", name)
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", ratio)
     theirs, ours = sampling._get_from_env_or_default(), read().sampler.rule() or (lambda _, parent: parent is not False)
     for raw in IDS:
         number = int.from_bytes(raw, "big")
         for parent in (None, True, False):
-            context = None if parent is None else beneath(number, parent)
+            context = None if parent is None else remote_parent(number, parent)
             assert ours(raw.hex(), parent) == theirs.should_sample(context, number, "save").decision.is_sampled()
 
 
@@ -51,13 +51,13 @@ def test_decides_as_the_sdk(name, ratio, monkeypatch):
         ("parentbased_traceidratio", "0.9", False),
     ],
 )
-def test_default_decides_nothing(name, ratio, default):
-    """Where the parent alone decides there is no function to call for each operation."""
+def test_default_needs_no_rule(name, ratio, default):
+    """If only the parent decides, no function is called for each operation."""
     assert (samplers.read({"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": ratio}).rule() is None) == default
 
 
 @pytest.mark.parametrize(
-    ("name", "ratio", "said"),
+    ("name", "ratio", "message"),
     [
         ("dice", "", "OTEL_TRACES_SAMPLER: 'dice'"),
         ("traceidratio", "1.5", "OTEL_TRACES_SAMPLER_ARG: '1.5'"),
@@ -66,30 +66,30 @@ def test_default_decides_nothing(name, ratio, default):
         ("traceidratio", "-0.1", "'-0.1'"),
     ],
 )
-def test_wrong_values(name, ratio, said):
-    """As with every other setting: an error that names the variable and the value."""
-    with pytest.raises(ConfigError, match=said):
+def test_wrong_values(name, ratio, message):
+    """The error names the variable and the value, as for every other setting."""
+    with pytest.raises(ConfigError, match=message):
         read({"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": ratio})
 
 
 def test_origin_is_known():
-    """Where it came from can be told."""
+    """The settings know where the sampler came from."""
     assert read({"OTEL_TRACES_SAMPLER": "always_on"}).origin["OTEL_TRACES_SAMPLER"] == "OTEL_TRACES_SAMPLER"
     assert read({}).origin["OTEL_TRACES_SAMPLER"] == "default"
 
 
 def test_service_name_order():
-    """OpenTelemetry's order: OTEL_SERVICE_NAME, else `service.name` among the resource attributes; never both."""
-    among = {"OTEL_RESOURCE_ATTRIBUTES": "service.name=among,team=a%20b"}
-    found = read(among)
-    assert (found.service, found.origin["service"], found.resource) == ("among", "OTEL_RESOURCE_ATTRIBUTES", {"team": "a b"})
-    both = read({**among, "OTEL_SERVICE_NAME": "own"})
-    assert (both.service, both.origin["service"], both.resource) == ("own", "OTEL_SERVICE_NAME", {"team": "a b"})
+    """OTEL_SERVICE_NAME takes precedence over `service.name` in the resource attributes, as in OpenTelemetry."""
+    variables = {"OTEL_RESOURCE_ATTRIBUTES": "service.name=attribute,team=a%20b"}
+    settings = read(variables)
+    assert (settings.service, settings.origin["service"], settings.resource) == ("attribute", "OTEL_RESOURCE_ATTRIBUTES", {"team": "a b"})
+    both = read({**variables, "OTEL_SERVICE_NAME": "variable"})
+    assert (both.service, both.origin["service"], both.resource) == ("variable", "OTEL_SERVICE_NAME", {"team": "a b"})
 
 
 @pytest.mark.parametrize(("name", "on"), [("always_off", False), ("parentbased_always_off", True), ("always_on", True)])
-def test_never_is_as_good_as_off(name, on, monkeypatch, state, tmp_path, stored_spans):
-    """With `always_off` patched calls go through at once, and your own operations record nothing either."""
+def test_always_off(name, on, monkeypatch, state, tmp_path, stored_spans):
+    """With `always_off`, patched calls skip the instrumentation, and custom operations record nothing."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", name)
     watch = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages")
     assert recorder.on == on

@@ -1,4 +1,4 @@
-"""Where spans go, said or found."""
+"""Which exporters a process has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ckpt_observe.errors import ConfigError
 OTLP, LAMINAR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, {"LMNR_PROJECT_API_KEY": "k"}
 
 
-def chosen(environ, monkeypatch, *, provider=None, laminar=False, **arguments):
+def exporter_names(environ, monkeypatch, *, provider=None, laminar=False, **arguments):
     monkeypatch.setattr(wiring, "sdk_provider", lambda: provider)
     monkeypatch.setattr(wiring, "is_laminar", lambda _: laminar)
     return wiring.exporter_names(config.read(environ, **arguments))
@@ -36,41 +36,41 @@ def chosen(environ, monkeypatch, *, provider=None, laminar=False, **arguments):
         (OTLP | LAMINAR, True, True, ("provider", "otlp", "local")),
     ],
 )
-def test_what_the_process_has_gets_the_spans_once(environ, provider, laminar, expected, monkeypatch):
-    """Each destination that is there gets them, and none twice: what a provider sends to already is left to it."""
-    assert chosen(environ, monkeypatch, provider=TracerProvider() if provider else None, laminar=laminar) == expected
+def test_default_exporters(environ, provider, laminar, expected, monkeypatch):
+    """Every configured backend gets the spans, and none twice: an exporter whose backend the provider already serves is left out."""
+    assert exporter_names(environ, monkeypatch, provider=TracerProvider() if provider else None, laminar=laminar) == expected
 
 
-def test_named_exporters_are_taken_as_they_are(monkeypatch):
-    """Who says where, gets that and nothing else."""
-    assert chosen(OTLP | LAMINAR, monkeypatch, provider=object(), exporters="console") == ("console",)
-    assert chosen({"CKPT_OBSERVE_EXPORTERS": "otlp"}, monkeypatch, provider=object()) == ("otlp",)
+def test_named_exporters(monkeypatch):
+    """If exporters are named, only these are used."""
+    assert exporter_names(OTLP | LAMINAR, monkeypatch, provider=object(), exporters="console") == ("console",)
+    assert exporter_names({"CKPT_OBSERVE_EXPORTERS": "otlp"}, monkeypatch, provider=object()) == ("otlp",)
 
 
-def test_every_exporter_can_be_made(tmp_path):
-    """Each name of the configuration has its exporter, which bears that name."""
+def test_every_exporter_can_be_built(tmp_path):
+    """Every exporter name of the configuration builds an exporter with that name."""
     settings = config.read(OTLP | LAMINAR, exporters=config.EXPORTERS, dir=tmp_path)
     assert [exporter.name for exporter in wiring.build_exporters(settings)] == list(config.EXPORTERS)
 
 
-def test_laminar_without_a_key_is_said():
-    """Asked for Laminar, without a key: an error when the settings are read, not a silent nothing."""
+def test_laminar_without_a_key():
+    """The exporter laminar without a key is an error when the settings are read."""
     with pytest.raises(ConfigError, match="LMNR_PROJECT_API_KEY"):
         config.read({}, exporters="laminar")
 
 
 def test_settings_show_no_secret():
-    """The settings can be printed."""
+    """The repr of the settings contains no key."""
     shown = repr(
         config.read({"OTEL_EXPORTER_OTLP_HEADERS": "a=sk-secret", "LMNR_PROJECT_API_KEY": "lmnr-secret"}, exporters="otlp,laminar")
     )
     assert "secret" not in shown
 
 
-def test_provider_is_left_out_where_the_delivery_is_elsewhere(monkeypatch, caplog):
-    """Another process cannot reach it; that is said, and the other destinations stay."""
+def test_provider_and_delivery_in_another_process(monkeypatch, caplog):
+    """Another process cannot use the provider: it is left out with a warning, and the other exporters stay."""
     monkeypatch.setattr(config, "DELIVERY_MODES", ("in-process", "daemon"))
-    assert chosen({}, monkeypatch, provider=object(), delivery="daemon") == ("local",)
+    assert exporter_names({}, monkeypatch, provider=object(), delivery="daemon") == ("local",)
     assert "Your TracerProvider gets no spans" in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""The companion's own log."""
+"""The log of the companion."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ for number in range(3000):
 
 
 def test_log_is_bounded(tmp_path):
-    """However long it lives, its log is about a mebibyte, private, and has what it said last, whole; two of them share it."""
+    """The log stays below about 1 MiB, is private, ends with the last line, and can be shared by two companions."""
     log = tmp_path / "companion.log"
-    both = [subprocess.Popen([sys.executable, "-c", PROGRAM, str(log)]) for _ in range(2)]
-    assert [each.wait(60) for each in both] == [0, 0]
+    writers = [subprocess.Popen([sys.executable, "-c", PROGRAM, str(log)]) for _ in range(2)]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
     assert 0 < log.stat().st_size <= LOG_SIZE + 4096
     assert log.stat().st_mode & 0o077 == 0
     assert "2999 xxx" in log.read_text().splitlines()[-1]

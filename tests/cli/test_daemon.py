@@ -1,4 +1,4 @@
-"""`ckpt-observe daemon` as a real process: it delivers for all, says how it is, and ends cleanly."""
+"""`ckpt-observe daemon` as a real process: it delivers for all processes, reports its health, and stops cleanly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.delivery.conftest import until
 from tests.delivery.rig import TIMEOUT, Daemon, Host, clean_up, environ, is_empty, outcomes
 from tests.services.processes import free_port
 
-pytestmark = pytest.mark.faults  # whole lives of several processes: half a minute together
+pytestmark = pytest.mark.faults  # starts several processes; about half a minute in total
 
 
 @pytest.fixture
@@ -25,17 +25,17 @@ def port():
 
 @pytest.fixture
 def run(state, port):
-    """`run(Daemon)` or `run(Host)` gives a running one; at the end all of them are gone."""
-    made = []
+    """`run(Daemon)` or `run(Host)` returns a running process. All are killed at the end."""
+    programs = []
 
-    def start(what, **more):
-        given = {"CKPT_OBSERVE_EXPORTERS": "local,prometheus", "OTEL_EXPORTER_PROMETHEUS_PORT": port, **more}
-        made.append(what(environ(state, "daemon", **given)))
-        return made[-1]
+    def start(program, **more):
+        variables = {"CKPT_OBSERVE_EXPORTERS": "local,prometheus", "OTEL_EXPORTER_PROMETHEUS_PORT": port, **more}
+        programs.append(program(environ(state, "daemon", **variables)))
+        return programs[-1]
 
     yield start
-    for each in made:
-        clean_up(each.process)
+    for program in programs:
+        clean_up(program.process)
 
 
 def scrape(port):
@@ -45,20 +45,20 @@ def scrape(port):
 
 
 def saves(samples, outcome):
-    wanted = {"operation": "save", "outcome": outcome}
+    labels = {"operation": "save", "outcome": outcome}
     return sum(
-        sample.value for sample in samples if sample.name == "checkpoint_operations_total" and wanted.items() <= sample.labels.items()
+        sample.value for sample in samples if sample.name == "checkpoint_operations_total" and labels.items() <= sample.labels.items()
     )
 
 
 def sockets(process):
-    """Inodes of the sockets of a process."""
-    listed = subprocess.run(["ls", "-l", f"/proc/{process.pid}/fd"], capture_output=True, text=True, check=True).stdout
-    return [line.split()[-1] for line in listed.splitlines() if "socket:" in line]
+    """Return the sockets of a process."""
+    listing = subprocess.run(["ls", "-l", f"/proc/{process.pid}/fd"], capture_output=True, text=True, check=True).stdout
+    return [line.split()[-1] for line in listing.splitlines() if "socket:" in line]
 
 
-def test_one_for_all(run, state, port):
-    """Two processes without a socket; one `/metrics` with their sum, exemplars included, what runs now, and a death while they live."""
+def test_delivers_for_all_processes(run, state, port):
+    """Two processes have no socket. The daemon's `/metrics` has their sum with exemplars, running operations, and a death at once."""
     daemon = run(Daemon).wait_until_ready()
     first, second = run(Host), run(Host)
     first.run("save a 3")
@@ -85,12 +85,12 @@ def test_one_for_all(run, state, port):
     }
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_stopped_with_something_to_deliver(run, state, how):
-    """What is there is delivered before it goes; what comes later waits for the next one."""
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
+def test_stop_with_pending_records(run, state, signal_number):
+    """Pending records are delivered before the daemon stops. Later records wait for the next one."""
     host, daemon = run(Host), run(Daemon).wait_until_ready()
     host.run("save a 50")
-    daemon.stop(how)
+    daemon.stop(signal_number)
     assert daemon.process.returncode == 0
     host.run("save b 1")
     assert host.end() == ""
@@ -100,7 +100,7 @@ def test_stopped_with_something_to_deliver(run, state, how):
 
 
 def test_killed_and_started_again(run, state):
-    """By kill -9 in the middle of its work: nothing lost, nothing twice."""
+    """After kill -9 during delivery nothing is lost or delivered twice."""
     host, daemon = run(Host), run(Daemon).wait_until_ready()
     host.run("save a 100")
     daemon.process.kill()
@@ -112,25 +112,25 @@ def test_killed_and_started_again(run, state):
 
 
 def test_second_daemon(run):
-    """It is told who has the directory, and ends; the first goes on."""
+    """The second daemon logs which process holds the state directory, and exits. The first one continues."""
     first = run(Daemon).wait_until_ready()
     second = run(Daemon)
-    _, said = second.process.communicate(timeout=TIMEOUT)
+    _, stderr = second.process.communicate(timeout=TIMEOUT)
     assert second.process.returncode == 1
-    assert f"already has a daemon (pid {first.process.pid} on" in said
-    assert "Traceback" not in said
+    assert f"already has a daemon (pid {first.process.pid} on" in stderr
+    assert "Traceback" not in stderr
     assert first.get("/healthz") == (200, "ok\n")
 
 
-def test_pages(run):
-    """Alive, ready, and nothing else."""
+def test_health_endpoints(run):
+    """The daemon serves `/healthz` and `/readyz`, and nothing else."""
     daemon = run(Daemon).wait_until_ready()
     assert daemon.get("/healthz") == (200, "ok\n")
     assert daemon.get("/metrics") == (404, "see /healthz and /readyz\n")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("arguments", "code", "message"),
     [
         (["--health", "9465"], 2, "'9465' is not HOST:PORT"),
         (["--health", "127.0.0.1:99999"], 2, "is not HOST:PORT"),
@@ -138,29 +138,29 @@ def test_pages(run):
         (["--exporters", "pigeon"], 2, "'pigeon' is not valid"),
     ],
 )
-def test_wrong_usage(state, arguments, code, words):
-    """Said in one line."""
+def test_wrong_usage(state, arguments, code, message):
+    """A usage error is one line without a traceback."""
     command = [sys.executable, "-m", "ckpt_observe", "daemon", *arguments]
     done = subprocess.run(command, env=environ(state, "daemon"), capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert done.returncode == code
-    assert words in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_health_port_that_is_taken(state):
-    """Said, with what to do."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        command = [sys.executable, "-m", "ckpt_observe", "daemon", "--health", f"127.0.0.1:{taken.getsockname()[1]}"]
+def test_health_port_in_use(state):
+    """If the health port is in use, the error says what to do."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        command = [sys.executable, "-m", "ckpt_observe", "daemon", "--health", f"127.0.0.1:{listener.getsockname()[1]}"]
         done = subprocess.run(command, env=environ(state, "daemon"), capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert done.returncode == 2
     assert "--health" in done.stderr
     assert "choose another address" in done.stderr
 
 
-def test_doctor_says_that_nobody_would_delivery(run, state):
-    """A program that is set to leave its records to a daemon is told that there is none, before it makes the first."""
+def test_doctor_reports_a_missing_daemon(run, state):
+    """If the setting asks for a daemon and none is running, doctor reports it before anything is recorded."""
     command = [sys.executable, "-m", "ckpt_observe", "doctor", "--dir", str(state)]
     environment = environ(state, "daemon")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -170,8 +170,8 @@ def test_doctor_says_that_nobody_would_delivery(run, state):
     assert "one is running for" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
 
 
-def test_doctor_says_that_nobody_delivers(run, state):
-    """Journals that wait for a daemon are a problem while there is none."""
+def test_doctor_reports_waiting_journals(run, state):
+    """Journals that wait for a daemon are a problem while none is running."""
     host = run(Host)
     host.run("save a 1")
     command = [sys.executable, "-m", "ckpt_observe", "doctor", "--dir", str(state)]

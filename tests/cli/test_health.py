@@ -1,4 +1,4 @@
-"""Health is green while records flow, and red when they do not, with the reason."""
+"""The health checks report why records are not delivered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ckpt_observe.journal.journal import Journal
 from tests.delivery.conftest import FakeExporter, record_operation, until
 
 
-class Secretive(FakeExporter):
+class ExporterWithSecret(FakeExporter):
     def send(self, spans):
         if self.down:
             raise ExporterRetryError("http://user:sk-secret@collector: refused")
@@ -22,10 +22,10 @@ class Secretive(FakeExporter):
 
 @pytest.fixture
 def daemon(state, tmp_path, monkeypatch):
-    """A journal, an exporter and a running delivery that attends to it, and its readiness."""
+    """A journal, an exporter, the running delivery of a daemon, and its `Readiness`."""
     monkeypatch.setattr(health, "FAILING_AFTER", 0.0)
     journal = Journal(state, tmp_path / "pages", (), {}, "daemon")
-    exporter = Secretive()
+    exporter = ExporterWithSecret()
     delivery = Delivery(state, [exporter], live_exporters=lambda _: ["fake"])
     delivery.start()
     yield journal, exporter, delivery, Readiness(state, delivery)
@@ -33,69 +33,69 @@ def daemon(state, tmp_path, monkeypatch):
     journal.remove()
 
 
-def test_green(daemon):
-    """Nothing to do, and work done, are both well."""
-    journal, _, delivery, seen = daemon
-    assert seen.problems() == seen.liveness_problems() == []
+def test_healthy(daemon):
+    """There is no problem while the delivery is idle, and after it delivered something."""
+    journal, _, delivery, readiness = daemon
+    assert readiness.problems() == readiness.liveness_problems() == []
     record_operation(journal, "a")
     journal.pool.collect()
     until(lambda: delivery.adoption.live_count() == 1 and not delivery.pending())
-    assert seen.problems() == []
+    assert readiness.problems() == []
 
 
-def test_exporter_that_fails_for_long(daemon):
-    """Not ready, by the exporter's name and for how long, without what it said, which may have a key in it; ready again when it is back."""
-    journal, exporter, _, seen = daemon
+def test_failing_exporter(daemon):
+    """Reports name and duration, but not the error, which may contain a key. Ready again after the next success."""
+    journal, exporter, _, readiness = daemon
     exporter.down = True
     record_operation(journal, "a")
     journal.pool.collect()
-    until(lambda: seen.problems() == ["exporter fake: failing for 0 s"])
-    assert seen.liveness_problems() == [], "a restart would not help"
+    until(lambda: readiness.problems() == ["exporter fake: failing for 0 s"])
+    assert readiness.liveness_problems() == [], "a restart of the daemon would not help"
     exporter.down = False
-    until(lambda: seen.problems() == [])
+    until(lambda: readiness.problems() == [])
 
 
-def test_short_failures_are_no_alarm(daemon, monkeypatch):
-    """A server that is restarted is not reported."""
+def test_short_failure_is_not_reported(daemon, monkeypatch):
+    """The restart of a server is not a problem."""
     monkeypatch.setattr(health, "FAILING_AFTER", 3600.0)
-    journal, exporter, delivery, seen = daemon
+    journal, exporter, delivery, readiness = daemon
     exporter.down = True
     record_operation(journal, "a")
     journal.pool.collect()
     until(lambda: delivery.workers[0].retries > 0)
-    assert seen.problems() == []
+    assert readiness.problems() == []
 
 
 def test_backlog(daemon, monkeypatch):
-    """More than half of what may wait is said, with the journal."""
-    journal, _, delivery, seen = daemon
+    """A journal that uses more than half of its limit is reported."""
+    journal, _, delivery, readiness = daemon
     monkeypatch.setattr(health, "MAX_BACKLOG", 10)
     record_operation(journal, "a")
     journal.pool.collect()
     until(delivery.adoption.outboxes)
-    assert seen.problems() == [f"journal {journal.directory.rpartition('/')[2]}: 0 MiB wait for delivery"]
+    assert readiness.problems() == [f"journal {journal.directory.rpartition('/')[2]}: 0 MiB wait for delivery"]
 
 
-def test_state_directory_that_cannot_be_written(daemon, state, tmp_path):
-    """Nothing would be kept."""
-    *_, seen = daemon
+def test_read_only_state_directory(daemon, state, tmp_path):
+    """A state directory that cannot be written is reported."""
+    *_, readiness = daemon
     state.rename(tmp_path / "elsewhere")
-    assert seen.problems() == ["cannot write to the state directory: No such file or directory"]
+    assert readiness.problems() == ["cannot write to the state directory: No such file or directory"]
     (tmp_path / "elsewhere").rename(state)
 
 
-def test_two_that_ask_at_once(daemon, monkeypatch):
-    """They share the file that is tried: one that the other has removed already is no trouble."""
-    *_, seen = daemon
+def test_concurrent_requests(daemon, monkeypatch):
+    """Concurrent requests share the probe file. It is not a problem if another request has removed it."""
+    *_, readiness = daemon
     write = Path.write_bytes
     monkeypatch.setattr(Path, "write_bytes", lambda path, data: (write(path, data), path.unlink()))
-    assert seen.problems() == []
+    assert readiness.problems() == []
 
 
-def test_delivery_that_hangs(daemon, monkeypatch):
-    """Not alive: it must be started again."""
-    *_, delivery, seen = daemon
+def test_stuck_delivery(daemon, monkeypatch):
+    """A stuck delivery fails both checks, so that the daemon is restarted."""
+    *_, delivery, readiness = daemon
     monkeypatch.setattr(health, "STUCK_AFTER", -1.0)
-    assert seen.liveness_problems() == ["delivery has been stuck for 0 s"]
-    assert seen.problems() == seen.liveness_problems()
+    assert readiness.liveness_problems() == ["delivery has been stuck for 0 s"]
+    assert readiness.problems() == readiness.liveness_problems()
     assert delivery.last_pass > 0

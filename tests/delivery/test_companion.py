@@ -1,4 +1,4 @@
-"""The companion: one for all processes, started when it is needed and gone when it is not; nothing is lost by anybody's death."""
+"""The companion is shared by all processes, starts on demand, exits when it is not needed, and loses nothing if any process dies."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from tests.delivery.rig import (
     processes,
 )
 
-pytestmark = pytest.mark.faults  # whole lives of several processes: half a minute together
+pytestmark = pytest.mark.faults  # starts several processes; about half a minute in total
 
 
 @pytest.fixture
 def start(state):
-    """`start()` gives a host with a companion; at the end all of them are gone."""
+    """`start()` returns a host program with a companion. All are killed at the end."""
     hosts = []
 
-    def make(**more):
+    def start(**more):
         hosts.append(Host(environ(state, "companion", **more)))
         return hosts[-1]
 
-    yield make
+    yield start
     for host in hosts:
         clean_up(host.process)
     end_companions(state)
 
 
-def test_life(start, state):
-    """Two processes have one companion, which is no child of theirs and leaves no zombie; it goes when they are clean_up, and nothing is left."""
+def test_life_cycle(start, state):
+    """Two processes share a companion, which is not their child and leaves no zombie. It exits after them, and no journal remains."""
     first, second = start(), start()
     first.run("save a 3")
     second.run("save b 3")
@@ -60,7 +60,7 @@ def test_life(start, state):
 
 
 def test_killed_host_is_reported(start, state):
-    """A save cut short by kill -9 is in the store, interrupted, though nothing else ever starts; then the companion goes."""
+    """A save that was cut short by kill -9 is stored as interrupted, although no other process starts. Then the companion exits."""
     host = start()
     host.run("save a 1")
     host.run("hang b")
@@ -70,7 +70,7 @@ def test_killed_host_is_reported(start, state):
 
 
 def test_killed_companion_is_replaced(start, state):
-    """The host starts another, which goes on where the first stopped: nothing lost, nothing twice."""
+    """The host program starts another one, which continues where the first stopped: nothing is lost or delivered twice."""
     host = start()
     host.run("save a 20")
     host.run("flush")
@@ -85,7 +85,7 @@ def test_killed_companion_is_replaced(start, state):
 
 
 def test_forked_child(start, state):
-    """A child has a journal of its own, and its death is seen though its parent lives."""
+    """A forked child has its own journal, and its death is noticed while its parent lives."""
     host = start()
     host.run("save a 1")
     host.run("fork c")
@@ -94,7 +94,7 @@ def test_forked_child(start, state):
 
 
 def test_short_program(state):
-    """A program that is over before its companion has started is not held up by it, and its pipes are closed when it ends."""
+    """A program that exits before its companion has started does not wait for it, and its pipes are closed at exit."""
     code = "import ckpt_observe.auto\nwith ckpt_observe.checkpoint('save', id='a'): pass"
     done = subprocess.run(
         [sys.executable, "-c", code], env=environ(state, "companion"), capture_output=True, text=True, timeout=TIMEOUT, check=False
@@ -105,9 +105,9 @@ def test_short_program(state):
 
 
 def test_inherits_nothing(start, state):
-    """Neither a descriptor of the host's nor its terminal, session or signals; keys come by the environment, never by an argument."""
+    """The companion inherits no descriptor, terminal, session or signals. Keys come from the environment, never from arguments."""
     reader, writer = os.pipe()
-    os.set_inheritable(writer, True)  # a host's own sloppiness
+    os.set_inheritable(writer, True)  # a mistake that host programs make
     process = subprocess.Popen(
         [
             sys.executable,
@@ -131,12 +131,12 @@ def test_inherits_nothing(start, state):
         until(lambda: companion_is_running(state), TIMEOUT)
         [pid] = companions(state)
         assert os.getsid(pid) not in (os.getsid(0), os.getsid(process.pid))
-        open_ones = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-        assert not [path for path in open_ones if path.startswith("pipe:") and path == os.readlink(f"/proc/self/fd/{reader}")]
+        targets = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        assert not [path for path in targets if path.startswith("pipe:") and path == os.readlink(f"/proc/self/fd/{reader}")]
         assert [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in range(3)] == ["/dev/null"] * 3
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             assert b"sk-secret" not in file.read()
-        until(lambda: (state / "companion.log").read_text() != "", TIMEOUT)  # the server is not there: that is said
+        until(lambda: (state / "companion.log").read_text() != "", TIMEOUT)  # logs that the server is down
         assert "sk-secret" not in (state / "companion.log").read_text()
     finally:
         process.kill()
@@ -145,8 +145,8 @@ def test_inherits_nothing(start, state):
         end_companions(state)
 
 
-def test_that_cannot_start(state, tmp_path, monkeypatch, stored_spans, caplog):
-    """Threads of the process deliver instead, what was recorded before included, and it is said once."""
+def test_start_fails(state, tmp_path, monkeypatch, stored_spans, caplog):
+    """Threads of the process deliver instead, including what was recorded before. This is logged once."""
     monkeypatch.setattr(companion, "MODULE", "ckpt_observe.no_such_module")
     watch = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages", delivery="companion")
     for key in "abc":
@@ -159,43 +159,45 @@ def test_that_cannot_start(state, tmp_path, monkeypatch, stored_spans, caplog):
     assert is_empty(state)
 
 
-def test_application_with_python_inside(state, monkeypatch, caplog):
-    """What is no interpreter is never started: it would be the program itself, once more."""
+def test_embedded_python(state, monkeypatch, caplog):
+    """If `sys.executable` is not an interpreter, it is not started: it would be the application itself."""
     state.mkdir()
     monkeypatch.setattr(sys, "executable", "/opt/trainer/bin/trainer")
     assert Companion(state, "x", {}).check() is False
     assert "'/opt/trainer/bin/trainer' is not a Python interpreter" in caplog.text
 
 
-def test_that_dies_again_and_again(state, monkeypatch, caplog):
-    """One that is never there when it was started is not started for ever."""
+def test_companion_that_always_exits(state, monkeypatch, caplog):
+    """A companion that exits right after its start is not restarted for ever."""
     state.mkdir()
-    monkeypatch.setattr(companion, "MODULE", "this")  # ends at once, and well
+    monkeypatch.setattr(companion, "MODULE", "this")  # exits at once with code 0
     monkeypatch.setattr(companion, "CHECK_INTERVAL", 0.0)
-    seen = Companion(state, "x", dict(os.environ))
-    until(lambda: not seen.check(), TIMEOUT)
-    seen.close(TIMEOUT)
+    deliverer = Companion(state, "x", dict(os.environ))
+    until(lambda: not deliverer.check(), TIMEOUT)
+    deliverer.close(TIMEOUT)
     assert f"it exited {companion.MAX_ATTEMPTS} times right after its start" in caplog.text
 
 
-def test_closed_before_it_is_started(state, tmp_path, monkeypatch):
-    """A process between that takes longer than we wait for it is no zombie afterwards."""
+def test_close_during_start(state, tmp_path, monkeypatch):
+    """An intermediate process that outlives `close()` does not become a zombie."""
     state.mkdir()
     (tmp_path / "slow.py").write_text("import sys\nopen(sys.argv[0] + '.pipe').read()")
     os.mkfifo(tmp_path / "slow.py.pipe")
     monkeypatch.setattr(companion, "MODULE", "slow")
-    seen = Companion(state, "x", {**os.environ, "PYTHONPATH": str(tmp_path)})
-    assert seen.check()
-    pid = seen._process.pid
-    seen.close(0.0)
-    with open(tmp_path / "slow.py.pipe", "w"):  # waits until it reads, and lets it end
+    deliverer = Companion(state, "x", {**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert deliverer.check()
+    pid = deliverer._process.pid
+    deliverer.close(0.0)
+    with open(tmp_path / "slow.py.pipe", "w"):  # waits until the process reads, and lets it exit
         pass
     until(lambda: pid not in processes(), TIMEOUT)
 
 
-def test_owed_names_are_those_of_the_exporters(tmp_path):
-    """A journal of a companion owes by the same names as one whose process has the exporters itself."""
+def test_identities_are_those_of_the_exporters(tmp_path):
+    """A journal for a companion names the same identities as one of a process that has the exporters itself."""
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "LMNR_PROJECT_API_KEY": "k"}
     settings = config.read(variables, exporters="otlp,laminar,prometheus,local,console,provider", dir=tmp_path, delivery="companion")
-    chosen = wiring.exporter_names(settings)
-    assert wiring.exporter_identities(settings, chosen) == [exporter.identity for exporter in wiring.build_exporters(settings, chosen)]
+    exporter_names = wiring.exporter_names(settings)
+    assert wiring.exporter_identities(settings, exporter_names) == [
+        exporter.identity for exporter in wiring.build_exporters(settings, exporter_names)
+    ]

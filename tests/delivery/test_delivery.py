@@ -1,4 +1,4 @@
-"""The delivery: everything to every exporter, none delayed by another, nothing forgotten at the end or on a full disk."""
+"""Delivery brings every record to every exporter; none delays another, and nothing is lost at exit or on a full disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.delivery.conftest import FakeExporter, record_operation, remove, unti
 
 
 def test_everything_arrives(start_delivery, state):
-    """Every operation reaches every exporter, in order; after close nothing is left on disk."""
+    """Every operation reaches every exporter in order. After `close()` nothing remains on disk."""
     exporters = FakeExporter("a"), FakeExporter("b")
     journal, delivery = start_delivery(*exporters)
     keys = [str(number) for number in range(300)]
@@ -31,7 +31,7 @@ def test_everything_arrives(start_delivery, state):
 
 
 def test_arrives_without_flush(start_delivery):
-    """Nobody has to ask: the threads do it by themselves."""
+    """The threads deliver without being asked."""
     exporter = FakeExporter()
     journal, _ = start_delivery(exporter)
     record_operation(journal, "a")
@@ -39,7 +39,7 @@ def test_arrives_without_flush(start_delivery):
 
 
 def test_flush(start_delivery):
-    """After a flush that says True the exporter has what was recorded before it; it can be called at any time."""
+    """If `flush()` returns True, the exporter has everything recorded before. It may be called at any time."""
     exporter = FakeExporter()
     journal, delivery = start_delivery(exporter)
     assert delivery.flush(5)
@@ -49,8 +49,8 @@ def test_flush(start_delivery):
         assert exporter.ids[-1] == str(number)
 
 
-def test_flush_of_a_exporter_that_is_down(start_delivery):
-    """It says False, in bounded time, and what was not delivered stays."""
+def test_flush_while_an_exporter_is_down(start_delivery):
+    """`flush()` returns False on timeout, and what was not delivered is kept."""
     exporter = FakeExporter()
     journal, delivery = start_delivery(exporter)
     exporter.down = True
@@ -62,41 +62,41 @@ def test_flush_of_a_exporter_that_is_down(start_delivery):
 
 
 def test_one_down_delays_no_other(start_delivery):
-    """One exporter down, one raising, one hanging: the fourth has everything at once."""
-    down, raising, hanging, well = (FakeExporter(name) for name in ("down", "raising", "hanging", "well"))
+    """If one exporter is down, one raises and one hangs, the fourth still gets everything at once."""
+    down, raising, hanging, healthy = (FakeExporter(name) for name in ("down", "raising", "hanging", "healthy"))
     down.down, raising.broken, hanging.hang = True, RuntimeError("bug"), threading.Event()
-    journal, delivery = start_delivery(down, raising, hanging, well)
+    journal, delivery = start_delivery(down, raising, hanging, healthy)
     for number in range(50):
         record_operation(journal, str(number))
-    until(lambda: len(well.ids) == 50)
+    until(lambda: len(healthy.ids) == 50)
     assert hanging.send_started.wait(20)
-    began = time.monotonic()
+    start = time.monotonic()
     assert delivery.close(0.3) is False
-    assert time.monotonic() - began < 20, "bounded, though an exporter hangs"
-    assert Path(journal.directory).exists(), "kept for whoever comes next"
+    assert time.monotonic() - start < 20, "close() is bounded although an exporter hangs"
+    assert Path(journal.directory).exists(), "the next process delivers it"
     hanging.hang.set()
     for thread in delivery._threads:
         thread.join(20)
 
 
 def test_after_a_restart(start_delivery, state):
-    """What one exporter had and another had not is remembered: the next process brings only what is missing."""
-    well, down = FakeExporter("well"), FakeExporter("down")
+    """The next process delivers to each exporter only what it has not received."""
+    healthy, down = FakeExporter("healthy"), FakeExporter("down")
     down.down = True
-    journal, delivery = start_delivery(well, down)
+    journal, delivery = start_delivery(healthy, down)
     record_operation(journal, "a")
-    until(lambda: well.ids == ["a"])
+    until(lambda: healthy.ids == ["a"])
     until(lambda: os.path.exists(os.path.join(journal.directory, "cursors.json")))
     assert delivery.close(0.3) is False
-    later_well, later_down = FakeExporter("well"), FakeExporter("down")
-    _, later = start_delivery(later_well, later_down, with_journal=False)
+    later_healthy, later_down = FakeExporter("healthy"), FakeExporter("down")
+    _, later = start_delivery(later_healthy, later_down, with_journal=False)
     assert later.close(20)
-    assert (later_well.ids, later_down.ids) == ([], ["a"])
+    assert (later_healthy.ids, later_down.ids) == ([], ["a"])
     assert list((state / "journals").iterdir()) == []
 
 
-def test_adopted_for_a_exporter_that_we_have_not(start_delivery, state):
-    """A journal that is owed to an exporter which this process does not have is kept for one that has it."""
+def test_journal_of_an_exporter_that_we_do_not_have(start_delivery, state):
+    """A journal for an exporter that this process does not have is kept for a process that has it."""
     down = FakeExporter("down")
     down.down = True
     journal, delivery = start_delivery(down)
@@ -111,8 +111,8 @@ def test_adopted_for_a_exporter_that_we_have_not(start_delivery, state):
     assert right.ids == ["a"]
 
 
-def test_ends_while_closing(start_delivery):
-    """Operations that end at any moment of close are delivered now or by the next process: none is lost."""
+def test_operations_that_finish_during_close(start_delivery):
+    """Operations that finish during `close()` are delivered now or by the next process."""
     keys, stop = [], threading.Event()
     exporter = FakeExporter()
     journal, delivery = start_delivery(exporter)
@@ -141,26 +141,26 @@ def small_spool(monkeypatch):
 
 
 def test_spool_limit(start_delivery, small_spool):
-    """An exporter that is away for too long loses the oldest, and delivered plus counted drops is what was produced, exactly; disk is bounded."""
-    away, well = FakeExporter("away"), FakeExporter("well")
-    away.down = True
-    journal, delivery = start_delivery(away, well)
+    """An exporter that is down for too long loses the oldest records. Delivered plus dropped is exactly what was recorded, and disk use is bounded."""
+    down, healthy = FakeExporter("down"), FakeExporter("healthy")
+    down.down = True
+    journal, delivery = start_delivery(down, healthy)
     for number in range(200):
         record_operation(journal, str(number), size=500)
-        if number % 10 == 9:  # the one that is well keeps pace
-            until(lambda: len(well.ids) == number + 1)  # noqa: B023 - asked at once
-    assert spool.size(journal.directory) <= 20_000 + 4_000 + 30_000, "the limit, a segment, and what one collect moves"
-    away.down = False
+        if number % 10 == 9:  # the other exporter keeps up
+            until(lambda: len(healthy.ids) == number + 1)  # noqa: B023 - evaluated at once
+    assert spool.size(journal.directory) <= 20_000 + 4_000 + 30_000, "the limit, a segment, and the records of one pass"
+    down.down = False
     assert delivery.flush(20)
     counts = delivery._outbox.counts
-    assert 0 < len(away.ids) < 200
-    assert len(away.ids) + counts["dropped away"] == 200
-    assert counts["dropped well"] == 0
-    assert away.ids == [str(number) for number in range(200 - len(away.ids), 200)], "the newest are kept"
+    assert 0 < len(down.ids) < 200
+    assert len(down.ids) + counts["dropped down"] == 200
+    assert counts["dropped healthy"] == 0
+    assert down.ids == [str(number) for number in range(200 - len(down.ids), 200)], "the newest are kept"
 
 
 def test_dropped_while_being_sent(start_delivery, small_spool):
-    """Records dropped under an exporter that has them in its hands and then delivers them are not counted as lost."""
+    """Records that are dropped while an exporter is sending them, and are then delivered, do not count as lost."""
     slow = FakeExporter()
     journal, delivery = start_delivery(slow, with_threads=False)
     for number in range(5):
@@ -179,7 +179,7 @@ def test_dropped_while_being_sent(start_delivery, small_spool):
 
 
 def test_full_disk(start_delivery, monkeypatch):
-    """While the spool's disk is full operations wait in their pages; when there is room all of them arrive."""
+    """While the disk is full, operations wait in their pages. When there is room, all of them are delivered."""
     exporter = FakeExporter()
     journal, delivery = start_delivery(exporter)
     write = journal.pool._spill
@@ -202,7 +202,7 @@ def test_full_disk(start_delivery, monkeypatch):
 
 
 def test_unknown_and_corrupt_records_are_counted(start_delivery):
-    """Records that are damaged or that nobody knows are skipped, counted, and hold nothing up."""
+    """Damaged and unknown records are skipped and counted, and do not delay others."""
     exporter = FakeExporter()
     journal, delivery = start_delivery(exporter, with_threads=False)
     journal.spool.append([b'[["from the future"]]'])
@@ -215,7 +215,7 @@ def test_unknown_and_corrupt_records_are_counted(start_delivery):
 
 
 def test_spool_removed_while_running(start_delivery):
-    """A spool that somebody removes loses what was in it, and the delivery goes on."""
+    """If somebody removes the spool, its records are lost, and delivery continues."""
     exporter = FakeExporter()
     exporter.down = True
     journal, delivery = start_delivery(exporter)
@@ -230,7 +230,7 @@ def test_spool_removed_while_running(start_delivery):
 
 
 def test_state_directory_removed_while_running(start_delivery, state):
-    """Everything on disk removed: nothing is raised, and close comes back."""
+    """If the whole state directory is removed, nothing is raised and `close()` returns."""
     journal, delivery = start_delivery(FakeExporter())
     record_operation(journal, "a")
     remove(state)
@@ -241,7 +241,7 @@ def test_state_directory_removed_while_running(start_delivery, state):
 
 @pytest.mark.parametrize("saved", [b"", b"{", b'{"fake": [99, 0]}', b'{"fake": "x"}', b"[]"])
 def test_damaged_cursors(tmp_path, saved):
-    """Cursors that cannot be read begin at the beginning; one beyond the spool finds nothing and raises nothing."""
+    """Unreadable cursors start at the beginning. A cursor beyond the end of the spool finds nothing and raises nothing."""
     writer = spool.Spool(str(tmp_path))
     writer.append([b"[1]"])
     writer.close()
@@ -253,7 +253,7 @@ def test_damaged_cursors(tmp_path, saved):
 
 
 def test_newer_journal_is_left_alone(start_delivery, state, caplog):
-    """A journal of a newer version is told once, touched never, and holds nothing up."""
+    """A journal of a newer version is logged once, never touched, and does not delay others."""
     (state / "journals" / "1-1").mkdir(parents=True, mode=0o700)
     for name in ("owner.lock", "drain.lock"):
         (state / "journals" / "1-1" / name).touch()
@@ -270,8 +270,8 @@ def test_newer_journal_is_left_alone(start_delivery, state, caplog):
     assert sorted(path.name for path in (state / "journals" / "1-1").iterdir()) == ["about.json", "drain.lock", "owner.lock"]
 
 
-def test_takeover_is_tried_again(start_delivery, state, monkeypatch):
-    """A dead journal that cannot be taken over because the disk is full is taken over when there is room."""
+def test_adoption_is_retried(start_delivery, state, monkeypatch):
+    """A journal that cannot be adopted because the disk is full is adopted when there is room."""
     down = FakeExporter()
     down.down = True
     journal, delivery = start_delivery(down)
@@ -281,10 +281,10 @@ def test_takeover_is_tried_again(start_delivery, state, monkeypatch):
     later = Delivery(state, [exporter])
     recover = recovery.recover
 
-    def full(claim, noted):
+    def fail(claim, annotate):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(recovery, "recover", full)
+    monkeypatch.setattr(recovery, "recover", fail)
     later.adoption.scan()
     assert later.adoption.outboxes() == []
     monkeypatch.setattr(recovery, "recover", recover)
@@ -293,8 +293,8 @@ def test_takeover_is_tried_again(start_delivery, state, monkeypatch):
     assert exporter.ids == ["a"]
 
 
-def test_half_made_journal_is_removed_later(start_delivery, state):
-    """What a process left that died while it made its journal goes when it is old, and not while it may be in the making."""
+def test_unfinished_journal_is_removed(start_delivery, state):
+    """A journal whose process died while creating it is removed when it is old, because a new one may still be in progress."""
     old, new = (state / "journals" / f"{number}-1.new" for number in range(2))
     for path in (old, new):
         path.mkdir(parents=True)
@@ -308,7 +308,7 @@ def test_half_made_journal_is_removed_later(start_delivery, state):
 
 
 def test_closing_twice(start_delivery):
-    """The second close changes nothing, and closes no descriptor that is not ours any more."""
+    """The second `close()` has no effect. In particular, it closes no descriptor that was reused meanwhile."""
     exporter = FakeExporter()
     journal, delivery = start_delivery(exporter)
     record_operation(journal, "a")
@@ -316,18 +316,18 @@ def test_closing_twice(start_delivery):
     other = os.open(os.devnull, os.O_RDONLY)
     assert delivery.close(20)
     journal.pool.close()
-    os.close(other)  # raises if it was closed already
+    os.close(other)  # raises if it was closed
     assert exporter.close_count == 1
 
 
-def test_new_records_are_found_in_a_spool_that_was_still(start_delivery):
-    """A spool in which nothing was new for a while is looked at without reading; what comes then arrives all the same."""
+def test_new_records_in_an_idle_spool(start_delivery):
+    """An idle spool is checked without reading it. New records are delivered all the same."""
     exporter = FakeExporter()
     journal, delivery = start_delivery(exporter)
     for key in ("a", "b"):
         record_operation(journal, key)
         assert delivery.flush(20)
-        os.utime(journal.directory, (1, 1))  # long ago
+        os.utime(journal.directory, (1, 1))  # looks unchanged for a long time
         assert [delivery._outbox.next_batch("fake")[0] for _ in range(3)] == [[], [], []]
     assert exporter.ids == ["a", "b"]
 

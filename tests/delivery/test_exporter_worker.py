@@ -1,4 +1,4 @@
-"""One exporter: retry with back-off, refusal of the one bad span, faults of the exporter itself."""
+"""Delivery to one exporter: retries with back-off, refused spans, and bugs of the exporter."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    made = Clock()
-    monkeypatch.setattr(workers, "time", made)
+    fake = Clock()
+    monkeypatch.setattr(workers, "time", fake)
     monkeypatch.setattr(workers, "_jitter", lambda low, high: 1.0)
-    return made
+    return fake
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def spans(count):
     return [make_span(number, "checkpoint.save", attributes={names.ID: str(number)}) for number in range(1, count + 1)]
 
 
-def test_pauses_grow_and_end(exporter, clock):
-    """Each failure doubles the pause, up to the longest; a success ends it."""
+def test_back_off(exporter, clock):
+    """Each failure doubles the pause up to a maximum; a success resets it."""
     worker, pauses = ExporterWorker(exporter), []
     exporter.down = True
     for _ in range(10):
@@ -58,8 +58,8 @@ def test_pauses_grow_and_end(exporter, clock):
     assert (worker.retries, worker.delivered, worker.last_error) == (10, 1, None)
 
 
-def test_pause_that_the_server_asks_for(exporter, clock):
-    """Retry-After goes before our own pause; `hurry` before both."""
+def test_retry_after(exporter, clock):
+    """Retry-After overrides our own pause; `retry_now` overrides both."""
     worker = ExporterWorker(exporter)
     exporter.broken = ExporterRetryError("busy", after=30)
     worker.deliver(spans(1))
@@ -68,19 +68,19 @@ def test_pause_that_the_server_asks_for(exporter, clock):
     assert worker.ready()
 
 
-def test_refused_span_stands_alone(exporter, caplog):
-    """Of a refused batch all are delivered but the bad ones, which are counted and named."""
+def test_refused_spans_are_isolated(exporter, caplog):
+    """All spans of a refused batch are delivered except the bad ones, which are counted and logged."""
     worker = ExporterWorker(exporter)
     exporter.bad = {"7", "40"}
     assert worker.deliver(spans(100))
     assert (worker.delivered, worker.refused) == (98, 2)
     assert len(exporter.ids) == 98
-    assert len(exporter.batch_sizes) < 40, "halved, not one by one"
+    assert len(exporter.batch_sizes) < 40, "halved, not sent one by one"
     assert f"{7:016x}" in caplog.text
 
 
-def test_counts_when_a_batch_is_sent_again(exporter):
-    """Refused in one half, down in the other: the batch is sent again, and each span is counted once."""
+def test_counts_of_a_repeated_batch(exporter):
+    """If one half is refused and the other fails, the batch is sent again, and each span is counted once."""
     worker = ExporterWorker(exporter)
     exporter.bad = {"1"}
     send, calls = exporter.send, []
@@ -98,7 +98,7 @@ def test_counts_when_a_batch_is_sent_again(exporter):
 
 
 def test_exporter_that_raises(exporter, caplog):
-    """A fault of the exporter is treated as passing, and told once for each outage."""
+    """A bug of the exporter is treated like an outage: retried, and logged once for each outage."""
     worker = ExporterWorker(exporter)
     exporter.broken = KeyError("bug")
     for _ in range(3):
@@ -112,7 +112,7 @@ def test_exporter_that_raises(exporter, caplog):
 
 
 def test_empty_batch(exporter):
-    """Nothing to send is not sent."""
+    """An empty batch is not sent."""
     assert ExporterWorker(exporter).deliver([])
     assert exporter.batch_sizes == []
 

@@ -1,4 +1,4 @@
-"""Another process delivers: the same records reach the same exporters, once, whoever of the two ends first, and whether or not it is there."""
+"""If another process delivers, records reach the exporters once, whichever process ends first, and even if none is running yet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ckpt_observe.config import DISK_LIMIT
-from ckpt_observe.delivery import daemon, disk_limit, handover
+from ckpt_observe.delivery import daemon, disk_limit
+from ckpt_observe.delivery import handover as handover_module
 from ckpt_observe.delivery import outbox as outboxes
 from ckpt_observe.delivery.daemon import Daemon
 from ckpt_observe.delivery.delivery import Delivery
@@ -27,230 +28,230 @@ OVERFLOW = (metrics.DROPPED_RECORDS.name, ("overflow",))
 
 
 @pytest.fixture
-def host(state, tmp_path):
-    """`host()` gives a journal that a daemon is to deliver, and what stands for the delivery in its process."""
-    made = []
+def start_host(state, tmp_path):
+    """`start_host()` returns a journal for a daemon, and the `Handover` of its process."""
+    handovers = []
 
-    def make(faults=0, limit=DISK_LIMIT):
+    def start(faults=0, limit=DISK_LIMIT):
         journal = Journal(state, tmp_path / "pages", (), {"service.name": "t"}, "daemon")
-        handed = Handover(journal, Daemon(state, journal), DiskLimit(state, limit), lambda: {FAULTS: float(faults)}, lambda: False)
-        handed.start()
-        made.append(handed)
-        return journal, handed
+        handover = Handover(journal, Daemon(state, journal), DiskLimit(state, limit), lambda: {FAULTS: float(faults)}, lambda: False)
+        handover.start()
+        handovers.append(handover)
+        return journal, handover
 
-    yield make
-    for handed in made:
-        handed.close(0)
+    yield start
+    for handover in handovers:
+        handover.close(0)
 
 
 @pytest.fixture
-def attending(state):
-    """`attending(exporter, ...)` gives a running delivery of a daemon with these exporters."""
-    made = []
+def start_daemon(state):
+    """`start_daemon(exporter, ...)` returns the running delivery of a daemon with these exporters."""
+    deliveries = []
 
-    def make(*exporters):
-        keys = [exporter.name for exporter in exporters]
-        delivery = Delivery(state, exporters, live_exporters=lambda about: keys if about.delivery == "daemon" else None)
+    def start(*exporters):
+        identities = [exporter.name for exporter in exporters]
+        delivery = Delivery(state, exporters, live_exporters=lambda about: identities if about.delivery == "daemon" else None)
         delivery.start()
-        made.append(delivery)
+        deliveries.append(delivery)
         return delivery
 
-    yield make
-    for delivery in made:
+    yield start
+    for delivery in deliveries:
         delivery.close(2)
 
 
-def left(state):
+def journals(state):
     return list((state / "journals").iterdir())
 
 
-def begun(journal, key):
-    """An operation that does not end."""
+def begin_operation(journal, key):
+    """Record an operation that does not end."""
     page = journal.take()
     page.append(encode_line((events.BEGIN, "b" * 16, NOW, events.OPERATION, "save", "0" * 31 + "1", "", {names.ID: key}, None)))
 
 
-def test_everything_arrives(host, attending, state):
-    """Every operation of two live processes reaches every exporter of the daemon, in order; when they have ended, nothing is left on disk."""
+def test_everything_arrives(start_host, start_daemon, state):
+    """Operations of two live processes reach every exporter of the daemon in order. After the processes ended, nothing remains on disk."""
     exporters = FakeExporter("a"), FakeExporter("b")
-    attending(*exporters)
-    hosts = [host() for _ in range(2)]
+    start_daemon(*exporters)
+    hosts = [start_host() for _ in range(2)]
     for number in range(200):
-        for which, (journal, _) in enumerate(hosts):
-            record_operation(journal, f"{which} {number}")
-    for _, handed in hosts:
-        assert handed.flush(20)
-        assert handed.close(20)
+        for host, (journal, _) in enumerate(hosts):
+            record_operation(journal, f"{host} {number}")
+    for _, handover in hosts:
+        assert handover.flush(20)
+        assert handover.close(20)
     for exporter in exporters:
-        for which in range(2):
-            assert [key for key in exporter.ids if key.startswith(str(which))] == [f"{which} {number}" for number in range(200)]
-    until(lambda: left(state) == [])
+        for host in range(2):
+            assert [key for key in exporter.ids if key.startswith(str(host))] == [f"{host} {number}" for number in range(200)]
+    until(lambda: journals(state) == [])
 
 
-def test_one_process_delivers_at_a_time(host, attending):
-    """Of two daemons one has a journal; when it goes, the other goes on where it stopped."""
-    journal, handed = host()
+def test_one_process_delivers_at_a_time(start_host, start_daemon):
+    """Only one of two daemons delivers a journal. When it stops, the other continues where it stopped."""
+    journal, handover = start_host()
     first, second = FakeExporter(), FakeExporter()
-    one = attending(first)
+    first_daemon = start_daemon(first)
     record_operation(journal, "a")
-    assert handed.flush(20)
-    other = attending(second)
-    other.adoption.scan()
+    assert handover.flush(20)
+    second_daemon = start_daemon(second)
+    second_daemon.adoption.scan()
     record_operation(journal, "b")
-    assert handed.flush(20)
+    assert handover.flush(20)
     assert (first.ids, second.ids) == (["a", "b"], [])
-    assert one.close(20)
+    assert first_daemon.close(20)
     record_operation(journal, "c")
-    assert handed.flush(20)
+    assert handover.flush(20)
     assert (first.ids, second.ids) == (["a", "b"], ["c"])
 
 
-def test_owner_dies(host, attending):
-    """What it had begun is interrupted, what it had ended is delivered, once, although nothing else starts."""
-    journal, _ = host()
+def test_owner_dies(start_host, start_daemon):
+    """When a process dies, its running operation is delivered as interrupted and its finished one once, although no other process starts."""
+    journal, _ = start_host()
     exporter = FakeExporter()
-    delivery = attending(exporter)
+    delivery = start_daemon(exporter)
     record_operation(journal, "ended")
     until(lambda: exporter.ids == ["ended"])
-    begun(journal, "open")
-    journal._owner_lock.release()  # as the kernel does
+    begin_operation(journal, "open")
+    journal._owner_lock.release()  # as the kernel does when a process dies
     until(lambda: exporter.ids == ["ended", "open"])
-    until(lambda: delivery.interrupted == 1)  # it is counted after it is in the spool, where the exporter may find it at once
+    until(lambda: delivery.interrupted == 1)  # counted after it was written to the spool, where the exporter may read it at once
     until(lambda: not os.path.exists(journal.directory))
 
 
-def test_nobody_there(host, attending, state):
-    """Records wait until a daemon comes, also when their process has ended by then; flush says that they wait."""
-    journal, handed = host()
+def test_no_daemon(start_host, start_daemon, state):
+    """Records wait for a daemon, even after their process ended. `flush()` returns False meanwhile."""
+    journal, handover = start_host()
     record_operation(journal, "a")
-    assert handed.flush(0.2) is False
-    assert handed.close(0) is False
-    assert left(state) == [Path(journal.directory)]
+    assert handover.flush(0.2) is False
+    assert handover.close(0) is False
+    assert journals(state) == [Path(journal.directory)]
     exporter = FakeExporter()
-    attending(exporter)
+    start_daemon(exporter)
     until(lambda: exporter.ids == ["a"])
-    until(lambda: left(state) == [])
+    until(lambda: journals(state) == [])
 
 
-def test_threads_leave_it_alone(host, start_delivery, attending):
-    """A process that delivers itself touches neither a live nor a dead journal of a daemon: it does not know where it goes."""
-    journal, handed = host()
+def test_in_process_delivery_ignores_journals_of_the_daemon(start_host, start_delivery, start_daemon):
+    """A process that delivers itself adopts no journal that is meant for a daemon: it does not have the daemon's exporters."""
+    journal, handover = start_host()
     record_operation(journal, "a")
-    handed.flush(0)
-    wrong = FakeExporter()
-    _, thread = start_delivery(wrong, with_journal=False)
-    assert thread.flush(20)
-    handed.close(0)
-    thread.adoption.scan()
-    assert thread.flush(20)
-    assert wrong.ids == []
+    handover.flush(0)
+    unrelated = FakeExporter()
+    _, in_process = start_delivery(unrelated, with_journal=False)
+    assert in_process.flush(20)
+    handover.close(0)
+    in_process.adoption.scan()
+    assert in_process.flush(20)
+    assert unrelated.ids == []
     right = FakeExporter()
-    attending(right)
+    start_daemon(right)
     until(lambda: right.ids == ["a"])
 
 
-def test_daemon_leaves_threads_alone(start_delivery, attending):
-    """A daemon does not touch the journal of a live process that delivers itself, and finishes it when that process is dead."""
-    own, others = FakeExporter(), FakeExporter()
-    own.down = True
-    journal, delivery = start_delivery(own)
-    daemons = attending(others)
+def test_daemon_ignores_live_in_process_delivery(start_delivery, start_daemon):
+    """A daemon adopts the journal of a process that delivers itself only after that process ended."""
+    host_exporter, daemon_exporter = FakeExporter(), FakeExporter()
+    host_exporter.down = True
+    journal, delivery = start_delivery(host_exporter)
+    daemon_delivery = start_daemon(daemon_exporter)
     record_operation(journal, "a")
     delivery.flush(0)
-    daemons.adoption.scan()
-    assert others.ids == []
+    daemon_delivery.adoption.scan()
+    assert daemon_exporter.ids == []
     delivery.close(0)
-    until(lambda: others.ids == ["a"])
+    until(lambda: daemon_exporter.ids == ["a"])
 
 
 @pytest.fixture
 def small_spool(monkeypatch):
-    for module in (outboxes, handover):
+    for module in (outboxes, handover_module):
         monkeypatch.setattr(module, "SPOOL_LIMIT", 20_000)
     monkeypatch.setattr(spool, "SEGMENT_SIZE", 4_000)
 
 
-def test_disk_is_bounded_while_nobody_delivers(host, attending, small_spool):
-    """The oldest go, and delivered plus counted drops is what was produced, exactly: the count reaches the daemon that comes later."""
-    journal, handed = host()
+def test_disk_is_bounded_while_nobody_delivers(start_host, start_daemon, small_spool):
+    """The oldest records are dropped. Delivered plus dropped is exactly what was recorded: a later daemon reports the count."""
+    journal, handover = start_host()
     for number in range(200):
         record_operation(journal, str(number), size=500)
-        handed.flush(0)
+        handover.flush(0)
     assert spool.size(journal.directory) <= 20_000 + 4_000 + 2_000
     exporter = FakeExporter()
-    delivery = attending(exporter)
-    assert handed.flush(20)
+    delivery = start_daemon(exporter)
+    assert handover.flush(20)
     until(lambda: len(exporter.ids) + delivery.health().get(OVERFLOW, 0) == 200)
     assert 0 < len(exporter.ids) < 200
     assert exporter.ids == [str(number) for number in range(200 - len(exporter.ids), 200)], "the newest are kept"
 
 
-def test_disk_is_bounded_though_no_daemon_ever_comes(host, attending, small_spool, state, monkeypatch):
-    """A process that starts drops the oldest of what ended ones left beyond the limit; the count reaches the daemon that comes later."""
+def test_disk_is_bounded_without_any_daemon(start_host, start_daemon, small_spool, state, monkeypatch):
+    """A process that starts drops the oldest records of ended ones beyond the limit. A later daemon reports the count."""
     monkeypatch.setattr(disk_limit, "JOURNAL_OVERHEAD", 1_000)
-    for which in range(10):
-        journal, handed = host()
+    for host in range(10):
+        journal, handover = start_host()
         for number in range(20):
-            record_operation(journal, f"{which} {number}", size=500)
-            handed.flush(0)
-        handed.close(0)
-    _, handed = host(limit=40_000)
+            record_operation(journal, f"{host} {number}", size=500)
+            handover.flush(0)
+        handover.close(0)
+    _, handover = start_host(limit=40_000)
     until(lambda: sum(DiskLimit(state, 0)._sizes().values()) < 40_000)
     exporter = FakeExporter()
-    delivery = attending(exporter)
+    delivery = start_daemon(exporter)
     until(lambda: len(exporter.ids) + delivery.health().get(OVERFLOW, 0) == 200)
     assert 0 < len(exporter.ids) < 100
 
 
-def test_disk_is_bounded_while_the_daemon_s_exporter_is_down(host, attending, small_spool, monkeypatch):
-    """The daemon drops and counts; and an owner whose daemon holds the lock and does nothing drops itself."""
-    monkeypatch.setattr(handover, "HARD_SPOOL_LIMIT", 40_000)
-    journal, handed = host()
+def test_disk_is_bounded_while_an_exporter_is_down(start_host, start_daemon, small_spool, monkeypatch):
+    """The daemon drops records and counts them. If the daemon hangs, the host program does."""
+    monkeypatch.setattr(handover_module, "HARD_SPOOL_LIMIT", 40_000)
+    journal, handover = start_host()
     exporter = FakeExporter()
     exporter.down = True
-    delivery = attending(exporter)
+    delivery = start_daemon(exporter)
     until(journal.has_deliverer)
     for number in range(200):
         record_operation(journal, str(number), size=500)
-        handed.flush(0)
+        handover.flush(0)
     assert spool.size(journal.directory) <= 40_000 + 4_000 + 2_000
     exporter.down = False
-    assert handed.flush(20)
+    assert handover.flush(20)
     assert 0 < len(exporter.ids) < 200
     until(lambda: len(exporter.ids) + delivery.health().get(OVERFLOW, 0) >= 200)
 
 
-def test_counters_of_the_host_are_reported_once(host, attending):
-    """What the host counts reaches the health of whoever delivers it; a daemon that comes after does not count it again."""
-    _, handed = host(faults=3)
-    first = attending(FakeExporter())
+def test_counters_of_the_host_program_are_reported_once(start_host, start_daemon):
+    """The counters of a host program are part of the health of its daemon. A later daemon does not count them again."""
+    _, handover = start_host(faults=3)
+    first = start_daemon(FakeExporter())
     until(lambda: first.health().get(FAULTS) == 3)
     first.close(20)
-    second = attending(FakeExporter())
+    second = start_daemon(FakeExporter())
     until(lambda: second.adoption.live_count() == 1)
     second.adoption.scan()
     assert FAULTS not in second.health()
-    assert handed.flush(20)
+    assert handover.flush(20)
 
 
-def test_missing_daemon_is_said_once(state, tmp_path, monkeypatch, caplog, attending):
-    """After a while without one, in one line that says what to run; not while there is one."""
+def test_missing_daemon_is_logged_once(state, tmp_path, monkeypatch, caplog, start_daemon):
+    """Without a daemon, one line after a while says what to run. With a daemon, nothing is logged."""
     for name in ("CHECK_INTERVAL", "WARN_AFTER"):
         monkeypatch.setattr(daemon, name, 0.0)
     journal = Journal(state, tmp_path / "pages", (), {}, "daemon")
-    delivery = attending(FakeExporter())
+    delivery = start_daemon(FakeExporter())
     until(journal.has_deliverer)
     assert all(Daemon(state, journal).check() for _ in range(3))
     assert "daemon" not in caplog.text
     delivery.close(20)
-    seen = Daemon(state, journal)
-    assert all(seen.check() for _ in range(5))
+    deliverer = Daemon(state, journal)
+    assert all(deliverer.check() for _ in range(5))
     assert caplog.text.count(f"No daemon delivers the records of {state}. They are kept on disk; start `ckpt-observe daemon`.") == 1
     journal.remove()
 
 
-def test_one_daemon_a_directory(state):
-    """A second one is told who has it; when the first is clean_up, it may."""
+def test_one_daemon_per_state_directory(state):
+    """The error of a second daemon names the first one. After the first stopped, the second may start."""
     lock = daemon.acquire_daemon_lock(state)
     assert daemon.is_running(state)
     with pytest.raises(DaemonRunningError, match=rf"{state} already has a daemon \(pid {os.getpid()} on .* since .*--dir"):
@@ -260,42 +261,42 @@ def test_one_daemon_a_directory(state):
     daemon.acquire_daemon_lock(state).release()
 
 
-def test_daemon_with_other_exporters(host, attending):
-    """A new exporter of a later daemon gets what is still there; one that had it all gets nothing twice."""
-    journal, handed = host()
+def test_daemon_with_other_exporters(start_host, start_daemon):
+    """A new exporter of a later daemon gets the records that still exist. An exporter that already has them gets nothing twice."""
+    journal, handover = start_host()
     old, slow = FakeExporter("old"), FakeExporter("slow")
     slow.down = True
-    first = attending(old, slow)
+    first = start_daemon(old, slow)
     record_operation(journal, "a")
     until(lambda: old.ids == ["a"])
     first.close(0.1)
     again, new = FakeExporter("old"), FakeExporter("new")
-    attending(again, new)
+    start_daemon(again, new)
     until(lambda: new.ids == ["a"])
-    assert handed.flush(20)
+    assert handover.flush(20)
     assert again.ids == []
 
 
-def test_closed_again_and_again(host, attending):
-    """A process that begins and ends to observe keeps no descriptor of it."""
-    attending(FakeExporter())
+def test_repeated_start_and_close(start_host, start_daemon):
+    """A process that starts and closes a handover repeatedly leaks no descriptor."""
+    start_daemon(FakeExporter())
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        journal, handed = host()
+        journal, handover = start_host()
         record_operation(journal, "a")
-        assert handed.close(20)
+        assert handover.close(20)
     until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
-def test_removed_by_hand(host, attending, state):
-    """A journal that vanishes is let go, the others are served, and who waits for the last process does not wait for ever."""
-    journal, _ = host()
-    other, handed = host()
+def test_removed_by_hand(start_host, start_daemon, state):
+    """A journal that is removed by hand is released, and other journals are delivered. A companion does not wait for its process."""
+    journal, _ = start_host()
+    other, handover = start_host()
     exporter = FakeExporter()
-    delivery = attending(exporter)
+    delivery = start_daemon(exporter)
     until(lambda: delivery.adoption.live_count() == 2)
     remove(journal.directory)
     until(lambda: delivery.adoption.live_count() == 1)
     record_operation(other, "a")
-    assert handed.flush(20)
+    assert handover.flush(20)
     assert exporter.ids == ["a"]

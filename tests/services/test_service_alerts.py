@@ -1,5 +1,4 @@
-"""The whole way of an alert: a real program in trouble, Prometheus, Alertmanager, and who is told. The rules are those of a site that saves every
-two seconds, made by the same builder as everybody's."""
+"""Alerts end to end: a failing program, Prometheus, Alertmanager and a receiver. The rules are generated for a site that saves every two seconds."""
 
 from __future__ import annotations
 
@@ -28,34 +27,34 @@ EXPECTED = {
     "killed": ("ticket", "CheckpointInterrupted"),
 }
 ALSO = {"failing": {"CheckpointFailureRatio", "CheckpointErrorBudgetBurn"}, "damaged": {"CheckpointRestoreFailing"}}
-"""Says the same less well; told when what hides it is over, or came first by a hair."""
+"""Alerts that may fire as well: before the alert that inhibits them, or after it is resolved."""
 OF_THE_MACHINE = {"CheckpointStuck", "CheckpointStorageFilling"}
-"""True of a loaded machine: a site that saves every two seconds calls a third of one long, and looks three minutes ahead on its disk."""
+"""Alerts that may fire on a loaded machine: at two-second saves, a third of a second counts as long, and the disk forecast is three minutes."""
 
 
 @pytest.fixture
 def site(tmp_path):
-    """Prometheus with our rules, and Alertmanager with our routing, hurried up; gives the page that is scraped and who is told."""
+    """Prometheus with our rules, and Alertmanager with our routing and shorter waits; yields the scraped port and the notifications."""
     with ExitStack() as running:
         hook = running.enter_context(Webhook().running())
-        told = routing(SITE, hook.url)
-        for route in (told["route"], *told["route"]["routes"]):
+        config = routing(SITE, hook.url)
+        for route in (config["route"], *config["route"]["routes"]):
             route.update(group_wait="500ms", group_interval="1s")
-        alertmanager = telemetry.Alertmanager(_made(tmp_path / "alertmanager"), told)
+        alertmanager = telemetry.Alertmanager(_create(tmp_path / "alertmanager"), config)
         running.enter_context(alertmanager.running())
-        prometheus = telemetry.Prometheus(_made(tmp_path / "prometheus"), rules=yaml.dump(rules(SITE)), alertmanager=alertmanager.port)
+        prometheus = telemetry.Prometheus(_create(tmp_path / "prometheus"), rules=yaml.dump(rules(SITE)), alertmanager=alertmanager.port)
         running.enter_context(prometheus.running())
-        yield prometheus.scraped, hook.told
+        yield prometheus.scraped, hook.notifications
 
 
-def _made(directory):
+def _create(directory):
     directory.mkdir()
     return directory
 
 
 @pytest.fixture
 def scene(site, state, tmp_path):
-    """Starts a scene; gives its process once it is done with the first part, or dead."""
+    """Start a scene; returns its process."""
     variables = {
         "CKPT_OBSERVE_DIR": state,
         "CKPT_OBSERVE_PAGES_DIR": tmp_path / "pages",
@@ -74,32 +73,32 @@ def scene(site, state, tmp_path):
         yield start
 
 
-def all_of_them(status, told):
-    """Waits until each has been told of."""
+def wait_for_all(status, notifications):
+    """Wait until every expected alert has been notified with this status."""
     for name, (receiver, alert) in EXPECTED.items():
-        wanted = (receiver, status, alert, name)
-        eventually(lambda wanted=wanted: wanted in told, f"{wanted}; told were {told}", 90)
+        expected = (receiver, status, alert, name)
+        eventually(lambda expected=expected: expected in notifications, f"{expected}; got {notifications}", 90)
 
 
 def test_right_alert_arrives_and_resolves(scene, site):
-    """N7: saves that fail three times, stop, are damaged in the store, or are cut short by kill -9 raise each its own alert, at the right receiver,
-    which resolves when it is put right (the last: in time). A run that ends well raises nothing; the dead man's switch is fed all the while."""
-    page, told = site
+    """Saves that fail three times, stop, are damaged in the store or are interrupted by kill -9 each raise their own alert at the right receiver.
+    It resolves when the cause is removed (the last one by itself). A healthy run raises nothing, and the watchdog fires all the time."""
+    port, notifications = site
     keeper = scene("keeper")
-    eventually(lambda: answers(f"http://127.0.0.1:{page}/metrics"), "the keeper serves metrics", 60)
+    eventually(lambda: answers(f"http://127.0.0.1:{port}/metrics"), "the keeper serves metrics", 60)
     programs = {name: scene(name) for name in ("well", *EXPECTED)}
-    all_of_them("firing", told)
+    wait_for_all("firing", notifications)
     programs.pop("killed").wait(60)
     for process in programs.values():
         process.communicate(b"\n", timeout=120)
-    all_of_them("resolved", told)
+    wait_for_all("resolved", notifications)
     assert keeper.poll() is None
-    found = {}
-    for _, status, alert, task in told:
+    alerts_by_task = {}
+    for _, status, alert, task in notifications:
         if status == "firing" and alert not in OF_THE_MACHINE:
-            found.setdefault(task, set()).add(alert)
-    assert found.pop("") == {"CheckpointWatchdog"}
-    assert {task: alerts - ALSO.get(task, set()) for task, alerts in found.items()} == {
+            alerts_by_task.setdefault(task, set()).add(alert)
+    assert alerts_by_task.pop("") == {"CheckpointWatchdog"}
+    assert {task: alerts - ALSO.get(task, set()) for task, alerts in alerts_by_task.items()} == {
         name: {alert} for name, (_, alert) in EXPECTED.items()
     }
-    assert {receiver for receiver, _, alert, _ in told if alert == "CheckpointWatchdog"} == {"deadman"}
+    assert {receiver for receiver, _, alert, _ in notifications if alert == "CheckpointWatchdog"} == {"deadman"}

@@ -1,4 +1,4 @@
-"""Every dashboard on a real Prometheus that scraped a real run: first one that goes well, then with its faults."""
+"""Every dashboard with a real Prometheus that scraped a real run: healthy at first, then with faults."""
 
 from __future__ import annotations
 
@@ -64,20 +64,20 @@ FITS = {
     "none": lambda value: 0 <= value < 1e6,
     "cps": lambda value: 0 <= value < 1e6,
 }
-"""What a value of each unit may be. A moment in Unix time is no number of seconds, nor are bytes fractions."""
+"""Plausible values of each unit. For example, a Unix timestamp is not a plausible duration."""
 
 
 @dataclass
 class Run:
-    """What the dashboards showed, by dashboard and title: while all was well, with the faults, and after the process was killed."""
+    """What the dashboards showed, by dashboard and title: while healthy, with faults, and after the process was killed."""
 
     prometheus: telemetry.Prometheus
-    well: dict
+    healthy: dict
     faulty: dict
     gone: dict
 
 
-def looked_at(prometheus):
+def query_dashboards(prometheus):
     return {
         (name, panel["title"]): grafana.asked(prometheus, dashboard, panel)
         for name, dashboard in DASHBOARDS.items()
@@ -86,19 +86,19 @@ def looked_at(prometheus):
 
 
 def while_scraped(prometheus):
-    """The same, looked at again if a scrape failed meanwhile: a loaded machine is late at times, and then Prometheus takes all series for gone."""
+    """Query the dashboards again if a scrape failed meanwhile: on a loaded machine a scrape may be late, and Prometheus then drops all series."""
 
     def look():
         began = time.monotonic()
-        found = looked_at(prometheus)
-        return found if prometheus.query(f"min_over_time(up[{time.monotonic() - began + 1:.0f}s]) == 1") else None
+        answers = query_dashboards(prometheus)
+        return answers if prometheus.query(f"min_over_time(up[{time.monotonic() - began + 1:.0f}s]) == 1") else None
 
-    return eventually(look, "the dashboards are looked at with every scrape in time")
+    return eventually(look, "the dashboards are queried with every scrape in time")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """One run: two rounds that go well, then the faults, then a save that hangs while the dashboards are looked at."""
+    """One run: two healthy rounds, then the faults, then a save that hangs while the dashboards are queried."""
     root = tmp_path_factory.mktemp("dashboards")
     for name in ("prometheus", "collector"):
         (root / name).mkdir()
@@ -130,7 +130,7 @@ def run(tmp_path_factory):
                 tell("round")
                 counts([number], 'sum(checkpoint_operations_total{operation="list", outcome="ok"})')
             eventually(lambda: prometheus.query('sum(ckpt_observe_delivered_total{exporter="otlp"})'), "the collector has spans", 60)
-            well = while_scraped(prometheus)
+            healthy = while_scraped(prometheus)
         tell("faults")
         tell("hang")
         assert process.stdout.readline() == b"hanging\n"
@@ -142,38 +142,38 @@ def run(tmp_path_factory):
         late = 'time() - checkpoint_last_success_timestamp_seconds{task="late"} > 1 and on (task) checkpoint_in_flight{operation="save", task="late"} == 1'
         eventually(lambda: prometheus.query(late), "a save hangs", 60)
         eventually(lambda: prometheus.query("sum(ckpt_observe_retries_total) > 0"), "a delivery is tried again", 60)
-        known = f"checkpoint_storage_free_bytes offset {2 * grafana.WINDOW}s"
-        eventually(lambda: prometheus.query(known), "free space is known for longer than the window", 60)
+        old_sample = f"checkpoint_storage_free_bytes offset {2 * grafana.WINDOW}s"
+        eventually(lambda: prometheus.query(old_sample), "free space is known for longer than the window", 60)
         faulty = while_scraped(prometheus)
         process.kill()
         eventually(lambda: not prometheus.query("ckpt_observe_build_info"), "Prometheus knows that the process is gone", 60)
-        yield Run(prometheus, well, faulty, looked_at(prometheus))
+        yield Run(prometheus, healthy, faulty, query_dashboards(prometheus))
 
 
-def test_every_query_is_understood(run):
-    """Prometheus refuses none of them, neither before nor after the faults."""
+def test_every_query_is_valid(run):
+    """Prometheus accepts every query, before and after the faults."""
     answers = [
         (title, answer.query, answer.refusal)
-        for stage in (run.well, run.faulty, run.gone)
-        for (_, title), found in stage.items()
-        for answer in found
+        for stage in (run.healthy, run.faulty, run.gone)
+        for (_, title), panel_answers in stage.items()
+        for answer in panel_answers
     ]
     assert [each for each in answers if each[2]] == []
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_every_panel_has_what_the_run_had(run, name):
-    """Each query of each panel comes back with data; those that do not are listed with the reason."""
+def test_every_panel_has_data(run, name):
+    """Each query of each panel returns data, except those listed with a reason."""
     empty = {
         panel["title"]: [bool(answer.values) for answer in run.faulty[name, panel["title"]]] for panel in grafana.panels(DASHBOARDS[name])
     }
-    assert [title for title, found in empty.items() if not any(found) and title not in EMPTY] == []
-    assert [title for title, found in empty.items() if any(found) and not all(found) and title not in HALF_EMPTY] == []
+    assert [title for title, has_data in empty.items() if not any(has_data) and title not in EMPTY] == []
+    assert [title for title, has_data in empty.items() if any(has_data) and not all(has_data) and title not in HALF_EMPTY] == []
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_units_fit_the_values(run, name):
-    """What comes back is of the size that the unit means."""
+    """The values are plausible for the unit of the panel."""
     wrong = []
     for panel in grafana.panels(DASHBOARDS[name]):
         units = [panel["fieldConfig"]["defaults"]["unit"]] * len(panel["targets"])
@@ -187,7 +187,7 @@ def test_units_fit_the_values(run, name):
 
 
 def test_thresholds_are_crossed_by_the_faults(run):
-    """A tile is green while all goes well, and of its colour with the faults; one that no fault here can colour says why."""
+    """A tile is green while healthy and changes colour with the faults; tiles that no fault here changes are listed with a reason."""
     tiles = {
         (name, panel["title"]): panel
         for name, dashboard in DASHBOARDS.items()
@@ -197,7 +197,7 @@ def test_thresholds_are_crossed_by_the_faults(run):
     tiles = {key: panel for key, panel in tiles.items() if len(panel["fieldConfig"]["defaults"]["thresholds"]["steps"]) > 1}
     colours = {
         key[1]: [
-            grafana.colour(panel, answers[key][0].last[0]) if answers[key][0].values else "empty" for answers in (run.well, run.faulty)
+            grafana.colour(panel, answers[key][0].last[0]) if answers[key][0].values else "empty" for answers in (run.healthy, run.faulty)
         ]
         for key, panel in tiles.items()
     }
@@ -206,26 +206,26 @@ def test_thresholds_are_crossed_by_the_faults(run):
     assert [title for title in UNCROSSED if title != "Time until full" and not set(colours[title]) <= {"green", "empty"}] == []
 
 
-def test_states_are_told_apart(run):
-    """Of the tasks, one fails and one is late; when their process is killed, both are silent. What never ran as a task stays what it was."""
+def test_task_states(run):
+    """One task fails and one is late; when their process is killed, both are silent. Operations outside a task keep their state."""
     [panel] = [panel for panel in grafana.panels(DASHBOARDS["checkpoint-overview.json"]) if panel["type"] == "state-timeline"]
     texts = {float(value): shown["text"] for value, shown in panel["fieldConfig"]["defaults"]["mappings"][0]["options"].items()}
-    [before], [after], [end] = (answers["checkpoint-overview.json", panel["title"]] for answers in (run.well, run.faulty, run.gone))
+    [before], [after], [end] = (answers["checkpoint-overview.json", panel["title"]] for answers in (run.healthy, run.faulty, run.gone))
     states = lambda answer: {labels["task"]: texts[values[-1]] for labels, values in zip(answer.labels, answer.values, strict=True)}  # noqa: E731
     assert states(before) == {"train": "good", "(no task)": "good"}
     assert states(after) == {"train": "failing", "(no task)": "good", "late": "late"}
     assert states(end) == {"train": "silent", "(no task)": "good", "late": "silent"}
 
 
-def test_a_dead_run_can_still_be_recovered(run):
-    """After the process is gone, and its metrics with it, the Overview still says to when."""
+def test_overview_of_a_dead_run(run):
+    """After the process and its metrics are gone, the Overview still shows to what point the run can be recovered."""
     titles = ("Time since last good save", "Consecutive failures", "Success ratio", "Last verified", "Storage used", "Tasks")
     assert [title for title in titles if not run.gone["checkpoint-overview.json", title][0].values] == []
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_legends_tell_series_apart(run, name):
-    """Every series of a panel has a legend of its own, of labels that it has, and says no value twice."""
+def test_legends_are_unique(run, name):
+    """Every series of a panel has its own legend, made of existing labels, without repeated values."""
     for panel in grafana.panels(DASHBOARDS[name]):
         legends = [legend for answer in run.faulty[name, panel["title"]] for legend in answer.legends]
         if panel["type"] not in ("table", "heatmap"):
@@ -237,7 +237,7 @@ def test_legends_tell_series_apart(run, name):
 
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_variables_have_values(run, name):
-    """What a reader may choose is there."""
+    """The variables offer the values of the run."""
     offered = {
         each["name"]: grafana.choices(run.prometheus, each, DASHBOARDS[name])
         for each in DASHBOARDS[name]["templating"]["list"]
@@ -248,19 +248,19 @@ def test_variables_have_values(run, name):
     assert set(offered.get("task", ("train", "evaluate", "late"))) == {"train", "evaluate", "late"}
 
 
-def test_exemplars_are_there_where_a_panel_asks_for_them(run):
-    """Each query with exemplars has some, with the id of a trace."""
+def test_exemplars(run):
+    """Each query with exemplars returns some, with a trace ID."""
     dashboard = DASHBOARDS["checkpoint-operations.json"]
     asking = [(panel, target) for panel in grafana.panels(dashboard) for target in panel["targets"] if target.get("exemplar")]
     assert {panel["title"] for panel, _ in asking} == {"Duration percentiles", "Duration heatmap"}
     for panel, target in asking:
-        found = run.prometheus.exemplars(grafana.interpolated(dashboard, panel, target["expr"])[0])
-        assert all(len(exemplar["labels"]["trace_id"]) == 32 for series in found for exemplar in series["exemplars"])
-        assert found
+        exemplars = run.prometheus.exemplars(grafana.interpolated(dashboard, panel, target["expr"])[0])
+        assert all(len(exemplar["labels"]["trace_id"]) == 32 for series in exemplars for exemplar in series["exemplars"])
+        assert exemplars
 
 
-def test_what_a_person_sees(run, capsys):
-    """The dashboards as a table: titles in reading order, how many series, one of them with its value, and the colour of a tile."""
+def test_print_dashboards(run, capsys):
+    """Prints the dashboards as a table: titles, number of series, one of them with its value, and the colour of a tile."""
     rows = []
     for name, dashboard in DASHBOARDS.items():
         for panel in grafana.panels(dashboard):

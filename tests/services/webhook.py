@@ -1,4 +1,4 @@
-"""Who is told by Alertmanager: keeps every notification."""
+"""A webhook for Alertmanager that stores every notification."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 class Webhook:
     def __init__(self):
-        self.told = []
-        """(receiver, status, alert, task), in the order in which they came."""
-        keep = self.told
+        self.notifications = []
+        """(receiver, status, alert, task), in the order of arrival."""
+        notifications = self.notifications
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                keep.extend(
+                notifications.extend(
                     (self.path.strip("/"), each["status"], each["labels"]["alertname"], each["labels"].get("task", ""))
                     for each in body["alerts"]
                 )

@@ -1,4 +1,4 @@
-"""The schema of a dashboard is a module beside the tests."""
+"""Makes the dashboard schema, a module beside the tests, importable."""
 
 from __future__ import annotations
 

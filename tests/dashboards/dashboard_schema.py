@@ -1,6 +1,6 @@
-"""The classic form of a Grafana dashboard (schema version 42), as far as our dashboards use it: types are strict and unknown keys refused.
+"""The part of the classic Grafana dashboard schema (version 42) that our dashboards use. Types are strict and unknown keys are rejected.
 
-After `jsonschema/dashboard.jsonschema.json` of grafana/grafana-foundation-sdk. Grafana itself takes nearly anything, and shows nothing.
+After `jsonschema/dashboard.jsonschema.json` of grafana/grafana-foundation-sdk. Grafana itself accepts nearly anything, and then shows nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Strict(msgspec.Struct, forbid_unknown_fields=True):
-    """Refuses what it does not know."""
+    """Rejects unknown keys."""
 
 
 class DataSource(Strict):

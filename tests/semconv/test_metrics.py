@@ -13,15 +13,15 @@ every = pytest.mark.parametrize("spec", METRICS, ids=lambda spec: spec.name)
 
 
 def test_every_spec_is_in_the_table_once():
-    """A metric that is defined is also served, documented and sent."""
+    """Every defined metric is in `METRICS`, and therefore served, documented and sent."""
     defined = [value for value in vars(metrics).values() if isinstance(value, MetricSpec)]
     assert sorted(spec.name for spec in defined) == sorted(spec.name for spec in METRICS)
     assert len({spec.prometheus_name for spec in METRICS}) == len(METRICS)
 
 
 @every
-def test_name_is_one_that_prometheus_takes(spec):
-    """Letters, digits and underscores; the unit once, then `_total` for counters and only for them."""
+def test_prometheus_name_is_valid(spec):
+    """A name has letters, digits and underscores, its unit once, and `_total` if and only if it is a counter."""
     name = spec.prometheus_name
     assert re.fullmatch(r"(checkpoint|ckpt_observe)(_[a-z0-9]+)+", name)
     assert name.endswith("_total") == (spec.instrument == "counter")
@@ -32,20 +32,20 @@ def test_name_is_one_that_prometheus_takes(spec):
 
 
 @every
-def test_labels_name_no_single_thing(spec):
-    """No id, path, step or message is a label: they are unbounded."""
+def test_labels_are_bounded(spec):
+    """No ID, path, step or message is a label, because their values are unbounded."""
     assert not {"id", "task_id", "checkpoint", "path", "location", "step", "message", "user", "session"} & set(spec.labels)
 
 
 @every
 def test_only_histograms_have_buckets(spec):
-    """Bounds rise, and belong to histograms."""
+    """Only histograms have buckets, in ascending order."""
     assert bool(spec.buckets) == (spec.instrument == "histogram")
     assert list(spec.buckets) == sorted(set(spec.buckets))
 
 
 def test_well_known_names():
-    """The names that dashboards and alerts are built on."""
+    """Names that users' dashboards and alerts rely on do not change."""
     assert metrics.OPERATIONS.prometheus_name == "checkpoint_operations_total"
     assert metrics.OPERATION_DURATION.prometheus_name == "checkpoint_operation_duration_seconds"
     assert metrics.THROUGHPUT.prometheus_name == "checkpoint_throughput_bytes_per_second"

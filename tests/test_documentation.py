@@ -15,7 +15,8 @@ import ckpt_observe.core
 from ckpt_observe import environment
 from ckpt_observe.cli.main import create_parser
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path(ckpt_observe.__file__).parent
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "ckpt_observe" / "alerts" / "runbook.md"]
 REFERENCE = (ROOT / "docs" / "semconv.md").read_text(encoding="utf-8")
 CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
@@ -23,9 +24,14 @@ CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
 FOLDERS = ".ci|benchmarks|ckpt_observe|dashboards|deploy|docs|examples|tests"
 
 
+def located(path: Path) -> Path:
+    """Where a file of the repository is. CI installs the package and copies the rest."""
+    return PACKAGE.parent / path.relative_to(ROOT) if path.is_relative_to(ROOT / PACKAGE.name) else path
+
+
 def text_of(page: Path) -> str:
     """The page without code blocks."""
-    return re.sub(r"^( *)```.*?^\1```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"^( *)```.*?^\1```", "", located(page).read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
 def anchors(page: Path) -> set[str]:
@@ -41,7 +47,7 @@ def broken_links(page: Path) -> list[str]:
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
-        if not target.is_file() or (anchor and anchor not in anchors(target)):
+        if not located(target).is_file() or (anchor and anchor not in anchors(target)):
             broken.append(link)
     return broken
 
@@ -64,15 +70,15 @@ def test_files(page):
     """Every file, directory and benchmark that a page names in backticks exists."""
     names = re.findall(r"`([^`\n]+)`", text_of(page))
     paths = [name for name in names if re.fullmatch(rf"(?:{FOLDERS})/[\w./*-]*", name)]
-    benchmarks = re.findall(r"benchmarks\.(\w+)", page.read_text(encoding="utf-8"))
-    assert [path for path in paths if not list(ROOT.glob(path.rstrip("/")))] == []
+    benchmarks = re.findall(r"benchmarks\.(\w+)", located(page).read_text(encoding="utf-8"))
+    assert [path for path in paths if not list(located(ROOT / path).parent.glob(Path(path).name))] == []
     assert [name for name in benchmarks if not (ROOT / "benchmarks" / f"{name}.py").exists()] == []
 
 
 @pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
 def test_names(page):
     """Every command, setting and metric that a page names exists."""
-    text = page.read_text(encoding="utf-8")
+    text = located(page).read_text(encoding="utf-8")
     commands = next(action.choices for action in create_parser(())._actions if action.choices and action.metavar == "COMMAND")
     settings = {variable.name for variable in environment.VARIABLES} | {"CKPT_OBSERVE_SERVICES"}  # the last is of .ci/services
     assert set(re.findall(r"ckpt-observe ([a-z]+)", "\n".join(code_of(text)))) <= set(commands)
@@ -126,7 +132,6 @@ def test_page_on_extending(tmp_path):
 
 
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-PACKAGE = Path(ckpt_observe.__file__).parent
 
 
 def rows(heading: str) -> list[list[str]]:

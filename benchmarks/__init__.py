@@ -1,1 +1,1 @@
-"""Measurements. Each module runs with `python -m benchmarks.<name>` and prints ratios taken in one run."""
+"""Benchmarks. Run one with `python -m benchmarks.<name>`; it prints ratios measured in a single run."""

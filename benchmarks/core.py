@@ -1,8 +1,7 @@
-"""What the core costs, against doing the same by hand: `python -m benchmarks.core [section ...]`.
+"""Compares the core with doing the same by hand: `python -m benchmarks.core [section ...]`.
 
-Both sides of a ratio are measured in turns, so that a busy machine slows both alike; a ratio is the median of the ratios of
-the rounds. Budgets are those of the design; a
-ratio over its budget is marked, and the exit code says so.
+Both sides of a ratio are measured alternately, so that a busy machine slows both. A ratio is the median of the ratios of all rounds. If a
+result is over its budget, it is marked EXCEEDED, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ STATE = {
 }
 """A typical agent state of about 2 KB."""
 
-ROUNDS, EACH = 30, 10
+ROUNDS, CALLS_PER_ROUND = 30, 10
 exceeded = []
 
 
-def timed(call):
+def measure_seconds(call):
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
 
 
 class Times(list):
-    """Seconds that one call took: its median of each round."""
+    """The median seconds of a call, one per round. `ours / theirs` is the median of their ratios."""
 
     def __truediv__(self, other):
         return statistics.median(ours / theirs for ours, theirs in zip(self, other, strict=True))
@@ -56,14 +55,14 @@ class Times(list):
         return statistics.median(self) * 1000
 
 
-def in_turns(*calls, rounds=ROUNDS, each=EACH):
-    """Times of each call, measured in turns after a warm-up."""
+def in_turns(*calls, rounds=ROUNDS, calls_per_round=CALLS_PER_ROUND):
+    """Measure the calls alternately, after a warm-up. Return the Times of each."""
     for call in calls:
         call()
     times = [Times() for _ in calls]
     for _ in range(rounds):
-        for call, kept in zip(calls, times, strict=True):
-            kept.append(statistics.median(timed(call) for _ in range(each)))
+        for call, call_times in zip(calls, times, strict=True):
+            call_times.append(statistics.median(measure_seconds(call) for _ in range(calls_per_round)))
     return times
 
 
@@ -76,7 +75,7 @@ def report(what, value, budget=None, unit="×", *, at_most=True):
 
 
 def durable_save(place):
-    """A 2 KB state on the file store, against bare write + fsync + rename + directory fsync."""
+    """Save a 2 KB state in the file store; by hand: write, fsync, rename, fsync of the directory."""
     data = msgspec.json.encode(STATE)
     directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
 
@@ -95,12 +94,12 @@ def durable_save(place):
     report("save on file / bare durable write", ours / hand, 1.3)
     report("save on file", ours.milliseconds, 5, "ms")
     report("save on file with gzip", ours_zipped.milliseconds, 8, "ms")
-    report("what gzip adds", ours_zipped.milliseconds - ours.milliseconds, 5, "ms")
+    report("added by gzip", ours_zipped.milliseconds - ours.milliseconds, 5, "ms")
     os.close(directory)
 
 
 def load(place):
-    """Against reading and parsing the same bytes."""
+    """Load a 2 KB state from the file store; by hand: read and parse the same bytes."""
     checkpointer, zipped = Checkpointer(f"{place}/store"), Checkpointer(f"{place}/zipped", compression="gzip")
     id = checkpointer.save("t", STATE).id
     zipped_id = zipped.save("t", STATE).id
@@ -119,7 +118,7 @@ def load(place):
 
 
 def sizes(place):
-    """What compression saves on typical states of 500 to 2000 bytes; in a file the readable header stays as it is."""
+    """Size of typical states of 500 to 2000 bytes with gzip. The readable header of a checkpoint file is not compressed."""
     for count in (3, 8, 16):
         state = {**STATE, "conversation": STATE["conversation"][:count]}
         size = {}
@@ -127,16 +126,16 @@ def sizes(place):
             Checkpointer(f"jsonl://{place}/{count}{url[1:]}{url}").save("t", state, id="x")
             size[url] = os.path.getsize(f"{place}/{count}{url[1:]}/t/x.jsonl")
         plain, zipped = (Checkpointer("memory://", compression=codec).save("t", state).stored_size for codec in ("none", "gzip"))
-        bytes_of = len(msgspec.json.encode(state))
-        print(f"  state of {bytes_of} bytes: jsonl {size['']} and {size['?gzip']} with gzip, file {plain} and {zipped}")
-        report("gzip saves of jsonl", 100 * (1 - size["?gzip"] / size[""]), 50, "%", at_most=False)
-        report("gzip saves of a file", 100 * (1 - zipped / plain), unit="%")
+        state_size = len(msgspec.json.encode(state))
+        print(f"  state of {state_size} bytes: jsonl {size['']}, with gzip {size['?gzip']}; file {plain}, with gzip {zipped}")
+        report("jsonl: saved by gzip", 100 * (1 - size["?gzip"] / size[""]), 50, "%", at_most=False)
+        report("file: saved by gzip", 100 * (1 - zipped / plain), unit="%")
 
 
 def sqlite_save(place):
-    """Against LangGraph's SqliteSaver.put of the same state, at the same durability."""
+    """Save a 2 KB state in SQLite; peer: LangGraph's SqliteSaver.put of the same state, with the same durability."""
     if find_spec("langgraph") is None:
-        print("  left out: langgraph-checkpoint-sqlite is not installed")
+        print("  skipped: langgraph-checkpoint-sqlite is not installed")
         return
     from langgraph.checkpoint.base import empty_checkpoint
     from langgraph.checkpoint.sqlite import SqliteSaver
@@ -154,42 +153,44 @@ def sqlite_save(place):
 
     checkpointer = Checkpointer(f"sqlite://{place}/ours.db")
     langgraph, ours = in_turns(theirs, lambda: checkpointer.save("t", STATE))
-    report(f"save on SQLite / LangGraph put, a run of {ROUNDS * EACH}", ours / langgraph, 1)
+    report(f"save on SQLite / LangGraph put, first {ROUNDS * CALLS_PER_ROUND}", ours / langgraph, 1)
     in_turns(theirs, lambda: checkpointer.save("t", STATE), rounds=20)
     langgraph, ours = in_turns(theirs, lambda: checkpointer.save("t", STATE))
-    report("the same after 200 more, when both logs have begun again", ours / langgraph)  # no budget: ARCHITECTURE.md says why
+    report("the same, 200 saves later, after both WAL files were reset", ours / langgraph)  # no budget, see ARCHITECTURE.md, "Cost"
 
 
 def many(place):
-    """Listing and asking among 100,000 checkpoints in SQLite; and whether the number kept makes a save slower."""
+    """List, query and save with 100,000 checkpoints in SQLite."""
     checkpointer = Checkpointer(f"sqlite://{place}/many.db")
     for start in range(0, 100_000, 5000):
         with checkpointer.batch() as batch:
             for n in range(start, start + 5000):
                 batch.save(f"task{n % 1000}", {"n": n}, step=n, status="failed" if n % 1000 == 7 else "ok")
     empty = Checkpointer(f"sqlite://{place}/empty.db")
-    few, lots = in_turns(lambda: empty.save("few", {"n": 1}), lambda: checkpointer.save("few", {"n": 1}))
-    report("save with 100,000 kept / with none", lots / few, 1.5)
+    empty_times, full_times = in_turns(lambda: empty.save("few", {"n": 1}), lambda: checkpointer.save("few", {"n": 1}))
+    report("save with 100,000 checkpoints / with none", full_times / empty_times, 1.5)
     middle = checkpointer.list("task5")[50].created
-    run = one_run(place)
+    run = fill_one_task(place)
     queries = {
         "list a task of 100": lambda: checkpointer.list("task5"),
-        "newest 100 of all": lambda: checkpointer.find(Query(limit=100)),
-        "failed ones, newest 100": lambda: checkpointer.find(Query(status="failed", limit=100)),
-        "a second of time": lambda: checkpointer.find(Query(since=middle, until=middle + dt.timedelta(seconds=1), limit=100)),
+        "newest 100 checkpoints": lambda: checkpointer.find(Query(limit=100)),
+        "newest 100 failed checkpoints": lambda: checkpointer.find(Query(status="failed", limit=100)),
+        "checkpoints of one second": lambda: checkpointer.find(Query(since=middle, until=middle + dt.timedelta(seconds=1), limit=100)),
         "steps 500 to 600": lambda: checkpointer.find(Query(min_step=500, max_step=600)),
         "newest 100 of one task": lambda: run.find(Query(task="run", limit=100)),
         "100 with a parameter": lambda: run.find(Query(parameters={"lr": 7})),
-        "newest 100 with a parameter that all have": lambda: run.find(Query(parameters={"optimizer": "adam"}, limit=100)),
-        "a parameter and a status that none has": lambda: run.find(Query(task="run", parameters={"optimizer": "adam"}, status="failed")),
+        "newest 100 with a parameter that every checkpoint has": lambda: run.find(Query(parameters={"optimizer": "adam"}, limit=100)),
+        "a common parameter and a status that no checkpoint has": lambda: run.find(
+            Query(task="run", parameters={"optimizer": "adam"}, status="failed")
+        ),
         "100 with a tag": lambda: run.find(Query(tag="best")),
     }
     for name, query in queries.items():
-        report(f"{name} among 100,000", in_turns(query, rounds=5, each=1)[0].milliseconds, 50, "ms")
+        report(f"{name} among 100,000", in_turns(query, rounds=5, calls_per_round=1)[0].milliseconds, 50, "ms")
 
 
-def one_run(place):
-    """A Checkpointer with 100,000 checkpoints of one task, each with parameters; some with a tag."""
+def fill_one_task(place):
+    """Return a Checkpointer with 100,000 checkpoints of one task, all with parameters, some with a tag."""
     checkpointer = Checkpointer(f"sqlite://{place}/run.db")
     drafter = checkpointer._drafter  # a batch has no metadata
     for start in range(0, 100_000, 5000):
@@ -202,12 +203,12 @@ def one_run(place):
 
 
 def retention(place):
-    """Whether the number kept makes a save on files slower."""
+    """Save in the file store with many and with few checkpoints."""
     small, large = Checkpointer(f"{place}/small", keep_last=10), Checkpointer(f"{place}/large", keep_last=1000)
     for _ in range(1000):
         large.save("t", {"n": 1})
-    low, high = in_turns(lambda: small.save("t", {"n": 1}), lambda: large.save("t", {"n": 1}), rounds=10)
-    report("save that keeps 1000 / that keeps 10, on files", high / low)
+    small_times, large_times = in_turns(lambda: small.save("t", {"n": 1}), lambda: large.save("t", {"n": 1}), rounds=10)
+    report("save with keep_last=1000 / with keep_last=10", large_times / small_times)
 
 
 ARRAYS = """
@@ -216,19 +217,19 @@ import numpy as np
 if sys.argv[1] == "torch.save":
     import torch
 from ckpt_observe.core import Checkpointer
-way, place, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+method, place, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 state = {f"layer{i}": np.full(2**23, i, np.float64) for i in range(count)}
 state["step"] = 1
-if way == "torch.save":
+if method == "torch.save":
     state = {key: torch.from_numpy(value) if hasattr(value, "dtype") else value for key, value in state.items()}
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 os.sync()
 start = time.perf_counter()
-if way == "ours":
+if method == "ours":
     Checkpointer(place, format="arrays").save("t", state)
-elif way != "raw":
+elif method != "raw":
     with open(place + "/theirs", "wb") as file:
-        torch.save(state, file) if way == "torch.save" else np.savez(file, **state)
+        torch.save(state, file) if method == "torch.save" else np.savez(file, **state)
         file.flush()
         os.fsync(file.fileno())
 else:
@@ -241,40 +242,39 @@ print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_m
 
 
 def arrays(place):
-    """1 GiB of arrays, against writing the same bytes raw, numpy.savez and torch.save, all synced. Each in a process of its own."""
+    """Save 1 GiB of arrays; peers: writing the same bytes raw, numpy.savez, torch.save. All call fsync, each in its own process."""
     if find_spec("numpy") is None:
-        print("  left out: numpy is not installed")
+        print("  skipped: numpy is not installed")
         return
     count = int(os.environ.get("BENCH_GIB", "1")) * 16
     budgets = {"raw": 0.8, "numpy.savez": 1, "torch.save": 1}
     if find_spec("torch") is None:
-        print("  torch.save left out: torch is not installed")
+        print("  torch.save skipped: torch is not installed")
         del budgets["torch.save"]
-    times, extra = {way: Times() for way in ("ours", *budgets)}, []
+    times, extra_memory = {method: Times() for method in ("ours", *budgets)}, []
     order = list(times)
     for _ in range(2 * len(order)):
-        order.append(order.pop(0))  # a disk that is shared gives less to who comes after much was written
-        for way in order:
-            kept = times[way]
+        order.append(order.pop(0))  # rotate, because a shared disk is slower after a large write
+        for method in order:
             scratch = tempfile.mkdtemp(dir=place)
-            run = subprocess.run([sys.executable, "-c", ARRAYS, way, scratch, str(count)], capture_output=True, text=True, check=True)
+            run = subprocess.run([sys.executable, "-c", ARRAYS, method, scratch, str(count)], capture_output=True, text=True, check=True)
             seconds, kibibytes = map(float, run.stdout.split())
-            kept.append(seconds)
-            extra += [kibibytes] if way == "ours" else []
+            times[method].append(seconds)
+            extra_memory += [kibibytes] if method == "ours" else []
             shutil.rmtree(scratch)
-    for way, budget in budgets.items():
-        speed = statistics.median(times[way]) / statistics.median(times["ours"])
-        report(f"speed of saving 1 GiB of arrays / {way}", speed, budget, at_most=False)
-    report("extra memory", max(extra) / 1024, 64, "MiB")
+    for method, budget in budgets.items():
+        speed = statistics.median(times[method]) / statistics.median(times["ours"])
+        report(f"speed of saving 1 GiB of arrays / {method}", speed, budget, at_most=False)
+    report("extra memory", max(extra_memory) / 1024, 64, "MiB")
 
 
 SECTIONS = [durable_save, load, sizes, sqlite_save, many, retention, arrays]
 
 
 def main():
-    wanted = set(sys.argv[1:])
+    selected = set(sys.argv[1:])
     for section in SECTIONS:
-        if wanted and section.__name__ not in wanted:
+        if selected and section.__name__ not in selected:
             continue
         print(f"{section.__name__}: {section.__doc__}")
         place = tempfile.mkdtemp(prefix="ckpt-bench-", dir=os.environ.get("BENCH_DIR"))

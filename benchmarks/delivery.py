@@ -1,6 +1,6 @@
-"""What a delivery takes from its host: CPU of our threads in the process that saves, idle and at a steady rate, wherever the delivery is.
+"""Measures the CPU time of our threads in the host program, idle and at a steady rate: `python -m benchmarks.delivery [SECONDS]`.
 
-`python -m benchmarks.delivery [SECONDS]`, on Linux. Each in a process of its own; the exporters are `local,prometheus`.
+Each delivery mode runs in its own process, with the exporters `local,prometheus`. Needs Linux.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import tempfile
 import time
 from pathlib import Path
 
-GIVEN = {"CKPT_OBSERVE_EXPORTERS": "local,prometheus", "OTEL_EXPORTER_PROMETHEUS_PORT": "0"}
+ENVIRONMENT = {"CKPT_OBSERVE_EXPORTERS": "local,prometheus", "OTEL_EXPORTER_PROMETHEUS_PORT": "0"}
 RATE = 1000
-"""Saves a second, each with a phase."""
+"""Saves per second, each with one phase."""
 
 
-def ours() -> float:
-    """CPU seconds that the threads of ckpt_observe have had."""
+def our_cpu_seconds() -> float:
+    """Return the CPU seconds used so far by the threads of ckpt_observe."""
     import threading
 
     threads = [thread.native_id for thread in threading.enumerate() if thread.name.startswith("ckpt-observe")]
@@ -26,22 +26,23 @@ def ours() -> float:
 
 
 def host(seconds: float) -> None:
+    """Save in this process; print the CPU share idle and busy in per cent, and the microseconds per save."""
     import ckpt_observe
 
     watch = ckpt_observe.observe()
     save()
     watch.flush(30)
-    before = ours()
+    before = our_cpu_seconds()
     time.sleep(seconds)
-    idle = ours() - before
-    began, before, number = time.monotonic(), ours(), 0
-    while (now := time.monotonic()) - began < seconds:
-        while number < (now - began) * RATE:
+    idle = our_cpu_seconds() - before
+    start, before, count = time.monotonic(), our_cpu_seconds(), 0
+    while (now := time.monotonic()) - start < seconds:
+        while count < (now - start) * RATE:
             save()
-            number += 1
+            count += 1
         time.sleep(0.002)
-    busy = ours() - before
-    print(f"{100 * idle / seconds:.3f} {100 * busy / seconds:.2f} {1e6 * busy / number:.1f}", flush=True)
+    busy = our_cpu_seconds() - before
+    print(f"{100 * idle / seconds:.3f} {100 * busy / seconds:.2f} {1e6 * busy / count:.1f}", flush=True)
     watch.close(30)
 
 
@@ -53,19 +54,19 @@ def save() -> None:
 
 
 def main(seconds: str) -> None:
-    print(f"{'delivery':<10} {'idle, % of a core':>18} {f'{RATE} saves/s, % of a core':>26} {'us a save':>10}")
+    print(f"{'delivery':<10} {'idle, % of a core':>18} {f'{RATE} saves/s, % of a core':>26} {'µs per save':>12}")
     for delivery in ("in-process", "companion", "daemon"):
         with tempfile.TemporaryDirectory() as directory:
-            environ = {**os.environ, **GIVEN, "CKPT_OBSERVE_DIR": directory, "CKPT_OBSERVE_DELIVERY": delivery}
+            environ = {**os.environ, **ENVIRONMENT, "CKPT_OBSERVE_DIR": directory, "CKPT_OBSERVE_DELIVERY": delivery}
             command = [sys.executable, "-m", "ckpt_observe", "daemon", "--health", "127.0.0.1:0"]
             daemon = subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL) if delivery == "daemon" else None
-            measured = [sys.executable, "-m", "benchmarks.delivery", "host", seconds]
-            idle, busy, each = subprocess.run(measured, env=environ, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-            print(f"{delivery:<10} {idle:>18} {busy:>26} {each:>10}")
+            host_command = [sys.executable, "-m", "benchmarks.delivery", "host", seconds]
+            idle, busy, per_save = subprocess.run(host_command, env=environ, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+            print(f"{delivery:<10} {idle:>18} {busy:>26} {per_save:>12}")
             if daemon:
                 daemon.terminate()
                 daemon.wait()
-            while list(Path(directory).glob("journals/*")):  # a companion is still at it
+            while list(Path(directory).glob("journals/*")):  # a companion is still delivering
                 time.sleep(0.1)
 
 

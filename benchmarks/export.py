@@ -1,8 +1,8 @@
-"""What it takes from the call to OTLP bytes: `python -m benchmarks.export`.
+"""Measures the CPU time from a save to OTLP bytes: `python -m benchmarks.export`.
 
-One process, one run, turn and turn about, in CPU seconds of the whole process: the saves of `benchmarks.nothing` with four phases each,
-(a) by hand on the OpenTelemetry SDK and through its OTLP encoder, (b) patched, recorded, collected into the spool, read from
-there, assembled and encoded. What the library itself takes is subtracted from both. No socket is opened.
+Both sides run alternately in one process, with the saves of `benchmarks.nothing` (four phases each): (a) spans written by hand with the
+OpenTelemetry SDK and its OTLP encoder, (b) patched, recorded, collected into the spool, read, assembled and encoded. The time of the
+library itself is subtracted from both. No socket is opened.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ TURNS, SAVES, SPANS, BATCH = 8, 500, 5, 512
 RESOURCE = {"service.name": "benchmark", "process.pid": 1}
 
 
-def cpu(call: Callable[[], Any]) -> float:
+def cpu_seconds(call: Callable[[], Any]) -> float:
     gc.collect()
-    begin = time.process_time()
+    start = time.process_time()
     call()
-    return time.process_time() - begin
+    return time.process_time() - start
 
 
-def saves(library: Library) -> Callable[[], None]:
+def run_saves(library: Library) -> Callable[[], None]:
     def run() -> None:
         for step in range(SAVES):
             library.save("run-42", None, step=step)
@@ -47,17 +47,17 @@ def saves(library: Library) -> Callable[[], None]:
     return run
 
 
-def by_sdk(memory: InMemorySpanExporter) -> Sequence[ReadableSpan]:
+def take_sdk_spans(memory: InMemorySpanExporter) -> Sequence[ReadableSpan]:
     spans = memory.get_finished_spans()
     memory.clear()
     return spans
 
 
-def sdk_bytes(spans: Sequence[ReadableSpan]) -> list[bytes]:
+def encode_sdk_spans(spans: Sequence[ReadableSpan]) -> list[bytes]:
     return [encode_spans(spans[first : first + BATCH]).SerializeToString() for first in range(0, len(spans), BATCH)]
 
 
-def collected(journal: Journal, library: Library) -> Callable[[], None]:
+def run_recorded_saves(journal: Journal, library: Library) -> Callable[[], None]:
     def run() -> None:
         for step in range(SAVES):
             library.save("run-42", None, step=step)
@@ -68,8 +68,8 @@ def collected(journal: Journal, library: Library) -> Callable[[], None]:
     return run
 
 
-def our_bytes(directory: str, cursor: spool.Cursor) -> Iterator[bytes]:
-    """Read from the spool, assembled, encoded: what the delivery does for an exporter."""
+def encode_our_records(directory: str, cursor: spool.Cursor) -> Iterator[bytes]:
+    """Read records from the spool, assemble and encode them, as delivery does for the OTLP exporter."""
     while (records := spool.read(directory, cursor)).payloads:
         cursor = records.end
         for first in range(0, len(records.payloads), BATCH // SPANS):
@@ -77,15 +77,15 @@ def our_bytes(directory: str, cursor: spool.Cursor) -> Iterator[bytes]:
             yield encode([span for payload in payloads for span in assemble(payload, RESOURCE)], __version__)
 
 
-def end_of(directory: str, cursor: spool.Cursor) -> spool.Cursor:
+def end_of_spool(directory: str, cursor: spool.Cursor) -> spool.Cursor:
     while (records := spool.read(directory, cursor)).payloads:
         cursor = records.end
     return cursor
 
 
-def spans_in(requests: Sequence[bytes]) -> int:
-    found = [ExportTraceServiceRequest.FromString(request) for request in requests]
-    return sum(len(scope.spans) for request in found for resource in request.resource_spans for scope in resource.scope_spans)
+def count_spans(requests: Sequence[bytes]) -> int:
+    messages = [ExportTraceServiceRequest.FromString(request) for request in requests]
+    return sum(len(scope.spans) for message in messages for resource in message.resource_spans for scope in resource.scope_spans)
 
 
 def main() -> None:
@@ -98,16 +98,20 @@ def main() -> None:
         recorder.start(journal.take)
         cursor = spool.Cursor()
         for _ in range(TURNS):
-            times["bare"].append(cpu(saves(bare)))
-            times["sdk spans"].append(cpu(saves(by_hand)))
-            finished = by_sdk(memory)
-            times["sdk encoder"].append(cpu(lambda spans=finished: sdk_bytes(spans)))
+            times["bare"].append(cpu_seconds(run_saves(bare)))
+            times["sdk spans"].append(cpu_seconds(run_saves(by_hand)))
+            sdk_spans = take_sdk_spans(memory)
+            times["sdk encoder"].append(cpu_seconds(lambda spans=sdk_spans: encode_sdk_spans(spans)))
             instrumentor.instrument()
-            times["our records"].append(cpu(collected(journal, bare)))
+            times["our records"].append(cpu_seconds(run_recorded_saves(journal, bare)))
             instrumentor.uninstrument()
-            times["our delivery"].append(cpu(lambda cursor=cursor: list(our_bytes(journal.directory, cursor))))
-            assert spans_in(list(our_bytes(journal.directory, cursor))) == spans_in(sdk_bytes(finished)) == SAVES * SPANS
-            cursor = end_of(journal.directory, cursor)
+            times["our delivery"].append(cpu_seconds(lambda cursor=cursor: list(encode_our_records(journal.directory, cursor))))
+            assert (
+                count_spans(list(encode_our_records(journal.directory, cursor)))
+                == count_spans(encode_sdk_spans(sdk_spans))
+                == SAVES * SPANS
+            )
+            cursor = end_of_spool(journal.directory, cursor)
         recorder.stop()
         journal.remove()
     report({name: min(values) for name, values in times.items()})
@@ -115,11 +119,11 @@ def main() -> None:
 
 def report(best: dict[str, float]) -> None:
     for name, seconds in best.items():
-        print(f"{name:12} {seconds / SAVES * 1e6:8.1f} µs of CPU a save   {SAVES * SPANS / seconds:10,.0f} spans a CPU second")
+        print(f"{name:12} {seconds / SAVES * 1e6:8.1f} µs of CPU per save   {SAVES * SPANS / seconds:10,.0f} spans per CPU second")
     sdk = best["sdk spans"] - best["bare"] + best["sdk encoder"]
     ours = best["our records"] - best["bare"] + best["our delivery"]
     print(f"call to OTLP bytes  ours : sdk   1 : {sdk / ours:.1f}   (budget: 1 : 4)")
-    print(f"delivery : sdk encoder alone, spans a CPU second   {best['sdk encoder'] / best['our delivery']:.1f} : 1   (budget: 3 : 1)")
+    print(f"delivery : sdk encoder alone, spans per CPU second   {best['sdk encoder'] / best['our delivery']:.1f} : 1   (budget: 3 : 1)")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What a thousand saves a second take with every exporter on: `python -m benchmarks.load`.
+"""Measures the cost of 1,000 saves per second with all exporters: `python -m benchmarks.load`.
 
-Each row is a process of its own: the saves of `benchmarks.nothing` at a steady pace for ten seconds, to the local store, to an OTLP server
-and to a `/metrics` that is scraped every second. `delivery` is the CPU of all threads but the one that saves, in per cent of a core, and by
-thread; `save` is what a save took of the caller's time. The server is there, or nobody listens, or somebody does and never answers.
-Last, the same saves by hand on the OpenTelemetry SDK, to the OTLP server alone.
+Each row is one process. It runs the saves of `benchmarks.nothing` at a steady rate for ten seconds and exports to the local store, to an
+OTLP server and to `/metrics`, which is scraped every second. `delivery` is the CPU time of all threads except the one that saves, in per
+cent of a core, also by thread; `save` is the time that a save takes the caller. The OTLP server is up, down (connection refused) or
+silent (never answers). The last row is the same saves with spans written by hand with the OpenTelemetry SDK, only to the OTLP server.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from benchmarks.nothing import ByHand, Library, NothingInstrumentor
 SAVES_PER_SECOND, SECONDS = 1000, 10
 
 
-def steady(library: Library) -> tuple[list[float], float]:
-    """The time of each save in µs, and the CPU seconds of this thread."""
-    took, begin, cpu = [], time.perf_counter(), time.thread_time()
+def save_steadily(library: Library) -> tuple[list[float], float]:
+    """Save at a steady rate. Return the sorted times of all saves in µs, and the CPU seconds of this thread."""
+    times, start, cpu = [], time.perf_counter(), time.thread_time()
     for number in range(SAVES_PER_SECOND * SECONDS):
-        wait = begin + number / SAVES_PER_SECOND - time.perf_counter()
+        wait = start + number / SAVES_PER_SECOND - time.perf_counter()
         if wait > 0:
             time.sleep(wait)
         before = time.perf_counter_ns()
         library.save("run-42", None, step=number)
-        took.append((time.perf_counter_ns() - before) / 1000)
-    return sorted(took), time.thread_time() - cpu
+        times.append((time.perf_counter_ns() - before) / 1000)
+    return sorted(times), time.thread_time() - cpu
 
 
-def told(took: list[float], others: float, rest: str) -> None:
-    p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
-    print(f"delivery {100 * others / SECONDS:5.1f} % of a core   save p50 {p50:6.1f}  p99 {p99:7.1f} µs   {rest}")
+def report(times: list[float], delivery_cpu: float, details: str) -> None:
+    p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
+    print(f"delivery {100 * delivery_cpu / SECONDS:5.1f} % of a core   save p50 {p50:6.1f}  p99 {p99:7.1f} µs   {details}")
 
 
 def ours() -> None:
@@ -52,22 +52,23 @@ def ours() -> None:
     library = Library()
     library.save("run-42", None, step=0)
     cpu = time.process_time()
-    took, own = steady(library)
-    others = time.process_time() - cpu - own
-    shares = by_thread()
+    times, caller_cpu = save_steadily(library)
+    delivery_cpu = time.process_time() - cpu - caller_cpu
+    shares = shares_by_thread()
     scraper.kill()
     scraper.wait()
     health = watch._delivery.health() if watch._delivery else {}
     delivered = {labels[0]: int(count) for (name, labels), count in health.items() if name == "ckpt_observe.delivered" and labels}
     watch.close(timeout=1)
-    told(took, others, f"delivered by then {delivered}\n{'':20}{shares}")
+    report(times, delivery_cpu, f"delivered so far {delivered}\n{'':20}{shares}")
 
 
-def by_thread() -> str:
+def shares_by_thread() -> str:
+    """Return the share of a core that each thread used, as text."""
     shares = []
     for thread in threading.enumerate():
         with open(f"/proc/self/task/{thread.native_id}/stat", encoding="ascii") as file:
-            ticks = sum(int(each) for each in file.read().rpartition(")")[2].split()[11:13])
+            ticks = sum(int(field) for field in file.read().rpartition(")")[2].split()[11:13])
         shares.append(f"{thread.name.removeprefix('ckpt-observe-')} {100 * ticks / os.sysconf('SC_CLK_TCK') / SECONDS:.1f} %")
     return ", ".join(shares)
 
@@ -80,12 +81,12 @@ def sdk() -> None:
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(), max_queue_size=2**16))
     cpu = time.process_time()
-    took, own = steady(ByHand(provider.get_tracer("by hand")))
-    told(took, time.process_time() - cpu - own, "OTLP only")
+    times, caller_cpu = save_steadily(ByHand(provider.get_tracer("by hand")))
+    report(times, time.process_time() - cpu - caller_cpu, "OTLP only")
     os._exit(0)
 
 
-class Collector(http.server.BaseHTTPRequestHandler):
+class OtlpHandler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
@@ -100,26 +101,26 @@ class Collector(http.server.BaseHTTPRequestHandler):
 
 def scrape(port: str) -> None:
     while True:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            answer.read()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+            response.read()
         time.sleep(1)
 
 
 def main() -> None:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), OtlpHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as nobody, tempfile.TemporaryDirectory() as state:
-        nobody.bind(("127.0.0.1", 0))  # bound, but nobody listens
-        ports = {"there": server.server_port, "away": nobody.getsockname()[1], "silent": silent.getsockname()[1]}
-        for what, where in (("ours", "there"), ("ours", "away"), ("ours", "silent"), ("sdk", "there")):
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as closed, tempfile.TemporaryDirectory() as state:
+        closed.bind(("127.0.0.1", 0))  # not listening, so connections are refused
+        ports = {"up": server.server_port, "down": closed.getsockname()[1], "silent": silent.getsockname()[1]}
+        for program, server_state in (("ours", "up"), ("ours", "down"), ("ours", "silent"), ("sdk", "up")):
             environ = {
                 **os.environ,
-                "CKPT_OBSERVE_DIR": os.path.join(state, where),
-                "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{ports[where]}",
+                "CKPT_OBSERVE_DIR": os.path.join(state, server_state),
+                "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{ports[server_state]}",
                 "OTEL_EXPORTER_PROMETHEUS_PORT": str(_free_port()),
             }
-            print(f"{what:4} server {where:6}  ", end="", flush=True)
-            subprocess.run([sys.executable, "-m", "benchmarks.load", what], env=environ, check=True)
+            print(f"{program:4} server {server_state:6}  ", end="", flush=True)
+            subprocess.run([sys.executable, "-m", "benchmarks.load", program], env=environ, check=True)
 
 
 def _free_port() -> int:

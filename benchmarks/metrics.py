@@ -1,7 +1,7 @@
-"""What metrics cost, outside the hot path: `python -m benchmarks.metrics`.
+"""Measures the cost of metrics outside the hot path: `python -m benchmarks.metrics`.
 
-Adds saves with four phases and sizes to the store in batches of 100, as delivery would at 1,000 saves a second: first of 5 tasks, then of
-20,000. Then scrapes the result: CPU time of this process for adding, wall time of ten scrapes. The last lines compare our text writer with
+Adds saves with four phases and sizes to the store in batches of 100, as delivery does at 1,000 saves per second: first for 5 tasks, then
+for 20,000 (CPU time of this process). Then scrapes the result ten times (wall time). The last lines compare our text writer with
 `generate_latest` of prometheus_client on the same data.
 """
 

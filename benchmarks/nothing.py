@@ -1,6 +1,6 @@
-"""A checkpoint library that does nothing, in four phases: what is measured on it is what observes it.
+"""A checkpoint library that does nothing, in four phases, so that a benchmark measures only the cost of observing it.
 
-`ByHand` writes its spans with the OpenTelemetry SDK, `NothingInstrumentor` is how ckpt_observe patches any library.
+`NothingInstrumentor` patches it as ckpt_observe patches any library; in `ByHand`, spans are written with the OpenTelemetry SDK.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Library:
         return len(data), len(packed)
 
 
-def given(library: Library, task: str, step: int) -> dict[str, Any]:
-    """What is known when a save begins."""
+def begin_attributes(library: Library, task: str, step: int) -> dict[str, Any]:
+    """Return the attributes that are available when a save begins."""
     return {
         names.SYSTEM: "nothing",
         names.STORE: library.kind,
@@ -63,8 +63,8 @@ def given(library: Library, task: str, step: int) -> dict[str, Any]:
     }
 
 
-def found(sizes: tuple[int, int]) -> dict[str, Any]:
-    """What is known when it ended."""
+def end_attributes(sizes: tuple[int, int]) -> dict[str, Any]:
+    """Return the attributes that are available when a save ends."""
     return {
         names.ID: "step-12",
         names.SIZE_SERIALIZED: sizes[0],
@@ -79,14 +79,14 @@ def found(sizes: tuple[int, int]) -> dict[str, Any]:
 def _begin(library: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation | None:
     if not trace_context.may_record():
         return None
-    return Operation("save", {names.TASK_ID: args[0], names.STEP: kwargs["step"]}, _known(library.kind, library.location))
+    return Operation("save", {names.TASK_ID: args[0], names.STEP: kwargs["step"]}, _library_attributes(library.kind, library.location))
 
 
 @lru_cache
-def _known(*_of: str) -> Raw:
-    """As instrumentors do: what is the same for every operation of one library object is encoded once."""
-    both = given(Library(), "", 0)
-    return encode_attributes({name: value for name, value in both.items() if name not in (names.TASK_ID, names.STEP)})
+def _library_attributes(*_cache_key: str) -> Raw:
+    """Encode once what is the same for every operation of one library object, as instrumentors do."""
+    attributes = begin_attributes(Library(), "", 0)
+    return encode_attributes({name: value for name, value in attributes.items() if name not in (names.TASK_ID, names.STEP)})
 
 
 _IN, _OUT = names.PHASE_BYTES_IN, names.PHASE_BYTES_OUT
@@ -101,7 +101,9 @@ class NothingInstrumentor(Instrumentor):
 
 
 TARGETS = (
-    Target(__name__, "Library.save", ObservedCall(_begin, record_fault, lambda operation, sizes: operation.set_trusted(found(sizes)))),
+    Target(
+        __name__, "Library.save", ObservedCall(_begin, record_fault, lambda operation, sizes: operation.set_trusted(end_attributes(sizes)))
+    ),
     Target(__name__, "serialize", phase_wrapper("serialize", lambda _, result: (None, len(result)))),
     Target(__name__, "compress", phase_wrapper("compress", lambda args, result: (len(args[0]), len(result)))),
     Target(__name__, "write", phase_wrapper("write", lambda args, _: (len(args[0]), None))),
@@ -110,13 +112,13 @@ TARGETS = (
 
 
 class ByHand(Library):
-    """The same library with spans written into it, as its author would."""
+    """The same library with spans written by hand, as its author would do."""
 
     def __init__(self, tracer: Any) -> None:
         self.span = tracer.start_as_current_span
 
     def save(self, task: str, state: Any, *, step: int) -> tuple[int, int]:
-        with self.span("checkpoint.save", attributes={names.OPERATION: "save", **given(self, task, step)}) as save:
+        with self.span("checkpoint.save", attributes={names.OPERATION: "save", **begin_attributes(self, task, step)}) as save:
             with self.span("checkpoint.serialize", attributes={names.PHASE: "serialize"}) as span:
                 data = this.serialize(state)
                 span.set_attribute(_OUT, len(data))
@@ -127,5 +129,5 @@ class ByHand(Library):
                 this.write(packed)
             with self.span("checkpoint.validate", attributes={names.PHASE: "validate", _IN: len(packed)}):
                 this.validate(packed)
-            save.set_attributes(found((len(data), len(packed))))
+            save.set_attributes(end_attributes((len(data), len(packed))))
         return len(data), len(packed)

@@ -1,8 +1,8 @@
-"""What observing costs the caller's thread: `python -m benchmarks.overhead`.
+"""Measures the time that observation adds on the caller's thread: `python -m benchmarks.overhead`.
 
-One process, one run, turn and turn about: a save with four phases, in a library that does nothing, (a) bare, (b) patched and observed by
-ckpt_observe, (c) with the same tree and attributes written into it by hand on the OpenTelemetry SDK with a batch processor. Both have a
-exporter that takes spans and does nothing. The figures are what b and c add to a, alone and beside three busy threads.
+A save with four phases, in a library that does nothing, runs alternately in one process: (a) bare, (b) patched by ckpt_observe, (c) with
+the same span tree and attributes written by hand with the OpenTelemetry SDK and its batch processor. Both (b) and (c) have an exporter that
+discards spans. The output is what (b) and (c) add to (a), alone and with three busy threads.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ckpt_observe.exporter import Exporter
 TURNS, CALLS = 80, 25
 
 
-class Nowhere(SpanExporter, Exporter):
-    """Takes spans of both and does nothing with them."""
+class DiscardingExporter(SpanExporter, Exporter):
+    """Discards spans, as an exporter of the SDK and of ckpt_observe."""
 
     name = "local"
 
@@ -39,18 +39,18 @@ class Nowhere(SpanExporter, Exporter):
     def close(self) -> None: ...
 
 
-def timed(call: Callable[[], Any]) -> list[float]:
+def measure_calls(call: Callable[[], Any]) -> list[float]:
     times = []
     for _ in range(CALLS):
-        begin = time.perf_counter_ns()
+        start = time.perf_counter_ns()
         call()
-        times.append((time.perf_counter_ns() - begin) / 1000)
+        times.append((time.perf_counter_ns() - start) / 1000)
     return times
 
 
 def measure(busy: int) -> dict[str, list[float]]:
     provider = TracerProvider()
-    provider.add_span_processor(BatchSpanProcessor(Nowhere(), max_queue_size=2**16))
+    provider.add_span_processor(BatchSpanProcessor(DiscardingExporter(), max_queue_size=2**16))
     library, by_hand = Library(), ByHand(provider.get_tracer("by hand"))
     instrumentor = NothingInstrumentor()
     stop = threading.Event()
@@ -59,14 +59,14 @@ def measure(busy: int) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {"bare": [], "ours": [], "sdk": [], "off": []}
     gc.collect()
     for _ in range(TURNS):
-        times["bare"] += timed(lambda: library.save("run-42", None, step=12))
-        times["sdk"] += timed(lambda: by_hand.save("run-42", None, step=12))
+        times["bare"] += measure_calls(lambda: library.save("run-42", None, step=12))
+        times["sdk"] += measure_calls(lambda: by_hand.save("run-42", None, step=12))
         instrumentor.instrument()
-        times["ours"] += timed(lambda: library.save("run-42", None, step=12))
+        times["ours"] += measure_calls(lambda: library.save("run-42", None, step=12))
         patches = list(instrumentor._patches.values())
         for patch in patches:
-            patch.switch.off()  # as when a patch cannot be removed, because somebody's closure holds it
-        times["off"] += timed(lambda: library.save("run-42", None, step=12))
+            patch.switch.off()  # as if the patch could not be removed because a closure holds it
+        times["off"] += measure_calls(lambda: library.save("run-42", None, step=12))
         instrumentor.uninstrument()
     stop.set()
     return {name: sorted(values) for name, values in times.items()}
@@ -78,21 +78,21 @@ def burn(stop: threading.Event) -> None:
         count += 1
 
 
-def figures(values: list[float]) -> dict[str, float]:
+def summarize(values: list[float]) -> dict[str, float]:
     return {"p50": values[len(values) // 2], "p99": values[len(values) * 99 // 100], "mean": statistics.mean(values)}
 
 
 def main() -> None:
-    wiring.EXPORTERS["local"] = lambda _settings: Nowhere()
+    wiring.EXPORTERS["local"] = lambda _settings: DiscardingExporter()
     with tempfile.TemporaryDirectory() as directory:
         watch = ckpt_observe.observe(exporters="local", dir=directory, service="benchmark", enabled=True)
         with ckpt_observe.checkpoint("save"):
-            pass  # the first operation makes the journal
+            pass  # the first operation creates the journal
         for busy in (0, 3):
-            times = {name: figures(values) for name, values in measure(busy).items()}
+            times = {name: summarize(values) for name, values in measure(busy).items()}
             bare = times.pop("bare")
-            print(f"{busy} busy threads; the bare save takes p50 {bare['p50']:.1f}, p99 {bare['p99']:.1f}, mean {bare['mean']:.1f} µs")
-            added = {name: {key: found[key] - bare[key] for key in bare} for name, found in times.items()}
+            print(f"{busy} busy threads; a bare save takes p50 {bare['p50']:.1f}, p99 {bare['p99']:.1f}, mean {bare['mean']:.1f} µs")
+            added = {name: {key: summary[key] - bare[key] for key in bare} for name, summary in times.items()}
             for name, row in added.items():
                 print(f"  {name:5} adds " + "".join(f"  {key} {value:9.1f}" for key, value in row.items()) + " µs")
             print("  ours : sdk   " + "   ".join(f"{key} 1 : {added['sdk'][key] / added['ours'][key]:.1f}" for key in bare))

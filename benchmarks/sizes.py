@@ -1,7 +1,7 @@
-"""How many bytes an operation is on its way: `python -m benchmarks.sizes`. The numbers of docs/scale.md come from here.
+"""Measures the bytes of an operation in transit and on disk: `python -m benchmarks.sizes`. docs/scale.md quotes the results.
 
-The reference core saves a small state with compression, fails once a run, and restores; all of it observed. Counted are the spans as OTLP
-(batches of 512, as sent), the same under gzip, the local store, and the series of metrics. Nothing is sent.
+The observed reference core saves a small state with compression, fails once per run, and restores. The output is the size of the spans as
+OTLP (in batches of 512, as sent) with and without gzip, the size of the local store, and the number of metric series. Nothing is sent.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ckpt_observe.tracestore import FILENAME, TraceReader
 RUNS, SAVES, BATCH = 20, 50, 512
 
 
-def observed(directory: Path) -> list[Span]:
-    """Runs of a task; the spans that the local store has of them."""
+def record_runs(directory: Path) -> list[Span]:
+    """Run tasks that save and restore. Return their spans from the local store."""
     watch = ckpt_observe.observe(exporters="local", dir=directory, service="trainer")
     checkpointer = Checkpointer(str(directory / "checkpoints"), compression="gzip")
     for run in range(RUNS):
@@ -43,39 +43,40 @@ def observed(directory: Path) -> list[Span]:
         return [span for trace in reader.newest(RUNS) for span in reader.spans(trace.trace_id)]
 
 
-def families(spans: list[Span]) -> dict[str, list[list[Span]]]:
-    """Operations with their phases, by what they are."""
-    below: dict[str, list[Span]] = {}
+def group_by_kind(spans: list[Span]) -> dict[str, list[list[Span]]]:
+    """Return the operations, each with its phases, by name and outcome."""
+    children: dict[str, list[Span]] = {}
     for span in spans:
-        below.setdefault(span.parent_span_id, []).append(span)
-    found: dict[str, list[list[Span]]] = {}
+        children.setdefault(span.parent_span_id, []).append(span)
+    groups: dict[str, list[list[Span]]] = {}
     for span in spans:
         if names.OPERATION in span.attributes:
             kind = f"{span.attributes[names.OPERATION]}, {span.attributes[names.OUTCOME]}"
-            found.setdefault(kind, []).append([span, *below.get(span.span_id, [])])
-    return found
+            groups.setdefault(kind, []).append([span, *children.get(span.span_id, [])])
+    return groups
 
 
-def as_sent(spans: list[Span]) -> list[bytes]:
+def encode_batches(spans: list[Span]) -> list[bytes]:
     return [encode(spans[first : first + BATCH], __version__) for first in range(0, len(spans), BATCH)]
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        spans = observed(Path(directory))
-        for kind, found in families(spans).items():
-            requests = as_sent([span for family in found for span in family])
-            sizes = sum(map(len, requests)) / len(found), sum(len(gzip.compress(each, 6)) for each in requests) / len(found)
-            print(f"{kind:15} {len(found[0])} spans   {sizes[0]:7,.0f} B as OTLP   {sizes[1]:6,.0f} B with gzip")
-        operations = sum(map(len, families(spans).values()))
-        store = sum(each.stat().st_size for each in Path(directory).glob(f"{FILENAME}*"))
-        print(f"local store     {store / operations:7,.0f} B an operation, {store / len(spans):,.0f} B a span")
+        spans = record_runs(Path(directory))
+        for kind, operations in group_by_kind(spans).items():
+            requests = encode_batches([span for operation in operations for span in operation])
+            plain = sum(map(len, requests)) / len(operations)
+            packed = sum(len(gzip.compress(request, 6)) for request in requests) / len(operations)
+            print(f"{kind:15} {len(operations[0])} spans   {plain:7,.0f} B as OTLP   {packed:6,.0f} B with gzip")
+        count = sum(map(len, group_by_kind(spans).values()))
+        store = sum(path.stat().st_size for path in Path(directory).glob(f"{FILENAME}*"))
+        print(f"local store     {store / count:7,.0f} B per operation, {store / len(spans):,.0f} B per span")
     with tempfile.TemporaryDirectory() as directory:
-        metrics(Path(directory))
+        print_metric_sizes(Path(directory))
 
 
-def metrics(directory: Path) -> None:
-    """What one task's metrics are after each kind of operation was seen."""
+def print_metric_sizes(directory: Path) -> None:
+    """Print the size of the metrics of one task, and of each further task, after every kind of operation."""
     watch = ckpt_observe.observe(exporters="prometheus,local", dir=directory, service="trainer")
     checkpointer = Checkpointer(str(directory / "checkpoints"), compression="gzip")
     counts = []
@@ -89,8 +90,8 @@ def metrics(directory: Path) -> None:
         counts.append((series, len(encode_snapshot(stored, snapshot, {"service.name": "trainer"}, 0))))
     watch.close(10)
     (first, pushed), (second, pushed_twice) = counts
-    print(f"metrics         {first:,} series and {pushed:,} B a push with one task")
-    print(f"                {second - first:,} series and {pushed_twice - pushed:,} B more for each further task")
+    print(f"metrics         {first:,} series and {pushed:,} B per push with one task")
+    print(f"                {second - first:,} series and {pushed_twice - pushed:,} B more per further task")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""The life of an agent in three processes, for the tests to run: `work` saves, fails once, and starts `die`, which is killed with
-SIGKILL in the middle of a write; `resume` is another day: it restores what `work` saved and goes on. The last argument is how many
-seconds the end waits for the exporters."""
+"""An agent in three processes: `work` saves, fails once, and starts `die`, which is killed with SIGKILL during a write; `resume` restores
+what `work` saved and continues.
+
+Arguments: the part, a directory for checkpoints, and the seconds that the exit waits for the exporters.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def resume(checkpoints: str) -> None:
 
 
 def steps(checkpoints: str) -> None:
-    """One save for each line on the standard input."""
+    """Save once for each line on standard input."""
     checkpointer = Checkpointer(checkpoints)
     with ckpt_observe.task("steps", id=RUN):
         for step, _ in enumerate(sys.stdin):

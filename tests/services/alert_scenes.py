@@ -1,4 +1,4 @@
-"""Programs for the alerts to be raised by: each does its scene, says so, waits for a line on its input, and puts it right."""
+"""Programs that cause alerts: each causes one, prints `done`, waits for a line on its input, and fixes the cause."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from ckpt_observe.errors import IntegrityError, SerializationError
 RUN = "run-1"
 
 
-def until_told() -> None:
+def wait_for_input() -> None:
     print("done", flush=True)
     sys.stdin.readline()
 
 
 def keeper(_checkpoints: str) -> None:
-    """Serves the metrics of all, as an agent would, and finds what the dead left."""
-    until_told()
+    """Serve the metrics of all processes, as a daemon would, and adopt the records of dead ones."""
+    wait_for_input()
 
 
 def well(_checkpoints: str) -> None:
-    """Own code that saves as it should, and ends."""
+    """Save without problems, and end."""
     with ckpt_observe.task("well", id=RUN, interval=60):
         for step in range(4):
             with ckpt_observe.checkpoint("save", step=step) as save, save.phase("write"):
                 time.sleep(0.3)
-    until_told()
+    wait_for_input()
 
 
 def failing(checkpoints: str) -> None:
-    """Three saves in a row that cannot be; then one that can."""
+    """Fail to save three times, then succeed."""
     checkpointer = Checkpointer(checkpoints)
     with ckpt_observe.task("failing", id=RUN):
         checkpointer.save(RUN, {"step": 0})
@@ -45,19 +45,19 @@ def failing(checkpoints: str) -> None:
                 checkpointer.save(RUN, {"socket": object()})
             except SerializationError:
                 pass
-        until_told()
+        wait_for_input()
         checkpointer.save(RUN, {"step": 1})
 
 
 def stalled(checkpoints: str) -> None:
-    """Means to save every second, and stops doing so."""
+    """Declare an interval of a second and stop saving."""
     with ckpt_observe.task("stalled", id=RUN, interval=1):
         Checkpointer(checkpoints).save(RUN, {"step": 0})
-        until_told()
+        wait_for_input()
 
 
 def damaged(checkpoints: str) -> None:
-    """A bit of the stored checkpoint is not what it was; then another checkpoint is saved and read back."""
+    """Damage a stored checkpoint, then save and load another one."""
     checkpointer = Checkpointer(checkpoints)
     with ckpt_observe.task("damaged", id=RUN):
         saved = checkpointer.save(RUN, {"weights": [0.5] * 100})
@@ -67,7 +67,7 @@ def damaged(checkpoints: str) -> None:
             checkpointer.load(RUN)
         except IntegrityError:
             pass
-        until_told()
+        wait_for_input()
         checkpointer.save(RUN, {"weights": [0.5] * 100})
         checkpointer.load(RUN)
 
@@ -78,7 +78,7 @@ class Fatal(FileStore):
 
 
 def killed(checkpoints: str) -> None:
-    """Dies in the middle of its second save."""
+    """Die during the second save."""
     with ckpt_observe.task("killed", id=RUN):
         Checkpointer(checkpoints).save(RUN, {"step": 0})
         Checkpointer(Fatal(checkpoints)).save(RUN, {"step": 1})

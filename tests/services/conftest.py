@@ -1,4 +1,4 @@
-"""One server of each kind for the whole run. Those that keep checkpoints are emptied by each test; those for telemetry know each test by its service's name."""
+"""One server of each kind for the whole run. Tests empty the stores of checkpoints; in telemetry servers each test has its own service name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def postgres_url():
 
 @pytest.fixture(scope="session", params=["s3", "az"])
 def bucket_url(request, tmp_path_factory):
-    """A bucket of each kind of object store in turn, and the environment that leads to it."""
+    """A bucket of each kind of object store, with the environment variables for it."""
     pytest.importorskip("obstore")
     port = processes.free_port()
     with pytest.MonkeyPatch.context() as patch, getattr(stores, request.param)(tmp_path_factory.mktemp(request.param), port) as url:
@@ -51,7 +51,7 @@ def jaeger(tmp_path_factory):
 
 @pytest.fixture
 def collector(tmp_path):
-    """Not running yet."""
+    """An OTel Collector that is not running yet."""
     (tmp_path / "collector").mkdir()
     return telemetry.Collector(tmp_path / "collector")
 
@@ -72,11 +72,16 @@ def pushgateway():
 
 @pytest.fixture
 def agent_process(state, tmp_path):
-    """Starts a part of the agent's life, observed into `state` with the given exporters and variables."""
+    """Start one part of the agent, observed in `state` with these exporters and variables."""
 
     def start(part, exporters, patience=60, **variables):
-        own = {"CKPT_OBSERVE_DIR": state, "CKPT_OBSERVE_PAGES_DIR": tmp_path / "pages", "CKPT_OBSERVE_EXPORTERS": exporters, **variables}
-        environ = {**os.environ, **{name: str(value) for name, value in own.items()}}
+        settings = {
+            "CKPT_OBSERVE_DIR": state,
+            "CKPT_OBSERVE_PAGES_DIR": tmp_path / "pages",
+            "CKPT_OBSERVE_EXPORTERS": exporters,
+            **variables,
+        }
+        environ = {**os.environ, **{name: str(value) for name, value in settings.items()}}
         command = [sys.executable, agent.__file__, part, str(tmp_path / "checkpoints"), str(patience)]
         return subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
@@ -85,7 +90,7 @@ def agent_process(state, tmp_path):
 
 @pytest.fixture
 def run_agent(agent_process):
-    """The same, to its end."""
+    """Run one part of the agent until it ends."""
 
     def run(*args, **kwargs):
         with agent_process(*args, **kwargs) as process:

@@ -1,6 +1,8 @@
-"""Many runs of an agent, each a trace of its own, for the tests to run: of every ten, one fails, one is cancelled and one starts a process
-that is killed with SIGKILL in the middle of a write. The arguments are a directory for checkpoints,
-how many runs, and how many seconds the end waits for the exporters."""
+"""Many runs of an agent, each with its own trace. Of every ten, one fails, one is cancelled, and one starts a process that is killed with
+SIGKILL during a write.
+
+Arguments: a directory for checkpoints, the number of runs, and the seconds that the exit waits for the exporters.
+"""
 
 from __future__ import annotations
 

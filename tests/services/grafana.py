@@ -1,4 +1,4 @@
-"""What Grafana does with a dashboard, as far as it can be done without one: variables, intervals, legends, thresholds and units."""
+"""Evaluates dashboards as Grafana would: variables, intervals, legends, thresholds and units."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VARIABLES = {"window": f"{WINDOW}s", "__range": f"{RANGE}s"}
 
 @dataclass
 class Answer:
-    """What one query of a panel came back with: the legend of each series, and its values that are numbers."""
+    """The result of one query of a panel: labels, legend and numeric values of each series."""
 
     query: str
     labels: list[dict[str, str]] = field(default_factory=list)
@@ -33,22 +33,22 @@ class Answer:
 
 
 def panels(dashboard):
-    """All that show something, in reading order."""
+    """Return the panels that show data, in reading order."""
     return sorted(
         (panel for panel in dashboard["panels"] if panel["type"] != "row"), key=lambda panel: (panel["gridPos"]["y"], panel["gridPos"]["x"])
     )
 
 
 def interpolated(dashboard, panel, expression):
-    """The expression with every variable as Grafana fills it in, with `All` chosen."""
+    """Return the expression with all variables replaced as Grafana does if `All` is selected, and the step."""
     step = max(STEP, _seconds(panel.get("interval", "1s")))
     chosen = {variable["name"]: variable.get("allValue", "") for variable in dashboard["templating"]["list"]}
     values = {**chosen, **VARIABLES, "__interval": f"{step}s", "__rate_interval": f"{max(step + SCRAPE, 4 * SCRAPE) * 1000:.0f}ms"}
     return re.sub(r"\$(\w+)|\$\{(\w+)\}", lambda match: values[match[1] or match[2]], expression), step
 
 
-def asked(server, dashboard, panel):
-    """Every query of a panel, asked as the panel asks it."""
+def run_queries(server, dashboard, panel):
+    """Run every query of a panel."""
     return [_answer(server, dashboard, panel, target) for target in panel["targets"]]
 
 
@@ -59,11 +59,11 @@ def _answer(server, dashboard, panel, target):
     url = f"http://127.0.0.1:{server.port}/api/v1/query{'' if target['instant'] else '_range'}"
     answer = Answer(expression)
     try:
-        found = telemetry.get(url, query=expression, **when)["data"]["result"]
+        result = telemetry.get(url, query=expression, **when)["data"]["result"]
     except urllib.error.HTTPError as error:
         answer.refusal = json.load(error)["error"]
         return answer
-    for series in found:
+    for series in result:
         samples = [series["value"]] if target["instant"] else series["values"]
         if values := [float(value) for _, value in samples if value != "NaN"]:
             answer.labels.append(series["metric"])
@@ -75,20 +75,20 @@ def _answer(server, dashboard, panel, target):
 
 
 def colour(panel, value):
-    """What a threshold makes of a value; nothing where the panel has no more than one."""
+    """Return the colour of a value by the panel's thresholds; empty if there is only one."""
     steps = panel["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", ())
     return [step["color"] for step in steps if step["value"] is None or value >= step["value"]][-1] if len(steps) > 1 else ""
 
 
 def choices(server, variable, dashboard):
-    """The values that a variable of a label offers."""
+    """Return the values that a label variable offers."""
     metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
     matched, _ = interpolated(dashboard, {}, metric)
     return telemetry.get(f"http://127.0.0.1:{server.port}/api/v1/label/{label}/values", **{"match[]": matched})["data"]
 
 
 def shown(unit, value):
-    """A value as a person would read it."""
+    """Format a value for a person."""
     if unit == "percentunit":
         return f"{value * 100:.3g} %"
     if unit in ("bytes", "Bps"):

@@ -1,4 +1,4 @@
-"""Starting a real server on loopback, waiting until it is ready, and ending it."""
+"""Starts real servers on loopback, waits until they are ready, and stops them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ _candidates = itertools.cycle(random.sample(range(20000, 32768), 12768))
 
 
 def program(name):
-    """Where `.ci/services` put it. A version that the system has is another one, and is not used."""
+    """Return the path of a program that `.ci/services` installed. Other versions on the system are not used."""
     root = os.environ.get("CKPT_OBSERVE_SERVICES") or os.path.expanduser("~/.cache/ckpt_observe/services")
-    found = shutil.which(name, path=os.path.join(root, "bin"))
-    if found is None:
+    path = shutil.which(name, path=os.path.join(root, "bin"))
+    if path is None:
         pytest.skip(f"{name} is not installed: run .ci/services")
-    return found
+    return path
 
 
 def free_port():
-    """A port nobody has, each time another one. Below what the kernel gives to clients (32768 on), or a client that tries again
-    takes the port of the server that is away, and the server cannot come back."""
+    """Return an unused port, a different one each time.
+
+    Below 32768, where the kernel's ports for clients start: a client that retries could otherwise get the port of a stopped server.
+    """
     while True:
         port = next(_candidates)
         with socket.socket() as probe:
@@ -48,7 +50,7 @@ def listens(port):
 
 
 def answers(url):
-    """Whether it says 200 there."""
+    """Return whether the URL answers with 200."""
     try:
         with urllib.request.urlopen(url, timeout=5):
             return True
@@ -56,20 +58,22 @@ def answers(url):
         return False
 
 
-def eventually(look, wanted, seconds=90):
-    """What `look` finds, once it is something; a failure that says what was waited for, if that never comes. A long deadline costs nothing
-    where all is well, and a loaded machine may need half a minute to start a server."""
+def eventually(check, condition, seconds=90):
+    """Call `check` until its result is true and return the result. Fail the test after `seconds`, naming the condition.
+
+    The long deadline costs nothing if all is well, and a loaded machine may need half a minute to start a server.
+    """
     deadline = time.monotonic() + seconds
-    while not (found := look()):
+    while not (result := check()):
         if time.monotonic() > deadline:
-            pytest.fail(f"still not after {seconds} s: {wanted}")
+            pytest.fail(f"not within {seconds} s: {condition}")
         time.sleep(0.05)
-    return found
+    return result
 
 
 @contextmanager
 def running(arguments, ready, stop=signal.SIGTERM, **options):
-    """The process, from when `ready()` is true until the block ends; what it said, if it ended before that."""
+    """Run a process during the block, which starts when `ready()` is true. If it ends before, fail with its output."""
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT, **options)
 

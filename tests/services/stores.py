@@ -1,4 +1,4 @@
-"""The servers that checkpoints are kept in, each in a directory of its own."""
+"""Servers that store checkpoints, each in its own directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1
 
 @contextmanager
 def redis(directory, *options):
-    """A Redis that takes no snapshots."""
+    """Run Redis without snapshots."""
     if shutil.which("redis-server") is None:
         pytest.skip("redis-server is not installed: run .ci/services")
     port = processes.free_port()
@@ -33,8 +33,8 @@ def redis(directory, *options):
 
 @contextmanager
 def postgres():
-    """A PostgreSQL of its own; run as another user where we are root, which it refuses."""
-    directory = tempfile.mkdtemp(prefix="ckpt-postgres-")  # pytest's own directories are closed to other users
+    """Run a new PostgreSQL server, as another user if we are root, because it refuses to run as root."""
+    directory = tempfile.mkdtemp(prefix="ckpt-postgres-")  # other users cannot access pytest's directories
     try:
         with _postgres(directory) as started:
             yield started
@@ -44,8 +44,8 @@ def postgres():
 
 @contextmanager
 def _postgres(directory):
-    found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))
-    initdb = found[-1] if found else shutil.which("initdb")
+    candidates = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))
+    initdb = candidates[-1] if candidates else shutil.which("initdb")
     if initdb is None:
         pytest.skip("PostgreSQL is not installed: run .ci/services")
     port, data = processes.free_port(), os.path.join(directory, "data")
@@ -71,7 +71,7 @@ def _connects(url):
 
 
 def environment(scheme, port):
-    """What leads a program to the object store that listens there."""
+    """Return the environment variables for the object store on this port."""
     server = f"http://127.0.0.1:{port}"
     return {
         "s3": {
@@ -87,7 +87,7 @@ def environment(scheme, port):
 
 @contextmanager
 def s3(directory, port):
-    """An S3 server with one bucket."""
+    """Run an S3 server with one bucket."""
     (directory / "checkpoints").mkdir()  # a directory is a bucket
     arguments = [
         processes.program("versitygw"),
@@ -106,7 +106,7 @@ def s3(directory, port):
 
 @contextmanager
 def az(directory, port):
-    """Azure Blob Storage with one container. An emulator, Microsoft's own: the real service cannot run here."""
+    """Run Azurite, Microsoft's emulator of Azure Blob Storage, with one container. The real service cannot run here."""
     arguments = [
         processes.program("azurite-blob"),
         "--blobPort",
@@ -122,8 +122,10 @@ def az(directory, port):
 
 
 def _container(port, name):
-    """A URL that may make it: obstore makes none. Signed with the key that every Azurite has."""
-    asked = {"sp": "c", "ss": "b", "srt": "c", "se": "2099-01-01T00:00:00Z", "sv": "2019-12-12"}
-    signed = "devstoreaccount1\n{sp}\n{ss}\n{srt}\n\n{se}\n\n\n{sv}\n".format(**asked)
+    """Return a URL that may create a container, which obstore cannot, signed with the well-known key of Azurite."""
+    permissions = {"sp": "c", "ss": "b", "srt": "c", "se": "2099-01-01T00:00:00Z", "sv": "2019-12-12"}
+    signed = "devstoreaccount1\n{sp}\n{ss}\n{srt}\n\n{se}\n\n\n{sv}\n".format(**permissions)
     signature = base64.b64encode(hmac.digest(base64.b64decode(AZURITE_KEY), signed.encode(), "sha256")).decode()
-    return f"http://127.0.0.1:{port}/devstoreaccount1/{name}?" + urllib.parse.urlencode({**asked, "restype": "container", "sig": signature})
+    return f"http://127.0.0.1:{port}/devstoreaccount1/{name}?" + urllib.parse.urlencode(
+        {**permissions, "restype": "container", "sig": signature}
+    )

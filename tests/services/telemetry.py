@@ -1,4 +1,4 @@
-"""The servers that telemetry goes to, each in a directory of its own. A server's ports are chosen once, so that it can be started again."""
+"""Servers for telemetry, each in its own directory. Their ports are chosen once, so that they can be restarted."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import urllib.request
 import processes
 
 SCRAPED = "scraped"
-"""The job of what Prometheus scrapes."""
+"""Job name of the target that Prometheus scrapes."""
 
 
 class Server:
-    """A program, and its configuration in a file, which these servers read as YAML."""
+    """A program with a configuration file, which it reads as YAML."""
 
     def __init__(self, program, directory, configuration):
         self.program = processes.program(program)
@@ -26,16 +26,16 @@ class Server:
 
 
 class OtlpServer(Server):
-    """One that takes spans over OTLP, at two ports."""
+    """A server that accepts spans over OTLP, on two ports."""
 
     def variables(self, protocol):
-        """What leads an exporter there."""
+        """Return the environment variables that make an exporter use this server."""
         port = self.grpc if protocol == "grpc" else self.http
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}", "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
 
 
 class Collector(OtlpServer):
-    """An OpenTelemetry Collector that writes what it gets, one OTLP JSON object a line, to a file; and hands it on, if told where."""
+    """An OTel Collector that writes what it receives to files, one OTLP JSON object per line, and forwards spans to a port if one is given."""
 
     def __init__(self, directory, forward=None):
         self.grpc, self.http, self._health = (processes.free_port() for _ in range(3))
@@ -70,7 +70,7 @@ class Collector(OtlpServer):
 
 
 class Jaeger(OtlpServer):
-    """Jaeger with its storage in memory."""
+    """Jaeger with in-memory storage."""
 
     def __init__(self, directory):
         self.grpc, self.http, self._query, self._query_grpc = (processes.free_port() for _ in range(4))
@@ -107,7 +107,7 @@ class Jaeger(OtlpServer):
 
 
 class Prometheus(Server):
-    """Prometheus that scrapes a port of loopback twice a second, and takes OTLP, with exemplars; with rules, if given, whose alerts go to a port."""
+    """Prometheus that scrapes a loopback port twice a second and accepts OTLP, with exemplars. Alerts of `rules` go to the Alertmanager's port."""
 
     def __init__(self, directory, rules=None, alertmanager=None):
         self.port, self.scraped = processes.free_port(), processes.free_port()
@@ -138,12 +138,12 @@ class Prometheus(Server):
         return processes.answers(f"http://127.0.0.1:{self.port}/-/ready")
 
     def query(self, expression):
-        """The instant vector, by the values of its labels in their names' order."""
-        found = get(f"http://127.0.0.1:{self.port}/api/v1/query", query=expression)["data"]["result"]
-        return {tuple(value for _, value in sorted(each["metric"].items())): float(each["value"][1]) for each in found}
+        """Return an instant vector by label values, in the order of the label names."""
+        result = get(f"http://127.0.0.1:{self.port}/api/v1/query", query=expression)["data"]["result"]
+        return {tuple(value for _, value in sorted(each["metric"].items())): float(each["value"][1]) for each in result}
 
     def exemplars(self, expression):
-        """Of each series its exemplars."""
+        """Return the exemplars of each series."""
         return get(f"http://127.0.0.1:{self.port}/api/v1/query_exemplars", query=expression, start=0, end=4_000_000_000)["data"]
 
 

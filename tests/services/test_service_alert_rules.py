@@ -9,7 +9,7 @@ import urllib.error
 from concurrent.futures import ThreadPoolExecutor
 
 import alert_cases
-import healthy
+import healthy_tasks
 import pytest
 from processes import program
 
@@ -74,7 +74,7 @@ def fired(directory, site, tasks, days, tick):
     ever = 'group by (alertname) (count_over_time(ALERTS{alertstate="firing"}[31d]))'
     check = {"expr": ever, "eval_time": f"{int(days * 1440)}m", "exp_samples": [{"labels": '{alertname="CheckpointWatchdog"}', "value": 1}]}
     every = f"{int(tick)}s"
-    test = {"interval": every, "input_series": healthy.scraped(tasks, days, tick), "promql_expr_test": [check]}
+    test = {"interval": every, "input_series": healthy_tasks.scraped_series(tasks, days, tick), "promql_expr_test": [check]}
     (directory / "tests.yml").write_text(json.dumps({"rule_files": [RULES], "evaluation_interval": every, "tests": [test]}))
     return tool("promtool", "test", "rules", directory / "tests.yml")
 
@@ -98,12 +98,12 @@ def test_a_healthy_month_is_silent(tmp_path):
 
     def judged(name):
         site, cadences, days, tick = SITES[name]
-        return name, fired(tmp_path / name, site, [healthy.Task(f"every-{cadence:g}", cadence) for cadence in cadences], days, tick)
+        return name, fired(tmp_path / name, site, [healthy_tasks.Task(f"every-{cadence:g}", cadence) for cadence in cadences], days, tick)
 
     with ThreadPoolExecutor(2) as pool:
         verdicts = dict(pool.map(judged, SITES))
     assert {name: output for name, (code, output) in verdicts.items() if code} == {}
-    hung = healthy.Task("hung", 30 * MINUTE, hang=(3 * DAY, 6 * DAY))
+    hung = healthy_tasks.Task("hung", 30 * MINUTE, hang=(3 * DAY, 6 * DAY))
     code, output = fired(tmp_path / "hung", Site(), [hung], 7, HOUR)
     assert code == 1
     assert 'alertname="CheckpointStale"' in output

@@ -79,7 +79,7 @@ class Run:
 
 def query_dashboards(prometheus):
     return {
-        (name, panel["title"]): grafana.asked(prometheus, dashboard, panel)
+        (name, panel["title"]): grafana.run_queries(prometheus, dashboard, panel)
         for name, dashboard in DASHBOARDS.items()
         for panel in grafana.panels(dashboard)
     }

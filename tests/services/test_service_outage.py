@@ -1,9 +1,9 @@
-"""A Collector that is away: what was recorded in the meantime arrives later, all of it, once."""
+"""If an OTel Collector is down, what is recorded meanwhile arrives later, completely and once."""
 
 from __future__ import annotations
 
+import backend_spans
 import pytest
-import received
 from processes import eventually
 
 pytestmark = pytest.mark.services
@@ -11,25 +11,25 @@ pytestmark = pytest.mark.services
 PROTOCOLS = pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 
 
-def arrived(collector):
-    return {span.span_id for span in received.of_collector(collector.file)}
+def span_ids(collector):
+    return {span.span_id for span in backend_spans.from_collector(collector.file)}
 
 
 @PROTOCOLS
-def test_away_for_the_whole_run(collector, run_agent, state, protocol):
-    """F: the run ends without the Collector and nobody waits for it; the next process delivers what it owed, 0 lost, 0 doubled."""
+def test_down_for_the_whole_run(collector, run_agent, state, protocol):
+    """The run ends without waiting for the OTel Collector; the next process delivers its spans without loss or duplicates."""
     run_agent("work", "otlp,local", patience=1, **collector.variables(protocol))
     assert not collector.file.exists()
     with collector.running():
         run_agent("resume", "otlp,local", **collector.variables(protocol))
-    kept = received.of_local_store(state)
-    assert len({span.trace_id for span in kept}) == 2
-    assert received.of_collector(collector.file) == kept
+    stored = backend_spans.from_local_store(state)
+    assert len({span.trace_id for span in stored}) == 2
+    assert backend_spans.from_collector(collector.file) == stored
 
 
 @PROTOCOLS
-def test_restarted_in_the_middle(collector, agent_process, state, protocol):
-    """F: a Collector that is stopped and started again in the middle of a run gets every span, and none twice."""
+def test_restarted_during_the_run(collector, agent_process, state, protocol):
+    """An OTel Collector that is restarted during a run gets every span once."""
     with agent_process("steps", "otlp,local", **collector.variables(protocol)) as process:
 
         def save(times):
@@ -39,14 +39,14 @@ def test_restarted_in_the_middle(collector, agent_process, state, protocol):
 
         with collector.running():
             save(20)
-            eventually(lambda: arrived(collector), "spans arrive")
+            eventually(lambda: span_ids(collector), "spans arrive")
             save(20)
-        before = arrived(collector)
+        before = span_ids(collector)
         save(20)
         with collector.running():
             save(20)
-            eventually(lambda: arrived(collector) - before, "spans arrive again")
+            eventually(lambda: span_ids(collector) - before, "spans arrive again")
             process.communicate(timeout=60)
-    kept = received.of_local_store(state)
-    assert sum(span.name == "checkpoint.save" for span in kept) == 80
-    assert received.of_collector(collector.file) == kept
+    stored = backend_spans.from_local_store(state)
+    assert sum(span.name == "checkpoint.save" for span in stored) == 80
+    assert backend_spans.from_collector(collector.file) == stored

@@ -1,9 +1,9 @@
-"""One life of an agent, seen by a Collector, by Jaeger and by the local store: the same spans everywhere."""
+"""The spans of one agent are the same in an OTel Collector, Jaeger and the local store."""
 
 from __future__ import annotations
 
+import backend_spans
 import pytest
-import received
 import telemetry
 from processes import eventually
 
@@ -12,7 +12,7 @@ from ckpt_observe.testing.spans import outline
 
 pytestmark = pytest.mark.services
 
-LIFE = """\
+EXPECTED = """\
 task agent
   checkpoint.save
     checkpoint.serialize
@@ -46,7 +46,7 @@ task agent
     checkpoint.validate"""
 
 
-def live(run_agent, service, server, protocol, **variables):
+def run_life(run_agent, service, server, protocol, **variables):
     for part in ("work", "resume"):
         run_agent(part, "otlp,local", OTEL_SERVICE_NAME=service, **server.variables(protocol), **variables)
 
@@ -58,41 +58,46 @@ def by_start(spans):
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_collector_has_the_spans_of_the_local_store(collector, run_agent, state, protocol, compression):
-    """L5: what comes out of a Collector is what the local store has, to the nanosecond and the last attribute, and no span twice."""
+    """An OTel Collector gets exactly the spans of the local store, with equal times and attributes and without duplicates."""
     with collector.running():
-        live(run_agent, "agent", collector, protocol, OTEL_EXPORTER_OTLP_COMPRESSION=compression)
-    kept = received.of_local_store(state)
-    assert outline(by_start(kept)) == LIFE
-    assert received.of_collector(collector.file) == kept
+        run_life(run_agent, "agent", collector, protocol, OTEL_EXPORTER_OTLP_COMPRESSION=compression)
+    stored = backend_spans.from_local_store(state)
+    assert outline(by_start(stored)) == EXPECTED
+    assert backend_spans.from_collector(collector.file) == stored
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 def test_jaeger_has_the_spans_of_the_local_store(jaeger, run_agent, state, protocol):
-    """L6: Jaeger's query API gives the same tree back, with statuses, tags, events and the link from the restore to its save."""
+    """Jaeger's query API returns the same tree, with statuses, tags, events and the link from the restore to its save."""
     service = f"agent over {protocol}"
-    live(run_agent, service, jaeger, protocol)
-    kept = received.of_local_store(state)
-    assert outline(by_start(kept)) == LIFE
-    found = eventually(lambda: len(spans := received.of_jaeger(jaeger.traces(service))) >= len(kept) and spans, "all spans are in Jaeger")
-    assert found == [received.as_jaeger_keeps(span) for span in kept]
+    run_life(run_agent, service, jaeger, protocol)
+    stored = backend_spans.from_local_store(state)
+    assert outline(by_start(stored)) == EXPECTED
+    spans = eventually(
+        lambda: len(each := backend_spans.from_jaeger(jaeger.traces(service))) >= len(stored) and each, "all spans are in Jaeger"
+    )
+    assert spans == [backend_spans.as_stored_by_jaeger(span) for span in stored]
 
 
-def test_collector_hands_on_to_jaeger(tmp_path, jaeger, run_agent, state):
-    """L6: through a Collector into Jaeger, the tree is the same as on the way into the Collector's file."""
+def test_collector_forwards_to_jaeger(tmp_path, jaeger, run_agent, state):
+    """An OTel Collector forwards the same tree to Jaeger that it writes to its file."""
     collector = telemetry.Collector(tmp_path, forward=jaeger.grpc)
     with collector.running():
-        live(run_agent, "agent through a collector", collector, "http/protobuf")
-    kept = received.of_local_store(state)
-    assert outline(by_start(kept)) == LIFE
-    assert received.of_collector(collector.file) == kept
-    assert received.of_jaeger(jaeger.traces("agent through a collector")) == [received.as_jaeger_keeps(span) for span in kept]
+        run_life(run_agent, "agent through a collector", collector, "http/protobuf")
+    stored = backend_spans.from_local_store(state)
+    assert outline(by_start(stored)) == EXPECTED
+    assert backend_spans.from_collector(collector.file) == stored
+    assert backend_spans.from_jaeger(jaeger.traces("agent through a collector")) == [
+        backend_spans.as_stored_by_jaeger(span) for span in stored
+    ]
 
 
-def test_story_of_the_agent_in_jaeger(jaeger, run_agent):
-    """L6: who looks at Jaeger sees the failure, the kill and its phase, three processes, and from the restore a link to the save."""
-    live(run_agent, "story", jaeger, "grpc")
+def test_what_jaeger_shows(jaeger, run_agent):
+    """Jaeger shows the failure, the kill with its phase, three processes, and the link from the restore to the save."""
+    run_life(run_agent, "story", jaeger, "grpc")
     spans = eventually(
-        lambda: len(spans := received.of_jaeger(jaeger.traces("story"))) >= len(LIFE.splitlines()) and spans, "all spans are in Jaeger"
+        lambda: len(spans := backend_spans.from_jaeger(jaeger.traces("story"))) >= len(EXPECTED.splitlines()) and spans,
+        "all spans are in Jaeger",
     )
     operations = [span for span in spans if names.OPERATION in span.attributes]
     assert (

@@ -1,6 +1,8 @@
-"""A training run for the dashboards, one stage for each word on the standard input: `round` does every operation once or more and all go well;
-`faults` has a process killed in the middle of a save, a damaged checkpoint found, and saves that fail until the end; `hang` is a task
-whose next save is late and stuck in its store, for ever."""
+"""A training run for the dashboards, with one stage for each word on standard input.
+
+`round` runs every operation at least once, all successful. `faults` has a process that is killed during a save, finds a damaged checkpoint,
+and has saves that fail until the end. `hang` is a task whose next save is late and blocked in its store forever.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A task that saves as it should for days, as series for promtool: runs that begin, restore, save with some jitter, end well, and begin again.
+"""A task that saves regularly for days, as series for promtool: runs that begin, restore, save with some jitter, end, and begin again.
 
-Once in ten days a save fails; some are skipped or stopped on purpose. How the attempts stand is told by the code that tells it in production.
+Once in ten days a save fails; some saves are skipped or cancelled. The status of the operations is computed by the code used in production.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ ABSENT_AT_ZERO = (
 
 
 class Task:
-    """One task. `advance` brings it to a moment; `series` is what it would be scraped as then."""
+    """One task. `advance` moves it to a point in time; `series` yields what a scrape would return then."""
 
     def __init__(self, name, cadence, hang=None):
-        """`hang`: from when to when it runs and does not save."""
+        """`hang` is the time range in which it runs and does not save."""
         self.name, self.cadence, self.hang = name, cadence, hang
         self.chance = random.Random(cadence)
         self.statuses = {"save": OperationStatus(), "restore": OperationStatus()}
         self.counts = dict.fromkeys(
             (("ok", ""), ("error", "storage"), ("interrupted", "interrupted"), ("skipped", ""), ("cancelled", "cancelled")), 0
         )
-        """Saves, by how they ended."""
+        """Saves by outcome and error class."""
         self.time_spent = self.failed_on = 0.0
-        self.began, self.events = 0.0, self.life()
+        self.began, self.events = 0.0, self.timeline()
         self.next = next(self.events)
 
-    def life(self):
-        """When something happens, and what: a run that begins or ends, or an attempt."""
+    def timeline(self):
+        """Yield times and events: a run that begins or ends, or an attempt."""
         length, pause = max(20 * 3600, 8 * self.cadence), 2 * 3600
         for number, begin in enumerate(itertools.count(600.0, length + pause)):
             yield begin, "begin"
@@ -105,7 +105,7 @@ class Task:
         self.time_spent += attempt.end - attempt.start
 
     def series(self):
-        """Metric, labels and value."""
+        """Yield metric, labels and value."""
         saves = self.statuses["save"]
         yield metrics.TASKS_IN_FLIGHT, {}, float(bool(self.began))
         yield metrics.TASKS_OLDEST_START, {}, self.began
@@ -131,9 +131,9 @@ class Task:
         yield metrics.OPERATION_DURATION, {**of, "part": "_count"}, sum(self.counts.values())
 
 
-def scraped(tasks, days, tick):
-    """What Prometheus gets of these tasks, every `tick` seconds, as input series of promtool. What never happened has no series, as in our page."""
-    found = {}
+def scraped_series(tasks, days, tick):
+    """Return what Prometheus scrapes every `tick` seconds, as input series of promtool. What never happened has no series."""
+    values_by_series = {}
     ticks = int(days * DAY / tick) + 1
     for index in range(ticks):
         for task in tasks:
@@ -141,8 +141,8 @@ def scraped(tasks, days, tick):
             for spec, labels, value in task.series():
                 name = series(spec, labels.pop("part", ""), {**labels, "task": task.name})
                 if value or spec not in ABSENT_AT_ZERO:
-                    found.setdefault(name, {})[index] = f"{value:.3f}"
-    page = [{"series": name, "values": _notation(values, ticks)} for name, values in found.items()]
+                    values_by_series.setdefault(name, {})[index] = f"{value:.3f}"
+    page = [{"series": name, "values": _notation(values, ticks)} for name, values in values_by_series.items()]
     return [*page, {"series": series(metrics.BUILD, "", {"version": "1"}), "values": f"1x{ticks}"}]
 
 

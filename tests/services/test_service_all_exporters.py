@@ -1,4 +1,4 @@
-"""One life of an agent, seen everywhere at once: in the local store, Jaeger, the user's own provider and at Laminar's endpoint."""
+"""One agent with all exporters at once: the local store, Jaeger, a provider of the program, and Laminar's endpoint."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import agent
+import backend_spans
 import processes
 import pytest
-import received
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exporters"))
 
@@ -20,13 +20,13 @@ from ckpt_observe.testing.spans import outline
 
 pytestmark = pytest.mark.services
 
-SERVICE = "agent everywhere"
+SERVICE = "agent with all exporters"
 IDENTITY = ("trace_id", "span_id", "parent_span_id", "name")
 
 
 @pytest.fixture
-def provider_of_the_user(tmp_path, collector):
-    """Variables that do with every Python what `opentelemetry-instrument` does, with a file whose provider exports to the Collector."""
+def program_provider(tmp_path, collector):
+    """Variables that have the effect of `opentelemetry-instrument`, with a configured provider that exports to the OTel Collector."""
     instrumentation = pytest.importorskip("opentelemetry.instrumentation.auto_instrumentation")
     exporter = {"otlp_http": {"endpoint": f"http://127.0.0.1:{collector.http}/v1/traces"}}
     declared = {"file_format": "1.0", "tracer_provider": {"processors": [{"simple": {"exporter": exporter}}]}}
@@ -38,28 +38,28 @@ def by_start(spans):
     return sorted(spans, key=lambda span: span.start_unix_nano)
 
 
-def test_the_same_tree_everywhere(provider_of_the_user, collector, jaeger, run_agent, state):
-    """Saves, a failure, a kill, a restore, three processes: each place has every span once, with the same ids, parents, outcomes and times."""
+def test_same_spans_in_all_backends(program_provider, collector, jaeger, run_agent, state):
+    """With saves, a failure, a kill and a restore in three processes, each backend has every span once, with equal ids, parents, outcomes and times."""
     with collector.running(), laminar_server.LaminarServer() as laminar:
         keys = {"LMNR_PROJECT_API_KEY": laminar.key, "LMNR_BASE_URL": laminar.url, "OTEL_SERVICE_NAME": SERVICE}
         for part in ("work", "resume"):
-            run_agent(part, "provider,otlp,laminar,local", **jaeger.variables("grpc"), **keys, **provider_of_the_user)
-        kept = received.of_local_store(state)
+            run_agent(part, "provider,otlp,laminar,local", **jaeger.variables("grpc"), **keys, **program_provider)
+        stored = backend_spans.from_local_store(state)
         in_jaeger = processes.eventually(
-            lambda: len(found := received.of_jaeger(jaeger.traces(SERVICE))) >= len(kept) and found, "all spans are in Jaeger"
+            lambda: len(spans := backend_spans.from_jaeger(jaeger.traces(SERVICE))) >= len(stored) and spans, "all spans are in Jaeger"
         )
-    in_provider, at_laminar = received.of_collector(collector.file), laminar.rows
-    assert "interrupted" in {span.attributes.get(names.OUTCOME) for span in kept}, agent.__doc__
-    tree = outline(by_start(kept))
-    for place in (in_provider, at_laminar):
-        assert outline(by_start(place)) == tree
-        assert times(place) == times(kept)
-    for place in (in_jaeger, in_provider, at_laminar):
-        assert facts(place) == facts(kept)
+    in_provider, at_laminar = backend_spans.from_collector(collector.file), laminar.rows
+    assert "interrupted" in {span.attributes.get(names.OUTCOME) for span in stored}, agent.__doc__
+    tree = outline(by_start(stored))
+    for spans in (in_provider, at_laminar):
+        assert outline(by_start(spans)) == tree
+        assert times(spans) == times(stored)
+    for spans in (in_jaeger, in_provider, at_laminar):
+        assert identities(spans) == identities(stored)
     assert laminar.complaints() == []
 
 
-def facts(spans):
+def identities(spans):
     return sorted((*(getattr(span, name) for name in IDENTITY), span.attributes[names.OUTCOME]) for span in spans)
 
 

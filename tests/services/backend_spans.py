@@ -1,4 +1,4 @@
-"""Spans as each server gives them back, as our own `Span`, so that they can be compared."""
+"""Reads spans back from each backend as our own `Span`, so that they can be compared."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ckpt_observe.span import Span, SpanEvent, SpanLink, from_json_line
 _OTLP_STATUS = {0: "unset", 1: "ok", 2: "error"}
 
 
-def of_local_store(state):
-    """By our own command, in the order of their ids."""
+def from_local_store(state):
+    """Read the local store with our own command, ordered by id."""
     command = [sys.executable, "-m", "ckpt_observe", "traces", "--json", "--limit", "1000", "--dir", str(state)]
     lines = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.splitlines()
     return _sorted(map(from_json_line, lines))
 
 
-def of_collector(file):
-    """Every copy in the file of the Collector; a line that is not yet whole is not read."""
+def from_collector(file):
+    """Read every copy in the file of an OTel Collector. An incomplete last line is ignored."""
     lines = file.read_bytes().rpartition(b"\n")[0].splitlines() if file.exists() else ()
     return _sorted(span for line in lines for group in json.loads(line)["resourceSpans"] for span in _otlp_group(group))
 
@@ -58,8 +58,8 @@ def _otlp_value(value):
             return content
 
 
-def of_jaeger(traces):
-    """From what its query API answers. It keeps microseconds, so the times are left out; an event is known by its name."""
+def from_jaeger(traces):
+    """Convert the answer of Jaeger's query API. Jaeger stores microseconds, so times are omitted, and events have only their names."""
     return _sorted(_jaeger_span(span, trace["processes"]) for trace in traces for span in trace["spans"])
 
 
@@ -76,14 +76,14 @@ def _jaeger_span(span, processes):
         start_unix_nano=0,
         end_unix_nano=0,
         status=tags.pop("otel.status_code", "unset").lower(),
-        attributes={key: value for key, value in tags.items() if key not in _JAEGERS_OWN},
+        attributes={key: value for key, value in tags.items() if key not in _JAEGER_TAGS},
         events=tuple(SpanEvent(_jaeger_tags(log["fields"]).pop("event"), 0) for log in span["logs"]),
         links=tuple(links),
         resource={**_jaeger_tags(process["tags"]), "service.name": process["serviceName"]},
     )
 
 
-_JAEGERS_OWN = (
+_JAEGER_TAGS = (
     "span.kind",
     "error",
     "otel.status_description",
@@ -98,8 +98,8 @@ def _jaeger_tags(tags):
     return {tag["key"]: tag["value"] for tag in tags}
 
 
-def as_jaeger_keeps(span):
-    """The same span with what Jaeger leaves out left out."""
+def as_stored_by_jaeger(span):
+    """Return the span without what Jaeger does not store."""
     return Span(
         **{name: getattr(span, name) for name in ("trace_id", "span_id", "parent_span_id", "name", "status", "resource")},
         attributes={

@@ -1,5 +1,7 @@
-"""The services of the compose files without containers: the real program of each, with the arguments and the very files that its service has.
-What is mounted is linked below a directory that takes the place of `/`; only the addresses are those of loopback."""
+"""Runs the services of the compose files without containers: the real programs with the arguments and files of each service.
+
+Mounted files are linked below a directory that takes the place of `/`. Only the addresses differ: they are on loopback.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ STACK, SCALE, LAMINAR = (
 
 
 def read(files, *options):
-    """Compose files as `docker compose config` reads them; what it says, if it refuses them. It has no variables."""
+    """Return compose files as `docker compose config` reads them without variables, or its error message."""
     command = [processes.program("compose-spec"), "--format", "json", *options, *files]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    return json.loads(done.stdout) if done.returncode == 0 else done.stderr
+    result = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    return json.loads(result.stdout) if result.returncode == 0 else result.stderr
 
 
 class Service:
@@ -35,68 +37,68 @@ class Service:
         self.root = directory / name
         self.program = processes.program(program)
         self.environ = {key: str(value) for key, value in variables.items()}
-        self._more = list(arguments)
+        self._arguments = list(arguments)
         for mount in self.model["volumes"]:
-            place = self.below(mount["target"])
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(mount["source"]) if mount["type"] == "bind" else place.mkdir()
+            path = self.local_path(mount["target"])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(mount["source"]) if mount["type"] == "bind" else path.mkdir()
 
-    def below(self, path):
-        """Where a path of the container is here."""
+    def local_path(self, path):
+        """Return where a path of the container is on this machine."""
         return self.root / path.lstrip("/")
 
     def command(self):
-        return [self.program, *(re.sub(r"(^|=)/", rf"\1{self.root}/", each) for each in self.model["command"]), *self._more]
+        return [self.program, *(re.sub(r"(^|=)/", rf"\1{self.root}/", each) for each in self.model["command"]), *self._arguments]
 
     def running(self):
-        """Until its own health check says that it is well, if it has one."""
+        """Run the service. It is ready when its health check succeeds."""
         return processes.running(self.command(), lambda: processes.answers(self.health), cwd=self.root, env={**os.environ, **self.environ})
 
     def probe(self, port):
-        """The URL that its health check asks, at the port that it has here."""
+        """Return the URL of its health check, with the port used here."""
         return re.sub(r":\d+/", f":{port}/", self.model["healthcheck"]["test"][-1])
 
 
 class OtlpService(Service, telemetry.OtlpServer):
-    """One whose addresses are variables."""
+    """A service whose addresses are environment variables."""
 
     def __init__(self, name, program, directory, files=STACK, arguments=(), **variables):
         self.grpc, self.http, self.metrics, health = (processes.free_port() for _ in range(4))
-        own = {
+        addresses = {
             "OTLP_GRPC_ENDPOINT": f"127.0.0.1:{self.grpc}",
             "OTLP_HTTP_ENDPOINT": f"127.0.0.1:{self.http}",
             "HEALTH_ENDPOINT": f"127.0.0.1:{health}",
             "TELEMETRY_HOST": "127.0.0.1",
             "TELEMETRY_PORT": self.metrics,
         }
-        Service.__init__(self, name, program, directory, files, arguments, **own, **variables)
+        Service.__init__(self, name, program, directory, files, arguments, **addresses, **variables)
         self.health = self.probe(health) if "healthcheck" in self.model else f"http://127.0.0.1:{health}/"
 
 
 class Jaeger(OtlpService):
     def __init__(self, directory):
         self._query = processes.free_port()
-        own = {"QUERY_ENDPOINT": f"127.0.0.1:{self._query}", "QUERY_GRPC_ENDPOINT": f"127.0.0.1:{processes.free_port()}"}
-        super().__init__("jaeger", "jaeger", directory, BADGER_DIRECTORY=directory / "jaeger" / "tmp" / "jaeger", **own)
+        addresses = {"QUERY_ENDPOINT": f"127.0.0.1:{self._query}", "QUERY_GRPC_ENDPOINT": f"127.0.0.1:{processes.free_port()}"}
+        super().__init__("jaeger", "jaeger", directory, BADGER_DIRECTORY=directory / "jaeger" / "tmp" / "jaeger", **addresses)
 
     traces = telemetry.Jaeger.traces
 
 
 class Prometheus(Service):
-    """With the targets of the file, at their ports here."""
+    """Prometheus with the targets of its file, on the ports used here."""
 
     def __init__(self, directory, targets):
         self.port = processes.free_port()
         super().__init__("prometheus", "prometheus", directory, arguments=[f"--web.listen-address=127.0.0.1:{self.port}"])
         self.health = self.probe(self.port)
         self.otlp = f"http://127.0.0.1:{self.port}/api/v1/otlp"
-        place = self.below("/etc/prometheus/targets")
-        files = [(each.name, each.read_text()) for each in place.iterdir()]
-        place.unlink()
-        place.mkdir()
+        targets_directory = self.local_path("/etc/prometheus/targets")
+        files = [(each.name, each.read_text()) for each in targets_directory.iterdir()]
+        targets_directory.unlink()
+        targets_directory.mkdir()
         ports = {**targets, "localhost:9090": self.port}
         for name, text in files:
-            (place / name).write_text(re.sub(r"[a-z]+:\d+", lambda address: f"127.0.0.1:{ports[address[0]]}", text))
+            (targets_directory / name).write_text(re.sub(r"[a-z]+:\d+", lambda address: f"127.0.0.1:{ports[address[0]]}", text))
 
     query, exemplars = telemetry.Prometheus.query, telemetry.Prometheus.exemplars
 

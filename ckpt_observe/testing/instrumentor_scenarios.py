@@ -160,18 +160,18 @@ def renamed(subject: Subject) -> None:
         setattr(owner, attribute, original)
 
 
-def manners(subject: Subject) -> None:
+def behaviour(subject: Subject) -> None:
     instrumentor = subject.create()
     locations = locate_targets(instrumentor)
-    before = [_manners_of(location) for location in locations]
+    before = [_behaviour_of(location) for location in locations]
     instrumentor.instrument()
-    assert [_manners_of(location) for location in locations] == before
+    assert [_behaviour_of(location) for location in locations] == before
 
 
 # What the scenarios use
 
 
-def _manners_of(location: Location) -> dict[str, object]:
+def _behaviour_of(location: Location) -> dict[str, object]:
     function = operator.attrgetter(location.target.path)(sys.modules[location.target.module])
     kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.isroutine)
     return {
@@ -256,7 +256,7 @@ def _outcome_of(function: Callable[..., Any]) -> object:
         return error
 
 
-SCENARIOS = {scenario.__name__: scenario for scenario in (order, twice, third_party, odd_calls, renamed, manners)}
+SCENARIOS = {scenario.__name__: scenario for scenario in (order, twice, third_party, odd_calls, renamed, behaviour)}
 
 if __name__ == "__main__":
     arguments = json.loads(sys.argv[2])

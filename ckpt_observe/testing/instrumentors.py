@@ -65,6 +65,6 @@ class InstrumentorContract:
         """A target that the library no longer has is reported as missing, and the others are patched."""
         self.run("renamed")
 
-    def test_patched_callables_keep_their_manners(self) -> None:
+    def test_patched_callables_behave_like_the_originals(self) -> None:
         """Patched callables pickle, copy, bind and inspect like the originals."""
-        self.run("manners")
+        self.run("behaviour")

@@ -16,13 +16,13 @@ def toy_on_path():
 
 
 @pytest.fixture
-def world():
-    """The toy library and its instrumentor, both new: `lib`, `toy`."""
+def modules():
+    """Import the toy library (`modules.lib`) and its instrumentor (`modules.toy`) anew for each test."""
 
-    def forget():
+    def unload():
         for name in [name for name in sys.modules if name.partition(".")[0] in ("toylib", "toy")]:
             del sys.modules[name]
 
-    forget()
+    unload()
     yield SimpleNamespace(lib=importlib.import_module("toylib"), toy=importlib.import_module("toy"))
-    forget()
+    unload()

@@ -1,4 +1,4 @@
-"""The toy instrumentors keep the contract that every instrumentor inherits."""
+"""The instrumentors of the toy library pass the contract of all instrumentors."""
 
 from ckpt_observe.testing.instrumentors import InstrumentorContract
 
@@ -25,15 +25,15 @@ class TestToy(InstrumentorContract):
     use = USE
 
 
-class TestBrokenReaders(InstrumentorContract):
-    """Whose readers all fail."""
+class TestFailingBegin(InstrumentorContract):
+    """Every `begin` raises."""
 
-    instrumentor = "toy:BrokenReaders"
+    instrumentor = "toy:FailingBegin"
     use = USE
 
 
-class TestBrokenNotes(InstrumentorContract):
-    """Whose notes all fail."""
+class TestFailingResult(InstrumentorContract):
+    """Every `record_result` raises."""
 
-    instrumentor = "toy:BrokenNotes"
+    instrumentor = "toy:FailingResult"
     use = USE

@@ -1,4 +1,4 @@
-"""Waiting for an import never makes it fail, or hang."""
+"""An import hook never makes an import fail or hang."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 from tests.instrument.conftest import TOY
 
-UNOBSERVED = """
+WITHOUT_WRAPT = """
 import sys
 sys.path.insert(0, TOY)
 import toy
@@ -18,7 +18,7 @@ if BROKEN:
 import toylib
 print(type(toylib.save).__name__)
 """
-IN_THE_MIDST = """
+NESTED_IMPORT = """
 import sys
 from ckpt_observe.instrument.import_hooks import when_imported
 if OBSERVED:
@@ -27,31 +27,31 @@ sys.path.insert(0, PACKAGE)
 import package
 print(package.part.value)
 """
-LIKE_ANY_OTHER = """
+INSPECT_MODULE = """
 import importlib.util, inspect, sys
 from importlib.machinery import SourceFileLoader
 sys.path.insert(0, TOY)
 from ckpt_observe.instrument.import_hooks import when_imported
 when_imported("toylib", lambda module: print("hooked"))
-found = importlib.util.find_spec("toylib")
-print(isinstance(found.loader, SourceFileLoader), found.loader.get_code("toylib").co_name, found.loader.is_package("toylib"))
+spec = importlib.util.find_spec("toylib")
+print(isinstance(spec.loader, SourceFileLoader), spec.loader.get_code("toylib").co_name, spec.loader.is_package("toylib"))
 import toylib
 print(type(toylib.__loader__) is type(toylib.__spec__.loader) is SourceFileLoader, "def save" in inspect.getsource(toylib))
 """
-OTHERS = """
+CALLING_FINDER = """
 import sys
 sys.path.insert(0, TOY)
 from ckpt_observe.instrument.import_hooks import when_imported
-class Asking:
+class CallingFinder:
     def find_spec(self, name, path=None, target=None):
         for finder in sys.meta_path:
-            if finder is not self and (found := finder.find_spec(name, path, target)):
-                return found
+            if finder is not self and (spec := finder.find_spec(name, path, target)):
+                return spec
 when_imported("toylib", lambda module: print("hooked"))
-sys.meta_path.insert(PLACE, Asking())
+sys.meta_path.insert(POSITION, CallingFinder())
 import toylib
 """
-IN_ITS_PLACE = """
+REPLACED_MODULE = """
 import sys
 sys.path.insert(0, PACKAGE)
 from ckpt_observe.instrument.import_hooks import when_imported
@@ -61,26 +61,28 @@ print(lazy.value)
 """
 
 
-def ran(program, state, **values):
-    """What a program said, and its errors. A program that hangs ends the test, with what each thread was at."""
-    watch = "import faulthandler; faulthandler.dump_traceback_later(60, exit=True)\n"
-    given = "".join(f"{name} = {value!r}\n" for name, value in values.items())
+def run(program, state, **values):
+    """Run a program with these constants. Return the words it printed, and stderr. If it hangs, it dumps its threads and fails."""
+    watchdog = "import faulthandler; faulthandler.dump_traceback_later(60, exit=True)\n"
+    constants = "".join(f"{name} = {value!r}\n" for name, value in values.items())
     environ = {**os.environ, "CKPT_OBSERVE_DIR": str(state), "CKPT_OBSERVE_EXPORTERS": "none"}
-    done = subprocess.run([sys.executable, "-c", watch + given + program], env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split(), done.stderr
+    process = subprocess.run(
+        [sys.executable, "-c", watchdog + constants + program], env=environ, capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout.split(), process.stderr
 
 
-def test_without_wrapt(tmp_path):
-    """Where wrapt cannot be imported the module is, unobserved, and that is said; where it can, nothing is."""
-    said, errors = ran(UNOBSERVED, tmp_path, TOY=str(TOY), BROKEN=True)
-    assert said == ["function"]
+def test_module_is_imported_unobserved_without_wrapt(tmp_path):
+    """If wrapt cannot be imported, the module is imported unobserved and a warning is logged; otherwise nothing is logged."""
+    output, errors = run(WITHOUT_WRAPT, tmp_path, TOY=str(TOY), BROKEN=True)
+    assert output == ["function"]
     assert "toylib is not observed" in errors
-    assert ran(UNOBSERVED, tmp_path, TOY=str(TOY), BROKEN=False) == (["PatchedCallable"], "")
+    assert run(WITHOUT_WRAPT, tmp_path, TOY=str(TOY), BROKEN=False) == (["PatchedCallable"], "")
 
 
-def test_a_part_is_imported_while_its_package_is(tmp_path):
-    """A package may wait, in the midst of its own import, for a thread that imports a part of it: observed or not."""
+def test_submodule_imported_by_a_thread_during_the_import_of_its_package(tmp_path):
+    """While a package is imported, it may wait for a thread that imports a submodule, observed or not."""
     package = tmp_path / "package"
     package.mkdir()
     lines = (
@@ -91,36 +93,38 @@ def test_a_part_is_imported_while_its_package_is(tmp_path):
     )
     (package / "__init__.py").write_text("\n".join(lines))
     (package / "part.py").write_text("value = 7")
-    assert ran(IN_THE_MIDST, tmp_path, PACKAGE=str(tmp_path), OBSERVED=False) == (["7"], "")
-    assert ran(IN_THE_MIDST, tmp_path, PACKAGE=str(tmp_path), OBSERVED=True) == (["hooked", "7"], "")
+    assert run(NESTED_IMPORT, tmp_path, PACKAGE=str(tmp_path), OBSERVED=False) == (["7"], "")
+    assert run(NESTED_IMPORT, tmp_path, PACKAGE=str(tmp_path), OBSERVED=True) == (["hooked", "7"], "")
 
 
-def test_a_watched_module_looks_like_any_other(tmp_path):
-    """Who looks for it finds the loader that it has, with its code; once imported it has that very loader, and its source is found."""
-    assert ran(LIKE_ANY_OTHER, tmp_path, TOY=str(TOY))[0] == ["True", "<module>", "True", "hooked", "True", "True"]
+def test_watched_module_has_its_normal_loader(tmp_path):
+    """`find_spec` returns the usual loader with its code; after the import, the module has that loader, and its source is available."""
+    assert run(INSPECT_MODULE, tmp_path, TOY=str(TOY))[0] == ["True", "<module>", "True", "hooked", "True", "True"]
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_finders_that_ask_each_other(tmp_path, place):
-    """Another finder, before ours or after it, may ask all others as ours does: the module is found, and its hooks run."""
-    assert ran(OTHERS, tmp_path, TOY=str(TOY), PLACE=place)[0] == ["hooked"]
+@pytest.mark.parametrize("position", [0, 1])
+def test_finders_that_call_each_other(tmp_path, position):
+    """If another finder, before or after ours, calls all finders as ours does, the module is imported and its hooks run."""
+    assert run(CALLING_FINDER, tmp_path, TOY=str(TOY), POSITION=position)[0] == ["hooked"]
 
 
-def test_a_module_that_puts_another_in_its_place(tmp_path):
-    """Hooks get the module that the program gets."""
+def test_module_that_replaces_itself_in_sys_modules(tmp_path):
+    """Hooks receive the module that the program receives."""
     lines = "import sys, types", "sys.modules[__name__] = other = types.ModuleType(__name__)", "other.value = 7"
     (tmp_path / "lazy.py").write_text("\n".join(lines))
-    assert ran(IN_ITS_PLACE, tmp_path, PACKAGE=str(tmp_path))[0] == ["7", "7"]
+    assert run(REPLACED_MODULE, tmp_path, PACKAGE=str(tmp_path))[0] == ["7", "7"]
 
 
-def test_a_copy_of_the_loader_is_the_modules_own(tmp_path):
-    """As a program gets it that copies or pickles what it found."""
-    program = LIKE_ANY_OTHER.replace("import toylib\n", "import copy, pickle\nfound = copy.deepcopy(found)\n").partition("print(type")[0]
-    program += "print(type(found.loader) is type(pickle.loads(pickle.dumps(found)).loader) is SourceFileLoader)"
-    assert ran(program, tmp_path, TOY=str(TOY))[0][-1] == "True"
+def test_copied_spec_has_the_original_loader(tmp_path):
+    """A copied or pickled spec has the normal loader, not ours."""
+    program = INSPECT_MODULE.replace("import toylib\n", "import copy, pickle\nspec = copy.deepcopy(spec)\n").partition("print(type")[0]
+    program += "print(type(spec.loader) is type(pickle.loads(pickle.dumps(spec)).loader) is SourceFileLoader)"
+    assert run(program, tmp_path, TOY=str(TOY))[0][-1] == "True"
 
 
-def test_a_module_that_is_forbidden(tmp_path):
-    """None in its place makes an import of it fail. That is no module to patch, and no hook is lost when it may be imported again."""
-    program = "import sys\nsys.modules['toylib'] = None\n" + UNOBSERVED.replace("import toylib", "del sys.modules['toylib']\nimport toylib")
-    assert ran(program, tmp_path, TOY=str(TOY), BROKEN=False) == (["PatchedCallable"], "")
+def test_module_that_is_none_in_sys_modules(tmp_path):
+    """None in `sys.modules` forbids an import. It is not patched, and the hooks run when the module is imported later."""
+    program = "import sys\nsys.modules['toylib'] = None\n" + WITHOUT_WRAPT.replace(
+        "import toylib", "del sys.modules['toylib']\nimport toylib"
+    )
+    assert run(program, tmp_path, TOY=str(TOY), BROKEN=False) == (["PatchedCallable"], "")

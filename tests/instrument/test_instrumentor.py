@@ -1,4 +1,4 @@
-"""Switching on and off, waiting for imports, and telling what could not be patched."""
+"""Instrumenting and uninstrumenting, waiting for imports, and reporting what could not be patched."""
 
 import importlib
 import logging
@@ -12,26 +12,26 @@ from ckpt_observe.instrument.patching import PatchedCallable
 
 
 @pytest.fixture
-def instrumentor(world):
-    made = world.toy.ToyInstrumentor()
-    yield made
-    made.uninstrument()
+def instrumentor(modules):
+    instrumentor = modules.toy.ToyInstrumentor()
+    yield instrumentor
+    instrumentor.uninstrument()
 
 
 def states(instrumentor):
     return {report.target: report.state for report in instrumentor.report()}
 
 
-def with_rows(world, *rows):
-    class Other(world.toy.ToyInstrumentor):
+def with_targets(modules, *rows):
+    class Other(modules.toy.ToyInstrumentor):
         def targets(self):
             return rows
 
     return Other()
 
 
-def test_report_follows_the_switch(instrumentor):
-    """Off, then patched or waiting for its import, then patched, then off."""
+def test_report_follows_instrument_and_uninstrument(instrumentor):
+    """A target is off, then patched or waiting for its import, then patched, then off."""
     assert set(states(instrumentor).values()) == {"off"}
     instrumentor.instrument()
     assert states(instrumentor)["toylib.save"] == "patched"
@@ -42,8 +42,8 @@ def test_report_follows_the_switch(instrumentor):
     assert set(states(instrumentor).values()) == {"off"}
 
 
-def test_cancelled_wait_patches_nothing(instrumentor):
-    """A module imported after `uninstrument` is left as it is; switched on again, the old wait is used again."""
+def test_module_imported_after_uninstrument_is_not_patched(instrumentor):
+    """A module imported after `uninstrument` stays unpatched; the next `instrument` patches it."""
     instrumentor.instrument()
     instrumentor.uninstrument()
     extra = importlib.import_module("toylib.extra")
@@ -52,11 +52,11 @@ def test_cancelled_wait_patches_nothing(instrumentor):
     assert type(extra.prune) is PatchedCallable
 
 
-def test_missing_targets_are_told_once(world, caplog):
-    """Function, method, module: each is reported as missing; the required ones are warned of, once, with the tested versions."""
-    wrapper = world.toy.observed
-    other = with_rows(
-        world,
+def test_missing_targets_are_reported_and_warned_about_once(modules, caplog):
+    """A missing function, method or module is reported; required ones get one warning that names the tested versions."""
+    wrapper = modules.toy.observed
+    other = with_targets(
+        modules,
         Target("toylib", "gone", wrapper),
         Target("toylib", "Store.gone", wrapper, required=False),
         Target("toylib.gone", "save", wrapper),
@@ -72,40 +72,40 @@ def test_missing_targets_are_told_once(world, caplog):
     other.uninstrument()
 
 
-def test_missing_target_is_tried_again(world):
-    """A target that came into being is patched by the next `instrument`."""
-    other = with_rows(world, Target("toylib", "born", world.toy.observed, required=False))
+def test_missing_target_is_tried_again(modules):
+    """A target that was missing and now exists is patched by the next `instrument`."""
+    other = with_targets(modules, Target("toylib", "born", modules.toy.observed, required=False))
     other.instrument()
-    world.lib.born = lambda: 1
+    modules.lib.born = lambda: 1
     other.instrument()
     assert list(states(other).values()) == ["patched"]
     other.uninstrument()
 
 
-def test_reloaded_module_is_reported_and_patched_again(world, instrumentor):
-    """Reloading puts new originals there: the report says so, and `instrument` patches them."""
+def test_reloaded_module_is_reported_and_patched_again(modules, instrumentor):
+    """Reloading replaces the originals: the report shows it, and `instrument` patches the new ones."""
     instrumentor.instrument()
-    importlib.reload(world.lib)
+    importlib.reload(modules.lib)
     assert states(instrumentor)["toylib.save"] == "failed"
     instrumentor.instrument()
     assert states(instrumentor)["toylib.save"] == "patched"
-    world.lib.save(1)
-    assert len(world.toy.operations) == 1
+    modules.lib.save(1)
+    assert len(modules.toy.operations) == 1
 
 
-def test_what_cannot_be_patched_is_reported(world, caplog):
-    """A target that is no function is told with the reason, and the others are patched."""
-    other = with_rows(world, Target("toylib", "Store", world.toy.observed), Target("toylib", "save", world.toy.observed))
+def test_target_that_is_not_a_function_is_reported(modules, caplog):
+    """A target that is not a function is reported with the reason, and the others are patched."""
+    other = with_targets(modules, Target("toylib", "Store", modules.toy.observed), Target("toylib", "save", modules.toy.observed))
     other.instrument()
     assert [report.state for report in other.report()] == ["failed", "patched"]
     assert "toylib.Store is a type" in other.report()[0].detail
     other.uninstrument()
 
 
-def test_broken_table_does_not_raise(world, caplog):
-    """An instrumentor that cannot name its targets is logged."""
+def test_exception_in_targets_is_logged(modules, caplog):
+    """If `targets` raises, `instrument` logs it and does not raise."""
 
-    class Broken(world.toy.ToyInstrumentor):
+    class Broken(modules.toy.ToyInstrumentor):
         def targets(self):
             raise RuntimeError("no table")
 
@@ -113,20 +113,20 @@ def test_broken_table_does_not_raise(world, caplog):
     assert "toy is not observed" in caplog.text
 
 
-def test_fault_in_a_hook_does_not_break_the_import(world, instrumentor, monkeypatch, caplog):
-    """The user's import succeeds whatever we do in it."""
+def test_fault_in_a_hook_does_not_break_the_import(modules, instrumentor, monkeypatch, caplog):
+    """The host program's import succeeds even if our hook raises."""
     instrumentor.instrument()
     monkeypatch.setattr(instrumentor, "_patch_all", lambda name, module: 1 / 0)
     assert importlib.import_module("toylib.extra").prune() == 1
     assert "toylib.extra is not observed" in caplog.text
 
 
-def test_instrumenting_in_the_midst_of_an_import(world, tmp_path, monkeypatch, caplog):
-    """Called from inside the library's own import, what is not defined yet is waited for, not called missing."""
+def test_instrumenting_during_the_import_of_the_library(modules, tmp_path, monkeypatch, caplog):
+    """If the library itself is being imported, targets not defined yet are reported as waiting, not as missing."""
     (tmp_path / "halfway.py").write_text("import toy_start\ndef save(): return 1\n")
     (tmp_path / "toy_start.py").write_text("start()\n")
     monkeypatch.syspath_prepend(tmp_path)
-    other = with_rows(world, Target("halfway", "save", world.toy.observed))
+    other = with_targets(modules, Target("halfway", "save", modules.toy.observed))
     monkeypatch.setattr("builtins.start", other.instrument, raising=False)
     halfway = importlib.import_module("halfway")
     assert list(states(other).values()) == ["waiting"]
@@ -138,15 +138,15 @@ def test_instrumenting_in_the_midst_of_an_import(world, tmp_path, monkeypatch, c
         del sys.modules[name]
 
 
-def test_threads_may_switch_together(world, instrumentor):
-    """Many threads switching on and off, and calling, leave one wrapper or none, and never a wrong result."""
-    original, start, wrong = world.lib.save, threading.Barrier(8), []
+def test_threads_may_instrument_concurrently(modules, instrumentor):
+    """Threads that instrument, uninstrument and call concurrently leave one wrapper or none, and every result is right."""
+    original, start, wrong = modules.lib.save, threading.Barrier(8), []
 
     def work(number):
         start.wait()
         for _ in range(100):
             (instrumentor.instrument if number % 2 else instrumentor.uninstrument)()
-            if world.lib.save(number) != {"saved": number}:
+            if modules.lib.save(number) != {"saved": number}:
                 wrong.append(number)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
@@ -156,6 +156,6 @@ def test_threads_may_switch_together(world, instrumentor):
         thread.join()
     assert wrong == []
     instrumentor.instrument()
-    assert world.lib.save.__wrapped__ is original
+    assert modules.lib.save.__wrapped__ is original
     instrumentor.uninstrument()
-    assert world.lib.save is original
+    assert modules.lib.save is original

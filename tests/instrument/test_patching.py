@@ -1,4 +1,4 @@
-"""Putting a wrapper on, and taking it off again."""
+"""Applying a patch and removing it again."""
 
 import copy
 import inspect
@@ -23,130 +23,130 @@ def calls():
 
 
 @pytest.fixture
-def patch(world, calls):
+def patch(modules, calls):
     def wrapper(wrapped, instance, args, kwargs):
         calls.append(instance)
         return wrapped(*args, **kwargs)
 
-    return lambda path: patching.apply(Target("toylib", path, wrapper), world.lib)
+    return lambda path: patching.apply(Target("toylib", path, wrapper), modules.lib)
 
 
-def test_wrapper_sees_what_the_callable_is_bound_to(world, patch, calls):
-    """Functions and static methods have no instance, methods have theirs, class methods the class they were called on."""
+def test_wrapper_gets_the_bound_instance(modules, patch, calls):
+    """The instance is None for functions and static methods, and the class for class methods."""
     for path in ("save", "Store.save", "Store.open", "Store.check"):
         patch(path)
-    store = world.lib.Special()
-    world.lib.save(1)
+    store = modules.lib.Special()
+    modules.lib.save(1)
     store.save(1)
-    world.lib.Store.save(store, 1)
-    world.lib.Special.open()
+    modules.lib.Store.save(store, 1)
+    modules.lib.Special.open()
     store.check()
-    assert calls == [None, store, store, world.lib.Special, None]
+    assert calls == [None, store, store, modules.lib.Special, None]
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_removal_restores_the_same_object(world, patch, path):
-    """What is found in the dictionary afterwards is what was found there before, or nothing if it was inherited."""
-    parent, name, _ = wrapt.resolve_path(world.lib, path)
+def test_removal_restores_the_same_object(modules, patch, path):
+    """Afterwards the parent's `__dict__` has the same object as before, or none if it was inherited."""
+    parent, name, _ = wrapt.resolve_path(modules.lib, path)
     before = vars(parent).get(name)
     assert patch(path).remove()
     assert vars(parent).get(name) is before
 
 
-def test_patching_twice_shares_one_wrapper(world, patch, calls):
-    """The second patch is the first, also when somebody wrapped in between."""
+def test_patching_twice_shares_one_wrapper(modules, patch, calls):
+    """The second patch reuses the first wrapper, even if another package wrapped it in between."""
     first = patch("save")
-    wrapt.wrap_function_wrapper(world.lib, "save", lambda wrapped, instance, args, kwargs: wrapped(*args, **kwargs))
+    wrapt.wrap_function_wrapper(modules.lib, "save", lambda wrapped, instance, args, kwargs: wrapped(*args, **kwargs))
     assert patch("save").handle is first.handle
-    world.lib.save(1)
+    modules.lib.save(1)
     assert len(calls) == 1
 
 
-def test_reference_kept_from_before_removal_falls_silent(world, patch, calls):
-    """Somebody who took the patched function keeps a working function, unobserved."""
-    handle = patch("save")
-    kept = world.lib.save
-    handle.remove()
-    assert kept(1) == {"saved": 1}
+def test_old_reference_works_unobserved_after_removal(modules, patch, calls):
+    """A reference to the patched function still works after removal, and is not observed."""
+    save_patch = patch("save")
+    reference = modules.lib.save
+    save_patch.remove()
+    assert reference(1) == {"saved": 1}
     assert calls == []
 
 
-def test_hidden_wrapper_is_switched_off(world, patch, calls):
-    """A closure that does not tell what it calls keeps ours alive, but silent, and a new patch goes on top."""
+def test_hidden_wrapper_is_switched_off(modules, patch, calls):
+    """A wrapper hidden in another package's closure is only switched off, and a new patch goes on top."""
     first = patch("save")
-    inner = world.lib.save
-    world.lib.save = lambda *args: inner(*args)  # noqa: PLW0108  # it hides what it calls
+    inner = modules.lib.save
+    modules.lib.save = lambda *args: inner(*args)  # noqa: PLW0108  # it has no __wrapped__
     first.remove()
     second = patch("save")
     assert not first.in_place
     assert second.in_place
-    world.lib.save(1)
+    modules.lib.save(1)
     assert len(calls) == 1
 
 
 @pytest.mark.parametrize("name", ["Store", "TOTAL"])
-def test_what_is_no_function_is_refused(world, patch, name):
-    """A class or a value is not wrapped: isinstance and arithmetic would no longer be what they were."""
-    world.lib.TOTAL = 3
+def test_only_functions_can_be_patched(modules, patch, name):
+    """A class or a value is not wrapped, because isinstance and arithmetic would change."""
+    modules.lib.TOTAL = 3
     with pytest.raises(TypeError, match=f"toylib.{name} is a"):
         patch(name)
 
 
-def test_copies_are_by_reference(world, patch):
-    """copy and deepcopy of a patched function give the function; of a method, the method of the copied instance."""
+def test_copies_are_by_reference(modules, patch):
+    """copy and deepcopy return the patched function itself; for a method, they return the method of the copied instance."""
     patch("save")
     patch("Store.save")
-    store = world.lib.Store()
-    assert copy.copy(world.lib.save) is world.lib.save
-    assert copy.deepcopy({"f": world.lib.save})["f"] is world.lib.save
+    store = modules.lib.Store()
+    assert copy.copy(modules.lib.save) is modules.lib.save
+    assert copy.deepcopy({"f": modules.lib.save})["f"] is modules.lib.save
     assert copy.copy(store.save)(1)[0] is store
     copied, bound = copy.deepcopy((store, store.save))
     assert bound(1)[0] is copied is not store
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_pickles_by_reference(world, patch, protocol):
-    """Functions, bound and unbound methods, class and static methods come back as what their names mean."""
+def test_pickles_by_reference(modules, patch, protocol):
+    """Functions, bound and unbound methods, class and static methods unpickle as the objects with their names."""
     for path in PATHS:
         patch(path)
 
-    def again(value):
+    def round_trip(value):
         return pickle.loads(pickle.dumps(value, protocol))
 
-    lib, store = world.lib, world.lib.Special()
-    assert again(lib.save) is lib.save
-    assert isinstance(again(store.save)(1)[0], lib.Special)
-    assert again(lib.Store.save)(store, 1) == (store, 1)
-    assert again(lib.Special.open)() == again(store.open)() == (lib.Special, "a")
-    assert again(lib.Store.check)(4) == again(store.check)(4) == 4
-    assert again(store.inherited)() == 1
+    lib, store = modules.lib, modules.lib.Special()
+    assert round_trip(lib.save) is lib.save
+    assert isinstance(round_trip(store.save)(1)[0], lib.Special)
+    assert round_trip(lib.Store.save)(store, 1) == (store, 1)
+    assert round_trip(lib.Special.open)() == round_trip(store.open)() == (lib.Special, "a")
+    assert round_trip(lib.Store.check)(4) == round_trip(store.check)(4) == 4
+    assert round_trip(store.inherited)() == 1
 
 
-def test_second_name_and_late_reference_pickle(world, patch):
-    """A function patched under a second name, and one kept since before it was unpatched, pickle as the first."""
-    world.lib.alias = world.lib.save
+def test_alias_and_old_reference_pickle(modules, patch):
+    """A function patched under a second name, and a reference from before its removal, pickle as the function."""
+    modules.lib.alias = modules.lib.save
     first, second = patch("save"), patch("alias")
     assert first.handle is not second.handle
-    assert pickle.loads(pickle.dumps(world.lib.alias)) is world.lib.save
+    assert pickle.loads(pickle.dumps(modules.lib.alias)) is modules.lib.save
     first.remove()
-    assert pickle.loads(pickle.dumps(first.handle)) is world.lib.save
+    assert pickle.loads(pickle.dumps(first.handle)) is modules.lib.save
 
 
-def test_original_cannot_be_pickled_while_patched(world, patch):
-    """The known limit: pickle asks whether the name still means the object, and it does not."""
-    early = world.lib.save
+def test_original_cannot_be_pickled_while_patched(modules, patch):
+    """A documented limit: pickle checks that the name refers to the object, but it refers to the wrapper."""
+    original = modules.lib.save
     patch("save").remove()
-    assert pickle.loads(pickle.dumps(early)) is early
+    assert pickle.loads(pickle.dumps(original)) is original
     patch("save")
     with pytest.raises(pickle.PicklingError, match="not the same object"):
-        pickle.dumps(early)
+        pickle.dumps(original)
 
 
-def test_inspection_sees_through(world, patch):
-    """Signature, kind, name and source are the original's."""
-    original = world.lib.Store.asave
+def test_inspection_shows_the_original(modules, patch):
+    """Signature, kind, name and source are those of the original."""
+    original = modules.lib.Store.asave
     patch("Store.asave")
-    patched = world.lib.Store.asave
+    patched = modules.lib.Store.asave
     assert inspect.signature(patched) == inspect.signature(original)
     assert inspect.iscoroutinefunction(patched)
     assert inspect.getsource(patched) == inspect.getsource(original)
@@ -163,28 +163,28 @@ if __name__ == "__main__":
         assert pool.apply(store.save, (3,))[1] == 3
         assert pool.apply(toylib.Special.open) == (toylib.Special, "a")
         assert pool.apply(toylib.Store.check, (4,)) == 4
-    print("all came back")
+    print("all calls returned")
 """
 
 
-def test_patched_callables_go_through_a_spawn_pool(tmp_path):
-    """Handed to processes that are not instrumented, they are the plain functions there."""
+def test_patched_callables_work_in_a_spawn_pool(tmp_path):
+    """In a process that is not instrumented, a pickled patched callable is the plain function."""
     script = tmp_path / "main.py"
     script.write_text(SPAWN)
     toy = str(Path(__file__).parent / "toy")
-    done = subprocess.run([sys.executable, script], env={"PYTHONPATH": toy}, capture_output=True, text=True, check=False)
-    assert done.stdout == "all came back\n", done.stderr
+    process = subprocess.run([sys.executable, script], env={"PYTHONPATH": toy}, capture_output=True, text=True, check=False)
+    assert process.stdout == "all calls returned\n", process.stderr
 
 
-def test_patching_in_the_midst_of_patching(world, patch):
-    """A signal handler that imports an observed module while another one is being patched patches it too, and does not hang."""
+def test_patching_while_patching(modules, patch):
+    """If a signal handler imports an observed module during a patch, that module is patched too, and nothing hangs."""
 
     class Interrupted:
         def wrapper_for(self, original):
             patch("later")
             return lambda wrapped, instance, args, kwargs: wrapped(*args, **kwargs)
 
-    apply = threading.Thread(target=patching.apply, args=(Target("toylib", "save", Interrupted()), world.lib), daemon=True)
+    apply = threading.Thread(target=patching.apply, args=(Target("toylib", "save", Interrupted()), modules.lib), daemon=True)
     apply.start()
     apply.join(10)
-    assert [type(each) for each in (world.lib.save, world.lib.later)] == [patching.PatchedCallable] * 2
+    assert [type(function) for function in (modules.lib.save, modules.lib.later)] == [patching.PatchedCallable] * 2

@@ -1,4 +1,4 @@
-"""The reference core, observed: every operation and phase, what they say, and the link from a restore to its save."""
+"""The observed reference core: operations, phases, their attributes, and the link from a restore to its save."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def watch(tmp_path):
 
 @pytest.fixture
 def spans(watch):
-    """All spans recorded so far, oldest trace first."""
+    """A function that returns all spans recorded so far, oldest trace first."""
 
     def read():
         assert watch.flush(timeout=30)
@@ -47,7 +47,7 @@ def spans(watch):
 
 
 def test_every_operation_and_phase(spans, tmp_path):
-    """L1, L2: save, load, restore, list, delete, verify and prune each have a span, with the phases they really had."""
+    """save, load, restore, list, delete, verify and prune each have a span, with exactly the phases that ran."""
     checkpointer = Checkpointer(tmp_path / "ckpt", compression="gzip", keep_last=1)
     with ckpt_observe.task("train", id="run-1"):
         first = checkpointer.save("run-1", STATE, step=1)
@@ -58,16 +58,16 @@ def test_every_operation_and_phase(spans, tmp_path):
         checkpointer.list("run-1")
         checkpointer.delete("run-1", checkpointer.list("run-1")[0].id)
     assert first.step == 1
-    saved = ["serialize", "compress", "write", "validate"]
-    loaded = ["read", "validate", "decompress", "deserialize"]
+    save_phases = ["serialize", "compress", "write", "validate"]
+    load_phases = ["read", "validate", "decompress", "deserialize"]
     assert outline(spans()).splitlines() == [
         "task train",
-        *_operation("save", *saved),
-        *_operation("save", *saved),
+        *_operation("save", *save_phases),
+        *_operation("save", *save_phases),
         "    checkpoint.prune",
-        *_operation("load", *loaded),
-        *_operation("restore", *loaded, "apply"),
-        *_operation("verify", "read", "validate", *_checked(spans())),
+        *_operation("load", *load_phases),
+        *_operation("restore", *load_phases, "apply"),
+        *_operation("verify", "read", "validate", *_further_verify_phases(spans())),
         *_operation("list"),
         *_operation("list"),
         *_operation("delete"),
@@ -75,27 +75,27 @@ def test_every_operation_and_phase(spans, tmp_path):
 
 
 def test_runs_are_tasks(spans, tmp_path):
-    """L2, L11: a run of an agent or a graph is a task with its checkpoints beneath it, unless the program has named a task around it."""
+    """A run of an agent or graph is a task that contains its checkpoints, unless the program runs it inside a task of its own."""
     checkpointer = Checkpointer(tmp_path / "ckpt")
     run_agent("writer", lambda state, _session: Done(state), 1, checkpointer)
-    shape = Graph(nodes={"a": lambda _state: {"n": 1}}, edges={}, entry="a", exits=frozenset({"a"}))
+    graph = Graph(nodes={"a": lambda _state: {"n": 1}}, edges={}, entry="a", exits=frozenset({"a"}))
     with pytest.raises(CheckpointNotFoundError):
-        resume_graph(shape, "run-7", checkpointer)
+        resume_graph(graph, "run-7", checkpointer)
     with ckpt_observe.task("mine"):
-        run_graph(shape, {}, checkpointer, run_id="run-8", settings=RunSettings(trigger=EverySteps(1)))
+        run_graph(graph, {}, checkpointer, run_id="run-8", settings=RunSettings(trigger=EverySteps(1)))
     tasks = [span for span in spans() if span.name.startswith("task ")]
     assert [(span.name, span.attributes.get(names.TASK_ID)) for span in tasks] == [
         ("task writer", "writer"),
         ("task graph", "run-7"),
         ("task mine", None),
     ]
-    beneath = {task.name: [span.name for span in spans() if span.parent_span_id == task.span_id] for task in tasks}
-    assert beneath["task writer"] == ["checkpoint.save"]
-    assert beneath["task mine"][0] == "checkpoint.save"
+    children = {task.name: [span.name for span in spans() if span.parent_span_id == task.span_id] for task in tasks}
+    assert children["task writer"] == ["checkpoint.save"]
+    assert children["task mine"][0] == "checkpoint.save"
 
 
 def test_error_of_an_encrypted_run_is_not_quoted(spans):
-    """D7: what the step of a run says when it fails may quote the state, which nobody but the holder of the key shall read."""
+    """With encryption, the error message of a failed step is not recorded, because it may quote the state."""
     pytest.importorskip("cryptography")
 
     def fail(_state, _session):
@@ -104,34 +104,34 @@ def test_error_of_an_encrypted_run_is_not_quoted(spans):
     for cipher in (ciphers.AeadCipher(bytes(32)), None):
         with pytest.raises(ValueError):
             run_agent("agent", fail, 1, Checkpointer("memory://", encryption=cipher))
-    secret, plain = (str(span.events) for span in spans() if span.name == "task agent")
-    assert "ValueError" in secret
-    assert "Ann" not in secret
-    assert "Ann" in plain
+    encrypted_run, plain_run = (str(span.events) for span in spans() if span.name == "task agent")
+    assert "ValueError" in encrypted_run
+    assert "Ann" not in encrypted_run
+    assert "Ann" in plain_run
 
 
 def test_keys_queries_and_workspaces(spans, tmp_path):
-    """L1, L14: keys that are read alone are a load, a query is a list, and snapshots of a directory are saved and restored."""
+    """Reading one key is recorded as a load, a query as a list, and snapshots of a directory as save and restore."""
     checkpointer = Checkpointer(tmp_path / "ckpt")
     checkpointer.save("run-1", {"large": "x" * 5000, "small": 1}, id="one")
     assert checkpointer.open("run-1")["small"] == 1
-    assert checkpointer.open("run-1").get("missing") is None  # and no load that failed
+    assert checkpointer.open("run-1").get("missing") is None  # not recorded as a failed load
     assert len(checkpointer.find(Query(task="run-1"))) == 1
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "file").write_text("content")
     workspace = Workspace(tmp_path / "snapshots", "run-1")
     workspace.save(tmp_path / "work", "one")
     workspace.restore(tmp_path / "work", id="one")
-    _, load, found, save, restore = [span for span in spans() if span.attributes.get(names.OPERATION)]
-    assert [span.name for span in (load, found, save, restore)] == [
+    _, load, query, save, restore = [span for span in spans() if span.attributes.get(names.OPERATION)]
+    assert [span.name for span in (load, query, save, restore)] == [
         "checkpoint.load",
         "checkpoint.list",
         "checkpoint.save",
         "checkpoint.restore",
     ]
-    assert {span.attributes[names.TASK_ID] for span in (load, found, save, restore)} == {"run-1"}
+    assert {span.attributes[names.TASK_ID] for span in (load, query, save, restore)} == {"run-1"}
     assert {span.attributes[names.ID] for span in (load, save, restore)} == {"one"}
-    assert (found.attributes[names.COUNT], save.attributes[names.STORE]) == (1, "git")
+    assert (query.attributes[names.COUNT], save.attributes[names.STORE]) == (1, "git")
     [read] = [span for span in spans() if span.parent_span_id == load.span_id]
     assert (read.name, read.attributes[names.PHASE_BYTES_OUT]) == ("checkpoint.read", 1)
 
@@ -140,16 +140,16 @@ def _operation(name, *phases):
     return [f"  checkpoint.{name}", *(f"    checkpoint.{phase}" for phase in phases)]
 
 
-def _checked(spans):
-    """Whether a verification also decompresses and decodes is the core's choice."""
+def _further_verify_phases(spans):
+    """Return the phases of verify after read and validate. The core decides whether it also decompresses and decodes."""
     verify = next(span for span in spans if span.name == "checkpoint.verify")
-    inside = [span.attributes[names.PHASE] for span in spans if span.parent_span_id == verify.span_id]
-    assert inside[:2] == ["read", "validate"]
-    return inside[2:]
+    phases = [span.attributes[names.PHASE] for span in spans if span.parent_span_id == verify.span_id]
+    assert phases[:2] == ["read", "validate"]
+    return phases[2:]
 
 
-def test_what_a_load_found_wrong(spans, tmp_path, monkeypatch):
-    """N4: keys that came back as another type, and damaged checkpoints that were passed over, are on the span."""
+def test_damage_and_altered_keys_are_recorded(spans, tmp_path, monkeypatch):
+    """A load and a verify record keys that were restored as another type, and damaged checkpoints that were skipped."""
     checkpointer = Checkpointer(tmp_path / "ckpt", fallback=True)
     checkpointer.save("run-1", STATE)
     newest = checkpointer.save("run-1", STATE)
@@ -164,42 +164,54 @@ def test_what_a_load_found_wrong(spans, tmp_path, monkeypatch):
     assert (verify.attributes[names.DAMAGED_COUNT], verify.attributes[names.ALTERED_KEYS]) == (1, ["step"])
 
 
-def test_what_a_save_says(spans):
-    """L3, L4: sizes, ratio, format, codec, digest, shape of the state, task and throughput are on the span, in the registry's types."""
+def test_attributes_of_a_save(spans):
+    """A save has sizes, ratio, format, codec, digest, state structure, task and throughput, with the types that semconv declares."""
     with ckpt_observe.task("train", id="run-1", user="u", session="s"):
         info = Checkpointer("memory://", format="msgpack", compression="zstd").save("run-1", STATE, step=3, status="done")
     save = next(span for span in spans() if span.name == "checkpoint.save")
-    said = save.attributes
-    assert said[names.ID] == info.id
-    assert (said[names.SYSTEM], said[names.STORE], said[names.FORMAT], said[names.CODEC]) == ("reference", "memory", "msgpack", "zstd")
-    assert (said[names.TASK_NAME], said[names.TASK_ID], said[names.USER_ID], said[names.SESSION_ID]) == ("train", "run-1", "u", "s")
-    assert (said[names.SIZE_SERIALIZED], said[names.SIZE_STORED]) == (info.serialized_size, info.stored_size)
-    assert said[names.RATIO] == pytest.approx(info.serialized_size / info.stored_size, abs=0.001)
-    assert (said[names.STEP], said[names.STATUS], said[names.DIGEST]) == (3, "done", info.digest)
-    assert (said[names.STATE_TYPE], said[names.STATE_KEYS], said[names.STATE_DEPTH]) == ("dict", 2, 3)
-    assert dict(zip(said[names.KEY_NAMES], said[names.KEY_SIZES], strict=True)) == {name: key.size for name, key in info.keys.items()}
-    assert said[names.THROUGHPUT] > 0
+    attributes = save.attributes
+    assert attributes[names.ID] == info.id
+    assert (attributes[names.SYSTEM], attributes[names.STORE], attributes[names.FORMAT], attributes[names.CODEC]) == (
+        "reference",
+        "memory",
+        "msgpack",
+        "zstd",
+    )
+    assert (attributes[names.TASK_NAME], attributes[names.TASK_ID], attributes[names.USER_ID], attributes[names.SESSION_ID]) == (
+        "train",
+        "run-1",
+        "u",
+        "s",
+    )
+    assert (attributes[names.SIZE_SERIALIZED], attributes[names.SIZE_STORED]) == (info.serialized_size, info.stored_size)
+    assert attributes[names.RATIO] == pytest.approx(info.serialized_size / info.stored_size, abs=0.001)
+    assert (attributes[names.STEP], attributes[names.STATUS], attributes[names.DIGEST]) == (3, "done", info.digest)
+    assert (attributes[names.STATE_TYPE], attributes[names.STATE_KEYS], attributes[names.STATE_DEPTH]) == ("dict", 2, 3)
+    assert dict(zip(attributes[names.KEY_NAMES], attributes[names.KEY_SIZES], strict=True)) == {
+        name: key.size for name, key in info.keys.items()
+    }
+    assert attributes[names.THROUGHPUT] > 0
     kinds = {"string": str, "int": int, "double": float, "boolean": bool, "string[]": list, "int[]": list}
-    assert all(isinstance(value, kinds[names.ATTRIBUTES[name].kind]) for name, value in said.items())
+    assert all(isinstance(value, kinds[names.ATTRIBUTES[name].kind]) for name, value in attributes.items())
 
 
-def test_keys_of_a_save_are_few_and_only_names(spans):
-    """Of many keys the largest are told, with their sizes; a secret or a person that was used as a key is not, and no value is."""
+def test_recorded_keys_are_few_and_redacted(spans):
+    """The largest keys are recorded with their sizes; a key that may be a secret or a person is replaced, and no value is recorded."""
     state = {**{f"small-{number}": 1 for number in range(50)}, **{f"large-{number}": "content" * 100 for number in range(8)}}
     checkpointer = Checkpointer("memory://")
     checkpointer.save("run-1", state)
     checkpointer.save("run-1", {"password=hunter2": 1, "ada@example.org": 2, "Ada Lovelace": 3, "model.weight_1": 4})
     checkpointer.save("run-1", ["no", "keys"])
-    many, secret, none = (span.attributes for span in spans() if span.name == "checkpoint.save")
-    assert set(many[names.KEY_NAMES]) == {f"large-{number}" for number in range(8)}
-    assert set(many[names.KEY_SIZES]) == {702}
-    assert list(secret[names.KEY_NAMES]) == ["_other_", "_other_", "_other_", "model.weight_1"]
-    assert "content" not in str(many)
-    assert names.KEY_NAMES not in none
+    many_keys, secret_keys, no_keys = (span.attributes for span in spans() if span.name == "checkpoint.save")
+    assert set(many_keys[names.KEY_NAMES]) == {f"large-{number}" for number in range(8)}
+    assert set(many_keys[names.KEY_SIZES]) == {702}
+    assert list(secret_keys[names.KEY_NAMES]) == ["_other_", "_other_", "_other_", "model.weight_1"]
+    assert "content" not in str(many_keys)
+    assert names.KEY_NAMES not in no_keys
 
 
-def test_removals_say_what_they_gave_back(spans):
-    """Delete and retention: the stored bytes of what they removed."""
+def test_removals_record_the_bytes_they_freed(spans):
+    """A delete and a prune record the stored bytes of the checkpoints they removed."""
     checkpointer = Checkpointer("memory://", keep_last=1)
     first = checkpointer.save("run-1", STATE)
     second = checkpointer.save("run-1", STATE)
@@ -210,7 +222,7 @@ def test_removals_say_what_they_gave_back(spans):
 
 
 def test_a_restore_links_to_its_save(watch, spans, tmp_path):
-    """N3: across observations, as across processes, a restore points to the save it came from and says how old it is."""
+    """A restore in another trace, as in another process, links to its save and records the age of the checkpoint."""
     Checkpointer(tmp_path / "ckpt").save("run-1", STATE, step=3)
     Checkpointer(tmp_path / "ckpt").restore("run-1")
     save, restore = (next(span for span in spans() if span.name == f"checkpoint.{name}") for name in ("save", "restore"))
@@ -222,7 +234,7 @@ def test_a_restore_links_to_its_save(watch, spans, tmp_path):
 
 
 def test_failures_are_classified(spans):
-    """L9, L10: what failed, in which phase, of which class and code, whether to try again, with the exception event."""
+    """A failure is recorded with its phase, class, code, whether a retry may help, and the exception event."""
     checkpointer = Checkpointer("memory://")
     with pytest.raises(SerializationError):
         checkpointer.save("run-1", {"socket": object()})
@@ -243,8 +255,8 @@ def test_patched_functions_work_in_a_spawn_pool(watch):
         assert pool.apply(hooks.gather) == {}
 
 
-def test_unsampled_parents_are_kept(spans):
-    """Under a parent that is not sampled nothing is recorded, and the save works."""
+def test_children_of_unsampled_parents_are_not_recorded(spans):
+    """Under an unsampled parent, nothing is recorded and the save works."""
     unsampled = trace.SpanContext(1, 2, is_remote=True, trace_flags=trace.TraceFlags(0))
     with trace.use_span(trace.NonRecordingSpan(unsampled)):
         info = Checkpointer("memory://").save("run-1", STATE)

@@ -1,4 +1,4 @@
-"""Coroutines and generators: timed from their first step to their last, current only while their own code runs."""
+"""Coroutines and generators are timed from their first step to their last, and current only while their own code runs."""
 
 import asyncio
 import types
@@ -9,48 +9,48 @@ from ckpt_observe.instrument.wrappers import ObservedCall
 
 
 @pytest.fixture
-def toy(world):
-    instrumentor = world.toy.ToyInstrumentor()
+def toy(modules):
+    instrumentor = modules.toy.ToyInstrumentor()
     instrumentor.instrument()
-    yield world.toy
+    yield modules.toy
     instrumentor.uninstrument()
 
 
 @pytest.fixture
-def store(toy, world):
-    return world.lib.Store()
+def store(toy, modules):
+    return modules.lib.Store()
 
 
 def observe(toy, function):
-    """The function as the host would call it, observed."""
+    """Return the observed function as the host program would call it."""
     wrapper = toy.observed.wrapper_for(function)
     return lambda *args: wrapper(function, None, args, {})
 
 
-def the(operations):
+def only(operations):
     (operation,) = operations
     return operation
 
 
 def test_coroutine_is_current_while_awaited(store, toy):
-    """Nothing begins before it is awaited; the result is noted; it is over when the coroutine is."""
-    seen = []
+    """The operation begins when the coroutine is first awaited, ends with it, and records its result."""
+    current = []
 
     async def gate():
-        seen.extend(toy.current)
+        current.extend(toy.current)
 
     coroutine = store.asave("state", gate)
     assert toy.operations == []
     assert coroutine.__qualname__ == "Store.asave"
     assert asyncio.run(coroutine) == "state"
-    operation = the(toy.operations)
-    assert seen == [operation]
-    assert operation.life == ["enter", "exit"]
-    assert operation.noted == "state"
+    operation = only(toy.operations)
+    assert current == [operation]
+    assert operation.events == ["enter", "exit"]
+    assert operation.result == "state"
 
 
 def test_cancelled_coroutine_ends_as_cancelled(store, toy):
-    """The cancellation reaches the host's code and the operation alike."""
+    """The cancellation reaches the host's code and the operation."""
 
     async def main():
         started = asyncio.Event()
@@ -66,11 +66,11 @@ def test_cancelled_coroutine_ends_as_cancelled(store, toy):
             await task
 
     asyncio.run(main())
-    assert isinstance(the(toy.operations).error, asyncio.CancelledError)
+    assert isinstance(only(toy.operations).error, asyncio.CancelledError)
 
 
 def test_generator_is_not_current_between_steps(store, toy):
-    """The consumer's own work is not put under the generator's operation; values sent and returned are kept."""
+    """The consumer's own code does not run under the generator's operation; sent and returned values are unchanged."""
     parts = store.parts(2)
     assert toy.operations == []
     assert next(parts) == 0
@@ -79,13 +79,13 @@ def test_generator_is_not_current_between_steps(store, toy):
     with pytest.raises(StopIteration) as stop:
         parts.send(6)
     assert stop.value.value == 11
-    operation = the(toy.operations)
-    assert operation.life == ["enter", "suspend", "resume", "suspend", "resume", "exit"]
-    assert operation.noted == 11
+    operation = only(toy.operations)
+    assert operation.events == ["enter", "suspend", "resume", "suspend", "resume", "exit"]
+    assert operation.result == 11
 
 
 def test_generator_body_runs_as_current(toy):
-    """At each step the body sees its operation."""
+    """The operation is current in each step of the body."""
 
     def body():
         yield list(toy.current)
@@ -95,44 +95,44 @@ def test_generator_body_runs_as_current(toy):
     assert steps == [toy.operations, toy.operations]
 
 
-def test_generator_that_is_closed_is_no_failure(store, toy):
-    """A consumer that had enough ends the operation without an error, and the body is closed."""
+def test_closing_a_generator_is_not_a_failure(store, toy):
+    """A consumer that stops early ends the operation without an error, and the body is closed."""
     parts = store.parts()
     next(parts)
     parts.close()
-    operation = the(toy.operations)
-    assert operation.life == ["enter", "suspend", "resume", "exit"]
+    operation = only(toy.operations)
+    assert operation.events == ["enter", "suspend", "resume", "exit"]
     assert operation.error is None
 
 
-def test_generator_never_begun_makes_no_operation(store, toy):
-    """Made and dropped: nothing happened."""
+def test_generator_that_never_starts_creates_no_operation(store, toy):
+    """A generator that is closed before its first step creates no operation."""
     store.parts().close()
     assert toy.operations == []
 
 
 def test_exception_thrown_in_reaches_the_body(toy):
-    """The body may answer it; one that leaves the body is the same object."""
+    """The body may handle the exception; one that leaves the body is the same object."""
 
     def body():
         try:
             yield "first"
         except KeyError as error:
-            got = error
-        yield got
+            caught = error
+        yield caught
 
-    steps, answered, fatal = observe(toy, body)(), KeyError("answered"), OSError("fatal")
+    steps, handled, fatal = observe(toy, body)(), KeyError("handled"), OSError("fatal")
     next(steps)
-    assert steps.throw(answered) is answered
+    assert steps.throw(handled) is handled
     with pytest.raises(OSError, match="fatal") as caught:
         steps.throw(fatal)
     assert caught.value is fatal
     assert caught.value.__context__ is None
-    assert the(toy.operations).error is fatal
+    assert only(toy.operations).error is fatal
 
 
 def test_generator_that_refuses_to_close(toy):
-    """Python's own complaint comes as always."""
+    """Python raises its usual RuntimeError."""
 
     def body():
         try:
@@ -146,10 +146,10 @@ def test_generator_that_refuses_to_close(toy):
         steps.close()
 
 
-def test_unobserved_generators_run_bare(world):
-    """When `begin` gives None, sending and returning work all the same."""
+def test_generators_are_unobserved_if_begin_returns_none(modules):
+    """If `begin` returns None, sending and returning values still work."""
     declined = ObservedCall(lambda instance, args, kwargs: None, pytest.fail, pytest.fail)
-    store = world.lib.Store()
+    store = modules.lib.Store()
     steps = declined.wrapper_for(store.parts)(store.parts, store, (1,), {})
     assert next(steps) == 0
     with pytest.raises(StopIteration) as stop:
@@ -163,7 +163,7 @@ def test_unobserved_generators_run_bare(world):
 
 
 def test_async_generator_is_not_current_between_steps(store, toy):
-    """As with generators; exhausted, it is over."""
+    """The consumer's own code does not run under the operation, which ends when the generator is exhausted."""
     outside = []
 
     async def consume():
@@ -171,7 +171,7 @@ def test_async_generator_is_not_current_between_steps(store, toy):
 
     asyncio.run(consume())
     assert outside == [[], []]
-    assert the(toy.operations).life == ["enter", "suspend", "resume", "suspend", "resume", "exit"]
+    assert only(toy.operations).events == ["enter", "suspend", "resume", "suspend", "resume", "exit"]
 
 
 def test_async_generator_sends_throws_and_closes(toy):
@@ -180,16 +180,16 @@ def test_async_generator_sends_throws_and_closes(toy):
 
     async def body():
         try:
-            got = yield "first"
+            value = yield "first"
             try:
-                yield got
+                yield value
             except KeyError as error:
                 yield error
         finally:
             closed.append(True)
 
     async def main():
-        steps, error = observe(toy, body)(), KeyError("answered")
+        steps, error = observe(toy, body)(), KeyError("handled")
         assert await anext(steps) == "first"
         assert await steps.asend("sent") == "sent"
         assert await steps.athrow(error) is error
@@ -197,12 +197,12 @@ def test_async_generator_sends_throws_and_closes(toy):
 
     asyncio.run(main())
     assert closed == [True]
-    assert the(toy.operations).error is None
-    assert the(toy.operations).life[-1] == "exit"
+    assert only(toy.operations).error is None
+    assert only(toy.operations).events[-1] == "exit"
 
 
-def test_wrapper_below_that_gives_something_else(toy):
-    """If somebody made the coroutine function plain, or the generator one to be awaited, the host gets what it got."""
+def test_inner_wrapper_that_changes_the_kind_of_callable(toy):
+    """If another wrapper turned a coroutine function into a plain one, or a generator into an awaitable, the result is passed through."""
 
     async def coroutine():
         raise AssertionError

@@ -1,4 +1,4 @@
-"""An instrumentor of the toy library that writes down what becomes of its operations."""
+"""An instrumentor of the toy library that keeps its operations in lists, for tests to read."""
 
 from ckpt_observe.instrument.instrumentor import Instrumentor, Target
 from ckpt_observe.instrument.wrappers import ObservedCall
@@ -6,34 +6,34 @@ from ckpt_observe.instrument.wrappers import ObservedCall
 PATHS = ("save", "later", "Store.save", "Store.open", "Store.check", "Store.asave", "Store.parts", "Store.aparts", "Special.inherited")
 faults: list[Exception] = []
 current: list["Operation"] = []
-"""The operations that are current now, innermost last."""
+"""The current operations, innermost last."""
 
 
 class Operation:
-    """Keeps the order of its life as words."""
+    """Keeps the names of its methods in the order of their calls."""
 
     def __init__(self):
-        self.life = []
+        self.events = []
         self.error = None
-        self.noted = None
+        self.result = None
         operations.append(self)
 
     def __enter__(self):
-        self.life.append("enter")
+        self.events.append("enter")
         current.append(self)
 
     def __exit__(self, kind, error, trace):
-        self.life.append("exit")
+        self.events.append("exit")
         self.error = error
         if self in current:
             current.remove(self)
 
     def suspend(self):
-        self.life.append("suspend")
+        self.events.append("suspend")
         current.remove(self)
 
     def resume(self):
-        self.life.append("resume")
+        self.events.append("resume")
         current.append(self)
 
 
@@ -44,11 +44,11 @@ def begin(instance, args, kwargs):
     return Operation()
 
 
-def note(operation, result):
-    operation.noted = result
+def record_result(operation, result):
+    operation.result = result
 
 
-observed = ObservedCall(begin, faults.append, note)
+observed = ObservedCall(begin, faults.append, record_result)
 
 
 class ToyInstrumentor(Instrumentor):
@@ -61,19 +61,21 @@ class ToyInstrumentor(Instrumentor):
         return [*rows, Target("toylib.extra", "prune", observed)]
 
 
-class BrokenReaders(ToyInstrumentor):
-    """Fails in every way that we can fail."""
+class FailingBegin(ToyInstrumentor):
+    """Fails at the start of every call."""
 
     def targets(self):
         def explode(*args):
-            raise RuntimeError("a reader failed")
+            raise RuntimeError("begin failed")
 
         return [Target(row.module, row.path, ObservedCall(explode, faults.append)) for row in super().targets()]
 
 
-class BrokenNotes(ToyInstrumentor):
+class FailingResult(ToyInstrumentor):
+    """Fails when a result is recorded."""
+
     def targets(self):
         def explode(*args):
-            raise RuntimeError("a note failed")
+            raise RuntimeError("record_result failed")
 
         return [Target(row.module, row.path, ObservedCall(begin, faults.append, explode)) for row in super().targets()]

@@ -1,4 +1,4 @@
-"""A library with one callable of each kind, which knows nothing of being observed."""
+"""A library with one callable of each kind. It does not know that it is observed."""
 
 from concurrent.futures import Future
 

@@ -165,9 +165,9 @@ def test_doctor_reports_a_missing_daemon(run, state):
     environment = environ(state, "daemon")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    assert "none is running, journals that wait for one: 0" in done.stdout
+    assert "not running; journals that wait for it: 0" in done.stdout
     run(Daemon).wait_until_ready()
-    assert "one is running for" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+    assert "daemon\trunning for" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
 
 
 def test_doctor_reports_waiting_journals(run, state):
@@ -180,8 +180,8 @@ def test_doctor_reports_waiting_journals(run, state):
         lambda: "KiB for a daemon" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout, TIMEOUT
     )
     assert (
-        "none is running, journals that wait for one: 1"
+        "not running; journals that wait for it: 1"
         in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
     )
     run(Daemon).wait_until_ready()
-    assert "none is running" not in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+    assert "not running" not in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout

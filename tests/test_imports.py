@@ -1,4 +1,4 @@
-"""Who may import whom, and what importing the package does: nothing."""
+"""The import rules between packages. Importing the package has no side effects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ckpt_observe.semconv.attributes import ATTRIBUTES
 PACKAGE = Path(ckpt_observe.__file__).parent
 NAME = PACKAGE.name
 
-ARROWS = {
+ALLOWED_IMPORTS = {
     "errors": set(),
     "environment": set(),
     "span": set(),
@@ -38,25 +38,25 @@ ARROWS = {
     "dashboards": {"semconv"},
     "viewer": {"tracestore", "semconv", "errors", "span"},
 }
-"""Each room and whom it may import. The others (api, auto, wiring, otel_instrumentor, scopes, cli, testing) may import all but testing."""
+"""What each package or top-level module may import. Those in UNRESTRICTED may import everything except testing."""
 
 STANDALONE = {"errors", "environment", "exporter", "span", "semconv", "support"}
-for room in ARROWS.keys() - STANDALONE:
-    ARROWS[room].add("support")
+for package in ALLOWED_IMPORTS.keys() - STANDALONE:
+    ALLOWED_IMPORTS[package].add("support")
 
-ANYBODY = {"api", "auto", "wiring", "otel_instrumentor", "scopes", "cli", "testing", "__init__", "__main__"}
+UNRESTRICTED = {"api", "auto", "wiring", "otel_instrumentor", "scopes", "cli", "testing", "__init__", "__main__"}
 
 
 def modules():
     return sorted(PACKAGE.rglob("*.py"))
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def imports(path: Path):
-    """Every module that is imported, and whether at the top."""
+    """Yield every imported module, and whether the import is at module level."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     inner = {id(child) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for child in ast.walk(node)}
     for node in ast.walk(tree):
@@ -68,19 +68,19 @@ def imports(path: Path):
             yield name, id(node) not in inner
 
 
-def test_every_room_has_its_arrows():
-    """A new room says whom it may import."""
-    assert {room_of(path) for path in modules()} <= set(ARROWS) | ANYBODY
+def test_every_package_has_rules():
+    """A new package says whom it may import."""
+    assert {package_of(path) for path in modules()} <= set(ALLOWED_IMPORTS) | UNRESTRICTED
 
 
-@pytest.mark.parametrize("room", ARROWS)
-def test_arrows(room):
-    """A room imports only those it may; inside functions too."""
-    allowed = ARROWS[room] | {room}
+@pytest.mark.parametrize("package", ALLOWED_IMPORTS)
+def test_import_rules(package):
+    """A package imports only those it may; inside functions too."""
+    allowed = ALLOWED_IMPORTS[package] | {package}
     wrong = [
         f"{path.relative_to(PACKAGE)}: {name}"
         for path in modules()
-        if room_of(path) == room
+        if package_of(path) == package
         for name, _ in imports(path)
         if name.split(".")[0] == NAME and name.split(".")[1] not in allowed
     ]
@@ -88,22 +88,22 @@ def test_arrows(room):
 
 
 def test_nothing_imports_testing():
-    """The test kit is for tests."""
+    """Only tests import `testing`."""
     assert [
         f"{path}: {name}"
         for path in modules()
-        if room_of(path) != "testing"
+        if package_of(path) != "testing"
         for name, _ in imports(path)
         if name.startswith(f"{NAME}.testing")
     ] == []
 
 
 def test_semconv_stands_alone():
-    """Names import only names."""
+    """`semconv` imports nothing else of the package."""
     wrong = [
         name
         for path in modules()
-        if room_of(path) == "semconv"
+        if package_of(path) == "semconv"
         for name, _ in imports(path)
         if name.startswith(NAME) and not name.startswith(f"{NAME}.semconv")
     ]
@@ -111,12 +111,12 @@ def test_semconv_stands_alone():
 
 
 def test_targets_are_imported_inside_functions():
-    """An instrumentor imports the library that it observes only when it is used; at the top stand our own dependencies."""
+    """An instrumentor imports its library inside functions. Module-level imports are limited to our own dependencies."""
     allowed = {*sys.stdlib_module_names, "wrapt", "opentelemetry", "msgspec", NAME}
     wrong = [
         f"{path.name}: {name}"
         for path in modules()
-        if room_of(path) == "instrument"
+        if package_of(path) == "instrument"
         for name, top in imports(path)
         if top and name.split(".")[0] not in allowed
     ]
@@ -128,7 +128,7 @@ def test_core_knows_no_telemetry():
     wrong = [
         name
         for path in modules()
-        if room_of(path) == "core"
+        if package_of(path) == "core"
         for name, _ in imports(path)
         if name.split(".")[0] in ("opentelemetry", "wrapt", "prometheus_client")
     ]
@@ -136,10 +136,10 @@ def test_core_knows_no_telemetry():
 
 
 def test_names_come_from_the_registry():
-    """No attribute name is written as a literal outside of semconv: neither here nor there can it then be misspelt."""
+    """Attribute names are literals in `semconv` only, so that they cannot be misspelt elsewhere."""
     wrong = []
     for path in modules():
-        if room_of(path) in ("semconv", "testing"):
+        if package_of(path) in ("semconv", "testing"):
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -187,7 +187,7 @@ HEAVY = {
 
 @pytest.mark.parametrize("module", ["ckpt_observe", "ckpt_observe.auto"])
 def test_importing_does_nothing(module, tmp_path, monkeypatch):
-    """No heavy package, no thread, no file, no provider, no variable: also with everything on, until the first checkpoint."""
+    """An import loads no heavy package and creates no thread, file, provider or variable, even with observation on."""
     state = tmp_path / "state"
     monkeypatch.setenv("CKPT_OBSERVE_DIR", str(state))
     command = [sys.executable, "-c", "import opentelemetry.trace, sys; print(*sys.modules)"]  # older versions import asyncio
@@ -198,7 +198,7 @@ def test_importing_does_nothing(module, tmp_path, monkeypatch):
 
 
 def test_auto_patches():
-    """`import ckpt_observe.auto` patches what is imported later, too."""
+    """`import ckpt_observe.auto` patches libraries that are imported later."""
     code = (
         "import ckpt_observe.auto\nfrom ckpt_observe.core import Checkpointer\n"
         "from ckpt_observe.instrument.patching import PatchedCallable\nassert isinstance(Checkpointer.__dict__['save'], PatchedCallable)"
@@ -210,7 +210,7 @@ def test_auto_patches():
 
 
 def test_architecture_shows_the_same_rules():
-    """The table of packages in ARCHITECTURE.md says what `ARROWS` says; `support` is left out of it, where a sentence below covers it."""
+    """The table of packages in ARCHITECTURE.md says what `ALLOWED_IMPORTS` says; `support` is left out of it, where a sentence below covers it."""
     page = (Path(__file__).parents[1] / "ARCHITECTURE.md").read_text(encoding="utf-8")
     table = re.search(r"^## Packages$.*?^\|[-|]+\|\n(.*?)\n\n", page, re.DOTALL | re.MULTILINE)[1]
     shown = {}
@@ -218,8 +218,8 @@ def test_architecture_shows_the_same_rules():
         packages, _, imported = line.strip("|").split(" | ")
         for package in re.findall(r"`([\w/.]+)`", packages):
             shown[package.rstrip("/").removesuffix(".py")] = set(re.findall(r"`(\w+)`", imported))
-    existing = {room_of(path) for path in modules()} - {"__init__", "__main__"}
+    existing = {package_of(path) for path in modules()} - {"__init__", "__main__"}
     assert shown.keys() == existing
-    assert {room: shown[room] for room in ARROWS if room in existing} == {
-        room: allowed - {"support", "__version__"} for room, allowed in ARROWS.items() if room in existing
+    assert {package: shown[package] for package in ALLOWED_IMPORTS if package in existing} == {
+        package: allowed - {"support", "__version__"} for package, allowed in ALLOWED_IMPORTS.items() if package in existing
     }

@@ -63,7 +63,7 @@ class Outbox:
     def next_batch(self, exporter: str) -> tuple[list[Span], Cursor]:
         """Return the next spans for an exporter, and the cursor to pass to `advance` once they are delivered.
 
-        If nothing is new, there are no spans and the cursor is the exporter's present one.
+        If nothing is new, the list is empty and the cursor is the exporter's present one.
         """
         with self._lock:
             cursor = self._cursors[exporter]

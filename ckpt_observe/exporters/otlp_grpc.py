@@ -1,6 +1,8 @@
 """Sends one OTLP request over gRPC and maps the status to an exporter error. Delivery does the retries.
 
 The status codes follow https://opentelemetry.io/docs/specs/otlp/#failures; in addition, a backend that is configured wrongly is retried.
+
+Not the exporter of `opentelemetry-exporter-otlp`: it takes spans of the SDK, retries within the call, and has no public way to its channel.
 """
 
 from __future__ import annotations

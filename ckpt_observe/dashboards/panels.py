@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from string import ascii_uppercase
 from typing import Any, Final
 
-from ckpt_observe.dashboards.queries import Query
+from ckpt_observe.dashboards.queries import PanelQuery
 
 DATASOURCE: Final = {"type": "prometheus", "uid": "${prometheus_datasource}"}
 COUNT: Final = "locale"
@@ -36,7 +36,7 @@ class Panel:
 
     type: str
     title: str
-    queries: Sequence[Query]
+    queries: Sequence[PanelQuery]
     unit: str
     description: str
     empty: str
@@ -66,7 +66,7 @@ class Panel:
         }
 
 
-def _target(query: Query, ref: str) -> dict[str, Any]:
+def _target(query: PanelQuery, ref: str) -> dict[str, Any]:
     is_instant = query.shape in ("instant", "table")
     format = query.shape if query.shape in ("table", "heatmap") else "time_series"
     target = {
@@ -111,7 +111,7 @@ def series_colour(series: str, colour: str) -> dict[str, Any]:
     return {"matcher": {"id": "byRegexp", "options": f"/{series}/"}, "properties": properties}
 
 
-def stat(title: str, query: Query, unit: str, description: str, *, empty: str, steps: Steps = PLAIN, width: int = 4) -> Panel:
+def stat(title: str, query: PanelQuery, unit: str, description: str, *, empty: str, steps: Steps = PLAIN, width: int = 4) -> Panel:
     """Return a panel with one number."""
     fields = {"color": {"mode": "thresholds"}, "thresholds": thresholds(steps), "mappings": [null_text(empty)]}
     options = {"reduceOptions": _LAST, "colorMode": "value", "graphMode": "none", "textMode": "value"}
@@ -120,7 +120,7 @@ def stat(title: str, query: Query, unit: str, description: str, *, empty: str, s
 
 def lines(
     title: str,
-    queries: Sequence[Query],
+    queries: Sequence[PanelQuery],
     unit: str,
     description: str,
     *,
@@ -140,7 +140,7 @@ def lines(
 
 def bars(
     title: str,
-    queries: Sequence[Query],
+    queries: Sequence[PanelQuery],
     unit: str,
     description: str,
     *,
@@ -156,7 +156,7 @@ def bars(
     return Panel("timeseries", title, queries, unit, description, empty, width, 8, *graph, {"interval": STEP}, overrides, traces)
 
 
-def stacked_areas(title: str, queries: Sequence[Query], unit: str, description: str, *, empty: str, width: int = 12) -> Panel:
+def stacked_areas(title: str, queries: Sequence[PanelQuery], unit: str, description: str, *, empty: str, width: int = 12) -> Panel:
     """Return a graph of the parts of a whole over time."""
     graph = _time_series({"fillOpacity": 60, "lineInterpolation": "stepAfter", **_STACK}, 0, width, ("lastNotNull",))
     return Panel("timeseries", title, queries, unit, description, empty, width, 8, *graph)
@@ -174,7 +174,7 @@ def _time_series(
     return settings, {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
 
 
-def heatmap(title: str, query: Query, unit: str, description: str, *, empty: str, width: int = 12) -> Panel:
+def heatmap(title: str, query: PanelQuery, unit: str, description: str, *, empty: str, width: int = 12) -> Panel:
     """Return a histogram over time. `unit` is the unit of its axis; the cells are counts."""
     options = {
         "calculate": False,
@@ -190,7 +190,7 @@ def heatmap(title: str, query: Query, unit: str, description: str, *, empty: str
     return Panel("heatmap", title, [query], COUNT, description, empty, width, 8, {}, options, {"interval": STEP})
 
 
-def states(title: str, query: Query, texts: Texts, description: str, *, empty: str, traces: str) -> Panel:
+def states(title: str, query: PanelQuery, texts: Texts, description: str, *, empty: str, traces: str) -> Panel:
     """Return the state of each series over time. The colour mode is not `thresholds`, because Grafana would not show the texts."""
     fields = {
         "color": {"mode": "fixed", "fixedColor": "text"},
@@ -208,7 +208,7 @@ def states(title: str, query: Query, texts: Texts, description: str, *, empty: s
     return Panel("state-timeline", title, [query], "none", description, empty, 24, 6, fields, options, traces=traces)
 
 
-def ranking(title: str, query: Query, unit: str, description: str, *, empty: str) -> Panel:
+def ranking(title: str, query: PanelQuery, unit: str, description: str, *, empty: str) -> Panel:
     """Return horizontal bars for the largest series."""
     fields = {"color": {"mode": "continuous-BlPu"}, "thresholds": thresholds(PLAIN), "min": 0}
     options = {"displayMode": "gradient", "orientation": "horizontal", "showUnfilled": True, "reduceOptions": _LAST}
@@ -220,7 +220,7 @@ class TableColumn:
     """A column of a table."""
 
     title: str
-    query: Query
+    query: PanelQuery
     unit: str
     steps: Steps = ()
     texts: Texts = field(default_factory=dict)

@@ -20,7 +20,7 @@ LATE: Final = metrics.LATE_AFTER
 """Number of intervals after which a save is late, as in the alert. At 2 the next save may be about to finish."""
 
 
-class Query(NamedTuple):
+class PanelQuery(NamedTuple):
     """A query. `shape` is `range`, `instant`, `table` (instant, for a table) or `heatmap`."""
 
     expr: str
@@ -28,11 +28,11 @@ class Query(NamedTuple):
     shape: str = "range"
     exemplar: bool = False
 
-    def as_instant(self) -> Query:
+    def as_instant(self) -> PanelQuery:
         """Return the same query for the current moment only."""
         return self._replace(shape="instant")
 
-    def as_column(self) -> Query:
+    def as_column(self) -> PanelQuery:
         """Return the same query for a column of a table."""
         return self._replace(shape="table")
 
@@ -111,110 +111,112 @@ SILENT: Final = f"(({last_known(metrics.TASKS_IN_FLIGHT)} > 0) unless on ({TASK_
 """The task was running when its metrics were last seen, and there are none now."""
 
 # Overview
-save_age = Query(with_task_name(SAVE_AGE), BY_TASK)
-expected_interval = Query(with_task_name(INTERVAL), f"{BY_TASK}: expected")
-lateness = Query(with_task_name(LATENESS), BY_TASK)
-max_lateness = Query(f"max({LATENESS})", "of the interval")
-max_save_age = Query(f"max({SAVE_AGE})", "age")
-work_at_risk = Query(f"max({WORK_AT_RISK})", "work at risk")
-consecutive_failures = Query(with_task_name(FAILURES), BY_TASK)
-max_consecutive_failures = Query(f"max({FAILURES})", "failures")
-success_ratio = Query(
+save_age = PanelQuery(with_task_name(SAVE_AGE), BY_TASK)
+expected_interval = PanelQuery(with_task_name(INTERVAL), f"{BY_TASK}: expected")
+lateness = PanelQuery(with_task_name(LATENESS), BY_TASK)
+max_lateness = PanelQuery(f"max({LATENESS})", "of the interval")
+max_save_age = PanelQuery(f"max({SAVE_AGE})", "age")
+work_at_risk = PanelQuery(f"max({WORK_AT_RISK})", "work at risk")
+consecutive_failures = PanelQuery(with_task_name(FAILURES), BY_TASK)
+max_consecutive_failures = PanelQuery(f"max({FAILURES})", "failures")
+success_ratio = PanelQuery(
     f"{increase_in_range(metrics.OPERATIONS, operation='save', outcome='ok')}"
     f" / ({increase_in_range(metrics.OPERATIONS, operation='save', outcome='ok|' + FAILED)} > 0)",
     "successful saves",
 )
-operations_in_flight = Query(f"sum({series(metrics.IN_FLIGHT)})", "in flight")
-oldest_in_flight = Query(f"max(time() - {series(metrics.OLDEST_START)})", "oldest")
-in_flight_by_task = Query(with_task_name(f"max by ({TASK_LABELS}) (time() - {series(metrics.OLDEST_START)})"), BY_TASK)
-storage_used = Query(f"sum({series(metrics.KEPT_BYTES)}) or sum(last_over_time({series(metrics.KEPT_BYTES)}[$__range]))", "used")
-max_verified_age = Query(f"max(time() - {last_known(metrics.LAST_VERIFIED)})", "age")
-verified_age = Query(with_task_name(f"time() - {last_known(metrics.LAST_VERIFIED)}"), BY_TASK)
-corruption = Query(increase_in_range(metrics.CORRUPTION), "corrupted")
-interruptions = Query(increase_in_range(metrics.OPERATIONS, outcome="interrupted"), "interrupted")
-save_state = Query(with_task_name(f"({SILENT}) or ({FAILING} + on ({TASK_LABELS}) (({LATENESS}) > bool {LATE})) or ({FAILING})"), BY_TASK)
-running_tasks = Query(with_task_name(f"sum by ({TASK_LABELS}) ({series(metrics.TASKS_IN_FLIGHT)})"), BY_TASK)
-last_size = Query(with_task_name(current_or_last(metrics.LAST_SIZE, kind="stored")), BY_TASK)
+operations_in_flight = PanelQuery(f"sum({series(metrics.IN_FLIGHT)})", "in flight")
+oldest_in_flight = PanelQuery(f"max(time() - {series(metrics.OLDEST_START)})", "oldest")
+in_flight_by_task = PanelQuery(with_task_name(f"max by ({TASK_LABELS}) (time() - {series(metrics.OLDEST_START)})"), BY_TASK)
+storage_used = PanelQuery(f"sum({series(metrics.KEPT_BYTES)}) or sum(last_over_time({series(metrics.KEPT_BYTES)}[$__range]))", "used")
+max_verified_age = PanelQuery(f"max(time() - {last_known(metrics.LAST_VERIFIED)})", "age")
+verified_age = PanelQuery(with_task_name(f"time() - {last_known(metrics.LAST_VERIFIED)}"), BY_TASK)
+corruption = PanelQuery(increase_in_range(metrics.CORRUPTION), "corrupted")
+interruptions = PanelQuery(increase_in_range(metrics.OPERATIONS, outcome="interrupted"), "interrupted")
+save_state = PanelQuery(
+    with_task_name(f"({SILENT}) or ({FAILING} + on ({TASK_LABELS}) (({LATENESS}) > bool {LATE})) or ({FAILING})"), BY_TASK
+)
+running_tasks = PanelQuery(with_task_name(f"sum by ({TASK_LABELS}) ({series(metrics.TASKS_IN_FLIGHT)})"), BY_TASK)
+last_size = PanelQuery(with_task_name(current_or_last(metrics.LAST_SIZE, kind="stored")), BY_TASK)
 
 # Operations
-outcomes = Query(increase_per_step(metrics.OPERATIONS, "operation, outcome", operation="$operation"), "{{operation}} {{outcome}}")
-errors = Query(
+outcomes = PanelQuery(increase_per_step(metrics.OPERATIONS, "operation, outcome", operation="$operation"), "{{operation}} {{outcome}}")
+errors = PanelQuery(
     increase_per_step(metrics.OPERATIONS, "job, error_class", operation="$operation", outcome=FAILED), "{{job}} · {{error_class}}"
 )
-saves_by_outcome = Query(increase_per_step(metrics.OPERATIONS, "job, outcome", operation="save"), "{{job}} · {{outcome}}")
+saves_by_outcome = PanelQuery(increase_per_step(metrics.OPERATIONS, "job, outcome", operation="save"), "{{job}} · {{outcome}}")
 duration_percentiles = tuple(
-    Query(
+    PanelQuery(
         quantile(of, metrics.OPERATION_DURATION, "operation", operation="$operation"),
         f"{{{{operation}}}} p{of * 100:.0f}",
         exemplar=of == 0.99,
     )
     for of in (0.5, 0.95, 0.99)
 )
-duration_heatmap = Query(
+duration_heatmap = PanelQuery(
     f"sum by (le) (increase({series(metrics.OPERATION_DURATION, 'bucket', operation='$operation')}[$__rate_interval]))",
     "{{le}}",
     "heatmap",
     exemplar=True,
 )
-phase_times = Query(
+phase_times = PanelQuery(
     f"sum by (phase) (increase({series(metrics.PHASE_DURATION, 'sum', operation='$operation')}[$window])) / ignoring (phase) group_left ()"
     f" (sum(increase({series(metrics.OPERATION_DURATION, 'count', operation='$operation', task='.*')}[$window])) > 0)",
     "{{phase}}",
 )
-throughput = Query(mean(metrics.THROUGHPUT, "operation", operation="$operation"), "{{operation}}")
-mean_size = Query(mean(metrics.SIZE, "kind", operation="$operation"), "{{kind}}")
-compression_ratio = Query(with_task_name(mean(metrics.RATIO, TASK_LABELS)), BY_TASK)
-last_duration = Query(
+throughput = PanelQuery(mean(metrics.THROUGHPUT, "operation", operation="$operation"), "{{operation}}")
+mean_size = PanelQuery(mean(metrics.SIZE, "kind", operation="$operation"), "{{kind}}")
+compression_ratio = PanelQuery(with_task_name(mean(metrics.RATIO, TASK_LABELS)), BY_TASK)
+last_duration = PanelQuery(
     with_task_name(f"max by ({TASK_LABELS}, operation) ({series(metrics.LAST_DURATION, operation='$operation')})"),
     f"{BY_TASK}: {{{{operation}}}}",
 )
-lost_work = Query(with_task_name(increase_per_step(metrics.RESTORE_AGE, TASK_LABELS, "sum")), BY_TASK)
-task_runs = Query(increase_per_step(metrics.TASKS, "outcome"), "{{outcome}}")
-cpu_time = Query(f"sum by (phase) (increase({series(metrics.PHASE_CPU_TIME, operation='$operation')}[$window]))", "{{phase}}")
-disk_io = Query(f"sum by (direction) (increase({series(metrics.IO, operation='$operation')}[$window]))", "{{direction}}")
-peak_memory = Query(with_task_name(current(metrics.MEMORY_PEAK, operation="$operation")), BY_TASK)
+lost_work = PanelQuery(with_task_name(increase_per_step(metrics.RESTORE_AGE, TASK_LABELS, "sum")), BY_TASK)
+task_runs = PanelQuery(increase_per_step(metrics.TASKS, "outcome"), "{{outcome}}")
+cpu_time = PanelQuery(f"sum by (phase) (increase({series(metrics.PHASE_CPU_TIME, operation='$operation')}[$window]))", "{{phase}}")
+disk_io = PanelQuery(f"sum by (direction) (increase({series(metrics.IO, operation='$operation')}[$window]))", "{{direction}}")
+peak_memory = PanelQuery(with_task_name(current(metrics.MEMORY_PEAK, operation="$operation")), BY_TASK)
 
 # Storage
 FREE: Final = series(metrics.FREE_BYTES)
 TREND: Final = f"{FREE} offset $window"
 """A trend is shown only if the whole window has data; from the first minute it would be a guess."""
 SMALLEST_SIZE: Final = f"max by ({TASK_LABELS}) (min_over_time({series(metrics.LAST_SIZE, kind='serialized')}[$__range]))"
-storage_used_by_task = Query(with_task_name(f"sum by ({TASK_LABELS}) ({series(metrics.KEPT_BYTES)})"), BY_TASK)
-free_space = Query(with_task_name(f"min by ({TASK_LABELS}) ({FREE})"), BY_TASK)
-free_space_forecast = Query(
+storage_used_by_task = PanelQuery(with_task_name(f"sum by ({TASK_LABELS}) ({series(metrics.KEPT_BYTES)})"), BY_TASK)
+free_space = PanelQuery(with_task_name(f"min by ({TASK_LABELS}) ({FREE})"), BY_TASK)
+free_space_forecast = PanelQuery(
     with_task_name(f"min by ({TASK_LABELS}) (predict_linear({FREE}[$window], 86400) and {TREND})"), f"{BY_TASK}: in a day"
 )
-min_free_space = Query(f"min({FREE})", "free")
-time_until_full = Query(f"min({FREE} / -(deriv({FREE}[$window]) < 0 and {TREND}))", "until full")
-saves_that_fit = Query(
+min_free_space = PanelQuery(f"min({FREE})", "free")
+time_until_full = PanelQuery(f"min({FREE} / -(deriv({FREE}[$window]) < 0 and {TREND}))", "until full")
+saves_that_fit = PanelQuery(
     f"min(min by ({TASK_LABELS}) ({FREE}) / on ({TASK_LABELS}) ({current(metrics.LAST_SIZE, kind='stored')} > 0))", "saves"
 )
-bytes_saved = Query(f"sum(increase({series(metrics.SIZE, 'sum', kind='stored', operation='save')}[$__rate_interval]))", "saved")
-bytes_removed = Query(f"-sum(increase({series(metrics.FREED_BYTES)}[$__rate_interval]))", "removed")
-growth = Query(
+bytes_saved = PanelQuery(f"sum(increase({series(metrics.SIZE, 'sum', kind='stored', operation='save')}[$__rate_interval]))", "saved")
+bytes_removed = PanelQuery(f"-sum(increase({series(metrics.FREED_BYTES)}[$__rate_interval]))", "removed")
+growth = PanelQuery(
     f"{increase_in_range(metrics.SIZE, 'sum', kind='stored', operation='save')} - ({increase_in_range(metrics.FREED_BYTES)} or vector(0))",
     "growth",
 )
-size_by_task = Query(with_task_name(f"max by ({TASK_LABELS}, kind) ({series(metrics.LAST_SIZE)})"), f"{BY_TASK}: {{{{kind}}}}")
-state_growth = Query(with_task_name(f"{current(metrics.LAST_SIZE, kind='serialized')} / ({SMALLEST_SIZE} > 0)"), BY_TASK)
-removals = Query(increase_per_step(metrics.DELETED_CHECKPOINTS, "operation"), "{{operation}}")
-total_removals = Query(increase_in_range(metrics.DELETED_CHECKPOINTS), "removed")
-largest_keys = Query(f"topk(10, max by (key) ({series(metrics.KEY_SIZE)}))", "{{key}}", "instant")
-key_sizes = Query(f"max by (key) ({series(metrics.KEY_SIZE)})", "{{key}}")
+size_by_task = PanelQuery(with_task_name(f"max by ({TASK_LABELS}, kind) ({series(metrics.LAST_SIZE)})"), f"{BY_TASK}: {{{{kind}}}}")
+state_growth = PanelQuery(with_task_name(f"{current(metrics.LAST_SIZE, kind='serialized')} / ({SMALLEST_SIZE} > 0)"), BY_TASK)
+removals = PanelQuery(increase_per_step(metrics.DELETED_CHECKPOINTS, "operation"), "{{operation}}")
+total_removals = PanelQuery(increase_in_range(metrics.DELETED_CHECKPOINTS), "removed")
+largest_keys = PanelQuery(f"topk(10, max by (key) ({series(metrics.KEY_SIZE)}))", "{{key}}", "instant")
+key_sizes = PanelQuery(f"max by (key) ({series(metrics.KEY_SIZE)})", "{{key}}")
 
 # Observability health
-backlog = Query(f"sum({series(metrics.SPOOL_SIZE)})", "backlog")
-backlog_by_instance = Query(f"sum by (instance) ({series(metrics.SPOOL_SIZE)})", "{{instance}}")
-processes_by_state = Query(f"sum by (state) ({series(metrics.PROCESSES)})", "{{state}}")
-live_processes = Query(f"sum({series(metrics.PROCESSES, state='live')})", "live")
-dead_processes = Query(f"sum({series(metrics.PROCESSES, state='dead')})", "dead")
-dropped_records = Query(increase_in_range(metrics.DROPPED_RECORDS), "dropped")
-drops_by_reason = Query(increase_per_step(metrics.DROPPED_RECORDS, "reason"), "{{reason}}")
-delivery_rate = Query(f"sum by (exporter) (rate({series(metrics.DELIVERED_SPANS)}[$__rate_interval]))", "{{exporter}}")
-refused_spans = Query(increase_per_step(metrics.REFUSED_SPANS, "exporter"), "{{exporter}} refused")
-retries_by_exporter = Query(increase_per_step(metrics.RETRIES, "exporter"), "{{exporter}} retries")
-total_retries = Query(f"{increase_in_range(metrics.RETRIES)} or vector(0)", "retries")
-recording_fallbacks = Query(increase_per_step(metrics.RECORDS, "event"), "{{event}}")
-internal_errors = Query(increase_in_range(metrics.FAULTS), "errors")
-label_overflow = Query(increase_per_step(metrics.LABEL_OVERFLOW, "label"), "{{label}}")
-versions = Query(f"count by (job, instance, version) ({series(metrics.BUILD)})", "{{version}}", "table")
+backlog = PanelQuery(f"sum({series(metrics.SPOOL_SIZE)})", "backlog")
+backlog_by_instance = PanelQuery(f"sum by (instance) ({series(metrics.SPOOL_SIZE)})", "{{instance}}")
+processes_by_state = PanelQuery(f"sum by (state) ({series(metrics.PROCESSES)})", "{{state}}")
+live_processes = PanelQuery(f"sum({series(metrics.PROCESSES, state='live')})", "live")
+dead_processes = PanelQuery(f"sum({series(metrics.PROCESSES, state='dead')})", "dead")
+dropped_records = PanelQuery(increase_in_range(metrics.DROPPED_RECORDS), "dropped")
+drops_by_reason = PanelQuery(increase_per_step(metrics.DROPPED_RECORDS, "reason"), "{{reason}}")
+delivery_rate = PanelQuery(f"sum by (exporter) (rate({series(metrics.DELIVERED_SPANS)}[$__rate_interval]))", "{{exporter}}")
+refused_spans = PanelQuery(increase_per_step(metrics.REFUSED_SPANS, "exporter"), "{{exporter}} refused")
+retries_by_exporter = PanelQuery(increase_per_step(metrics.RETRIES, "exporter"), "{{exporter}} retries")
+total_retries = PanelQuery(f"{increase_in_range(metrics.RETRIES)} or vector(0)", "retries")
+recording_fallbacks = PanelQuery(increase_per_step(metrics.RECORDS, "event"), "{{event}}")
+internal_errors = PanelQuery(increase_in_range(metrics.FAULTS), "errors")
+label_overflow = PanelQuery(increase_per_step(metrics.LABEL_OVERFLOW, "label"), "{{label}}")
+versions = PanelQuery(f"count by (job, instance, version) ({series(metrics.BUILD)})", "{{version}}", "table")

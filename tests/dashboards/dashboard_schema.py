@@ -173,7 +173,7 @@ class Option(Strict):
     selected: bool = False
 
 
-class Query(Strict):
+class PanelQuery(Strict):
     query: str
     refId: str
 
@@ -182,7 +182,7 @@ class Variable(Strict):
     name: str
     label: str
     type: Literal["datasource", "query", "custom", "interval"]
-    query: str | Query
+    query: str | PanelQuery
     current: Option
     hide: int
     datasource: DataSource | None = None

@@ -86,7 +86,7 @@ def query_dashboards(prometheus):
 
 
 def while_scraped(prometheus):
-    """Query the dashboards again if a scrape failed meanwhile: on a loaded machine a scrape may be late, and Prometheus then drops all series."""
+    """PanelQuery the dashboards again if a scrape failed meanwhile: on a loaded machine a scrape may be late, and Prometheus then drops all series."""
 
     def look():
         began = time.monotonic()

@@ -9,7 +9,7 @@ NOTE: Final = "note"
 PROBLEM: Final = "problem"
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """A line of the report. `state` is `ok`, `note` or `problem`."""
 
     state: str

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from ckpt_observe import config
-from ckpt_observe.cli.doctor import PROBLEM, Finding, prometheus, servers, setup, state_directory
+from ckpt_observe.cli.doctor import PROBLEM, Diagnosis, prometheus, servers, setup, state_directory
 from ckpt_observe.cli.output import OK, Column, command_description, print_table, until_pipe_closes
 from ckpt_observe.config import Settings
 from ckpt_observe.errors import ConfigError
@@ -21,7 +21,7 @@ from ckpt_observe.errors import ConfigError
 PROBLEMS: Final = 3
 _COLUMNS: Final = (Column("STATE"), Column("SUBJECT"), Column("DETAIL"))
 
-CHECKS: Final[dict[str, Callable[[Settings], Iterable[Finding]]]] = {
+CHECKS: Final[dict[str, Callable[[Settings], Iterable[Diagnosis]]]] = {
     "settings": setup.check_settings,
     "state directory": state_directory.check_directories,
     "journals": state_directory.check_journals,
@@ -57,17 +57,17 @@ def run(args: Namespace) -> int:
     return PROBLEMS if any(finding.state == PROBLEM for finding in findings) else OK
 
 
-def check_everything(directory: str | None = None) -> Iterator[Finding]:
+def check_everything(directory: str | None = None) -> Iterator[Diagnosis]:
     """Run all checks. If the settings are invalid, there is nothing else to check."""
     yield from setup.check_versions()
     yield from setup.check_variable_names(os.environ)
     try:
         settings = config.read(dir=directory)
     except ConfigError as error:
-        yield Finding(PROBLEM, "settings", str(error))
+        yield Diagnosis(PROBLEM, "settings", str(error))
         return
     for subject, check in CHECKS.items():
         try:
             yield from check(settings)
         except Exception as error:  # a check that fails must not hide the results of the others
-            yield Finding(PROBLEM, subject, f"the check failed: {type(error).__name__}: {error}")
+            yield Diagnosis(PROBLEM, subject, f"the check failed: {type(error).__name__}: {error}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ckpt_observe import environment
-from ckpt_observe.cli.doctor import OK, PROBLEM, Finding
+from ckpt_observe.cli.doctor import OK, PROBLEM, Diagnosis
 from ckpt_observe.cli.doctor.state_directory import write_probe
 from ckpt_observe.config import Prometheus, Settings
 from ckpt_observe.endpoints import without_credentials
@@ -25,7 +25,7 @@ TIMEOUT: Final = 5.0
 _USE_ANOTHER_PORT: Final = f"set {environment.PROMETHEUS_PORT} to a free port"
 
 
-def check_metrics(settings: Settings) -> Iterator[Finding]:
+def check_metrics(settings: Settings) -> Iterator[Diagnosis]:
     """Check what is used: a text file or a Pushgateway replaces the endpoint."""
     options = settings.prometheus
     if "prometheus" not in settings.exporters:
@@ -38,49 +38,49 @@ def check_metrics(settings: Settings) -> Iterator[Finding]:
         yield _check_endpoint(options, settings.dir)
 
 
-def _check_textfile(path: Path) -> Finding:
+def _check_textfile(path: Path) -> Diagnosis:
     try:
         write_probe(path.parent)
     except OSError as error:
-        return Finding(PROBLEM, "metrics textfile", f"{path}: cannot write to its directory: {error.strerror}")
-    return Finding(OK, "metrics textfile", f"{path} is writable")
+        return Diagnosis(PROBLEM, "metrics textfile", f"{path}: cannot write to its directory: {error.strerror}")
+    return Diagnosis(OK, "metrics textfile", f"{path} is writable")
 
 
-def _check_pushgateway(url: str) -> Finding:
+def _check_pushgateway(url: str) -> Diagnosis:
     subject, displayed_url = "metrics pushgateway", without_credentials(url)
     base, headers = split_credentials(url)
     try:
         with closing(HttpClient(TIMEOUT)) as client:
             answer = client.request("GET", f"{base.rstrip('/')}/-/ready", headers=headers)
     except HttpError as error:
-        return Finding(PROBLEM, subject, f"{displayed_url} cannot be reached: {error}")
+        return Diagnosis(PROBLEM, subject, f"{displayed_url} cannot be reached: {error}")
     if answer.is_success:
-        return Finding(OK, subject, f"{displayed_url} is ready")
+        return Diagnosis(OK, subject, f"{displayed_url} is ready")
     advice = "check the credentials in the URL" if answer.status in (401, 403) else "is it a Pushgateway?"
-    return Finding(PROBLEM, subject, f"{displayed_url} answered {answer.status} to /-/ready: {advice}")
+    return Diagnosis(PROBLEM, subject, f"{displayed_url} answered {answer.status} to /-/ready: {advice}")
 
 
-def _check_endpoint(options: Prometheus, directory: Path) -> Finding:
+def _check_endpoint(options: Prometheus, directory: Path) -> Diagnosis:
     if options.port is None:
-        return Finding(OK, "metrics port", "none: the program serves the metrics itself, with PrometheusCollector")
+        return Diagnosis(OK, "metrics port", "none: the program serves the metrics itself, with PrometheusCollector")
     subject, address = f"metrics port {options.port}", f"{options.host}:{options.port}"
     if options.port == 0:
-        return Finding(OK, subject, f"{options.host}, any free port")
+        return Diagnosis(OK, subject, f"{options.host}, any free port")
     bind_error = _try_bind(options)
     if bind_error is None:
-        return Finding(OK, subject, f"{address} is free")
+        return Diagnosis(OK, subject, f"{address} is free")
     if bind_error.errno != errno.EADDRINUSE:
         advice = f"{_USE_ANOTHER_PORT}, or change {environment.PROMETHEUS_HOST}"
-        return Finding(PROBLEM, subject, f"cannot bind {address}: {bind_error.strerror}; {advice}")
+        return Diagnosis(PROBLEM, subject, f"cannot bind {address}: {bind_error.strerror}; {advice}")
     status, server = _request_metrics(options)
     if not server.startswith(SERVER_NAME):
-        return Finding(PROBLEM, subject, f"{address} is used by another program ({server or 'not HTTP'}); {_USE_ANOTHER_PORT}")
+        return Diagnosis(PROBLEM, subject, f"{address} is used by another program ({server or 'not HTTP'}); {_USE_ANOTHER_PORT}")
     if not _is_served_for(directory, options):
-        return Finding(PROBLEM, subject, f"{address} is served by ckpt_observe for another state directory; {_USE_ANOTHER_PORT}")
+        return Diagnosis(PROBLEM, subject, f"{address} is served by ckpt_observe for another state directory; {_USE_ANOTHER_PORT}")
     if status != 200:
         advice = f"check that {environment.METRICS_TOKEN} is the same there"
-        return Finding(PROBLEM, subject, f"{address} is served for this state directory, but answers {status}: {advice}")
-    return Finding(OK, subject, f"{address} is served for all processes of this state directory")
+        return Diagnosis(PROBLEM, subject, f"{address} is served for this state directory, but answers {status}: {advice}")
+    return Diagnosis(OK, subject, f"{address} is served for all processes of this state directory")
 
 
 def _try_bind(options: Prometheus) -> OSError | None:

@@ -18,7 +18,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ckpt_observe import endpoints, environment
-from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Finding
+from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
 from ckpt_observe.config import Settings
 from ckpt_observe.endpoints import GRPC, HTTP, Endpoint
 from ckpt_observe.errors import ConfigError, ExporterError
@@ -65,7 +65,7 @@ _HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4,
 _SETTINGS_FRAME: Final = 4
 
 
-def check_servers(settings: Settings) -> Iterator[Finding]:
+def check_servers(settings: Settings) -> Iterator[Diagnosis]:
     """Check every server of the exporters, and the one for OTLP metrics."""
     servers = dict(settings.endpoints)
     if "prometheus" in settings.exporters and os.environ.get(environment.OTLP_METRICS_ENDPOINT):
@@ -73,29 +73,29 @@ def check_servers(settings: Settings) -> Iterator[Finding]:
             OtlpMetricsPublisher(os.environ, {})  # as a program would create it; only this reads the export interval
             servers["otlp metrics"] = replace(endpoints.otlp(os.environ, "METRICS"), protocol=HTTP)
         except ConfigError as error:
-            yield Finding(PROBLEM, "server otlp metrics", str(error))
+            yield Diagnosis(PROBLEM, "server otlp metrics", str(error))
     for name, endpoint in servers.items():
         yield from _check_server(name, replace(endpoint, timeout=min(endpoint.timeout, MAX_SECONDS)))
 
 
-def _check_server(name: str, endpoint: Endpoint) -> Iterator[Finding]:
+def _check_server(name: str, endpoint: Endpoint) -> Iterator[Diagnosis]:
     subject, address = f"server {name}", f"{endpoint.shown} ({endpoint.protocol})"
     try:
         connection = open_transport(endpoint)
     except ExporterError as error:
-        yield Finding(PROBLEM, subject, str(error))
+        yield Diagnosis(PROBLEM, subject, str(error))
         return
     try:
         with untraced():
             connection.send(b"")
         if connection.headers.get("content-type", "").startswith("text/html"):
-            yield Finding(PROBLEM, subject, f"{address}: {_NOT_OTLP} (it returned a web page)")
+            yield Diagnosis(PROBLEM, subject, f"{address}: {_NOT_OTLP} (it returned a web page)")
         else:
-            yield Finding(OK, subject, f"{address} accepts {'metrics' if name == 'otlp metrics' else 'spans'}")
+            yield Diagnosis(OK, subject, f"{address} accepts {'metrics' if name == 'otlp metrics' else 'spans'}")
     except ExporterError as error:
         status = connection.status
         advice = _ADVICE[status].format(key=_KEY_SETTINGS[name]) if status in _ADVICE else _diagnose(endpoint)
-        yield Finding(NOTE if advice == _BUSY else PROBLEM, subject, f"{error}; {advice}")
+        yield Diagnosis(NOTE if advice == _BUSY else PROBLEM, subject, f"{error}; {advice}")
     finally:
         connection.close()
     yield from _check_clock(endpoint, connection)
@@ -118,7 +118,7 @@ def _diagnose(endpoint: Endpoint) -> str:
     return listener
 
 
-def _check_clock(endpoint: Endpoint, connection: Transport) -> Iterator[Finding]:
+def _check_clock(endpoint: Endpoint, connection: Transport) -> Iterator[Diagnosis]:
     """Compare the clocks: spans carry the time of this machine, and with a wrong clock nobody finds them."""
     try:
         server_time = parsedate_to_datetime(connection.headers.get("date", "")).timestamp()
@@ -126,10 +126,10 @@ def _check_clock(endpoint: Endpoint, connection: Transport) -> Iterator[Finding]
         return
     ahead = time.time() - server_time
     if abs(ahead) <= CLOCK_TOLERANCE:
-        yield Finding(OK, "clock", f"agrees with {endpoint.shown}")
+        yield Diagnosis(OK, "clock", f"agrees with {endpoint.shown}")
     else:
         direction = "ahead of" if ahead > 0 else "behind"
-        yield Finding(PROBLEM, "clock", f"{abs(ahead):.0f} s {direction} {endpoint.shown}; one of the two clocks is wrong")
+        yield Diagnosis(PROBLEM, "clock", f"{abs(ahead):.0f} s {direction} {endpoint.shown}; one of the two clocks is wrong")
 
 
 def identify_listener(host: str, port: int, timeout: float) -> str:

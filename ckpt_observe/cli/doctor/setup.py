@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from ckpt_observe import environment
-from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Finding
+from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
 from ckpt_observe.config import Settings
 from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.environment import VARIABLES, Variable
@@ -32,10 +32,10 @@ _URL_SUFFIXES: Final = ("ENDPOINT", "URL", "PUSHGATEWAY")
 _MAX_LENGTH: Final = 200
 
 
-def check_versions() -> Iterator[Finding]:
+def check_versions() -> Iterator[Diagnosis]:
     """Report the versions of Python and of the packages that matter."""
     versions = ", ".join(f"{name} {version}" for name in _PACKAGES if (version := _version(name)))
-    yield Finding(OK, "versions", f"Python {platform.python_version()}, {versions}")
+    yield Diagnosis(OK, "versions", f"Python {platform.python_version()}, {versions}")
 
 
 def _version(name: str) -> str | None:
@@ -45,7 +45,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def check_settings(settings: Settings) -> Iterator[Finding]:
+def check_settings(settings: Settings) -> Iterator[Diagnosis]:
     """Report every setting that was set, and the defaults of the arguments of `observe()`."""
     for row in VARIABLES:
         name, value = _source(row, os.environ)
@@ -53,16 +53,16 @@ def check_settings(settings: Settings) -> Iterator[Finding]:
         if row.argument and not (row.argument == "service" and origin == "default"):  # the default would be the name of this command
             value = getattr(settings, row.argument)
         if row.argument or origin != "default":
-            yield Finding(OK, f"setting {name}", f"{_display(name, value, row.default)} (from {origin})")
+            yield Diagnosis(OK, f"setting {name}", f"{_display(name, value, row.default)} (from {origin})")
     if not settings.enabled:
-        yield Finding(NOTE, "enabled", f"recording is turned off by {settings.origin['enabled']}")
+        yield Diagnosis(NOTE, "enabled", f"recording is turned off by {settings.origin['enabled']}")
     elif not settings.exporters:
-        yield Finding(NOTE, "exporters", f"no exporters are set by {settings.origin['exporters']}, so nothing is recorded")
+        yield Diagnosis(NOTE, "exporters", f"no exporters are set by {settings.origin['exporters']}, so nothing is recorded")
     if settings.traceparent and trace_context.parse_traceparent(settings.traceparent) is None:
-        yield Finding(PROBLEM, environment.TRACEPARENT, "not a valid W3C trace context (00-<trace>-<span>-<flags>); it is ignored")
+        yield Diagnosis(PROBLEM, environment.TRACEPARENT, "not a valid W3C trace context (00-<trace>-<span>-<flags>); it is ignored")
 
 
-def check_variable_names(environ: Mapping[str, str]) -> Iterator[Finding]:
+def check_variable_names(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
     """Report variables with our prefix that were renamed or do not exist. At run time, unknown ones would be ignored silently."""
     new_names = {former: name for name, former in environment.FORMER_NAMES.items()}
     names = [row.name.removeprefix(_PREFIX) for row in VARIABLES if row.name.startswith(_PREFIX)]
@@ -70,11 +70,11 @@ def check_variable_names(environ: Mapping[str, str]) -> Iterator[Finding]:
         suffix = name.removeprefix(_PREFIX)
         if new_name := new_names.get(name):
             effect = f"ignored, because {new_name} is set" if environ.get(new_name) else "still works"
-            yield Finding(NOTE, name, f"was renamed to {new_name}; {effect}")
+            yield Diagnosis(NOTE, name, f"was renamed to {new_name}; {effect}")
         elif suffix != name and suffix not in names:
             similar = get_close_matches(suffix, names, 1)
             hint = f"; did you mean {_PREFIX}{similar[0]}?" if similar else ""
-            yield Finding(PROBLEM if similar else NOTE, name, f"no such setting{hint}")
+            yield Diagnosis(PROBLEM if similar else NOTE, name, f"no such setting{hint}")
 
 
 def _source(row: Variable, environ: Mapping[str, str]) -> tuple[str, str]:
@@ -95,22 +95,22 @@ def _display(name: str, value: Any, default: str) -> str:
     return (without_credentials(text) if name.endswith(_URL_SUFFIXES) else text)[:_MAX_LENGTH]
 
 
-def check_patches(settings: Settings) -> Iterator[Finding]:
+def check_patches(settings: Settings) -> Iterator[Diagnosis]:
     """Import and patch each library, report the result, and undo it."""
     disabled = settings.disabled_instrumentations
     for instrumentor in registry.load():
         if not registry.load([instrumentor.name], disabled):
-            yield Finding(NOTE, f"patches {instrumentor.name}", f"disabled by {', '.join(sorted(disabled))}")
+            yield Diagnosis(NOTE, f"patches {instrumentor.name}", f"disabled by {', '.join(sorted(disabled))}")
         else:
             yield from _check_instrumentor(instrumentor)
 
 
-def _check_instrumentor(instrumentor: Instrumentor) -> Iterator[Finding]:
+def _check_instrumentor(instrumentor: Instrumentor) -> Iterator[Diagnosis]:
     subject = f"patches {instrumentor.name}"
     try:
         __import__(instrumentor.library)
     except ModuleNotFoundError:
-        yield Finding(OK, subject, f"{instrumentor.library} is not installed")
+        yield Diagnosis(OK, subject, f"{instrumentor.library} is not installed")
         return
     for module in {target.module for target in instrumentor.targets()}:
         with suppress(ImportError):  # reported below
@@ -119,7 +119,7 @@ def _check_instrumentor(instrumentor: Instrumentor) -> Iterator[Finding]:
     rows = instrumentor.report()
     instrumentor.uninstrument()
     unpatched = [row for row in rows if row.state != "patched"]
-    yield Finding(OK, subject, f"{len(rows) - len(unpatched)} of {len(rows)} callables can be patched")
+    yield Diagnosis(OK, subject, f"{len(rows) - len(unpatched)} of {len(rows)} callables can be patched")
     required = {target.name for target in instrumentor.targets() if target.required}
     for row in unpatched:
-        yield Finding(PROBLEM if row.target in required else NOTE, row.target, row.detail)
+        yield Diagnosis(PROBLEM if row.target in required else NOTE, row.target, row.detail)

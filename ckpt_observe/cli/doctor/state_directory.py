@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Finding
+from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
 from ckpt_observe.config import Settings
 from ckpt_observe.delivery import daemon, outbox
 from ckpt_observe.errors import CkptObserveError
@@ -22,7 +22,7 @@ from ckpt_observe.tracestore import FILENAME, TraceWriter
 _PROBE: Final = b"x" * 4096
 
 
-def check_directories(settings: Settings) -> Iterator[Finding]:
+def check_directories(settings: Settings) -> Iterator[Diagnosis]:
     """Write to the state directory, the directory of the pages, and the trace store if it is used."""
     yield _attempt("state directory", lambda: _check_state_directory(settings.dir))
     yield _attempt("pages", lambda: _check_pages(settings))
@@ -42,14 +42,14 @@ def write_probe(directory: Path) -> None:
         probe.unlink(missing_ok=True)
 
 
-def _attempt(subject: str, check: Callable[[], tuple[str, str]]) -> Finding:
+def _attempt(subject: str, check: Callable[[], tuple[str, str]]) -> Diagnosis:
     try:
         state, detail = check()
     except CkptObserveError as error:
-        return Finding(PROBLEM, subject, str(error))
+        return Diagnosis(PROBLEM, subject, str(error))
     except OSError as error:
-        return Finding(PROBLEM, subject, f"{error.filename}: {error.strerror}")
-    return Finding(state, subject, detail)
+        return Diagnosis(PROBLEM, subject, f"{error.filename}: {error.strerror}")
+    return Diagnosis(state, subject, detail)
 
 
 def _check_state_directory(directory: Path) -> tuple[str, str]:
@@ -81,7 +81,7 @@ def _check_trace_store(directory: Path) -> tuple[str, str]:
     return OK, f"{path} is writable, {path.stat().st_size >> 10} KiB"
 
 
-def check_journals(settings: Settings) -> Iterator[Finding]:
+def check_journals(settings: Settings) -> Iterator[Diagnosis]:
     """Report each journal that has a backlog or whose process is dead, a summary, and whether a daemon is running if one is needed."""
     root = settings.dir / JOURNALS
     entries = [entry for entry in sorted(root.iterdir()) if not entry.name.endswith(UNFINISHED)] if root.is_dir() else []
@@ -92,18 +92,18 @@ def check_journals(settings: Settings) -> Iterator[Finding]:
             finding, size = _check_journal(entry, alive)
         except (CkptObserveError, OSError) as error:
             if entry.exists():  # otherwise it was delivered and removed in the meantime
-                yield Finding(PROBLEM, f"journal {entry.name}", str(error))
+                yield Diagnosis(PROBLEM, f"journal {entry.name}", str(error))
             continue
         live, dead, total_size = live + alive, dead + (not alive), total_size + size
         if finding is not None:
             yield finding
-    yield Finding(OK, "journals", f"{live} of live processes, {dead} of dead processes, {total_size >> 10} KiB on disk")
+    yield Diagnosis(OK, "journals", f"{live} of live processes, {dead} of dead processes, {total_size >> 10} KiB on disk")
     daemon_journals = sum(_is_for_daemon(entry) for entry in entries)
     if daemon_journals or settings.delivery == "daemon":
         yield _check_daemon(settings.dir, daemon_journals)
 
 
-def _check_journal(directory: Path, alive: bool) -> tuple[Finding | None, int]:
+def _check_journal(directory: Path, alive: bool) -> tuple[Diagnosis | None, int]:
     """Return a finding, if there is something to report, and the size on disk."""
     about = read_about(str(directory))
     size = spool.size(str(directory))
@@ -120,18 +120,18 @@ def _check_journal(directory: Path, alive: bool) -> tuple[Finding | None, int]:
     subject = f"journal {directory.name}"
     if size > outbox.SPOOL_LIMIT // 2:
         percentage = size * 100 // outbox.SPOOL_LIMIT
-        return Finding(PROBLEM, subject, f"{detail}; {percentage} % full: at 100 % the oldest records are dropped"), size
+        return Diagnosis(PROBLEM, subject, f"{detail}; {percentage} % full: at 100 % the oldest records are dropped"), size
     if not alive:
         by_program = "the next observed program delivers it; `ckpt-observe traces` delivers it to the local store"
         next_step = "the daemon delivers it" if about.delivery == "daemon" else by_program
-        return Finding(NOTE, subject, f"{detail}; {next_step}"), size
-    return Finding(OK, subject, detail) if backlog else None, size
+        return Diagnosis(NOTE, subject, f"{detail}; {next_step}"), size
+    return Diagnosis(OK, subject, detail) if backlog else None, size
 
 
-def _check_daemon(state: Path, journals: int) -> Finding:
+def _check_daemon(state: Path, journals: int) -> Diagnosis:
     if daemon.is_running(state):
-        return Finding(OK, "daemon", f"running for {state}; journals that it delivers: {journals}")
-    return Finding(
+        return Diagnosis(OK, "daemon", f"running for {state}; journals that it delivers: {journals}")
+    return Diagnosis(
         PROBLEM, "daemon", f"not running; journals that wait for it: {journals}; start it with: ckpt-observe daemon --dir {state}"
     )
 

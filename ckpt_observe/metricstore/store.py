@@ -175,9 +175,9 @@ def _prepare(connection: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError(
             f"written by a newer ckpt_observe (schema version {version}, this one supports {len(_MIGRATIONS)}): upgrade ckpt_observe"
         )
+    with suppress(sqlite3.OperationalError):  # another process is opening the new file, too; the next one tries again
+        sqlite.enable_wal(connection)
     if version == 0:
-        with suppress(sqlite3.OperationalError):  # another process is opening the new file, too, and enables it
-            sqlite.enable_wal(connection)
         with sqlite.transaction(connection):
             if sqlite.upgrade_schema(connection, _MIGRATIONS) == 0:
                 about = (time.time(), str(uuid.UUID(bytes=os.urandom(16), version=4)))

@@ -146,10 +146,9 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if version < len(MIGRATIONS):
         with sqlite.transaction(connection):
             sqlite.upgrade_schema(connection, MIGRATIONS)
-    if version == 0:
-        # Fails while another process has the new file open. The store works without WAL, and the other process enables it.
-        with suppress(sqlite3.OperationalError):
-            sqlite.enable_wal(connection)
+    # Fails while another process has a new file open. The store works without WAL, and the next process to open it tries again.
+    with suppress(sqlite3.OperationalError):
+        sqlite.enable_wal(connection)
     # The cursor of the exporter advances as soon as `write` returns, so the batch must survive a power failure.
     sqlite.sync_commits(connection)
 

@@ -49,6 +49,17 @@ def test_store_uses_wal_and_full_sync(writer, path):
     assert writer._connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
+def test_wal_is_enabled_by_a_later_open(path):
+    """If two processes that created the file kept each other from enabling WAL, the next one to open it does."""
+    TraceWriter(path).close()
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+    connection.close()
+    writer = TraceWriter(path)
+    assert writer._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    writer.close()
+
+
 def test_opening_again_changes_nothing(writer, path):
     """Migrations are not repeated."""
     before = shape(path)

@@ -31,12 +31,12 @@ def test_decides_as_the_sdk(name, ratio, monkeypatch):
     """For each sampler and ratio, with a sampled, an unsampled and no parent, the decision equals that of the SDK."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", name)
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", ratio)
-    theirs, ours = sampling._get_from_env_or_default(), read().sampler.rule() or (lambda _, parent: parent is not False)
+    sdk_sampler, ours = sampling._get_from_env_or_default(), read().sampler.rule() or (lambda _, parent: parent is not False)
     for raw in IDS:
         number = int.from_bytes(raw, "big")
         for parent in (None, True, False):
             context = None if parent is None else remote_parent(number, parent)
-            assert ours(raw.hex(), parent) == theirs.should_sample(context, number, "save").decision.is_sampled()
+            assert ours(raw.hex(), parent) == sdk_sampler.should_sample(context, number, "save").decision.is_sampled()
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def _parent_from_span(span: Any) -> Parent | None:
     if not context.trace_flags.sampled:
         return Parent(trace_id, span_id, sampled=False)
     attributes = getattr(span, "attributes", None) or {}
-    inherited = {ours: attributes[theirs] for ours, theirs in _INHERITED if theirs in attributes}
+    inherited = {name: attributes[source] for name, source in _INHERITED if source in attributes}
     return Parent(trace_id, span_id, True, _path(attributes), inherited)
 
 

@@ -260,10 +260,10 @@ def test_refused_span_does_not_duplicate_others(laminar, exporter, monkeypatch):
 
 def test_first_batch_of_a_dead_process_is_queried(laminar, exporter, clock):
     """Another process may have sent its last batch and died before it recorded that."""
-    theirs = with_ancestors(make_tree(1, resource={"service.instance.id": "dead", "process.pid": DEAD}))
-    make_exporter(laminar).send([structs.replace(span, resource={}) for span in theirs])
-    exporter.send(theirs)
-    assert len(laminar.rows) == len(theirs)
+    spans = with_ancestors(make_tree(1, resource={"service.instance.id": "dead", "process.pid": DEAD}))
+    make_exporter(laminar).send([structs.replace(span, resource={}) for span in spans])
+    exporter.send(spans)
+    assert len(laminar.rows) == len(spans)
     clock.now += SETTLE_SECONDS
     later = with_ancestors(make_tree(2, resource={"service.instance.id": "dead", "process.pid": DEAD}))
     exporter.send([structs.replace(span, span_id="f" + span.span_id[1:]) for span in later])

@@ -74,7 +74,7 @@ class Run:
     prometheus: telemetry.Prometheus
     healthy: dict
     faulty: dict
-    gone: dict
+    killed: dict
 
 
 def query_dashboards(prometheus):
@@ -113,9 +113,11 @@ def run(tmp_path_factory):
     command = [sys.executable, trainer.__file__, str(root / "checkpoints")]
     environ = {**os.environ, **{name: str(value) for name, value in variables.items()}}
 
-    def counts(wanted, *expressions):
+    def counts(expected, *expressions):
         return eventually(
-            lambda: [prometheus.query(each) for each in expressions] == [{(): count} for count in wanted], f"{expressions}: {wanted}", 60
+            lambda: [prometheus.query(each) for each in expressions] == [{(): count} for count in expected],
+            f"{expressions}: {expected}",
+            60,
         )
 
     def tell(word):
@@ -154,7 +156,7 @@ def test_every_query_is_valid(run):
     """Prometheus accepts every query, before and after the faults."""
     answers = [
         (title, answer.query, answer.refusal)
-        for stage in (run.healthy, run.faulty, run.gone)
+        for stage in (run.healthy, run.faulty, run.killed)
         for (_, title), panel_answers in stage.items()
         for answer in panel_answers
     ]
@@ -210,7 +212,7 @@ def test_task_states(run):
     """One task fails and one is late; when their process is killed, both are silent. Operations outside a task keep their state."""
     [panel] = [panel for panel in grafana.panels(DASHBOARDS["checkpoint-overview.json"]) if panel["type"] == "state-timeline"]
     texts = {float(value): shown["text"] for value, shown in panel["fieldConfig"]["defaults"]["mappings"][0]["options"].items()}
-    [before], [after], [end] = (answers["checkpoint-overview.json", panel["title"]] for answers in (run.healthy, run.faulty, run.gone))
+    [before], [after], [end] = (answers["checkpoint-overview.json", panel["title"]] for answers in (run.healthy, run.faulty, run.killed))
     states = lambda answer: {labels["task"]: texts[values[-1]] for labels, values in zip(answer.labels, answer.values, strict=True)}  # noqa: E731
     assert states(before) == {"train": "good", "(no task)": "good"}
     assert states(after) == {"train": "failing", "(no task)": "good", "late": "late"}
@@ -220,7 +222,7 @@ def test_task_states(run):
 def test_overview_of_a_dead_run(run):
     """After the process and its metrics are gone, the Overview still shows to what point the run can be recovered."""
     titles = ("Time since last good save", "Consecutive failures", "Success ratio", "Last verified", "Storage used", "Tasks")
-    assert [title for title in titles if not run.gone["checkpoint-overview.json", title][0].values] == []
+    assert [title for title in titles if not run.killed["checkpoint-overview.json", title][0].values] == []
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)

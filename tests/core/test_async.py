@@ -1,4 +1,4 @@
-"""Saves behind the caller, and awaited."""
+"""Background and awaitable saves."""
 
 from __future__ import annotations
 
@@ -19,68 +19,68 @@ from ckpt_observe.core.retention import KeepLast
 from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConfigError, ConflictError, SerializationError, StorageError
 
 
-def test_state_is_frozen_when_given():
-    """N9: what is saved behind is the state at the call, whatever the program does to it meanwhile."""
+def test_state_is_captured_at_the_call():
+    """A background save writes the state as it was at the call, even if the program changes it afterwards."""
     checkpointer = Checkpointer("memory://")
     state = {"n": 1}
-    with BackgroundCheckpointer(checkpointer) as behind:
-        future = behind.save("t", state, step=1)
+    with BackgroundCheckpointer(checkpointer) as background:
+        future = background.save("t", state, step=1)
         state["n"] = 2
     assert checkpointer.load("t", future.result().id) == {"n": 1}
 
 
-def test_compression_is_off_the_callers_thread(monkeypatch):
-    """K10: compressing and writing happen on another thread; serializing on the caller's."""
+def test_compression_runs_on_another_thread(monkeypatch):
+    """A background save serializes on the thread of the caller, and compresses and writes on another one."""
     threads = []
 
-    class Watched(GzipCodec):
+    class ThreadRecordingCodec(GzipCodec):
         def compress(self, data):
             threads.append(threading.get_ident())
             return super().compress(data)
 
-    codecs.register("watched", Watched)
-    monkeypatch.setattr(Watched, "name", "gzip")
-    with BackgroundCheckpointer(Checkpointer("memory://", compression="watched")) as behind:
-        behind.save("t", {"n": 1}).result()
+    codecs.register("recording", ThreadRecordingCodec)
+    monkeypatch.setattr(ThreadRecordingCodec, "name", "gzip")
+    with BackgroundCheckpointer(Checkpointer("memory://", compression="recording")) as background:
+        background.save("t", {"n": 1}).result()
     [thread] = threads
     assert thread != threading.get_ident()
 
 
-def test_errors_come_at_once_or_with_the_future():
-    """N9: a state that cannot be saved is told at the call; a failed write by the future of that very save."""
+def test_errors_are_raised_by_the_call_or_by_the_future():
+    """A state that cannot be serialized raises at the call; a failed write raises from the future of that save."""
     checkpointer = Checkpointer("memory://")
-    with BackgroundCheckpointer(checkpointer) as behind:
+    with BackgroundCheckpointer(checkpointer) as background:
         with pytest.raises(SerializationError):
-            behind.save("t", {"bad": object()})
-        first, second = behind.save("t", {"n": 1}, id="a"), behind.save("t", {"n": 2}, id="a")
+            background.save("t", {"bad": object()})
+        first, second = background.save("t", {"n": 1}, id="a"), background.save("t", {"n": 2}, id="a")
         assert first.result().id == "a"
         with pytest.raises(ConflictError):
             second.result()
 
 
-def test_failure_that_nobody_asks_for_is_logged(monkeypatch, caplog):
-    """N9: a save behind that failed is not lost in silence, though its future was thrown away."""
+def test_failed_background_save_is_logged(monkeypatch, caplog):
+    """A failed background save is logged, even if its future is discarded."""
     checkpointer = Checkpointer("memory://")
     monkeypatch.setattr(checkpointer.store, "put", lambda info, blob: (_ for _ in ()).throw(CapacityError("disk full")))
-    with BackgroundCheckpointer(checkpointer) as behind:
-        behind.save("t", {"n": 1})
+    with BackgroundCheckpointer(checkpointer) as background:
+        background.save("t", {"n": 1})
     assert "Cannot save a checkpoint of 't': disk full" in caplog.text
 
 
-def test_closed_or_without_room_is_typed():
-    """A save after the end is an error of ours; room for none would wait for ever."""
-    behind = BackgroundCheckpointer(Checkpointer("memory://"), depth=1)
-    behind.close()
+def test_closed_background_checkpointer_and_zero_depth():
+    """A save after `close` raises StorageError; a depth of 0 raises ConfigError, because every save would wait forever."""
+    background = BackgroundCheckpointer(Checkpointer("memory://"), depth=1)
+    background.close()
     for _ in range(2):
         with pytest.raises(StorageError) as caught:
-            behind.save("t", {})
+            background.save("t", {})
         assert caught.value.code == "storage.closed"
     with pytest.raises(ConfigError):
         BackgroundCheckpointer(Checkpointer("memory://"), depth=0)
 
 
-def test_closed_or_without_threads_is_typed_when_awaited():
-    """What is awaited after the end is an error of ours; without a thread nothing could be."""
+def test_closed_async_checkpointer_and_zero_threads():
+    """A call after `close` raises StorageError; 0 threads raise ConfigError."""
 
     async def main():
         checkpointer = AsyncCheckpointer(Checkpointer("memory://"))
@@ -95,11 +95,11 @@ def test_closed_or_without_threads_is_typed_when_awaited():
         AsyncCheckpointer(Checkpointer("memory://"), threads=0)
 
 
-def in_child(call):
-    """Whether the call succeeds in a forked child."""
+def succeeds_in_child(call):
+    """Return whether the call succeeds in a forked child."""
     pid = os.fork()
     if not pid:
-        signal.alarm(20)  # in place of waiting for ever
+        signal.alarm(20)  # so that it does not wait forever
         try:
             call()
             os._exit(0)
@@ -108,53 +108,53 @@ def in_child(call):
     return os.waitpid(pid, 0)[1] == 0
 
 
-def test_forked_child_saves_behind_and_awaited(tmp_path, monkeypatch):
-    """N9: a child has none of its parent's threads: it saves with its own, and does not wait for what the parent still saves."""
+def test_forked_child_has_its_own_threads(tmp_path, monkeypatch):
+    """A forked child saves on its own threads, and does not wait for saves that its parent has in progress."""
     checkpointer = Checkpointer(tmp_path)
-    behind, awaited = BackgroundCheckpointer(checkpointer, depth=1), AsyncCheckpointer(checkpointer)
-    asyncio.run(awaited.save("t", {"n": 0}, id="before"))
+    background, awaitable = BackgroundCheckpointer(checkpointer, depth=1), AsyncCheckpointer(checkpointer)
+    asyncio.run(awaitable.save("t", {"n": 0}, id="before"))
     parent, gate, put = os.getpid(), threading.Event(), checkpointer.store.put
     monkeypatch.setattr(checkpointer.store, "put", lambda info, blob: (os.getpid() != parent or gate.wait(), put(info, blob)))
-    behind.save("t", {"n": 1}, id="parent")
+    background.save("t", {"n": 1}, id="parent")
     try:
-        assert in_child(lambda: behind.save("t", {"n": 2}, id="behind").result())
-        assert in_child(lambda: asyncio.run(awaited.save("t", {"n": 3}, id="awaited")))
+        assert succeeds_in_child(lambda: background.save("t", {"n": 2}, id="background").result())
+        assert succeeds_in_child(lambda: asyncio.run(awaitable.save("t", {"n": 3}, id="awaited")))
     finally:
         gate.set()
-        behind.close()
-    assert {info.id for info in checkpointer.list("t")} == {"before", "parent", "behind", "awaited"}
-    assert not in_child(lambda: behind.save("t", {}))  # what was closed stays so
+        background.close()
+    assert {info.id for info in checkpointer.list("t")} == {"before", "parent", "background", "awaited"}
+    assert not succeeds_in_child(lambda: background.save("t", {}))  # closed in the parent, so closed in the child
 
 
 def test_waiting_saves_are_bounded(monkeypatch):
-    """A store that hangs is felt: no more than the given number of saves wait in memory."""
+    """If the store hangs, at most `depth` saves wait in memory; the next call blocks."""
     checkpointer = Checkpointer("memory://")
-    gate, third = threading.Event(), threading.Event()
+    gate, third_saved = threading.Event(), threading.Event()
     original = checkpointer.store.put
     monkeypatch.setattr(checkpointer.store, "put", lambda info, blob: (gate.wait(), original(info, blob)))
-    with BackgroundCheckpointer(checkpointer, depth=2) as behind:
-        behind.save("t", {"n": 1})
-        behind.save("t", {"n": 2})
-        thread = threading.Thread(target=lambda: (behind.save("t", {"n": 3}), third.set()))
+    with BackgroundCheckpointer(checkpointer, depth=2) as background:
+        background.save("t", {"n": 1})
+        background.save("t", {"n": 2})
+        thread = threading.Thread(target=lambda: (background.save("t", {"n": 3}), third_saved.set()))
         thread.start()
-        assert not third.wait(0.05)
+        assert not third_saved.wait(0.05)
         gate.set()
-        assert third.wait(10)
+        assert third_saved.wait(10)
         thread.join()
     assert len(checkpointer.list("t")) == 3
 
 
-def test_surroundings_reach_the_other_thread(monkeypatch):
-    """The context of the caller is that of the save: a trace goes on across the thread."""
+def test_context_variables_reach_the_other_thread(monkeypatch):
+    """A background save runs in the context of its caller, so that a trace continues on the other thread."""
     current = contextvars.ContextVar("current", default="nobody")
-    monkeypatch.setattr(hooks, "providers", [lambda: {"who": current.get()}])
+    monkeypatch.setattr(hooks, "providers", [lambda: {"user": current.get()}])
     current.set("caller")
-    with BackgroundCheckpointer(Checkpointer("memory://")) as behind:
-        assert behind.save("t", {}).result().context == {"who": "caller"}
+    with BackgroundCheckpointer(Checkpointer("memory://")) as background:
+        assert background.save("t", {}).result().context == {"user": "caller"}
 
 
 def test_async_operations(tmp_path):
-    """Every operation can be awaited, many at once, and the event loop goes on meanwhile."""
+    """Every operation can be awaited, many at once, without blocking the event loop."""
 
     async def main():
         async with AsyncCheckpointer(Checkpointer(tmp_path)) as checkpointer:
@@ -170,10 +170,10 @@ def test_async_operations(tmp_path):
     asyncio.run(main())
 
 
-def test_async_questions(tmp_path):
-    """Asking, going back, tidying up and checking can be awaited too; only `open`, `batch` and `stage`, which give objects to use, cannot."""
-    offered = {name for name, value in vars(AsyncCheckpointer).items() if not name.startswith("_") and callable(value)}
-    assert {name for name, value in vars(Checkpointer).items() if not name.startswith("_") and callable(value)} - offered == {
+def test_async_queries(tmp_path):
+    """Queries, forks, retention and verification can be awaited, too; only `open`, `batch` and `stage`, which return objects, cannot."""
+    awaitable = {name for name, value in vars(AsyncCheckpointer).items() if not name.startswith("_") and callable(value)}
+    assert {name for name, value in vars(Checkpointer).items() if not name.startswith("_") and callable(value)} - awaitable == {
         "open",
         "batch",
         "stage",
@@ -195,17 +195,17 @@ def test_async_questions(tmp_path):
 
 
 @pytest.mark.parametrize("format", ["json", "pickle"])
-def test_staged_state_is_taken_wherever_a_state_is(format):
-    """N9: what `stage` gave can be saved behind, awaited and in a batch, and is not staged (or pickled) once more."""
+def test_staged_state_is_accepted_by_every_save(format):
+    """A state returned by `stage` can be saved in the background, awaited or in a batch, and is not serialized again."""
     checkpointer = Checkpointer("memory://", format=format)
-    with BackgroundCheckpointer(checkpointer) as behind, checkpointer.batch() as batch:
-        behind.save("behind", checkpointer.stage({"n": 1}))
+    with BackgroundCheckpointer(checkpointer) as background, checkpointer.batch() as batch:
+        background.save("background", checkpointer.stage({"n": 1}))
         batch.save("batch", checkpointer.stage({"n": 1}))
-    assert checkpointer.load("behind") == checkpointer.load("batch") == {"n": 1}
+    assert checkpointer.load("background") == checkpointer.load("batch") == {"n": 1}
 
 
 def test_state_staged_for_another_format_is_refused():
-    """A checkpoint whose header names another format than its bytes have would come back as another state: 7 as 55."""
+    """A state staged for another format is refused: the header would name the wrong format, and JSON 7 would be read as MessagePack 55."""
     staged = Checkpointer("memory://", format="json").stage(7)
     with pytest.raises(ConfigError):
         Checkpointer("memory://", format="msgpack").save("t", staged)

@@ -1,4 +1,4 @@
-"""Several saves in one write: what goes wrong between giving a state and writing it."""
+"""Several saves in one write, and failures between `save` and `commit`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ckpt_observe.errors import ConflictError, UnavailableError
 LARGE = "x" * 5000
 
 
-@pytest.mark.parametrize("written", [0, 1, 2])
-def test_batch_that_failed_is_committed_again(written):
-    """K10: a batch keeps what it was given until it is saved; what a failed attempt has written already is not in its way."""
+@pytest.mark.parametrize("written_count", [0, 1, 2])
+def test_failed_batch_can_be_committed_again(written_count):
+    """A batch keeps its checkpoints until they are saved; those that a failed attempt already wrote do not conflict."""
 
-    class Flaky(MemoryStore):
-        left = 1
+    class FlakyStore(MemoryStore):
+        failures = 1
 
         def put_many(self, batch):
-            super().put_many(batch[:written] if self.left else batch)
-            if self.left:
-                self.left -= 1
-                raise UnavailableError("away")
+            super().put_many(batch[:written_count] if self.failures else batch)
+            if self.failures:
+                self.failures -= 1
+                raise UnavailableError("server down")
 
-    checkpointer = Checkpointer(Flaky())
+    checkpointer = Checkpointer(FlakyStore())
     batch = checkpointer.batch()
     for n in range(2):
         batch.save(f"task{n}", {"n": n})
@@ -37,8 +37,8 @@ def test_batch_that_failed_is_committed_again(written):
     assert len(checkpointer.list("task0")) == 1
 
 
-def test_batch_that_failed_takes_no_id_of_another():
-    """K1: what somebody else saved under the id meanwhile is a conflict, at every attempt."""
+def test_batch_does_not_overwrite_an_existing_id():
+    """If another writer used the id in the meantime, every commit raises ConflictError."""
     checkpointer = Checkpointer("memory://")
     batch = checkpointer.batch()
     batch.save("t", {"n": 1}, id="taken")
@@ -49,8 +49,8 @@ def test_batch_that_failed_takes_no_id_of_another():
     assert checkpointer.load("t") == {"n": 2}
 
 
-def test_batch_says_of_a_checkpoint_what_a_save_does():
-    """K5: metadata, tags and the parent can be said in a batch too, so that retention by tag holds for it."""
+def test_batch_accepts_metadata_tags_and_parent():
+    """A batch accepts metadata, tags and parent like `save`, so that retention by tag applies."""
     checkpointer = Checkpointer("memory://", retention=KeepTagged("best"))
     origin = checkpointer.save("other", {})
     with checkpointer.batch() as batch:
@@ -61,8 +61,8 @@ def test_batch_says_of_a_checkpoint_what_a_save_does():
     assert (newest.id, newest.parent, best.id, best.metadata, best.parent_task) == ("newest", "last", "best", {"loss": 0.5}, "other")
 
 
-def test_base_removed_before_a_batch_ends_makes_it_whole():
-    """K10: a checkpoint of a batch is built on what is there when it is written; what went since it was given is written again."""
+def test_base_removed_before_the_commit():
+    """If the base of an incremental checkpoint is removed before the commit, the checkpoint is written in full."""
     checkpointer = Checkpointer("memory://", incremental=4)
     checkpointer.save("t", {"large": LARGE, "n": 0}, id="base")
     with checkpointer.batch() as batch:

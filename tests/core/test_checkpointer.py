@@ -1,4 +1,4 @@
-"""Save, load, restore, delete, list, prune on the stores that need nothing installed."""
+"""Save, load, restore, delete, list and prune with the stores that need no other package."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConfigEr
 
 
 @pytest.fixture(params=["memory", "file"])
-def where(request, tmp_path):
+def location(request, tmp_path):
     return "memory://" if request.param == "memory" else tmp_path / "checkpoints"
 
 
@@ -39,18 +39,18 @@ class Point:
     y: int
 
 
-def test_keep_last_sees_what_others_saved(where, monkeypatch):
-    """K5: retention notices the checkpoints of other programs at its next fresh listing."""
-    if where == "memory://":
-        where = "memory://shared-retention"
+def test_keep_last_counts_checkpoints_of_other_writers(location, monkeypatch):
+    """Retention takes account of checkpoints of other programs at its next fresh listing."""
+    if location == "memory://":
+        location = "memory://shared-retention"
     monkeypatch.setattr(task_listing, "REFRESH_INTERVAL", 2)
-    mine, theirs = Checkpointer(where, keep_last=3), Checkpointer(where)
-    mine.save("agent", {"n": 0})
+    ours, theirs = Checkpointer(location, keep_last=3), Checkpointer(location)
+    ours.save("agent", {"n": 0})
     for n in range(5):
         theirs.save("agent", {"n": n})
     for n in range(4):
-        mine.save("agent", {"n": n})
-    assert len(mine.list("agent")) == 3
+        ours.save("agent", {"n": n})
+    assert len(ours.list("agent")) == 3
 
 
 @pytest.fixture(params=["json", "msgpack"])
@@ -59,33 +59,33 @@ def format(request):
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
-def test_state_comes_back_equal(where, state, format, compression):
-    """K3: the whole state round-trips exactly, in every format and codec."""
-    checkpointer = Checkpointer(where, format=format, compression=compression)
+def test_loaded_state_equals_saved_state(location, state, format, compression):
+    """A state is loaded exactly as it was saved, with every format and codec."""
+    checkpointer = Checkpointer(location, format=format, compression=compression)
     info = checkpointer.save("agent", state, step=7)
     assert checkpointer.load("agent") == state
     assert checkpointer.load("agent", info.id) == state
     assert (info.format, info.codec, info.step) == (format, compression, 7)
 
 
-def test_load_gives_the_newest(where):
-    """K2: without an id the newest checkpoint of that task comes back, not of another."""
-    checkpointer = Checkpointer(where)
+def test_load_returns_the_newest(location):
+    """Without an id, `load` returns the newest checkpoint of the task, not of another task."""
+    checkpointer = Checkpointer(location)
     for n in range(5):
         checkpointer.save("one", {"n": n})
     checkpointer.save("two", {"n": 99})
     assert checkpointer.load("one") == {"n": 4}
 
 
-def test_nothing_saved_is_not_found(where):
-    """K2: a task without checkpoints says so, with a class that a caller can start fresh on."""
+def test_task_without_checkpoints(location):
+    """Loading a task without checkpoints raises CheckpointNotFoundError, so that a caller can start from scratch."""
     with pytest.raises(CheckpointNotFoundError, match="'agent' has no checkpoint"):
-        Checkpointer(where).load("agent")
+        Checkpointer(location).load("agent")
 
 
-def test_restore_says_where_to_go_on(where, state):
-    """Restore gives state, info and the step after the saved one."""
-    checkpointer = Checkpointer(where)
+def test_restore_returns_the_next_step(location, state):
+    """`restore` returns the state, the info and the step after the saved one."""
+    checkpointer = Checkpointer(location)
     saved = checkpointer.save("agent", state, step=7)
     restored = checkpointer.restore("agent")
     assert restored.state == state
@@ -93,32 +93,32 @@ def test_restore_says_where_to_go_on(where, state):
     assert restored.next_step == 8
 
 
-def test_restore_into_mapping_and_function(where):
-    """Restore applies the state to the running program."""
-    checkpointer = Checkpointer(where)
+def test_restore_into_mapping_and_function(location):
+    """`restore` fills a mapping or calls a function with the state."""
+    checkpointer = Checkpointer(location)
     checkpointer.save("agent", {"a": 1})
-    live = {"b": 2}
-    seen = []
-    checkpointer.restore("agent", into=live)
-    checkpointer.restore("agent", into=seen.append)
-    assert live == {"a": 1}
-    assert seen == [{"a": 1}]
+    mapping = {"b": 2}
+    received = []
+    checkpointer.restore("agent", into=mapping)
+    checkpointer.restore("agent", into=received.append)
+    assert mapping == {"a": 1}
+    assert received == [{"a": 1}]
     with pytest.raises(ConfigError, match="not int"):
         checkpointer.restore("agent", into=3)
 
 
-def test_taken_id_is_refused(where):
-    """A checkpoint is never overwritten: the second of the same id is a conflict, the first stays."""
-    checkpointer = Checkpointer(where)
+def test_existing_id_is_refused(location):
+    """A checkpoint is never overwritten: a second one with the same id raises ConflictError, and the first stays."""
+    checkpointer = Checkpointer(location)
     checkpointer.save("agent", {"n": 1}, id="step-1")
     with pytest.raises(ConflictError):
         checkpointer.save("agent", {"n": 2}, id="step-1")
     assert checkpointer.load("agent", "step-1") == {"n": 1}
 
 
-def test_delete_removes_one(where):
-    """A deleted checkpoint is gone; deleting it again is not found."""
-    checkpointer = Checkpointer(where)
+def test_delete_removes_one_checkpoint(location):
+    """A deleted checkpoint is gone; deleting it again raises CheckpointNotFoundError."""
+    checkpointer = Checkpointer(location)
     checkpointer.save("agent", {"n": 1}, id="a")
     checkpointer.save("agent", {"n": 2}, id="b")
     checkpointer.delete("agent", "b")
@@ -127,24 +127,24 @@ def test_delete_removes_one(where):
         checkpointer.delete("agent", "b")
 
 
-def test_list_is_newest_first_and_equals_what_save_returned(where):
-    """The listing holds the very infos that the saves returned."""
-    checkpointer = Checkpointer(where)
+def test_list_is_newest_first(location):
+    """`list` returns the infos that `save` returned, newest first."""
+    checkpointer = Checkpointer(location)
     saved = [checkpointer.save("agent", {"n": n}, step=n, metadata={"lr": 0.1}) for n in range(4)]
     assert checkpointer.list("agent") == saved[::-1]
 
 
-def test_keep_last_removes_the_oldest_after_each_save(where):
-    """K5: newest N per task stay."""
-    checkpointer = Checkpointer(where, keep_last=2)
+def test_keep_last_removes_the_oldest_after_each_save(location):
+    """`keep_last` keeps the newest N checkpoints of a task."""
+    checkpointer = Checkpointer(location, keep_last=2)
     for n in range(5):
         checkpointer.save("agent", {"n": n}, step=n)
     assert [info.step for info in checkpointer.list("agent")] == [4, 3]
 
 
-def test_failed_removal_never_fails_a_save(where, monkeypatch):
-    """K5: when tidying up fails, the save has still succeeded."""
-    checkpointer = Checkpointer(where, keep_last=1)
+def test_failed_removal_never_fails_a_save(location, monkeypatch):
+    """If removing an old checkpoint fails, the save still succeeds."""
+    checkpointer = Checkpointer(location, keep_last=1)
     checkpointer.save("agent", {"n": 0})
 
     def refuse(task, id):
@@ -155,8 +155,8 @@ def test_failed_removal_never_fails_a_save(where, monkeypatch):
     assert checkpointer.list("agent")[0] == info
 
 
-def test_python_values_come_back_as_they_were(where, format):
-    """K3, N4: what JSON and MessagePack do not have comes back with its type and value all the same."""
+def test_python_values_keep_type_and_value(location, format):
+    """Python values that JSON and MessagePack lack are loaded with their type and value."""
     state = {
         "tuple": (1, (2, [3])),
         "set": {1, 2},
@@ -174,16 +174,16 @@ def test_python_values_come_back_as_they_were(where, format):
         "tag": {"~py": "looks like a tag"},
         "large": 2**70,
     }
-    checkpointer = Checkpointer(where, format=format)
+    checkpointer = Checkpointer(location, format=format)
     checkpointer.save("agent", state)
     loaded = checkpointer.load("agent")
     assert loaded == state
     assert {key: type(value) for key, value in loaded.items()} == {key: type(value) for key, value in state.items()}
 
 
-def test_not_a_number_comes_back(where, format):
-    """N4: NaN is carried, where plain JSON would have turned it into null."""
-    checkpointer = Checkpointer(where, format=format)
+def test_nan_is_preserved(location, format):
+    """NaN is preserved, although plain JSON would turn it into null."""
+    checkpointer = Checkpointer(location, format=format)
     checkpointer.save("agent", {"loss": [1.0, math.nan]})
     loaded = checkpointer.load("agent")["loss"]
     assert loaded[0] == 1.0
@@ -199,22 +199,22 @@ CYCLE.append(CYCLE)
     [CYCLE, object(), [lambda: 0], Point(1, 2), Colour.RED, "\ud800"],
     ids=["cycle", "object", "function", "dataclass", "enum", "surrogate"],
 )
-def test_what_would_change_is_refused(where, format, bad):
-    """N4: a state that the format would alter is refused at save, never silently altered."""
-    checkpointer = Checkpointer(where, format=format)
+def test_state_that_the_format_would_alter_is_refused(location, format, bad):
+    """A state that the format would alter is refused by `save`, never silently altered."""
+    checkpointer = Checkpointer(location, format=format)
     with pytest.raises(SerializationError):
         checkpointer.save("agent", {"a": bad})
     assert checkpointer.list("agent") == []
 
 
 def test_refusal_names_the_value():
-    """The error says which value of the state is the trouble."""
+    """The error names the path of the value that cannot be saved."""
     with pytest.raises(SerializationError, match=r"state\['a'\]\[1\]\['b'\] \(Point\)"):
         Checkpointer("memory://").save("agent", {"a": [0, {"b": Point(1, 2)}]})
 
 
 @pytest.mark.parametrize(
-    "said",
+    "arguments",
     [
         {"step": 5.0},
         {"step": True},
@@ -229,19 +229,19 @@ def test_refusal_names_the_value():
     ],
     ids=str,
 )
-def test_what_a_header_cannot_say_is_refused(where, said):
-    """A save whose header would not be read again fails as such, instead of leaving what no load takes."""
-    checkpointer = Checkpointer(where)
+def test_invalid_save_arguments_are_refused(location, arguments):
+    """Arguments that the header could not hold raise SerializationError, and no checkpoint is left that cannot be loaded."""
+    checkpointer = Checkpointer(location)
     with pytest.raises(SerializationError):
-        checkpointer.save("agent", {"a": 1}, **said)
+        checkpointer.save("agent", {"a": 1}, **arguments)
     assert checkpointer.list("agent") == []
 
 
 @pytest.mark.parametrize("format", ["json", "msgpack"])
-def test_more_keys_than_a_header_lists(where, format):
-    """A state with ever so many keys comes back; its header is short."""
+def test_more_keys_than_a_header_lists(location, format):
+    """A state with more keys than a header lists is loaded in full, and its header is short."""
     state = {f"conversation {number}": number for number in range(MAX_KEYS + 1)}
-    checkpointer = Checkpointer(where, format=format, incremental=2)
+    checkpointer = Checkpointer(location, format=format, incremental=2)
     checkpointer.save("agent", state)
     info = checkpointer.save("agent", state)
     assert checkpointer.load("agent") == state
@@ -251,9 +251,9 @@ def test_more_keys_than_a_header_lists(where, format):
 
 
 @pytest.mark.parametrize("state", [{1: "one", (2, 3): "two"}, {}, {"a": 1}], ids=str)
-def test_what_is_opened_has_the_keys_of_the_state(where, state):
-    """Also where the header does not list them: they are not strings, or too many."""
-    checkpointer = Checkpointer(where)
+def test_opened_checkpoint_has_the_keys_of_the_state(location, state):
+    """An opened checkpoint has the keys of the state, even if the header does not list them: they are not strings, or too many."""
+    checkpointer = Checkpointer(location)
     checkpointer.save("agent", state)
     opened = checkpointer.open("agent")
     assert dict(opened) == state
@@ -262,18 +262,18 @@ def test_what_is_opened_has_the_keys_of_the_state(where, state):
         opened["none"]
 
 
-def test_a_header_longer_than_is_read_is_refused(where, monkeypatch):
-    """Names of keys and metadata may be long: what would be read as cut is not written."""
+def test_header_over_the_limit_is_refused(location, monkeypatch):
+    """If long key names or metadata exceed the header limit, the save is refused, because the header would be read truncated."""
     monkeypatch.setattr(container, "MAX_HEADER", 4096)
-    checkpointer = Checkpointer(where)
-    for said in ({"state": {"key " * 1024: 1}}, {"state": {}, "metadata": {"why": "because " * 512}}):
+    checkpointer = Checkpointer(location)
+    for arguments in ({"state": {"key " * 1024: 1}}, {"state": {}, "metadata": {"why": "because " * 512}}):
         with pytest.raises(CapacityError):
-            checkpointer.save("agent", **said)
+            checkpointer.save("agent", **arguments)
     assert checkpointer.list("agent") == []
 
 
 def test_header_is_a_readable_first_line(tmp_path, state):
-    """D1: `head -1` of a checkpoint file shows a JSON summary."""
+    """`head -1` of a checkpoint file shows a summary as JSON."""
     info = Checkpointer(tmp_path, compression="zstd").save("agent", state, step=7, metadata={"why": "test"})
     line = (tmp_path / "agent" / f"{info.id}.ckpt").read_bytes().split(b"\n")[0]
     summary = json.loads(line)
@@ -286,48 +286,48 @@ def test_header_is_a_readable_first_line(tmp_path, state):
     assert info.stored_size == (tmp_path / "agent" / f"{info.id}.ckpt").stat().st_size
 
 
-def test_context_providers_reach_the_header(where, monkeypatch):
-    """Facts about the surroundings of a save come back with the checkpoint; a provider that fails, or says what is no text, is left out."""
+def test_context_providers_are_stored_in_the_header(location, monkeypatch):
+    """Values of context providers are stored with the checkpoint; a provider that raises, or returns anything but text, is ignored."""
 
     def broken():
         raise RuntimeError
 
     monkeypatch.setattr(hooks, "providers", [lambda: {"traceparent": "00-aa-bb-01"}, broken, lambda: {"rank": 5}])
-    checkpointer = Checkpointer(where)
+    checkpointer = Checkpointer(location)
     checkpointer.save("agent", {"n": 1})
     assert checkpointer.restore("agent").info.context == {"traceparent": "00-aa-bb-01"}
 
 
-def test_steps_are_called_through_their_module(where, monkeypatch):
-    """Replacing a function of `steps` sees every save and load, whatever is plugged in; absent steps are not called."""
-    seen = []
+def test_steps_are_called_through_their_module(location, monkeypatch):
+    """Replacing a function of `steps` intercepts every save and load, whatever the plug-ins; steps that are not needed are not called."""
+    calls = []
     for name in ("serialize", "compress", "write", "confirm", "read", "validate", "decompress", "deserialize"):
         original = getattr(steps, name)
-        monkeypatch.setattr(steps, name, lambda *args, name=name, original=original: seen.append(name) or original(*args))
-    zipped = Checkpointer(where, compression="gzip")
-    zipped.save("agent", {"n": 1})
-    zipped.load("agent")
-    assert seen == ["serialize", "compress", "write", "confirm", "read", "validate", "decompress", "deserialize"]
-    seen.clear()
+        monkeypatch.setattr(steps, name, lambda *args, name=name, original=original: calls.append(name) or original(*args))
+    compressed = Checkpointer(location, compression="gzip")
+    compressed.save("agent", {"n": 1})
+    compressed.load("agent")
+    assert calls == ["serialize", "compress", "write", "confirm", "read", "validate", "decompress", "deserialize"]
+    calls.clear()
     Checkpointer("memory://").save("agent", {"n": 1})
-    assert seen == ["serialize", "write", "confirm"]
+    assert calls == ["serialize", "write", "confirm"]
 
 
-def test_store_that_alters_is_caught_at_save():
-    """L7: a store that returns other bytes than were written fails the save, and the altered checkpoint cannot be loaded."""
+def test_store_that_alters_bytes_fails_the_save():
+    """If a store returns other bytes than were written, the save fails, and the altered checkpoint is not listed."""
 
-    class Forgetful(MemoryStore):
+    class AlteringStore(MemoryStore):
         def put(self, info, blob):
             super().put(info, Blob((bytes(blob)[:-1] + b"!",)))
 
-    checkpointer = Checkpointer(Forgetful())
+    checkpointer = Checkpointer(AlteringStore())
     with pytest.raises(IntegrityError, match="returns other bytes than were written"):
         checkpointer.save("agent", {"n": 1})
     assert checkpointer.list("agent") == []
 
 
-def test_fallback_only_when_allowed_and_said(tmp_path):
-    """K7: a damaged newest checkpoint is an error, or passed over to the last good one where that is allowed, and said."""
+def test_fallback_only_if_allowed(tmp_path):
+    """A damaged newest checkpoint raises an error; with `fallback=True` the last good one is restored, and the damaged one is reported."""
     strict, lenient = Checkpointer(tmp_path), Checkpointer(tmp_path, fallback=True)
     strict.save("agent", {"n": 1}, id="good")
     strict.save("agent", {"n": 2}, id="bad")
@@ -340,24 +340,24 @@ def test_fallback_only_when_allowed_and_said(tmp_path):
     assert restored.skipped == ("bad",)
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["loaded", "not loaded"])
-def test_clock_that_went_back_loses_nothing(tmp_path, monkeypatch, known):
-    """F18, K5: after the machine's clock was set back a day, a save is there when it returns; who loaded before is newest again."""
+@pytest.mark.parametrize("has_loaded", [True, False], ids=["loaded", "not loaded"])
+def test_clock_set_back_loses_nothing(tmp_path, monkeypatch, has_loaded):
+    """After the clock was set back a day, a new save can be loaded; if the writer had loaded before, its save is also the newest."""
     with monkeypatch.context() as patch:
         tomorrow = time.time_ns() + 86_400 * 10**9
         patch.setattr(time, "time_ns", lambda: tomorrow)
         Checkpointer(tmp_path, keep_last=1).save("t", {"n": 1}, id="before")
     checkpointer = Checkpointer(tmp_path, keep_last=1)
-    if known:
+    if has_loaded:
         checkpointer.load("t")
     checkpointer.save("t", {"n": 2}, id="after")
     assert checkpointer.load("t", "after") == {"n": 2}
-    if known:
+    if has_loaded:
         assert checkpointer.load("t") == {"n": 2}
 
 
-def test_batch_after_a_clock_that_was_ahead_keeps_its_order(tmp_path, monkeypatch):
-    """K5: what a batch saves one after the other stays in that order, though the checkpoint loaded before it is from a clock ahead of this one."""
+def test_batch_keeps_its_order_after_a_clock_ahead(tmp_path, monkeypatch):
+    """Checkpoints of a batch stay in order, even if the checkpoint loaded before has a time in the future."""
     with monkeypatch.context() as patch:
         tomorrow = time.time_ns() + 86_400 * 10**9
         patch.setattr(time, "time_ns", lambda: tomorrow)
@@ -371,8 +371,8 @@ def test_batch_after_a_clock_that_was_ahead_keeps_its_order(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("newer", [True, False], ids=["outdated", "lost"])
-def test_removed_before_it_is_confirmed(newer, monkeypatch):
-    """K8: a save that another's retention removed at once, as there is a newer one, has succeeded; one that the store lost has not."""
+def test_checkpoint_removed_before_it_is_confirmed(newer, monkeypatch):
+    """If another writer's retention removed the checkpoint because there is a newer one, the save succeeds; if the store lost it, it fails."""
     store = MemoryStore()
     put = MemoryStore.put
 
@@ -393,39 +393,39 @@ def test_removed_before_it_is_confirmed(newer, monkeypatch):
             Checkpointer(store).save("t", {"n": 1})
 
 
-def test_save_that_retention_of_others_overtook_is_no_failure(monkeypatch):
-    """K5, K8: what another writer's retention removed at once was saved all the same, also where the newer one it saw is gone in turn."""
+def test_checkpoint_removed_by_other_retention_is_not_a_failure(monkeypatch):
+    """A save succeeds if another writer's retention removed its checkpoint at once, even if the newest one it saw is gone, too."""
     store = MemoryStore()
     checkpointer = Checkpointer(store)
     put, newest = store.put, store.newest
 
-    def overtaken(info, blob):
+    def put_and_overtake(info, blob):
         put(info, blob)
-        if info.id == "mine":
-            store.delete("t", "mine")
+        if info.id == "ours":
+            store.delete("t", "ours")
             Checkpointer(store).save("t", {}, id="newer")
 
-    def outdated(task):
+    def outdated_newest(task):
         monkeypatch.setattr(store, "newest", newest)
         return "removed-since"
 
-    monkeypatch.setattr(store, "put", overtaken)
-    monkeypatch.setattr(store, "newest", outdated)
-    assert checkpointer.save("t", {}, id="mine").id == "mine"
+    monkeypatch.setattr(store, "put", put_and_overtake)
+    monkeypatch.setattr(store, "newest", outdated_newest)
+    assert checkpointer.save("t", {}, id="ours").id == "ours"
 
 
 @pytest.mark.parametrize("state", [5, "text", ["ab", "cd", 1], None])
-def test_restore_into_a_mapping_is_whole_or_not_at_all(state):
-    """K7: a state that does not fit leaves the running program's mapping as it was."""
+def test_restore_into_a_mapping_is_all_or_nothing(state):
+    """If the state is not a mapping, the mapping passed as `into` stays unchanged."""
     checkpointer = Checkpointer("memory://")
     checkpointer.save("t", state)
-    live = {"precious": 1}
+    mapping = {"precious": 1}
     with pytest.raises(ConfigError):
-        checkpointer.restore("t", into=live)
-    assert live == {"precious": 1}
+        checkpointer.restore("t", into=mapping)
+    assert mapping == {"precious": 1}
 
 
-AT_THE_END = """
+SAVE_AT_EXIT = """
 import atexit, sys
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.format import digests
@@ -440,7 +440,7 @@ def save():
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_large_state_is_saved_at_the_end_of_the_program(tmp_path, compression):
-    """K3: what `atexit` calls can save and load, though Python begins no more threads then."""
-    run = subprocess.run([sys.executable, "-c", AT_THE_END, tmp_path, compression], capture_output=True, text=True, check=True)
+def test_large_state_is_saved_at_exit(tmp_path, compression):
+    """`atexit` functions can save and load large states, although Python starts no more threads then."""
+    run = subprocess.run([sys.executable, "-c", SAVE_AT_EXIT, tmp_path, compression], capture_output=True, text=True, check=True)
     assert (run.stdout.strip(), run.stderr) == (str(digests.LARGE), "")

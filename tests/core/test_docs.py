@@ -28,7 +28,7 @@ def test_examples_run(tmp_path):
 def test_every_plug_in_is_documented():
     """Each store, format and codec by name is on the page."""
     for name in (*stores.names(), *serializers.names(), *codecs.names()):
-        if name not in ("postgres", "rediss", "mine", "reverse", "watched"):  # other spellings, and those that tests register
+        if name not in ("postgres", "rediss", "mine", "reverse", "recording"):  # other spellings, and those that tests register
             assert name in DOCS, name
 
 

@@ -1,4 +1,4 @@
-"""What docs/core.md says is so."""
+"""docs/core.md is complete, and its examples run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOCS = (Path(__file__).parents[2] / "docs" / "core.md").read_text()
 
 
 def test_examples_run(tmp_path):
-    """Each example does what it says, one after the other."""
+    """The examples run one after the other and produce the results that the page shows."""
     names = {}
     for code in re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL):
         exec(code.replace("/var/lib/ckpt", str(tmp_path)), names)
@@ -26,20 +26,20 @@ def test_examples_run(tmp_path):
 
 
 def test_every_plug_in_is_documented():
-    """Each store, format and codec by name is on the page."""
+    """The page names every store, format and codec."""
     for name in (*stores.names(), *serializers.names(), *codecs.names()):
-        if name not in ("postgres", "rediss", "mine", "reverse", "recording"):  # other spellings, and those that tests register
+        if name not in ("postgres", "rediss", "mine", "reverse", "recording"):  # other spellings, and plug-ins that tests register
             assert name in DOCS, name
 
 
 def test_every_method_is_documented():
-    """Each operation of the Checkpointer is on the page."""
+    """The page names every operation of the Checkpointer."""
     public = {name for name, value in vars(Checkpointer).items() if not name.startswith("_") and callable(value)}
     assert {name for name in public if name not in DOCS} <= {"close", "stage", "prune", "list"}
 
 
 @pytest.mark.parametrize("kind", [Trigger, Retention])
 def test_every_policy_is_documented(kind):
-    """Each trigger and retention policy that a program names is on the page; operators make the others."""
-    ours = {policy.__name__ for policy in kind.__subclasses__() if policy.__module__.startswith("ckpt_observe.")}
-    assert {name for name in ours if name not in DOCS} <= {"Never", "AnyOf", "AllOf", "Either", "Both", "KeepAll"}
+    """The page names every trigger and retention policy, except those that operators create."""
+    bundled = {policy.__name__ for policy in kind.__subclasses__() if policy.__module__.startswith("ckpt_observe.")}
+    assert {name for name in bundled if name not in DOCS} <= {"Never", "AnyOf", "AllOf", "Either", "Both", "KeepAll"}

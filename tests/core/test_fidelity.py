@@ -1,4 +1,4 @@
-"""Whether what came back is what was saved, key by key."""
+"""A loaded state is compared with the saved one, key by key."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ckpt_observe.errors import SerializationError
 STATE = {"step": 3, "rate": 0.5, "names": ["a"], "path": (1, 2), "when": None}
 
 
-class Careless:
-    """Reads back less than it wrote."""
+class LossySerializer:
+    """Loads less than it saved."""
 
-    name = "careless"
+    name = "lossy"
 
     def dumps(self, state):
         return JsonSerializer().dumps(state)
@@ -32,24 +32,24 @@ class Careless:
 
 
 @pytest.fixture
-def careless():
-    serializers.register("careless", Careless)
-    yield Checkpointer(MemoryStore(), format="careless")
-    del serializers._factories["careless"]
+def lossy_checkpointer():
+    serializers.register("lossy", LossySerializer)
+    yield Checkpointer(MemoryStore(), format="lossy")
+    del serializers._factories["lossy"]
 
 
-def test_key_that_is_not_what_was_saved_is_named(careless):
-    """N4: a key that is lost, or of another type, is named by a restore and by a verify; its bytes are whole all the same."""
-    careless.save("t", STATE)
-    assert careless.restore("t").altered == ("rate", "path")
-    [finding] = careless.verify("t")
+def test_altered_keys_are_reported(lossy_checkpointer):
+    """`restore` and `verify` report keys that are missing or have another type, although the bytes are intact."""
+    lossy_checkpointer.save("t", STATE)
+    assert lossy_checkpointer.restore("t").altered == ("rate", "path")
+    [finding] = lossy_checkpointer.verify("t")
     assert (finding.good, finding.altered) == (True, ("rate", "path"))
 
 
 @pytest.mark.parametrize("format", ["json", "msgpack", "pickle"])
 @pytest.mark.parametrize("state", [STATE, {}, [1, 2], "text", {1: 2}], ids=str)
-def test_nothing_is_altered(format, state):
-    """N4: our own formats give back each key as it was."""
+def test_bundled_formats_alter_nothing(format, state):
+    """The bundled formats load every key as it was saved."""
     checkpointer = Checkpointer("memory://", format=format)
     checkpointer.save("t", state)
     assert checkpointer.restore("t").altered == ()
@@ -60,9 +60,9 @@ class Mode(enum.IntEnum):
 
 
 @pytest.mark.parametrize("format", ["json", "msgpack", "arrays"])
-@pytest.mark.parametrize("value", [OrderedDict(weight=1), Mode.FAST], ids=["ordered mapping", "member of an enum"])
-def test_kind_of_a_plain_type_is_not_altered(format, value):
-    """N4: what comes back as the plain type that it is a kind of, as promised, is no alarm: a `state_dict` of torch is an ordered mapping."""
+@pytest.mark.parametrize("value", [OrderedDict(weight=1), Mode.FAST], ids=["ordered mapping", "enum member"])
+def test_subclass_loaded_as_its_plain_type_is_not_reported(format, value):
+    """A value that is loaded as its plain base type, as documented, is not reported: a torch `state_dict` is an OrderedDict."""
     if format == "arrays":
         pytest.importorskip("numpy")
     checkpointer = Checkpointer("memory://", format=format)
@@ -74,8 +74,8 @@ def test_kind_of_a_plain_type_is_not_altered(format, value):
 
 
 @pytest.mark.parametrize("format", ["json", "msgpack"])
-def test_what_is_equal_but_of_another_type_is_carried_or_refused(format):
-    """K3: a bytearray is no bytes, though Python calls them equal, wherever it is; a memoryview has no form of its own."""
+def test_bytearray_is_preserved_and_memoryview_refused(format):
+    """A bytearray is loaded as a bytearray, although it equals bytes; a memoryview is refused."""
     checkpointer = Checkpointer("memory://", format=format)
     checkpointer.save("t", {"a": bytearray(b"x"), "b": [bytearray(b"y"), b"z"]})
     loaded = checkpointer.load("t")
@@ -85,16 +85,16 @@ def test_what_is_equal_but_of_another_type_is_carried_or_refused(format):
         checkpointer.save("t", {"a": memoryview(b"x")})
 
 
-def test_number_that_looks_like_a_time_or_bytes_is_only_a_number():
-    """K3: whether a state is altered is told by its values, not by bytes that MessagePack has in a number by chance."""
+def test_number_that_looks_like_a_time_or_bytes():
+    """Altered keys are detected by their values, not by bytes in a number that look like a MessagePack type."""
     numbers = struct.unpack(">3d", b"\x3f\xd6\xff\0\0\0\0\0\x3f\xc4\0\0\0\0\0\0\x40\xc7\x0c\xff\0\0\0\0")
     checkpointer = Checkpointer("memory://", format="msgpack")
     checkpointer.save("t", {"numbers": list(numbers), "mode": Mode.FAST})
     assert checkpointer.load("t") == {"numbers": list(numbers), "mode": 1}
 
 
-class Vanishing(dict):
-    """Another thread takes out what was just seen in it."""
+class VanishingDict(dict):
+    """A dict whose items are gone when they are read, as if another thread removed them."""
 
     def __getitem__(self, key):
         raise KeyError(key)
@@ -102,22 +102,22 @@ class Vanishing(dict):
 
 class Unpicklable:
     def __reduce__(self):
-        raise KeyError("mine")
+        raise KeyError("raised by the state")
 
 
 @pytest.mark.parametrize(
     ("format", "value"),
-    [("json", Vanishing(x=(1,))), ("msgpack", Vanishing(x=(1,))), ("pickle", Unpicklable())],
+    [("json", VanishingDict(x=(1,))), ("msgpack", VanishingDict(x=(1,))), ("pickle", Unpicklable())],
     ids=["json", "msgpack", "pickle"],
 )
 def test_state_that_raises_while_it_is_saved_is_refused(format, value):
-    """K3: whatever comes of looking at a state is told as a state that cannot be saved."""
+    """An exception raised by the state itself becomes a SerializationError."""
     with pytest.raises(SerializationError):
         Checkpointer("memory://", format=format).save("t", {"a": value})
 
 
-def test_arrays_are_told_by_element_type_and_shape():
-    """N4: of an array also these are compared."""
+def test_arrays_are_compared_by_element_type_and_shape():
+    """An array with another element type is reported as altered."""
     np = pytest.importorskip("numpy")
     checkpointer = Checkpointer("memory://", format="arrays")
     checkpointer.save("t", {"weights": np.zeros((2, 3), "float32"), "step": 1})
@@ -128,8 +128,8 @@ def test_arrays_are_told_by_element_type_and_shape():
 
 
 @pytest.mark.parametrize("format", ["json", "msgpack", "arrays"])
-def test_time_comes_back_in_its_zone(format):
-    """K3: the same moment at another hour of another zone is not what was saved, though Python calls it equal."""
+def test_datetime_keeps_its_time_zone(format):
+    """A datetime is loaded with its UTC offset; the same instant in another zone is equal, but not what was saved."""
     if format == "arrays":
         pytest.importorskip("numpy")
     saved = dt.datetime(2026, 1, 1, 0, 30, 0, 5, tzinfo=dt.timezone(dt.timedelta(hours=2)))

@@ -1,4 +1,4 @@
-"""Hooks."""
+"""Hooks that a Checkpointer calls before and after each operation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.errors import CheckpointNotFoundError
 
 
-def test_hooks_are_told_before_and_after_every_operation():
-    """K6: with task, id, step, status and time, before and after save, load, restore and delete."""
+def test_hooks_are_called_before_and_after_every_operation():
+    """Hooks receive task, id, step, status and time before and after save, load, restore and delete."""
     events = []
     checkpointer = Checkpointer("memory://", hooks=[events.append])
     info = checkpointer.save("agent", {"n": 1}, step=3, status="paused")
@@ -25,8 +25,8 @@ def test_hooks_are_told_before_and_after_every_operation():
     assert after.info == info
 
 
-def test_failure_is_told():
-    """A failed operation tells its hooks the error, and raises it unchanged."""
+def test_hooks_receive_failures():
+    """Hooks of a failed operation receive the error, which is raised unchanged."""
     events = []
     with pytest.raises(CheckpointNotFoundError) as caught:
         Checkpointer("memory://", hooks=[events.append]).load("agent")
@@ -35,21 +35,21 @@ def test_failure_is_told():
 
 
 def test_failing_hook_never_fails_a_save(caplog):
-    """K6: a hook that raises is logged, the others are told, and the save succeeds."""
-    seen = []
+    """If a hook raises, it is logged, the other hooks are called, and the save succeeds."""
+    events = []
 
     def broken(event):
-        raise RuntimeError("mine")
+        raise RuntimeError("hook failed")
 
-    checkpointer = Checkpointer("memory://", hooks=[broken, seen.append])
+    checkpointer = Checkpointer("memory://", hooks=[broken, events.append])
     checkpointer.save("agent", {"n": 1})
     assert checkpointer.load("agent") == {"n": 1}
-    assert len(seen) == 4
-    assert "mine" in caplog.text
+    assert len(events) == 4
+    assert "hook failed" in caplog.text
 
 
-def test_batch_is_saved_like_any_other():
-    """K5, K6: hooks hear of each checkpoint of a batch, retention follows it, and each has the one before it for a parent."""
+def test_batch_calls_hooks_and_retention():
+    """Hooks are called for each checkpoint of a batch, retention applies, and the parent of each is the one before it."""
     events = []
     checkpointer = Checkpointer("memory://", keep_last=2, hooks=[events.append])
     for n in range(3):
@@ -60,8 +60,8 @@ def test_batch_is_saved_like_any_other():
     assert [event.step for event in events if (event.moment, event.operation) == ("after", "save")] == [0, 1, 2, 3, 4, 5]
 
 
-def test_hooks_are_told_what_retention_removes():
-    """K5, K6: a checkpoint that goes by retention is as gone as one that was deleted, and hooks hear of both."""
+def test_hooks_receive_removals_by_retention():
+    """Hooks receive a delete event for each checkpoint that retention removes."""
     events = []
     checkpointer = Checkpointer("memory://", keep_last=1, hooks=[events.append])
     first = checkpointer.save("t", 1)
@@ -69,8 +69,8 @@ def test_hooks_are_told_what_retention_removes():
     assert [(event.moment, event.id) for event in events if event.operation == "delete"] == [("before", first.id), ("after", first.id)]
 
 
-def test_what_somebody_else_removed_is_no_failure_and_told_once():
-    """K5, K6: retention that finds a checkpoint gone already has nothing more to do with it: no failed delete, and none at the next save."""
+def test_checkpoint_removed_by_another_writer_is_reported_once():
+    """If retention finds a checkpoint already gone, hooks receive one successful delete, not a failure, and none at the next save."""
     events = []
     checkpointer = Checkpointer("memory://", keep_last=1, hooks=[events.append])
     checkpointer.save("t", 0, id="first")

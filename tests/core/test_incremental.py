@@ -1,4 +1,4 @@
-"""Incremental checkpoints, and states read key by key."""
+"""Incremental checkpoints, and lazy reading of single keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def checkpointer(request, tmp_path):
 
 
 def test_unchanged_keys_are_not_written_again(checkpointer):
-    """K10: a key whose value is the same is pointed to; the state comes back whole, in its order."""
+    """An unchanged key refers to its earlier checkpoint; the state is loaded complete and in order."""
     first = checkpointer.save("t", {"n": 1, "large": LARGE, "list": [LARGE]})
     state = {"n": 2, "large": LARGE, "list": [LARGE, 1]}
     second = checkpointer.save("t", state)
@@ -32,8 +32,8 @@ def test_unchanged_keys_are_not_written_again(checkpointer):
     assert list(loaded) == list(state)
 
 
-def test_no_chain_grows(checkpointer):
-    """K10: however many saves, a checkpoint points straight to who holds the value, and to no more than allowed."""
+def test_references_do_not_form_chains(checkpointer):
+    """After any number of saves, a checkpoint refers directly to those that hold its values, and to at most `incremental` of them."""
     for n in range(10):
         info = checkpointer.save("t", {f"key{i}": f"{LARGE}{n if i == n else 0}" for i in range(10)})
         assert len(info.bases) <= 4
@@ -41,21 +41,21 @@ def test_no_chain_grows(checkpointer):
 
 
 @pytest.mark.parametrize("wrong", ["8", -1, 2.5, None])
-def test_impossible_number_of_bases_is_refused(wrong):
-    """When the Checkpointer is made: every save would fail, or be whole in silence."""
+def test_invalid_number_of_bases_is_refused(wrong):
+    """An invalid `incremental` raises when the Checkpointer is created; otherwise every save would fail, or silently be a full one."""
     with pytest.raises(ConfigError, match="incremental"):
         Checkpointer("memory://", incremental=wrong)
 
 
-def test_another_process_goes_on_from_the_newest(tmp_path):
-    """A new Checkpointer builds on what an earlier one left."""
+def test_new_checkpointer_builds_on_the_newest(tmp_path):
+    """A new Checkpointer builds on the newest checkpoint of an earlier one."""
     first = Checkpointer(tmp_path, incremental=4).save("t", {"large": LARGE, "n": 1})
     second = Checkpointer(tmp_path, incremental=4).save("t", {"large": LARGE, "n": 2})
     assert second.bases == (first.id,)
 
 
 def test_lost_base_is_detected(checkpointer):
-    """K10: a base that is gone is an integrity error, never a state with a hole."""
+    """A missing base raises IntegrityError; a state is never loaded incomplete."""
     first = checkpointer.save("t", {"large": LARGE, "n": 1})
     checkpointer.save("t", {"large": LARGE, "n": 2})
     checkpointer.store.delete("t", first.id)
@@ -68,7 +68,7 @@ def test_lost_base_is_detected(checkpointer):
 
 
 def test_replaced_base_is_detected(checkpointer):
-    """K10: a base with another value under the same id is an integrity error, also key by key."""
+    """A base with another value under the same id raises IntegrityError, also when a single key is read."""
     first = checkpointer.save("t", {"large": LARGE, "n": 1})
     second = checkpointer.save("t", {"large": LARGE, "n": 2})
     checkpointer.store.delete("t", first.id)
@@ -80,7 +80,7 @@ def test_replaced_base_is_detected(checkpointer):
 
 
 def test_bases_stay_while_needed(tmp_path):
-    """K5 with K10: retention keeps what a kept checkpoint is built on, and delete refuses it."""
+    """Retention keeps the bases of the checkpoints it keeps, and `delete` refuses to remove them."""
     checkpointer = Checkpointer(tmp_path, incremental=4, keep_last=2)
     first = checkpointer.save("t", {"large": LARGE, "n": 0})
     for n in range(1, 6):
@@ -94,7 +94,7 @@ def test_bases_stay_while_needed(tmp_path):
 
 
 def test_old_plan_removes_no_base_in_use():
-    """K5 with K10: what a checkpoint saved since the plan was made is built on stays, like what `delete` refuses; so does what that is built on."""
+    """Pruning with an outdated plan keeps the bases, direct and indirect, of checkpoints saved since."""
     checkpointer = Checkpointer("memory://", incremental=4)
     checkpointer.save("t", {"a": LARGE, "b": 0}, id="first")
     checkpointer.save("t", {"a": LARGE, "b": LARGE + "b"}, id="second")
@@ -106,8 +106,8 @@ def test_old_plan_removes_no_base_in_use():
     assert all(finding.good for finding in checkpointer.verify("t"))
 
 
-def test_removed_base_makes_the_next_save_whole(checkpointer):
-    """A base removed behind our back is noticed at the next save, which then writes everything."""
+def test_save_is_full_after_its_base_was_removed(checkpointer):
+    """If another program removed the base, the next save writes everything."""
     first = checkpointer.save("t", {"large": LARGE})
     checkpointer.store.delete("t", first.id)
     assert checkpointer.save("t", {"large": LARGE}).bases == ()
@@ -115,8 +115,8 @@ def test_removed_base_makes_the_next_save_whole(checkpointer):
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 @pytest.mark.parametrize("format", ["json", "msgpack"])
-def test_keys_are_read_one_by_one(tmp_path, state, format, compression):
-    """K10: lazy loading gives the same values as a load."""
+def test_lazy_reading_equals_load(tmp_path, state, format, compression):
+    """Keys read one by one have the same values as with `load`."""
     checkpointer = Checkpointer(tmp_path, format=format, compression=compression)
     checkpointer.save("agent", state)
     lazy = checkpointer.open("agent")
@@ -125,7 +125,7 @@ def test_keys_are_read_one_by_one(tmp_path, state, format, compression):
 
 
 def test_only_the_bytes_of_the_key_are_read(tmp_path, monkeypatch):
-    """K10: of an uncompressed checkpoint nothing but that key is read."""
+    """Reading one key of an uncompressed checkpoint reads only the bytes of that key."""
     checkpointer = Checkpointer(tmp_path)
     checkpointer.save("t", {"large": LARGE, "small": [1, 2]})
     lazy = checkpointer.open("t")
@@ -133,8 +133,8 @@ def test_only_the_bytes_of_the_key_are_read(tmp_path, monkeypatch):
     assert lazy["small"] == [1, 2]
 
 
-def test_asking_whether_a_key_is_there_reads_nothing(tmp_path, monkeypatch):
-    """K10: the header knows the keys."""
+def test_key_lookup_reads_no_values(tmp_path, monkeypatch):
+    """`in` is answered from the header."""
     checkpointer = Checkpointer(tmp_path)
     checkpointer.save("t", {"large": LARGE})
     lazy = checkpointer.open("t")
@@ -144,25 +144,25 @@ def test_asking_whether_a_key_is_there_reads_nothing(tmp_path, monkeypatch):
 
 
 def test_values_read_each_checkpoint_once(tmp_path, monkeypatch):
-    """D4: where a checkpoint has to be read whole, it is read once, however many keys have changed."""
+    """If a checkpoint has to be read completely, comparing reads it once, however many keys changed."""
     checkpointer = Checkpointer(tmp_path, compression="zstd")
     old, new = (checkpointer.save("t", {f"k{i}": n for i in range(20)}) for n in (1, 2))
-    read, get = [], checkpointer.store.get
-    monkeypatch.setattr(checkpointer.store, "get", lambda *name: read.append(name[1]) or get(*name))
+    ids, get = [], checkpointer.store.get
+    monkeypatch.setattr(checkpointer.store, "get", lambda *name: ids.append(name[1]) or get(*name))
     assert values(checkpointer, compare(old, new)) == {f"k{i}": (1, 2) for i in range(20)}
-    assert read == [old.id, new.id]
+    assert ids == [old.id, new.id]
 
 
 def test_key_in_a_compressed_base_is_read(tmp_path):
-    """K10: a key may lie in an earlier checkpoint that was compressed, though the one that points to it is not."""
+    """A key can be read from a compressed base, even if the checkpoint that refers to it is not compressed."""
     Checkpointer(tmp_path, incremental=4, compression="gzip").save("t", {"large": LARGE, "n": 1})
     checkpointer = Checkpointer(tmp_path, incremental=4)
     assert checkpointer.save("t", {"large": LARGE, "n": 2}).bases
     assert dict(checkpointer.open("t")) == {"large": LARGE, "n": 2}
 
 
-def test_damaged_key_is_noticed_when_read():
-    """A flipped bit inside one key's value fails that key, and no other."""
+def test_damaged_key_raises_when_read():
+    """A flipped bit in one value fails that key and no other."""
     store = MemoryStore()
     info = Checkpointer(store).save("t", {"a": "aaaa", "b": "bbbb"})
     damaged = bytes(store.get("t", info.id)).replace(b'"aaaa"', b'"axaa"')
@@ -173,8 +173,8 @@ def test_damaged_key_is_noticed_when_read():
         lazy["a"]
 
 
-def test_cost_of_a_save_does_not_grow_with_what_is_kept(tmp_path, monkeypatch):
-    """K10: an incremental save asks only for the few checkpoints it may be built on, not for all there are."""
+def test_save_does_not_list_the_store(tmp_path, monkeypatch):
+    """An incremental save reads only its possible bases, and never lists all checkpoints."""
     Checkpointer(tmp_path).save("t", {"large": LARGE, "n": 0}, id="first")
     checkpointer = Checkpointer(tmp_path, incremental=4)
     monkeypatch.setattr(checkpointer.store, "list", None)
@@ -183,7 +183,7 @@ def test_cost_of_a_save_does_not_grow_with_what_is_kept(tmp_path, monkeypatch):
 
 
 def test_forked_task_is_not_built_on_its_origin(checkpointer):
-    """K10: a fork stands alone, also where both tasks have a checkpoint of the same id: it was built on itself, and never loaded again."""
+    """A checkpoint whose parent is in another task has no base there, even if both tasks have a checkpoint with the same id: it would be its own base."""
     state = {"large": LARGE, "n": 1}
     checkpointer.save("origin", state, id="step-1")
     other = Checkpointer(checkpointer.store, format=checkpointer.serializer.name, incremental=4)
@@ -193,14 +193,14 @@ def test_forked_task_is_not_built_on_its_origin(checkpointer):
     assert other.load("fork", "step-2") == state
 
 
-def test_most_keys_are_read_with_the_whole(checkpointer, monkeypatch):
-    """K10: the values of many keys are read at once, of few each alone."""
+def test_many_keys_are_read_at_once(checkpointer, monkeypatch):
+    """A few keys are read one by one; many keys are read with the whole checkpoint."""
     info = checkpointer.save("t", {str(n): f"{n} {LARGE}" for n in range(20)})
     reads = []
     for name in ("get", "get_range"):
         call = getattr(type(checkpointer.store), name)
         monkeypatch.setattr(
-            checkpointer.store, name, lambda *given, call=call, name=name: reads.append(name) or call(checkpointer.store, *given)
+            checkpointer.store, name, lambda *args, call=call, name=name: reads.append(name) or call(checkpointer.store, *args)
         )
     opened = checkpointer.open("t", info.id)
     assert opened.get_many(["3", "4"]) == {"3": f"3 {LARGE}", "4": f"4 {LARGE}"}
@@ -210,8 +210,8 @@ def test_most_keys_are_read_with_the_whole(checkpointer, monkeypatch):
 
 
 @pytest.mark.parametrize("id", ["second", None], ids=["by id", "newest"])
-def test_another_checkpoint_in_its_place_is_not_opened(id):
-    """K7: a header that is another checkpoint's is as much of an error to `open` and `resolve` as it is to `load`."""
+def test_swapped_checkpoint_is_not_opened(id):
+    """If the store returns another checkpoint than the named one, `open` and `resolve` raise IntegrityError, as `load` does."""
     store = MemoryStore()
     checkpointer = Checkpointer(store)
     checkpointer.save("t", {"n": 1}, id="first")

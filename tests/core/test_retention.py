@@ -1,4 +1,4 @@
-"""Retention policies, without a disk."""
+"""Retention policies, and their effect on saves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def infos():
     return [info(step) for step in range(9, -1, -1)]
 
 
-def kept(policy, infos):
+def steps_kept_by(policy, infos):
     return [decision.info.step for decision in plan(policy, infos, NOW) if decision.keep]
 
 
@@ -52,24 +52,24 @@ def kept(policy, infos):
     ],
     ids=["last", "every", "age", "size", "tag", "either", "both", "none", "too-small"],
 )
-def test_policy_keeps(infos, policy, expected):
-    """Each policy keeps what it says, and the newest always stays."""
-    assert kept(policy, infos) == expected
+def test_checkpoints_kept_by_each_policy(infos, policy, expected):
+    """Each policy keeps the expected checkpoints, and always the newest."""
+    assert steps_kept_by(policy, infos) == expected
 
 
 @pytest.mark.parametrize("bases", [(), ("c1", "c4")])
 @pytest.mark.parametrize(
     "policy", [KeepLast(0), KeepLast(1), KeepLast(3), KeepLast(99), KeepLast(2) | KeepEvery(4), KeepTagged("best") & KeepFor(9e9)]
 )
-def test_what_goes_after_a_save_is_what_the_plan_says(infos, policy, bases):
-    """The short way that every save takes, and the dry run, agree: on the newest, and on what another is built on, too."""
+def test_removals_after_a_save_equal_the_plan(infos, policy, bases):
+    """The quick path that every save takes removes what the dry run lists, also with regard to the newest checkpoint and to bases."""
     infos[0] = msgspec.structs.replace(infos[0], bases=bases)
     planned = [decision.info.id for decision in plan(policy, infos, NOW) if not decision.keep]
     assert [decision.info.id for decision in removals(policy, infos, NOW)] == planned
 
 
 def test_every_decision_has_a_reason(infos):
-    """The dry run says for each checkpoint what happens and why."""
+    """The dry run has a decision with a reason for each checkpoint."""
     decisions = plan(KeepLast(1) | KeepTagged("best"), infos, NOW)
     assert len(decisions) == 10
     assert {decision.info.id: decision.reason for decision in decisions if decision.keep} == {
@@ -79,8 +79,8 @@ def test_every_decision_has_a_reason(infos):
     assert {decision.reason for decision in decisions if not decision.keep} == {"not kept by (KeepLast(count=1) | KeepTagged(tag='best'))"}
 
 
-def test_plan_deletes_nothing_and_prune_does_what_it_said():
-    """The plan of a Checkpointer is exactly what its prune then does."""
+def test_prune_follows_the_plan():
+    """`plan` deletes nothing, and `prune` then removes exactly what it listed."""
     checkpointer = Checkpointer("memory://")
     for step in range(6):
         checkpointer.save("t", {"n": step}, step=step)
@@ -92,83 +92,83 @@ def test_plan_deletes_nothing_and_prune_does_what_it_said():
 
 
 @pytest.mark.parametrize(
-    ("policy", "wrong"),
+    ("policy", "argument"),
     [
-        *((KeepLast, wrong) for wrong in (-1, 2.5, "3", None)),
-        *((KeepEvery, wrong) for wrong in (0, -1, 2.5, "3")),
-        *((KeepFor, wrong) for wrong in (-1, float("nan"), "3", None)),
-        *((KeepWithin, wrong) for wrong in (-1, float("nan"), "3")),
+        *((KeepLast, argument) for argument in (-1, 2.5, "3", None)),
+        *((KeepEvery, argument) for argument in (0, -1, 2.5, "3")),
+        *((KeepFor, argument) for argument in (-1, float("nan"), "3", None)),
+        *((KeepWithin, argument) for argument in (-1, float("nan"), "3")),
     ],
 )
-def test_an_impossible_policy_is_refused(policy, wrong):
-    """When it is made, not when a save is done: it would keep everything, or nothing but the newest."""
-    with pytest.raises(ConfigError, match=re.escape(repr(wrong))):
-        policy(wrong)
+def test_invalid_policy_is_refused(policy, argument):
+    """An invalid argument raises when the policy is created; otherwise it would keep everything, or only the newest."""
+    with pytest.raises(ConfigError, match=re.escape(repr(argument))):
+        policy(argument)
 
 
-def test_numbers_of_other_libraries_are_numbers():
-    """A policy is often configured with what numpy gave."""
+def test_numpy_numbers_are_accepted():
+    """A policy can be configured with numpy numbers."""
     numpy = pytest.importorskip("numpy")
     assert KeepLast(numpy.int64(3)).count == KeepWithin(numpy.float32(3)).size == 3
 
 
-def test_for_ever(infos):
-    """As long as nobody says."""
+def test_keep_for_infinity(infos):
+    """An infinite age keeps all checkpoints."""
     assert len(KeepFor(float("inf")).keep(infos, NOW)) == len(infos)
 
 
-def test_a_policy_that_fails_never_fails_a_save(caplog):
-    """K5: the program's own policy is a part of tidying up. The save has succeeded, hooks and log say what has not."""
+def test_failing_policy_never_fails_a_save(caplog):
+    """If a custom policy raises, the save still succeeds, and hooks and the log report the failed prune."""
 
-    class Broken(Retention):
+    class FailingPolicy(Retention):
         def keep(self, infos, now):
             raise ZeroDivisionError
 
-    told = []
-    checkpointer = Checkpointer("memory://", retention=Broken(), hooks=[told.append])
+    events = []
+    checkpointer = Checkpointer("memory://", retention=FailingPolicy(), hooks=[events.append])
     info = checkpointer.save("agent", {"n": 1})
     assert checkpointer.list("agent") == [info]
-    assert [(event.operation, event.moment) for event in told] == [("save", "before"), ("save", "after"), ("prune", "failed")]
+    assert [(event.operation, event.moment) for event in events] == [("save", "before"), ("save", "after"), ("prune", "failed")]
     assert "Saved a checkpoint" in caplog.text
 
 
-def test_slow_save_does_not_take_a_newer_one_away(monkeypatch):
-    """K5: of two threads that save one task, the checkpoint that is newer by its time stays, whichever was written last."""
+def test_slow_save_does_not_remove_a_newer_checkpoint(monkeypatch):
+    """If two threads save one task, the checkpoint with the later time stays, whichever was written last."""
     checkpointer = Checkpointer("memory://", keep_last=1)
     checkpointer.save("t", "first")
-    begun, go_on, put = threading.Event(), threading.Event(), checkpointer.store.put
+    write_started, resume, put = threading.Event(), threading.Event(), checkpointer.store.put
 
-    def slow(info, blob):
+    def slow_put(info, blob):
         if info.id == "older":
-            begun.set()
-            go_on.wait(10)
+            write_started.set()
+            resume.wait(10)
         put(info, blob)
 
-    monkeypatch.setattr(checkpointer.store, "put", slow)
+    monkeypatch.setattr(checkpointer.store, "put", slow_put)
     thread = threading.Thread(target=checkpointer.save, args=("t", "older"), kwargs={"id": "older"})
     thread.start()
-    assert begun.wait(10)
+    assert write_started.wait(10)
     checkpointer.save("t", "newer", id="newer")
-    go_on.set()
+    resume.set()
     thread.join()
     assert checkpointer.load("t") == "newer"
 
 
-def test_checkpoint_that_another_thread_listed_is_not_counted_twice(monkeypatch):
-    """K5: two threads save at once, and the listing of one has the checkpoint of the other: two are kept, not one."""
+def test_concurrent_save_is_not_counted_twice(monkeypatch):
+    """If two threads save at once and one lists the checkpoint of the other, `keep_last=2` keeps two, not one."""
     checkpointer = Checkpointer("memory://", keep_last=2)
     retain = checkpointer._retain
-    waiting = []
-    monkeypatch.setattr(checkpointer, "_retain", waiting.append)
+    pending = []
+    monkeypatch.setattr(checkpointer, "_retain", pending.append)
     for n in range(2):
         checkpointer.save("t", n)
-    for saved in waiting:
-        retain(saved)
+    for info in pending:
+        retain(info)
     assert len(checkpointer.list("t")) == 2
 
 
-def test_keep_last_and_a_policy_keep_what_either_keeps():
-    """K5: `keep_last` beside a policy does not silently replace it: what is tagged stays."""
+def test_keep_last_is_added_to_a_policy():
+    """`keep_last` and a policy together keep what either keeps: tagged checkpoints stay."""
     checkpointer = Checkpointer("memory://", keep_last=1, retention=KeepTagged("best"))
     checkpointer.save("t", 1, id="tagged", tags=["best"])
     for n in range(3):
@@ -176,38 +176,38 @@ def test_keep_last_and_a_policy_keep_what_either_keeps():
     assert [info.id for info in checkpointer.list("t")] == ["c2", "tagged"]
 
 
-def test_what_another_thread_saves_while_a_policy_looks_stays():
-    """K5: a policy looks at the checkpoints more than once; what another thread saves meanwhile is not what it did not keep."""
+def test_checkpoint_saved_while_a_policy_runs_stays():
+    """A checkpoint that another thread saves while a policy is evaluated is not removed."""
 
     class KeepAll(Retention):
         def __init__(self):
-            self.meanwhile = []
+            self.concurrent_ids = []
 
         def keep(self, infos, now):
-            kept = dict.fromkeys([info.id for info in infos], "all")
-            while self.meanwhile:
-                thread = threading.Thread(target=checkpointer.save, args=("t", 1), kwargs={"id": self.meanwhile.pop(0)})
+            reasons = dict.fromkeys([info.id for info in infos], "all")
+            while self.concurrent_ids:
+                thread = threading.Thread(target=checkpointer.save, args=("t", 1), kwargs={"id": self.concurrent_ids.pop(0)})
                 thread.start()
                 thread.join()
-            return kept
+            return reasons
 
     policy = KeepAll()
     checkpointer = Checkpointer("memory://", retention=policy)
     checkpointer.save("t", 1, id="first")
-    policy.meanwhile = ["third", "fourth"]
+    policy.concurrent_ids = ["third", "fourth"]
     checkpointer.save("t", 1, id="second")
     assert [info.id for info in checkpointer.list("t")] == ["fourth", "third", "second", "first"]
 
 
-def test_forked_child_tidies_up_by_itself(tmp_path):
-    """F17, K5: a child that was forked while another thread of its parent was listing saves and tidies up without waiting for that thread."""
+def test_forked_child_does_not_wait_for_a_lock_of_its_parent(tmp_path):
+    """A child that was forked while a thread of its parent was listing saves and prunes without waiting for that thread."""
     checkpointer = Checkpointer(tmp_path, keep_last=1)
     checkpointer.save("t", 0, id="from-parent")
     with checkpointer._listing._entry("t").lock:
         child = os.fork()
         if child == 0:
             try:
-                signal.alarm(10)  # it would wait for ever
+                signal.alarm(10)  # so that it does not wait forever
                 checkpointer.save("t", 1, id="from-child")
             finally:
                 os._exit(0)
@@ -215,8 +215,8 @@ def test_forked_child_tidies_up_by_itself(tmp_path):
     assert [info.id for info in checkpointer.list("t")] == ["from-child"]
 
 
-def test_what_was_moved_aside_costs_no_other_its_place(tmp_path):
-    """K5, L8: damaged checkpoints that verification moved away no longer count among those kept: an old good one stays for them."""
+def test_quarantined_checkpoints_do_not_count(tmp_path):
+    """Checkpoints that `verify` quarantined do not count for `keep_last`, so an older good one stays."""
     checkpointer = Checkpointer(tmp_path, keep_last=3)
     for n in range(3):
         checkpointer.save("t", n, id=f"c{n}")

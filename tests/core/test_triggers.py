@@ -1,4 +1,4 @@
-"""Triggers, without a clock."""
+"""Triggers, with artificial moments."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def moment(steps=0, seconds=0.0, **facts):
     ],
 )
 def test_trigger_is_due(trigger, at, due):
-    """K1, G2, G8: every N steps, M seconds, by predicate, on request, and combinations of them."""
+    """Triggers are due after N steps, after M seconds, by predicate, on request, and in combinations."""
     assert bool(trigger.due(at)) is due
 
 
-def test_reason_says_which():
-    """A combined trigger gives the reason of the one that was due."""
+def test_reason_of_a_combined_trigger():
+    """A combined trigger returns the reason of the one that was due."""
     assert (EverySteps(5) | EverySeconds(60)).due(moment(0, 60)) == "60 seconds"
 
 
@@ -52,7 +52,7 @@ def test_reason_says_which():
         lambda: EverySeconds("60"),
     ],
 )
-def test_intervals_that_cannot_be_are_refused(make):
-    """K1: an interval that would save always, or never, in silence is refused when the policy is made."""
+def test_invalid_intervals_are_refused(make):
+    """An interval that would silently save always or never is refused when the trigger is created."""
     with pytest.raises(ConfigError):
         make()

@@ -1,4 +1,4 @@
-"""An agent that counts, and where it is saved."""
+"""An agent that counts, and a Checkpointer in memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ START = {"n": 0, "log": []}
 
 
 def count_to(limit, fail_at=None):
+    """Return a step function that counts to the limit."""
+
     def advance(state, session):
         if state["n"] == fail_at:
             raise RuntimeError("out of luck")

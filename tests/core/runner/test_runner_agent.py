@@ -13,14 +13,14 @@ from tests.core.runner.conftest import START, count_to
 
 
 def test_saves_every_n_steps_and_at_the_end(checkpointer):
-    """K1: automatic saves every N steps, plus a final one with the status."""
+    """An agent is saved every N steps and at its end, with its status."""
     outcome = run_agent("a", count_to(7), START, checkpointer, settings=RunSettings(trigger=EverySteps(3)))
     assert (outcome.step, outcome.status, outcome.resumed_from) == (7, "completed", None)
     assert [(info.step, info.status) for info in checkpointer.list("a")] == [(7, "completed"), (6, "running"), (3, "running")]
 
 
 def test_saves_by_time_or_steps(checkpointer):
-    """K1: every M seconds or every N steps, whichever comes first."""
+    """An agent is saved every M seconds or every N steps, whichever comes first."""
     ticks = iter(range(0, 1000, 10))
     settings = RunSettings(trigger=EverySteps(100) | EverySeconds(35), clock=lambda: next(ticks))
     run_agent("a", count_to(5), START, checkpointer, settings=settings)
@@ -30,7 +30,7 @@ def test_saves_by_time_or_steps(checkpointer):
 
 
 def test_resumes_after_a_failure_where_it_stopped(checkpointer):
-    """K2, K7: the failed run saved its last good state; the next run goes on from there and repeats nothing."""
+    """A failed run saves its last good state; the next run continues from there and repeats no step."""
     with pytest.raises(RuntimeError, match="out of luck"):
         run_agent("a", count_to(9, fail_at=5), START, checkpointer)
     failed = checkpointer.list("a")[0]
@@ -40,37 +40,37 @@ def test_resumes_after_a_failure_where_it_stopped(checkpointer):
     assert (outcome.step, outcome.resumed_from) == (9, failed.id)
 
 
-def test_starts_fresh_without_a_checkpoint_of_its_own(checkpointer):
-    """K2, K8: another agent's checkpoints are not its own."""
+def test_starts_from_scratch_without_a_checkpoint(checkpointer):
+    """An agent does not resume from the checkpoints of another agent."""
     run_agent("a", count_to(3), START, checkpointer)
     assert run_agent("b", count_to(2), START, checkpointer).resumed_from is None
 
 
 def test_completed_agent_is_not_run_again(checkpointer):
-    """A completed agent is given back as it ended."""
+    """Running a completed agent returns its final state."""
     run_agent("a", count_to(3), START, checkpointer)
     outcome = run_agent("a", count_to(99), START, checkpointer)
     assert (outcome.state["n"], outcome.status) == (3, "completed")
 
 
-def test_completed_agent_that_was_not_cleaned_up_is_when_it_is_given_back(checkpointer):
-    """Where a run ended between its last save and its clean-up, the next one finishes it: the one after that begins anew."""
+def test_pending_clean_up_of_a_completed_agent(checkpointer):
+    """If a run died between its last save and its clean-up, the next run removes the checkpoints, and the one after that starts from scratch."""
     run_agent("a", count_to(3), START, checkpointer)
     events = []
-    tidy = RunSettings(preserve=False, observers=[events.append])
-    assert run_agent("a", count_to(99), START, checkpointer, settings=tidy).state["n"] == 3
+    settings = RunSettings(preserve=False, observers=[events.append])
+    assert run_agent("a", count_to(99), START, checkpointer, settings=settings).state["n"] == 3
     assert checkpointer.list("a") == []
     assert [event.moment for event in events] == ["loaded", "resumed", "finished"]
 
 
-def test_limit_of_steps_stops_and_can_be_raised(checkpointer):
-    """The limit ends a run as `stopped`, which a later one goes on from."""
+def test_max_steps_stops_a_run(checkpointer):
+    """`max_steps` ends a run with the status `stopped`; a later run continues it."""
     assert run_agent("a", count_to(10), START, checkpointer, max_steps=4).status == "stopped"
     assert run_agent("a", count_to(10), START, checkpointer).state["log"] == list(range(10))
 
 
 def test_interrupt_is_not_a_failure(checkpointer):
-    """Ctrl-C saves the last good state as `interrupted`, and is raised on."""
+    """KeyboardInterrupt saves the last good state with the status `interrupted`, and is raised again."""
 
     def advance(state, session):
         raise KeyboardInterrupt
@@ -80,16 +80,16 @@ def test_interrupt_is_not_a_failure(checkpointer):
     assert checkpointer.list("a")[0].status == "interrupted"
 
 
-def test_request_waits_until_it_is_served(checkpointer):
-    """K1: a request that is combined with another trigger is not forgotten before both are due, nor by a save that failed."""
-    asked = iter([True])
-    settings = RunSettings(trigger=OnRequest() & EverySteps(3), save_requested=lambda: next(asked, False))
+def test_request_is_kept_until_a_save_succeeds(checkpointer):
+    """A request that is combined with another trigger is kept until both are due and a save succeeds."""
+    requests = iter([True])
+    settings = RunSettings(trigger=OnRequest() & EverySteps(3), save_requested=lambda: next(requests, False))
     run_agent("a", count_to(8), START, checkpointer, settings=settings)
     assert [(info.step, info.metadata["reason"]) for info in checkpointer.list("a")] == [(8, "final"), (3, "requested and 3 steps")]
 
 
-def test_several_agents_at_once(tmp_path):
-    """K8: agents in threads of one program do not disturb one another."""
+def test_agents_in_threads(tmp_path):
+    """Agents in several threads of one program do not affect each other."""
     checkpointer = Checkpointer(tmp_path, keep_last=3)
     settings = RunSettings(trigger=EverySteps(1))
     threads = [

@@ -1,4 +1,4 @@
-"""What the agent loop leaves when it ends by an error: one completed step with its whole state."""
+"""When the agent loop ends with an error, it leaves a checkpoint of a completed step, never of a half-finished one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.core.runner.conftest import START, count_to
 
 @pytest.mark.parametrize("fail_at", [0, 3])
 def test_half_a_step_is_not_saved(checkpointer, fail_at):
-    """K7: a step that changes the state in place and then fails leaves no trace in what is saved, and is repeated on resume."""
+    """If a step changes the state in place and then fails, the change is not saved, and the step is repeated on resume."""
     failures = iter([True])
 
     def advance(state, session):
@@ -37,8 +37,8 @@ def test_half_a_step_is_not_saved(checkpointer, fail_at):
     assert run_agent("a", advance, None, checkpointer).state == {"n": 5, "log": list(range(5))}
 
 
-def test_half_a_step_on_an_inner_part_is_not_saved(checkpointer):
-    """K7: nor where each step gives back a new mapping around a part that it changes in place."""
+def test_half_a_step_on_a_nested_value_is_not_saved(checkpointer):
+    """A failed step's change of a nested value is not saved, even if each step returns a new outer mapping."""
 
     def advance(state, session):
         state["log"].append(state["n"])
@@ -52,8 +52,8 @@ def test_half_a_step_on_an_inner_part_is_not_saved(checkpointer):
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_large_state_that_a_failed_step_was_given_is_not_saved(checkpointer, monkeypatch, caplog, in_place):
-    """K7: no copy of a large one is made before each step, so whether it is whole is not known, also where the step before made it."""
+def test_large_state_is_not_saved_after_a_failed_step(checkpointer, monkeypatch, caplog, in_place):
+    """A large state is not copied before each step, so after a failed step it is not saved, because it may be half changed."""
     monkeypatch.setattr(session, "MAX_SNAPSHOT", 10)
     serialized = []
     monkeypatch.setattr(steps, "serialize", lambda serializer, state: serialized.append(state) or serializer.dumps(state))
@@ -71,42 +71,42 @@ def test_a_large_state_that_a_failed_step_was_given_is_not_saved(checkpointer, m
         run_agent("a", advance, {"n": 0, "log": []}, checkpointer, settings=RunSettings(trigger=When(lambda moment: moment.step == 1)))
     assert [(info.step, info.status) for info in checkpointer.list("a")] == [(1, "running")]
     assert checkpointer.load("a") == {"n": 1, "log": []}
-    assert len(serialized) == 2  # to see that it is large, and to save it
+    assert len(serialized) == 2  # once to measure it, once to save it
     assert "more than 10 bytes" in caught.value.__notes__[0]
     assert "state after step 2 could not be saved" in caplog.text
 
 
 @pytest.mark.parametrize("error", [CapacityError, KeyboardInterrupt])
-@pytest.mark.parametrize("large", [1, 1 << 20])
-def test_a_state_is_saved_when_no_step_failed_on_it(checkpointer, monkeypatch, error, large):
-    """K7: what ends the run between two steps leaves the state whole, so that is saved, whatever its size."""
-    monkeypatch.setattr(session, "MAX_SNAPSHOT", large)
+@pytest.mark.parametrize("max_snapshot", [1, 1 << 20])
+def test_state_is_saved_if_the_run_ends_between_steps(checkpointer, monkeypatch, error, max_snapshot):
+    """If the run ends between two steps, the state is complete and saved, whatever its size."""
+    monkeypatch.setattr(session, "MAX_SNAPSHOT", max_snapshot)
 
     def advance(state, session):
         state["n"] += 1
         return state
 
-    def asked():
+    def raise_error():
         raise error("now")
 
     with pytest.raises(error):
-        run_agent("a", advance, {"n": 0}, checkpointer, settings=RunSettings(save_requested=asked))
+        run_agent("a", advance, {"n": 0}, checkpointer, settings=RunSettings(save_requested=raise_error))
     assert (checkpointer.list("a")[0].step, checkpointer.load("a")) == (1, {"n": 1})
 
 
-def test_none_is_a_state_like_any_other(checkpointer):
-    """K7: a run over None saves it, also when it ends between two steps."""
+def test_none_is_a_valid_state(checkpointer):
+    """A state of None is saved, also when the run ends between two steps."""
 
-    def asked():
+    def raise_error():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_agent("a", lambda state, session: None, None, checkpointer, settings=RunSettings(save_requested=asked))
+        run_agent("a", lambda state, session: None, None, checkpointer, settings=RunSettings(save_requested=raise_error))
     assert (checkpointer.list("a")[0].step, checkpointer.load("a")) == (1, None)
 
 
-def test_a_state_that_could_not_be_frozen_is_not_saved_half_done(checkpointer):
-    """K7: nor one that cannot be saved until the step that fails has changed it."""
+def test_state_without_a_snapshot_is_not_saved_after_a_failed_step(checkpointer):
+    """A state that could not be copied before a step is not saved after the step failed, even if it could be saved then."""
 
     def advance(state, session):
         state["lock"] = None
@@ -118,64 +118,66 @@ def test_a_state_that_could_not_be_frozen_is_not_saved_half_done(checkpointer):
     assert "lock" in caught.value.__notes__[0]
 
 
-@pytest.mark.parametrize("large", [1, 1 << 20])
-def test_an_interrupt_at_any_moment_skips_and_repeats_no_step(monkeypatch, large):
-    """K7: wherever it comes, what is saved is one step with its own state, and the next run goes on from there."""
-    monkeypatch.setattr(session, "MAX_SNAPSHOT", large)
+@pytest.mark.parametrize("max_snapshot", [1, 1 << 20])
+def test_interrupt_at_any_moment_neither_skips_nor_repeats_a_step(monkeypatch, max_snapshot):
+    """Whenever KeyboardInterrupt comes, each checkpoint has the state of its step, and the next run continues from there."""
+    monkeypatch.setattr(session, "MAX_SNAPSHOT", max_snapshot)
 
     def advance(state, session):
         state["log"].append(state["n"])
         state["n"] += 1
         return Done(state) if state["n"] == 3 else state
 
-    def try_every_moment():
+    def interrupt_every_moment():
         for moment in itertools.count(1):
             checkpointer = Checkpointer("memory://")
-            with contextlib.suppress(KeyboardInterrupt), interrupted_at(moment) as came:
+            with contextlib.suppress(KeyboardInterrupt), interrupted_at(moment) as interrupts:
                 run_agent("a", advance, {"n": 0, "log": []}, checkpointer)
-            if not came:
+            if not interrupts:
                 break
             for info in checkpointer.list("a"):
                 assert checkpointer.load("a", info.id)["n"] == info.step, moment
             assert run_agent("a", advance, {"n": 0, "log": []}, checkpointer).state == {"n": 3, "log": [0, 1, 2]}, moment
         return moment
 
-    with ThreadPoolExecutor(1) as pool:  # where a trace raises in a handler, Python 3.11 goes on handling that error in this thread
-        assert pool.submit(try_every_moment).result() > 100
+    with ThreadPoolExecutor(
+        1
+    ) as pool:  # if a trace function raises in an except block, Python 3.11 keeps handling that error in this thread
+        assert pool.submit(interrupt_every_moment).result() > 100
 
 
 @contextlib.contextmanager
 def interrupted_at(moment):
-    """A KeyboardInterrupt before that many instructions of the loop, or lines of what it calls of the runner."""
-    came, events = [], itertools.count(1)
+    """Raise KeyboardInterrupt at the n-th instruction of the loop, or line of the runner functions it calls. Yield a list of the interrupted frame."""
+    interrupts, events = [], itertools.count(1)
 
     def trace(frame, event, argument):
-        if came or not frame.f_code.co_filename.startswith(os.path.dirname(session.__file__)):
+        if interrupts or not frame.f_code.co_filename.startswith(os.path.dirname(session.__file__)):
             return None
         frame.f_trace_opcodes = frame.f_code is agent._run.__code__
         if next(events) == moment:
-            came.append(frame)
+            interrupts.append(frame)
             raise KeyboardInterrupt
         return trace
 
-    before = sys.gettrace()
+    previous_trace = sys.gettrace()
     sys.settrace(trace)
     try:
-        yield came
+        yield interrupts
     finally:
-        sys.settrace(before)
+        sys.settrace(previous_trace)
 
 
-def test_an_interrupt_of_the_last_save_leaves_the_agent_completed(checkpointer, monkeypatch):
-    """K7: the last step is not lost to it, and not followed by another."""
+def test_interrupt_during_the_last_save_leaves_the_agent_completed(checkpointer, monkeypatch):
+    """An interrupt during the last save does not lose the last step, and no further step runs afterwards."""
     put, errors = checkpointer.store.put, iter([KeyboardInterrupt()])
 
-    def interrupted(info, blob):
+    def interrupted_put(info, blob):
         if error := next(errors, None):
             raise error
         put(info, blob)
 
-    monkeypatch.setattr(checkpointer.store, "put", interrupted)
+    monkeypatch.setattr(checkpointer.store, "put", interrupted_put)
     events = []
     with pytest.raises(KeyboardInterrupt):
         run_agent("a", count_to(3), START, checkpointer, settings=RunSettings(preserve=False, observers=[events.append]))
@@ -184,8 +186,8 @@ def test_an_interrupt_of_the_last_save_leaves_the_agent_completed(checkpointer, 
     assert (outcome.state["n"], outcome.status, outcome.step) == (3, "completed", 3)
 
 
-def test_a_large_state_of_arrays_is_not_copied(tmp_path):
-    """Not even to see that it is large: it may be more than half of the memory there is."""
+def test_large_arrays_are_not_copied(tmp_path):
+    """Large arrays are not copied, not even to measure them, because they may be more than half of the memory."""
     numpy = pytest.importorskip("numpy")
     state = {"weights": numpy.ones(1_000_000)}
     checkpointer = Checkpointer(tmp_path, format="arrays")

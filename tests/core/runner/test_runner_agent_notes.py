@@ -1,4 +1,4 @@
-"""What the agent loop tells in its checkpoints, and of the error that ended it."""
+"""Notes and errors that the agent loop stores in its checkpoints."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tests.core.runner.conftest import START, count_to
 
 
 def test_failed_final_save_does_not_hide_the_error(checkpointer, monkeypatch):
-    """L10: when the state cannot be saved either, the first error is raised and says so."""
+    """If the final save fails, too, the first error is raised with a note about it."""
 
-    def full(info, blob):
+    def full_disk(info, blob):
         raise CapacityError("disk full")
 
-    monkeypatch.setattr(checkpointer.store, "put", full)
+    monkeypatch.setattr(checkpointer.store, "put", full_disk)
     with pytest.raises(RuntimeError, match="out of luck") as caught:
         run_agent("a", count_to(9, fail_at=0), START, checkpointer)
     assert "disk full" in caught.value.__notes__[0]
 
 
-class UnspeakableError(Exception):
+class UnprintableError(Exception):
     def __str__(self):
         raise KeyError("no text")
 
 
-class MisclassedError(Exception):
+class InvalidClassError(Exception):
     error_class = dict
 
 
@@ -40,11 +40,11 @@ UNDECODABLE = os.fsdecode(b"\xff.txt")
 
 @pytest.mark.parametrize(
     ("error", "message"),
-    [(RuntimeError(UNDECODABLE), "?.txt"), (UnspeakableError(), "<str() raised KeyError>"), (MisclassedError("odd"), "odd")],
-    ids=["undecodable", "unspeakable", "misclassed"],
+    [(RuntimeError(UNDECODABLE), "?.txt"), (UnprintableError(), "<str() raised KeyError>"), (InvalidClassError("odd"), "odd")],
+    ids=["undecodable", "str() raises", "invalid error_class"],
 )
-def test_no_error_costs_the_run_its_last_checkpoint(checkpointer, error, message):
-    """L10: whatever the error is made of, the state is saved with what can be said of it, and it is the one that is raised."""
+def test_any_error_is_stored_and_raised(checkpointer, error, message):
+    """Whatever the error is like, the state is saved with what can be read of it, and the error itself is raised."""
 
     def advance(state, session):
         raise error
@@ -52,8 +52,8 @@ def test_no_error_costs_the_run_its_last_checkpoint(checkpointer, error, message
     with pytest.raises(type(error)) as caught:
         run_agent("a", advance, START, checkpointer)
     assert caught.value is error
-    told = checkpointer.list("a")[0].metadata["error"]
-    assert (told["class"], told["type"], told["message"]) == ("unknown", type(error).__qualname__, message)
+    stored_error = checkpointer.list("a")[0].metadata["error"]
+    assert (stored_error["class"], stored_error["type"], stored_error["message"]) == ("unknown", type(error).__qualname__, message)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,9 +61,9 @@ class FrozenError(Exception):
     number: int
 
 
-@pytest.mark.parametrize("state", [0, threading.Lock()], ids=["saved", "unsavable"])
-def test_an_error_that_cannot_be_written_to_is_raised_as_it_is(checkpointer, state):
-    """L10: neither timing its step nor telling of a failed last save puts another in its place."""
+@pytest.mark.parametrize("state", [0, threading.Lock()], ids=["saved", "not savable"])
+def test_error_that_cannot_be_modified_is_raised_unchanged(checkpointer, state):
+    """If an error cannot take notes, neither the timing of its step nor a failed last save replaces it."""
 
     def advance(state, session):
         raise FrozenError(7)
@@ -72,8 +72,8 @@ def test_an_error_that_cannot_be_written_to_is_raised_as_it_is(checkpointer, sta
         run_agent("a", advance, state, checkpointer)
 
 
-def test_notes_take_any_text(checkpointer):
-    """D3: a rendering of what is no UTF-8 is kept with a mark in its place."""
+def test_notes_accept_any_text(checkpointer):
+    """Text that is not valid UTF-8 is stored with a question mark in its place."""
 
     def advance(state, session):
         session.notes.rendering(UNDECODABLE, UNDECODABLE, UNDECODABLE)
@@ -86,8 +86,8 @@ def test_notes_take_any_text(checkpointer):
     assert metadata["choices"] == [{"what": "?.txt", "chosen": "?.txt", "reason": "?.txt"}]
 
 
-def test_checkpoint_tells_about_its_run(checkpointer):
-    """D3: timings, resources, choices with reasons, renderings, configuration and the stack of an error are in the checkpoint."""
+def test_checkpoint_describes_its_run(checkpointer):
+    """A checkpoint has timings, resources, choices with reasons, renderings, configuration and the stack of an error."""
 
     def advance(state, session):
         session.notes.choice("model", "small", "cheap enough")
@@ -109,8 +109,8 @@ def test_checkpoint_tells_about_its_run(checkpointer):
     assert len(checkpointer.find(Query(error_class="unknown"))) == 1
 
 
-def test_a_configuration_that_cannot_be_kept_is_refused_before_the_first_step(checkpointer):
-    """D3: not by the last save, with every step done and none of them kept."""
+def test_invalid_configuration_is_refused_before_the_first_step(checkpointer):
+    """A configuration that cannot be stored is refused at once, not by the last save when all steps would be lost."""
     visited = []
     with pytest.raises(SerializationError, match="a note cannot hold"):
         run_agent(
@@ -123,11 +123,11 @@ def test_a_configuration_that_cannot_be_kept_is_refused_before_the_first_step(ch
     assert visited == []
 
 
-def test_a_choice_that_cannot_be_kept_is_refused_where_it_is_made(checkpointer):
-    """D3: it fails its step, and the state before that is saved."""
+def test_invalid_choice_fails_its_step(checkpointer):
+    """A choice that cannot be stored fails its step, and the state before that step is saved."""
 
     def advance(state, session):
-        session.notes.choice("lock", threading.Lock() if state["n"] == 2 else None, "to show it")
+        session.notes.choice("lock", threading.Lock() if state["n"] == 2 else None, "for the test")
         return count_to(5)(state, session)
 
     with pytest.raises(SerializationError, match="a note cannot hold"):
@@ -135,8 +135,8 @@ def test_a_choice_that_cannot_be_kept_is_refused_where_it_is_made(checkpointer):
     assert checkpointer.load("a") == {"n": 2, "log": [0, 1]}
 
 
-def test_stack_trace_is_whole(checkpointer):
-    """D3: a stack as deep as frameworks make them is kept with every frame."""
+def test_stack_trace_is_complete(checkpointer):
+    """A stack of 200 frames, as deep as in frameworks, is stored with every frame."""
 
     def descend(depth):
         if not depth:

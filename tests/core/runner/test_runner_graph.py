@@ -14,6 +14,8 @@ from ckpt_observe.errors import AccessError, CapacityError, CheckpointNotFoundEr
 
 
 def visit(name, visited=None):
+    """Return a node that appends its name to the path."""
+
     def node(state):
         if visited is not None:
             visited.append(name)
@@ -23,7 +25,7 @@ def visit(name, visited=None):
 
 
 def chain(visited=None, **nodes):
-    """a > b > c > d, where d is the exit; nodes can be replaced."""
+    """Return the graph a > b > c > d with the exit d. Nodes can be replaced."""
     names = "abcd"
     return Graph(
         nodes={name: nodes.get(name, visit(name, visited)) for name in names},
@@ -37,11 +39,11 @@ def crash(state):
     raise RuntimeError("crash")
 
 
-KEEP = RunSettings(trigger=EverySteps(1), preserve=True)
+PRESERVE = RunSettings(trigger=EverySteps(1), preserve=True)
 
 
 def test_conditional_edges_and_exit(checkpointer):
-    """G1: an edge may depend on the state; the run ends at an exit."""
+    """An edge may depend on the state, and the run ends at an exit."""
     graph = Graph(
         nodes={"count": lambda state: {"n": state["n"] + 1}, "end": lambda state: None},
         edges={"count": lambda state: "count" if state["n"] < 3 else "end"},
@@ -53,14 +55,14 @@ def test_conditional_edges_and_exit(checkpointer):
 
 
 def test_iteration_limit(checkpointer):
-    """G1: a loop without end is stopped by the limit."""
+    """`max_steps` stops an endless loop."""
     graph = Graph(nodes={"a": lambda state: None, "b": lambda state: None}, edges={"a": "a"}, entry="a", exits=frozenset("b"), max_steps=10)
     with pytest.raises(ConfigError, match="10 nodes"):
         run_graph(graph, {}, checkpointer)
 
 
 def test_state_is_immutable(checkpointer):
-    """G1: a node cannot change the state it is given."""
+    """A node cannot change the state it receives."""
 
     def meddle(state):
         with pytest.raises(TypeError):
@@ -73,77 +75,77 @@ def test_state_is_immutable(checkpointer):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("arguments", "message"),
     [({"entry": "x"}, "unknown nodes: x"), ({"exits": frozenset()}, "nodes without an edge: d"), ({"edges": {"a": "nowhere"}}, "nowhere")],
 )
-def test_impossible_graphs_are_refused(wrong, message):
-    """G1: a graph that cannot run is refused when it is made."""
+def test_invalid_graphs_are_refused(arguments, message):
+    """A graph that cannot run is refused when it is created."""
     good = chain()
     with pytest.raises(ConfigError, match=message):
-        Graph(**{"nodes": good.nodes, "edges": good.edges, "entry": "a", "exits": good.exits, **wrong})
+        Graph(**{"nodes": good.nodes, "edges": good.edges, "entry": "a", "exits": good.exits, **arguments})
 
 
 @pytest.mark.parametrize(("every", "nodes"), [(0, []), (1, ["d", "c", "b", "a"]), (2, ["d", "b"]), (3, ["c"])])
 def test_saves_every_n_nodes(checkpointer, every, nodes):
-    """G2: after every N completed nodes; 0 is off."""
+    """A graph is saved after every N completed nodes; 0 turns saves off."""
     run_graph(chain(), {}, checkpointer, run_id="r", settings=RunSettings(trigger=EverySteps(every), preserve=True))
     assert [info.metadata["node"] for info in checkpointer.list("r")] == nodes
 
 
-def test_predicate_checkpoints(checkpointer):
-    """G8: a checkpoint when the state says so."""
+def test_save_by_predicate(checkpointer):
+    """A predicate on the state can trigger a save."""
     settings = RunSettings(trigger=When(lambda moment: moment.state["path"][-1] == "b"), preserve=True)
     run_graph(chain(), {}, checkpointer, run_id="r", settings=settings)
     assert [info.metadata["node"] for info in checkpointer.list("r")] == ["b"]
 
 
-def test_resume_goes_on_with_the_next_node(checkpointer):
-    """G3: no node that was checkpointed runs again; run id, node and time of the checkpoint are in the state."""
+def test_resume_continues_with_the_next_node(checkpointer):
+    """No checkpointed node runs again; the state has the run id and the node and time of its checkpoint."""
     with pytest.raises(RuntimeError):
-        run_graph(chain(c=crash), {"x": 1}, checkpointer, run_id="r", settings=KEEP)
+        run_graph(chain(c=crash), {"x": 1}, checkpointer, run_id="r", settings=PRESERVE)
     visited = []
-    final = resume_graph(chain(visited), "r", checkpointer, settings=KEEP)
+    final = resume_graph(chain(visited), "r", checkpointer, settings=PRESERVE)
     assert visited == ["c", "d"]
     assert final["path"] == ["a", "b", "c", "d"]
     assert (final["x"], final.run_id, final.checkpointed_node) == (1, "r", "d")
     assert abs(final.checkpointed_at - checkpointer.list("r")[0].created) < dt.timedelta(seconds=5)
 
 
-def test_a_fork_goes_on_under_its_own_run_id(checkpointer):
-    """G3: its nodes, its result and its checkpoints have the id it is resumed by, not that of the run it was forked from."""
+def test_fork_has_its_own_run_id(checkpointer):
+    """The nodes, the result and the checkpoints of a resumed fork have its own run id, not that of its origin."""
     with pytest.raises(RuntimeError):
-        run_graph(chain(c=crash), {}, checkpointer, run_id="one", settings=KEEP)
-    checkpointer.fork("one", "two")
-    final = resume_graph(chain(c=lambda state: {"seen": state.run_id}), "two", checkpointer, settings=KEEP)
-    assert (final["seen"], final.run_id, checkpointer.load("two")["run_id"]) == ("two", "two", "two")
+        run_graph(chain(c=crash), {}, checkpointer, run_id="origin", settings=PRESERVE)
+    checkpointer.fork("origin", "fork")
+    final = resume_graph(chain(c=lambda state: {"node_run_id": state.run_id}), "fork", checkpointer, settings=PRESERVE)
+    assert (final["node_run_id"], final.run_id, checkpointer.load("fork")["run_id"]) == ("fork", "fork", "fork")
 
 
-def test_resume_without_checkpoint_or_at_the_exit_is_a_clear_error(checkpointer):
-    """G3: both are told for what they are."""
+def test_resume_without_a_checkpoint_or_at_the_exit(checkpointer):
+    """Resuming a run without checkpoints or a completed run raises an error that says so."""
     with pytest.raises(CheckpointNotFoundError, match="no checkpoint to resume"):
         resume_graph(chain(), "r", checkpointer)
-    run_graph(chain(), {}, checkpointer, run_id="r", settings=KEEP)
+    run_graph(chain(), {}, checkpointer, run_id="r", settings=PRESERVE)
     with pytest.raises(ConflictError, match="nothing to resume"):
         resume_graph(chain(), "r", checkpointer)
 
 
 @pytest.mark.parametrize("state", [{"n": 1}, [1], 1, {"run_id": "r", "values": [1]}, {"values": {}, "other": 1}])
-def test_what_no_graph_saved_is_not_resumed(checkpointer, state):
-    """G3: a checkpoint of something else is told for what it is."""
+def test_checkpoint_that_no_graph_saved_is_refused(checkpointer, state):
+    """A checkpoint that was not saved by a graph raises ConfigError."""
     checkpointer.save("r", state)
     with pytest.raises(ConfigError, match="was not saved by a graph"):
         resume_graph(chain(), "r", checkpointer)
 
 
 @pytest.mark.parametrize("fail_fast", [True, False])
-def test_failed_save_stops_the_run_by_choice(checkpointer, monkeypatch, fail_fast):
-    """G4: fail-fast ends the run at once; otherwise it goes on, and the observers are told."""
+def test_fail_fast(checkpointer, monkeypatch, fail_fast):
+    """With `fail_fast`, a failed save ends the run; otherwise the run continues. Observers receive the failure in both cases."""
     events, visited = [], []
 
-    def full(info, blob):
+    def full_disk(info, blob):
         raise CapacityError("full")
 
-    monkeypatch.setattr(checkpointer.store, "put", full)
+    monkeypatch.setattr(checkpointer.store, "put", full_disk)
     settings = RunSettings(trigger=EverySteps(1), fail_fast=fail_fast, observers=[events.append])
     if fail_fast:
         with pytest.raises(CapacityError):
@@ -158,7 +160,7 @@ def test_failed_save_stops_the_run_by_choice(checkpointer, monkeypatch, fail_fas
 
 @pytest.mark.parametrize("preserve", [True, False, None])
 def test_clean_up_after_success_unless_preserved(checkpointer, preserve):
-    """G5: the checkpoints of a successful run go, unless they are to stay; those of a failed run always stay."""
+    """The checkpoints of a successful run are removed unless `preserve` is set; those of a failed run always stay."""
     settings = RunSettings(trigger=EverySteps(1), preserve=preserve)
     with pytest.raises(RuntimeError):
         run_graph(chain(c=crash), {}, checkpointer, run_id="failed", settings=settings)
@@ -168,7 +170,7 @@ def test_clean_up_after_success_unless_preserved(checkpointer, preserve):
 
 
 def test_failed_clean_up_does_not_fail_the_run(checkpointer, monkeypatch):
-    """G5: the result of a run that succeeded is given back, also where its checkpoints cannot be removed; the observers are told."""
+    """If the checkpoints of a successful run cannot be removed, its result is still returned, and observers receive the failure."""
 
     def refuse(task, id):
         raise AccessError("not allowed")
@@ -182,8 +184,8 @@ def test_failed_clean_up_does_not_fail_the_run(checkpointer, monkeypatch):
     assert [event.moment for event in events] == ["saved", "saved", "failed", "finished"]
 
 
-def test_checkpoint_tells_about_its_run(checkpointer):
-    """D3: nodes note choices and renderings; timings, resources and configuration are there too."""
+def test_checkpoint_describes_its_run(checkpointer):
+    """A checkpoint has the choices and renderings that nodes noted, and timings, resources and configuration."""
 
     def choose(state):
         state.notes.choice("model", "small", "cheap enough")
@@ -205,8 +207,8 @@ def test_checkpoint_tells_about_its_run(checkpointer):
     assert metadata["resources"]["memory_peak_bytes"] > 1_000_000
 
 
-def test_events_saved_loaded_resumed(checkpointer):
-    """G7: with node and run id."""
+def test_events_of_a_run(checkpointer):
+    """Observers receive saved, loaded, resumed and finished events with node and run id."""
     events = []
     settings = RunSettings(trigger=EverySteps(2), observers=[events.append])
     with pytest.raises(RuntimeError):
@@ -224,8 +226,8 @@ def test_events_saved_loaded_resumed(checkpointer):
     ]
 
 
-def test_failed_node_is_told_and_kept(checkpointer):
-    """D3, G3, G7: a node that fails, and changes what it was given before, leaves the state before it with the error and its stack."""
+def test_failed_node_leaves_the_state_before_it(checkpointer):
+    """If a node changes its input and then fails, the checkpoint has the state before it, and the error with its stack."""
 
     def half_done(state):
         state["list"].append("half")
@@ -238,12 +240,12 @@ def test_failed_node_is_told_and_kept(checkpointer):
     assert (info.status, info.metadata["node"], error["type"], error["message"]) == ("failed", "b", "RuntimeError", "broken pipe")
     assert "half_done" in error["stack"]
     assert checkpointer.load("r")["values"]["list"] == []
-    assert resume_graph(chain(), "r", checkpointer, settings=KEEP).node == "d"
+    assert resume_graph(chain(), "r", checkpointer, settings=PRESERVE).node == "d"
 
 
 @pytest.mark.parametrize("trigger", [Never(), EverySteps(0)])
-def test_run_without_checkpoints_leaves_none_when_it_fails(checkpointer, trigger):
-    """G2: where checkpoints are off a failure is told to the observers, and nothing is saved."""
+def test_failed_run_without_checkpoints_saves_nothing(checkpointer, trigger):
+    """If checkpoints are off, observers receive the failure, and nothing is saved."""
     events = []
     with pytest.raises(RuntimeError):
         run_graph(chain(c=crash), {}, checkpointer, run_id="r", settings=RunSettings(trigger=trigger, observers=[events.append]))

@@ -1,4 +1,4 @@
-"""Saves asked for by a signal."""
+"""Saves requested by a signal."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ckpt_observe.core.runner.triggers import OnRequest
 from tests.core.runner.conftest import START, count_to
 
 
-def test_signal_asks_for_a_save(checkpointer):
-    """K1: a signal saves at the next step, and whoever handled it before is still called."""
-    seen = []
-    before = signal.signal(signal.SIGUSR1, lambda *_: seen.append("mine"))
+def test_signal_requests_a_save(checkpointer):
+    """A signal saves at the next step, and the previous handler is still called."""
+    calls = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: calls.append("previous handler"))
 
     def advance(state, session):
         if state["n"] == 2:
@@ -29,19 +29,19 @@ def test_signal_asks_for_a_save(checkpointer):
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert [info.step for info in checkpointer.list("a")] == [5, 3]
-    assert seen == ["mine"]
+    assert calls == ["previous handler"]
 
 
-def test_signal_that_cannot_be_handled_leaves_none_handled():
-    """K1: a refused block leaves the other signals as they were."""
+def test_handlers_are_restored_if_one_cannot_be_installed():
+    """If a signal cannot be handled, the handlers of the others are unchanged."""
     before = signal.getsignal(signal.SIGUSR1)
     with pytest.raises(OSError, match="Invalid argument"):
         SaveOnSignal([signal.SIGUSR1, signal.SIGKILL]).__enter__()
     assert signal.getsignal(signal.SIGUSR1) == before
 
 
-def test_signal_named_twice_is_handled_once():
-    """K1: and what handled it before does so again afterwards."""
+def test_signal_listed_twice():
+    """A signal that is listed twice requests a save, and its previous handler is restored afterwards."""
     before = signal.getsignal(signal.SIGUSR1)
     with SaveOnSignal([signal.SIGUSR1, signal.SIGUSR1]) as request:
         signal.raise_signal(signal.SIGUSR1)

@@ -69,13 +69,13 @@ def imports(path: Path):
 
 
 def test_every_package_has_rules():
-    """A new package says whom it may import."""
+    """A new package must be added to the rules."""
     assert {package_of(path) for path in modules()} <= set(ALLOWED_IMPORTS) | UNRESTRICTED
 
 
 @pytest.mark.parametrize("package", ALLOWED_IMPORTS)
 def test_import_rules(package):
-    """A package imports only those it may; inside functions too."""
+    """A package imports only what its rule allows, also inside functions."""
     allowed = ALLOWED_IMPORTS[package] | {package}
     wrong = [
         f"{path.relative_to(PACKAGE)}: {name}"
@@ -210,7 +210,7 @@ def test_auto_patches():
 
 
 def test_architecture_shows_the_same_rules():
-    """The table of packages in ARCHITECTURE.md says what `ALLOWED_IMPORTS` says; `support` is left out of it, where a sentence below covers it."""
+    """The table of packages in ARCHITECTURE.md matches `ALLOWED_IMPORTS`, except for `support`, which a sentence below it covers."""
     page = (Path(__file__).parents[1] / "ARCHITECTURE.md").read_text(encoding="utf-8")
     table = re.search(r"^## Packages$.*?^\|[-|]+\|\n(.*?)\n\n", page, re.DOTALL | re.MULTILINE)[1]
     shown = {}

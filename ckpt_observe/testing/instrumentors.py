@@ -54,7 +54,7 @@ class InstrumentorContract:
     @pytest.mark.parametrize("style", ["wrapt", "closure"])
     @pytest.mark.parametrize("side", ["under", "over"])
     def test_beside_a_third_party(self, style: str, side: str) -> None:
-        """Another package's wrapper stays in place; ours is removed from beneath or above it, or switched off."""
+        """Another package's wrapper stays in place; ours is removed from below or above it, or switched off."""
         self.run("third_party", style=style, side=side)
 
     def test_results_and_exceptions_are_the_same_objects(self) -> None:

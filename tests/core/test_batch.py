@@ -66,6 +66,6 @@ def test_base_removed_before_the_commit():
     checkpointer = Checkpointer("memory://", incremental=4)
     checkpointer.save("t", {"large": LARGE, "n": 0}, id="base")
     with checkpointer.batch() as batch:
-        assert batch.save("t", {"large": LARGE, "n": 1}, id="mine").bases == ("base",)
+        assert batch.save("t", {"large": LARGE, "n": 1}, id="incremental").bases == ("base",)
         checkpointer.delete("t", "base")
-    assert checkpointer.load("t", "mine") == {"large": LARGE, "n": 1}
+    assert checkpointer.load("t", "incremental") == {"large": LARGE, "n": 1}

@@ -86,10 +86,10 @@ def test_task_without_checkpoints(location):
 def test_restore_returns_the_next_step(location, state):
     """`restore` returns the state, the info and the step after the saved one."""
     checkpointer = Checkpointer(location)
-    saved = checkpointer.save("agent", state, step=7)
+    info = checkpointer.save("agent", state, step=7)
     restored = checkpointer.restore("agent")
     assert restored.state == state
-    assert restored.info == saved
+    assert restored.info == info
     assert restored.next_step == 8
 
 
@@ -130,8 +130,8 @@ def test_delete_removes_one_checkpoint(location):
 def test_list_is_newest_first(location):
     """`list` returns the infos that `save` returned, newest first."""
     checkpointer = Checkpointer(location)
-    saved = [checkpointer.save("agent", {"n": n}, step=n, metadata={"lr": 0.1}) for n in range(4)]
-    assert checkpointer.list("agent") == saved[::-1]
+    infos = [checkpointer.save("agent", {"n": n}, step=n, metadata={"lr": 0.1}) for n in range(4)]
+    assert checkpointer.list("agent") == infos[::-1]
 
 
 def test_keep_last_removes_the_oldest_after_each_save(location):
@@ -176,18 +176,18 @@ def test_python_values_keep_type_and_value(location, format):
     }
     checkpointer = Checkpointer(location, format=format)
     checkpointer.save("agent", state)
-    loaded = checkpointer.load("agent")
-    assert loaded == state
-    assert {key: type(value) for key, value in loaded.items()} == {key: type(value) for key, value in state.items()}
+    loaded_state = checkpointer.load("agent")
+    assert loaded_state == state
+    assert {key: type(value) for key, value in loaded_state.items()} == {key: type(value) for key, value in state.items()}
 
 
 def test_nan_is_preserved(location, format):
     """NaN is preserved, although plain JSON would turn it into null."""
     checkpointer = Checkpointer(location, format=format)
     checkpointer.save("agent", {"loss": [1.0, math.nan]})
-    loaded = checkpointer.load("agent")["loss"]
-    assert loaded[0] == 1.0
-    assert math.isnan(loaded[1])
+    losses = checkpointer.load("agent")["loss"]
+    assert losses[0] == 1.0
+    assert math.isnan(losses[1])
 
 
 CYCLE = []

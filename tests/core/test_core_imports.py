@@ -36,8 +36,8 @@ def test_core_imports_only_errors_and_support():
 def test_importing_the_core_is_light():
     """Importing the core imports no driver and no telemetry library, and starts no thread."""
     program = "import sys, threading, ckpt_observe.core; print(*sys.modules); assert threading.active_count() == 1"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"numpy", "psycopg", "redis", "obstore", "cryptography", "opentelemetry", "wrapt", "sqlite3"} & set(loaded)
+    modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"numpy", "psycopg", "redis", "obstore", "cryptography", "opentelemetry", "wrapt", "sqlite3"} & set(modules)
 
 
 def test_every_error_code_of_the_core_is_in_semconv():

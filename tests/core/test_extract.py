@@ -70,8 +70,8 @@ def test_markdown_shows_a_falsy_state(info):
 def test_no_key_hides_another(info):
     """Keys whose text is the same, such as 1 and "1" or two NaN, are shown separately."""
     state = {1: "number", "1": "text", "1 (int)": "odd", math.nan: "first", float("nan"): "second"}
-    shown = json.loads(extract(info, state, "json"))["state"]
-    assert shown == {"1 (int) (int)": "number", "1": "text", "1 (int)": "odd", "nan": "first", "nan (float)": "second"}
+    shown_state = json.loads(extract(info, state, "json"))["state"]
+    assert shown_state == {"1 (int) (int)": "number", "1": "text", "1 (int)": "odd", "nan": "first", "nan (float)": "second"}
 
 
 def nested(levels):
@@ -99,9 +99,9 @@ def test_only_arrays_are_described_by_shape(info):
     """An object with a shape is not always an array: a numpy number is shown with its value, and a table by its repr."""
     np = pytest.importorskip("numpy")
     table = type("Table", (), {"shape": (2, 2), "__repr__": lambda self: "a table"})()
-    shown = json.loads(extract(info, {"loss": np.float64(1.5), "table": table, "weights": np.zeros((2, 3))}, "json"))["state"]
-    assert "1.5" in shown["loss"]
-    assert (shown["table"], shown["weights"]) == ("a table", "ndarray float64 [2, 3]")
+    shown_state = json.loads(extract(info, {"loss": np.float64(1.5), "table": table, "weights": np.zeros((2, 3))}, "json"))["state"]
+    assert "1.5" in shown_state["loss"]
+    assert (shown_state["table"], shown_state["weights"]) == ("a table", "ndarray float64 [2, 3]")
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\u2028"], ids=ascii)

@@ -78,9 +78,9 @@ def test_bytearray_is_preserved_and_memoryview_refused(format):
     """A bytearray is loaded as a bytearray, although it equals bytes; a memoryview is refused."""
     checkpointer = Checkpointer("memory://", format=format)
     checkpointer.save("t", {"a": bytearray(b"x"), "b": [bytearray(b"y"), b"z"]})
-    loaded = checkpointer.load("t")
-    assert loaded == {"a": bytearray(b"x"), "b": [bytearray(b"y"), b"z"]}
-    assert [type(value) for value in (loaded["a"], *loaded["b"])] == [bytearray, bytearray, bytes]
+    loaded_state = checkpointer.load("t")
+    assert loaded_state == {"a": bytearray(b"x"), "b": [bytearray(b"y"), b"z"]}
+    assert [type(value) for value in (loaded_state["a"], *loaded_state["b"])] == [bytearray, bytearray, bytes]
     with pytest.raises(SerializationError, match="memoryview"):
         checkpointer.save("t", {"a": memoryview(b"x")})
 
@@ -132,7 +132,7 @@ def test_datetime_keeps_its_time_zone(format):
     """A datetime is loaded with its UTC offset; the same instant in another zone is equal, but not what was saved."""
     if format == "arrays":
         pytest.importorskip("numpy")
-    saved = dt.datetime(2026, 1, 1, 0, 30, 0, 5, tzinfo=dt.timezone(dt.timedelta(hours=2)))
+    due_time = dt.datetime(2026, 1, 1, 0, 30, 0, 5, tzinfo=dt.timezone(dt.timedelta(hours=2)))
     checkpointer = Checkpointer("memory://", format=format)
-    checkpointer.save("t", {"due": [saved]})
-    assert checkpointer.load("t")["due"][0].isoformat() == saved.isoformat()
+    checkpointer.save("t", {"due": [due_time]})
+    assert checkpointer.load("t")["due"][0].isoformat() == due_time.isoformat()

@@ -27,9 +27,9 @@ def test_unchanged_keys_are_not_written_again(checkpointer):
     second = checkpointer.save("t", state)
     assert second.keys["large"].base == first.id
     assert second.payload_size < first.payload_size - 4000
-    loaded = checkpointer.load("t")
-    assert loaded == state
-    assert list(loaded) == list(state)
+    loaded_state = checkpointer.load("t")
+    assert loaded_state == state
+    assert list(loaded_state) == list(state)
 
 
 def test_references_do_not_form_chains(checkpointer):

@@ -81,17 +81,17 @@ def test_runs_are_tasks(spans, tmp_path):
     graph = Graph(nodes={"a": lambda _state: {"n": 1}}, edges={}, entry="a", exits=frozenset({"a"}))
     with pytest.raises(CheckpointNotFoundError):
         resume_graph(graph, "run-7", checkpointer)
-    with ckpt_observe.task("mine"):
+    with ckpt_observe.task("program"):
         run_graph(graph, {}, checkpointer, run_id="run-8", settings=RunSettings(trigger=EverySteps(1)))
     tasks = [span for span in spans() if span.name.startswith("task ")]
     assert [(span.name, span.attributes.get(names.TASK_ID)) for span in tasks] == [
         ("task writer", "writer"),
         ("task graph", "run-7"),
-        ("task mine", None),
+        ("task program", None),
     ]
     children = {task.name: [span.name for span in spans() if span.parent_span_id == task.span_id] for task in tasks}
     assert children["task writer"] == ["checkpoint.save"]
-    assert children["task mine"][0] == "checkpoint.save"
+    assert children["task program"][0] == "checkpoint.save"
 
 
 def test_error_of_an_encrypted_run_is_not_quoted(spans):

@@ -17,8 +17,8 @@ def toy_registry(modules, monkeypatch):
 def test_registry_imports_no_library():
     """Importing the registry imports none of the libraries it can instrument."""
     code = "import sys; import ckpt_observe.instrument.registry; print(*{name.partition('.')[0] for name in sys.modules})"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"torch", "langgraph", "orbax", "jax", "lightning", "joblib"} & set(loaded)
+    imported_modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "langgraph", "orbax", "jax", "lightning", "joblib"} & set(imported_modules)
 
 
 def test_disabled_instrumentors_are_not_loaded(toy_registry, modules):

@@ -210,7 +210,7 @@ def test_inner_wrapper_that_changes_the_kind_of_callable(toy):
     assert toy.observed.wrapper_for(coroutine)(lambda: 5, None, (), {}) == 5
 
     @types.coroutine
-    def awaited():
+    def awaitable_generator():
         yield
 
-    assert toy.observed.wrapper_for(awaited)(awaited, None, (), {}).gi_code is awaited.__code__
+    assert toy.observed.wrapper_for(awaitable_generator)(awaitable_generator, None, (), {}).gi_code is awaitable_generator.__code__

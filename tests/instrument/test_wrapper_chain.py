@@ -50,7 +50,7 @@ def test_unknown_name(library):
 
 @pytest.mark.parametrize("position", range(3))
 def test_wrapper_is_removed_from_any_position(library, position):
-    """The wrappers above and beneath it stay as they were, and are still called."""
+    """The wrappers above and below it stay in place and are still called."""
     wrappers = [wrapt.wrap_function_wrapper(library, "Base.save", pass_through) for _ in range(3)]
     removed = wrappers.pop(position)
     assert is_wrapped_by(library, "Base.save", removed)

@@ -17,7 +17,8 @@ from contextlib import contextmanager
 
 import pytest
 
-_candidates = itertools.cycle(random.sample(range(20000, 32768), 12768))
+# SystemRandom ignores the seed of pytest-randomly, which is the same in all parallel test processes.
+_candidates = itertools.cycle(random.SystemRandom().sample(range(20000, 32768), 12768))
 
 
 def program(name):

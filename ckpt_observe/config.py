@@ -113,14 +113,10 @@ class _Source:
         if self.arguments.get(argument) is not None:
             self.origin[key] = "argument"
             return self.arguments[argument]
-        if self.environ.get(variable):  # as in OpenTelemetry, an empty variable counts as unset
-            self.origin[key] = variable
-            return self.environ[variable]
-        former = environment.FORMER_NAMES.get(variable, "")
-        if self.environ.get(former):
-            _warn_renamed(former, variable)
-            self.origin[key] = former
-            return self.environ[former]
+        for name in (variable, environment.FORMER_NAMES.get(variable, "")):
+            if self.environ.get(name):  # as in OpenTelemetry, an empty variable counts as unset
+                self.origin[key] = name
+                return _current_value(name, variable, self.environ[name])
         self.origin[key] = "default"
         return default
 
@@ -150,14 +146,20 @@ def _default_exporters(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _delivery(source: _Source) -> str:
-    mode = source.get("delivery", environment.DELIVERY, "in-process")
-    if mode in environment.FORMER_VALUES and source.origin["delivery"] != "argument":
-        _warn_renamed(f"{environment.DELIVERY}={mode}", f"{environment.DELIVERY}={environment.FORMER_VALUES[mode]}")
-        mode = environment.FORMER_VALUES[mode]
-    return _one_of(environment.DELIVERY, mode, DELIVERY_MODES)
+    return _one_of(environment.DELIVERY, source.get("delivery", environment.DELIVERY, "in-process"), DELIVERY_MODES)
 
 
 _warnings: Final = WarningLog()
+
+
+def _current_value(name: str, variable: str, value: str) -> str:
+    """Return the value of a variable, as it is called today. Warn once if the variable, its value or both were renamed."""
+    current = environment.FORMER_VALUES.get(variable, {}).get(value, value)
+    if current != value:
+        _warn_renamed(f"{name}={value}", f"{variable}={current}")
+    elif name != variable:
+        _warn_renamed(name, variable)
+    return current
 
 
 def _warn_renamed(former: str, current: str) -> None:

@@ -44,8 +44,8 @@ PUSHGATEWAY: Final = "CKPT_OBSERVE_METRICS_PUSHGATEWAY"
 
 FORMER_NAMES: Final = {PAGES_DIR: "CKPT_OBSERVE_RING_DIR", DELIVERY: "CKPT_OBSERVE_DRAIN"}
 """Variables that were renamed. The former name still works, with a warning."""
-FORMER_VALUES: Final = {"thread": "in-process", "agent": "daemon"}
-"""Values of DELIVERY that were renamed. The former value still works, with a warning."""
+FORMER_VALUES: Final = {DELIVERY: {"thread": "in-process", "agent": "daemon"}}
+"""Values that were renamed, by variable. The former value still works, with a warning."""
 
 # fmt: off
 VARIABLES: Final = (

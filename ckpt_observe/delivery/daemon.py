@@ -15,7 +15,8 @@ from ckpt_observe.journal.locations import private_directory
 from ckpt_observe.support.locks import FileLock, is_locked
 from ckpt_observe.support.logs import WarningLog
 
-LOCK: Final = "daemon.lock"
+LOCK: Final = "agent.lock"
+"""The first name of the file: a daemon of an earlier version may hold it."""
 CHECK_INTERVAL: Final = 2.0
 WARN_AFTER: Final = 10.0
 """Seconds without a daemon before we warn. A restart takes less."""

@@ -41,8 +41,10 @@ UNFINISHED: Final = files.ASIDE
 _COUNTS: Final = "counts.json"
 _TAKEN_COUNTS: Final = "counts-taken.json"
 
-FORMER_MODES: Final = {"thread": "in-process", "agent": "daemon"}
-"""Delivery modes as earlier versions wrote them."""
+STORED_MODES: Final = {"in-process": "thread", "daemon": "agent"}
+"""Delivery modes that `about.json` stores under their first names. Earlier versions may share the state directory. They would take the
+journal of a `daemon` for one that needs no exporter, and remove it."""
+_MODES: Final = {stored: mode for mode, stored in STORED_MODES.items()}
 
 Counts: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
 """Counters by metric and label values."""
@@ -50,7 +52,7 @@ _decode_counts = msgspec.json.Decoder(list[tuple[str, tuple[str, ...], float]]).
 
 
 class About(msgspec.Struct, frozen=True, rename={"exporters": "sinks", "delivery": "drain"}):
-    """Describes the owner of a journal. `about.json` keeps the first field names, so that journals of earlier versions stay readable."""
+    """Describes the owner of a journal. `about.json` keeps the first names of fields and modes: other versions read it, and wrote some."""
 
     version: int
     pid: int
@@ -64,7 +66,11 @@ class About(msgspec.Struct, frozen=True, rename={"exporters": "sinks", "delivery
     """Who delivers the journal while its owner lives: the owner (`in-process`), a `companion`, or a `daemon` with its own exporters."""
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "delivery", FORMER_MODES.get(self.delivery, self.delivery))
+        msgspec.structs.force_setattr(self, "delivery", _MODES.get(self.delivery, self.delivery))
+
+    def encode(self) -> bytes:
+        """Return the content of `about.json`."""
+        return msgspec.json.encode({**msgspec.to_builtins(self), "drain": STORED_MODES.get(self.delivery, self.delivery)})
 
 
 def create_journal(directory: str, about: About) -> tuple[FileLock, FileLock]:
@@ -78,7 +84,7 @@ def create_journal(directory: str, about: About) -> tuple[FileLock, FileLock]:
             if lock is None:
                 raise JournalError(f"{directory}: cannot be locked; set CKPT_OBSERVE_DIR to a file system with locks")
             locks.append(lock)
-        files.write_file(os.path.join(temporary, ABOUT), msgspec.json.encode(about), sync=True)
+        files.write_file(os.path.join(temporary, ABOUT), about.encode(), sync=True)
         files.move(temporary, directory)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

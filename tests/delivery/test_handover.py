@@ -21,6 +21,7 @@ from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record.encoding import encode_line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, metrics
+from ckpt_observe.support.locks import is_locked
 from tests.delivery.conftest import NOW, FakeExporter, record_operation, remove, until
 
 FAULTS = (metrics.FAULTS.name, ())
@@ -251,8 +252,12 @@ def test_missing_daemon_is_logged_once(state, tmp_path, monkeypatch, caplog, sta
 
 
 def test_one_daemon_per_state_directory(state):
-    """The error of a second daemon names the first one. After the first stopped, the second may start."""
+    """The error of a second daemon names the first one. After the first stopped, the second may start.
+
+    The lock file has the name that every version uses, so this holds for daemons of different versions too.
+    """
     lock = daemon.acquire_daemon_lock(state)
+    assert is_locked(str(state / "agent.lock"))
     assert daemon.is_running(state)
     with pytest.raises(DaemonRunningError, match=rf"{state} already has a daemon \(pid {os.getpid()} on .* since .*--dir"):
         daemon.acquire_daemon_lock(state)

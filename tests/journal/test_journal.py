@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import claims, pool, recovery, spool
-from ckpt_observe.journal.directory import UNFINISHED
+from ckpt_observe.journal.directory import UNFINISHED, read_about
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.support import files
 from ckpt_observe.support.locks import FileLock
@@ -22,6 +23,18 @@ def test_files_are_private(journal, state, tmp_path):
     paths = [state, *state.rglob("*"), *(tmp_path / "pages").rglob("*")]
     assert len(paths) > 5
     assert {path.stat().st_mode & 0o077 for path in paths if path.name != "about.json"} == {0}
+
+
+@pytest.mark.parametrize(("mode", "stored"), [("in-process", "thread"), ("companion", "companion"), ("daemon", "agent")])
+def test_about_keeps_its_first_names(state, tmp_path, mode, stored):
+    """`about.json` has the field names and modes of the first version, which would remove a journal whose mode it does not know."""
+    journal = Journal(state, tmp_path / "pages", ["local"], {"service.name": "t"}, mode)
+    about = json.loads(Path(journal.directory, "about.json").read_bytes())
+    assert set(about) == {"version", "pid", "boot", "started", "pages", "sinks", "resource", "drain"}
+    assert (about["drain"], about["sinks"]) == (stored, ["local"])
+    assert read_about(journal.directory) == journal.about
+    assert journal.about.delivery == mode
+    journal.remove()
 
 
 def test_remove_leaves_nothing(state, tmp_path):

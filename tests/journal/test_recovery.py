@@ -257,7 +257,7 @@ def test_damaged_or_newer_journal(dead_journal, about):
 def change_boot_id(directory):
     path = Path(directory, "about.json")
     about = msgspec.json.decode(path.read_bytes(), type=About)
-    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(about, boot="another")))
+    path.write_bytes(msgspec.structs.replace(about, boot="another").encode())
 
 
 def test_another_boot(dead_journal):

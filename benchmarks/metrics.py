@@ -20,8 +20,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from ckpt_observe.exporters.prometheus_collector import SnapshotCollector
 from ckpt_observe.exporters.prometheus_text import OPENMETRICS, TEXT, render
 from ckpt_observe.journal.activity import read_activity
+from ckpt_observe.metricstore.metric_store import MetricStore
 from ckpt_observe.metricstore.snapshot import build_snapshot
-from ckpt_observe.metricstore.store import MetricStore
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
 from ckpt_observe.testing.spans import make_tree

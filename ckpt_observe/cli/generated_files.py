@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ckpt_observe.alerts.files import WEBHOOK, files
+from ckpt_observe.alerts.rule_files import WEBHOOK, files
 from ckpt_observe.alerts.site import Site, format_duration, parse_duration
 from ckpt_observe.cli.output import ERROR, OK, print_error, until_pipe_closes
 from ckpt_observe.dashboards import dashboards

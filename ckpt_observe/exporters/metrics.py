@@ -17,8 +17,8 @@ from typing import Final, Protocol, TypeAlias
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.exporter import Exporter, Health
 from ckpt_observe.metricstore.aggregation import SeriesKey
+from ckpt_observe.metricstore.metric_store import FILENAME, MetricStore, StoredMetrics
 from ckpt_observe.metricstore.snapshot import Snapshot
-from ckpt_observe.metricstore.store import FILENAME, MetricStore, StoredMetrics
 from ckpt_observe.span import Span
 from ckpt_observe.support import forks
 from ckpt_observe.support.http_client import untraced

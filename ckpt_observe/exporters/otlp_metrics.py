@@ -29,9 +29,9 @@ from ckpt_observe.exporters.metrics import Gather
 from ckpt_observe.exporters.otlp import USER_AGENT
 from ckpt_observe.exporters.otlp_encoding import SCOPE
 from ckpt_observe.exporters.otlp_http import HttpTransport
+from ckpt_observe.metricstore.metric_store import StoredMetrics
 from ckpt_observe.metricstore.points import Counter, Exemplar, Histogram
 from ckpt_observe.metricstore.snapshot import Series, Snapshot
-from ckpt_observe.metricstore.store import StoredMetrics
 from ckpt_observe.semconv.metrics import MetricSpec
 from ckpt_observe.support.logs import WarningLog
 

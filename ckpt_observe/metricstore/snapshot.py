@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 from ckpt_observe.journal.activity import Activity, RunningOperation, read_activity
 from ckpt_observe.metricstore.free_space import free_bytes
 from ckpt_observe.metricstore.labels import MAX_LENGTH
+from ckpt_observe.metricstore.metric_store import FILENAME, MetricStore, StoredMetrics
 from ckpt_observe.metricstore.points import Counter, Histogram, Point
-from ckpt_observe.metricstore.store import FILENAME, MetricStore, StoredMetrics
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, metrics
 from ckpt_observe.semconv.metrics import LABEL_VALUES, METRICS, OTHER, MetricSpec

@@ -10,7 +10,7 @@ import pytest
 
 import ckpt_observe
 from ckpt_observe.alerts.alert import CRITICAL, NONE, WARNING
-from ckpt_observe.alerts.files import RULES, RUNBOOK, all_alerts, files, routing, rules
+from ckpt_observe.alerts.rule_files import RULES, RUNBOOK, all_alerts, files, routing, rules
 from ckpt_observe.alerts.saves import budget_burn
 from ckpt_observe.alerts.site import DAY, HOUR, MINUTE, Site
 from ckpt_observe.cli.main import main

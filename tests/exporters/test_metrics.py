@@ -11,7 +11,7 @@ import pytest
 
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.exporters.metrics import MetricsExporter
-from ckpt_observe.metricstore import store as store_module
+from ckpt_observe.metricstore import metric_store as store_module
 from ckpt_observe.metricstore.snapshot import gather
 from ckpt_observe.semconv import metrics
 from ckpt_observe.testing.spans import make_span, make_tree

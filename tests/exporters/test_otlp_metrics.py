@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from ckpt_observe.errors import ConfigError, ExporterError
 from ckpt_observe.exporters.otlp_metrics import OtlpMetricsPublisher, encode_snapshot
 from ckpt_observe.exporters.prometheus_text import render
+from ckpt_observe.metricstore.metric_store import MetricStore
 from ckpt_observe.metricstore.snapshot import gather as gather_all
-from ckpt_observe.metricstore.store import MetricStore
 from ckpt_observe.semconv.metrics import METRICS
 from ckpt_observe.testing.spans import make_tree
 

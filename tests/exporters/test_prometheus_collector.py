@@ -16,8 +16,8 @@ import ckpt_observe
 from ckpt_observe import PrometheusCollector, __version__, config
 from ckpt_observe.exporters.prometheus import build_publishers
 from ckpt_observe.exporters.prometheus_text import OPENMETRICS, TEXT, render
+from ckpt_observe.metricstore.metric_store import FILENAME, MetricStore
 from ckpt_observe.metricstore.snapshot import gather
-from ckpt_observe.metricstore.store import FILENAME, MetricStore
 from ckpt_observe.semconv.metrics import METRICS
 from ckpt_observe.testing.spans import make_tree
 

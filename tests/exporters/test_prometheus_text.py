@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from ckpt_observe.exporters.prometheus_text import OPENMETRICS, TEXT, negotiate, render
 from ckpt_observe.journal.activity import Activity
+from ckpt_observe.metricstore.metric_store import MetricStore
 from ckpt_observe.metricstore.snapshot import build_snapshot
-from ckpt_observe.metricstore.store import MetricStore
 from ckpt_observe.semconv import metrics
 from ckpt_observe.semconv.metrics import METRICS
 from ckpt_observe.testing.spans import make_tree

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from ckpt_observe.journal.activity import Activity, RunningOperation
+from ckpt_observe.metricstore.metric_store import MetricStore
 from ckpt_observe.metricstore.snapshot import build_snapshot
-from ckpt_observe.metricstore.store import MetricStore
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import metrics
 from ckpt_observe.semconv.metrics import LABEL_VALUES, LARGEST_KEYS, OTHER
@@ -130,7 +130,7 @@ def test_last_failure_by_class(store, monkeypatch):
     """The last failure of each class, damage found by `verify` included. An interruption counts from its detection, perhaps a day later."""
     store.add_spans([operation(1, "save"), operation(2, "load", **{names.OUTCOME: "cancelled", names.ERROR_CLASS: "cancelled"})])
     assert series(store, metrics.LAST_FAILURE) == {}
-    monkeypatch.setattr("ckpt_observe.metricstore.store.time.time", lambda: 4e9)
+    monkeypatch.setattr("ckpt_observe.metricstore.metric_store.time.time", lambda: 4e9)
     died = operation(3, "save", **{names.OUTCOME: "interrupted", names.ERROR_CLASS: "interrupted"})
     damaged, failed = (
         operation(4, "verify", **{names.DAMAGED_COUNT: 3}),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from ckpt_observe.alerts.files import RULES, rules
+from ckpt_observe.alerts.rule_files import RULES, rules
 from ckpt_observe.alerts.site import Site
 from ckpt_observe.semconv import metrics
 from ckpt_observe.support import yaml

@@ -13,7 +13,7 @@ import healthy_tasks
 import pytest
 from processes import program
 
-from ckpt_observe.alerts.files import ROUTING, RULES, RUNBOOK, all_alerts, files
+from ckpt_observe.alerts.rule_files import ROUTING, RULES, RUNBOOK, all_alerts, files
 from ckpt_observe.alerts.site import DAY, HOUR, MINUTE, Site
 
 pytestmark = pytest.mark.services

@@ -13,7 +13,7 @@ import telemetry
 from processes import answers, eventually
 from webhook import Webhook
 
-from ckpt_observe.alerts.files import routing, rules
+from ckpt_observe.alerts.rule_files import routing, rules
 from ckpt_observe.alerts.site import Site
 from ckpt_observe.support import yaml
 

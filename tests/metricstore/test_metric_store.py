@@ -9,8 +9,8 @@ import stat
 import msgspec
 import pytest
 
-from ckpt_observe.metricstore import store as module
-from ckpt_observe.metricstore.store import MetricStore
+from ckpt_observe.metricstore import metric_store as module
+from ckpt_observe.metricstore.metric_store import MetricStore
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import metrics
 from ckpt_observe.semconv.metrics import LABEL_VALUES, OTHER

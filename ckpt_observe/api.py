@@ -67,7 +67,10 @@ class Watch:
         if _watch is self:
             recorder.pause()
         for instrumentor in self._instrumentors:
-            instrumentor.uninstrument()
+            try:
+                instrumentor.uninstrument()
+            except Exception as error:  # of another package: its error must not keep the records from being delivered
+                record_fault(error)
         with _lock:  # a first operation that is starting the journal gets its page; a later one gets none
             self._closed = True
             delivery, self._delivery, self._journal = self._delivery, None, None
@@ -84,7 +87,10 @@ class Watch:
         """Patch the libraries and start recording."""
         self._instrumentors = registry.load(disabled=self.settings.disabled_instrumentations)
         for instrumentor in self._instrumentors:
-            instrumentor.instrument()
+            try:
+                instrumentor.instrument()
+            except Exception as error:  # of another package: its error must not reach the program that calls `observe()`
+                record_fault(error)
         if self.settings.sampler.name != samplers.NEVER:  # nothing would be recorded: stay as cheap as switched off
             recorder.start(self._first_page, samples=self.settings.sampler.rule(), traceparent=self.settings.traceparent)
         if "prometheus" in self.settings.exporters and self.settings.delivery != "daemon":

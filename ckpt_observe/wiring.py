@@ -167,7 +167,10 @@ def start(delivery: Delivery, health: Health | None = None) -> None:
     """Start a delivery and its exporters. `health` returns the counters that exporters publish, by default those of the delivery."""
     delivery.start()
     for worker in delivery.workers:
-        worker.exporter.start(health or delivery.health)
+        try:
+            worker.exporter.start(health or delivery.health)
+        except Exception as error:  # of another package: the other exporters go on, and this one may still accept spans
+            warn("Exporter %s: start() failed: %r", worker.name, error)
 
 
 def companion_name(identities: Iterable[str]) -> str:

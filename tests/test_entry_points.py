@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,63 @@ def test_plugin_that_cannot_be_imported(site, tmp_path):
     assert "Cannot load the instrumentor shelve" in process.stderr
     assert "ckpt-observe-example-plugin" in process.stderr
     with TraceReader(tmp_path / "state" / FILENAME) as reader:
+        assert [trace.name for trace in reader.newest(10)] == ["checkpoint.save"]
+
+
+BROKEN = """
+from ckpt_observe.exporter import Exporter
+from ckpt_observe.instrument.instrumentor import Instrumentor
+
+class RaisesInInstrument(Instrumentor):
+    name, library = "broken", "json"
+    def targets(self): return []
+    def instrument(self): raise RuntimeError("broken plug-in")
+
+class RaisesInUninstrument(Instrumentor):
+    name, library = "broken", "json"
+    def targets(self): return []
+    def uninstrument(self): raise RuntimeError("broken plug-in")
+
+class BrokenExporter(Exporter):
+    name = "broken"
+    def __init__(self, settings): pass
+    def send(self, spans): pass
+
+class RaisesInStart(BrokenExporter):
+    def start(self, health): raise RuntimeError("broken plug-in")
+
+class RaisesInClose(BrokenExporter):
+    def close(self): raise RuntimeError("broken plug-in")
+"""
+INSTRUMENTORS, EXPORTERS = "ckpt_observe.instrumentors", "ckpt_observe.exporters"
+
+
+@pytest.mark.parametrize(
+    ("entry_points", "message"),
+    [
+        (f"[{INSTRUMENTORS}]\nbroken = broken:RaisesInInstrument", "broken plug-in"),
+        (f"[{INSTRUMENTORS}]\nbroken = broken:RaisesInUninstrument", "broken plug-in"),
+        (f"[{INSTRUMENTORS}]\nbroken = builtins:object", "returned a object, not an Instrumentor"),
+        (f"[{INSTRUMENTORS}]\nthis line has no value", "an installed package has invalid entry points"),
+        (f"[{EXPORTERS}]\nbroken = broken:RaisesInStart", r"Exporter broken: start\(\) failed: RuntimeError\('broken plug-in'\)"),
+        (f"[{EXPORTERS}]\nbroken = broken:RaisesInClose", r"Exporter broken: close\(\) failed: RuntimeError\('broken plug-in'\)"),
+    ],
+)
+def test_plugin_that_raises(tmp_path, entry_points, message):
+    """A plug-in that raises is logged; the program runs and exits as usual, and the bundled exporter gets its operations."""
+    site, state = tmp_path / "site", tmp_path / "state"
+    metadata = site / "broken-1.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text(entry_points)
+    (site / "broken.py").write_text(BROKEN)
+    code = "import ckpt_observe.auto\nfrom ckpt_observe.core import Checkpointer\nCheckpointer('memory://').save('run', {})"
+    exporters = "local,broken" if EXPORTERS in entry_points else "local"
+    process = run(site, "-c", code, CKPT_OBSERVE_DIR=str(state), CKPT_OBSERVE_EXPORTERS=exporters)
+    assert process.returncode == 0
+    assert re.search(message, process.stderr)
+    assert "atexit" not in process.stderr
+    with TraceReader(state / FILENAME) as reader:
         assert [trace.name for trace in reader.newest(10)] == ["checkpoint.save"]
 
 

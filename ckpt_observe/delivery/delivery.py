@@ -136,7 +136,7 @@ class Delivery:
         self._close_journal(can_remove=is_delivered and is_stopped)
         if is_stopped:  # an exporter that hangs is not closed; it ends with the process
             for worker in self.workers:
-                worker.exporter.close()
+                worker.close()
         return is_delivered
 
     def _close_journal(self, *, can_remove: bool) -> None:

@@ -46,6 +46,13 @@ class ExporterWorker:
         """End the pause: somebody waits in `flush()`."""
         self._next_attempt = 0.0
 
+    def close(self) -> None:
+        """Close the exporter. An error of it is logged: the others are still to be closed."""
+        try:
+            self.exporter.close()
+        except Exception as error:
+            warn("Exporter %s: close() failed: %r", self.name, error)
+
     def deliver(self, spans: Sequence[Span]) -> bool:
         """Send spans. Return True if the exporter has them or will never accept them, False if they must be sent again."""
         try:

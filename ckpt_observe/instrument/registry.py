@@ -59,6 +59,8 @@ def _create(name: str) -> Instrumentor | None:
         else:
             create = entry_points.load(ENTRY_POINT_GROUP, name)
         instrumentor: Instrumentor = create()
+        if not callable(getattr(instrumentor, "instrument", None)):
+            raise TypeError(f"{create!r} returned a {type(instrumentor).__name__}, not an Instrumentor")
     except Exception:
         logger.exception("Cannot load the instrumentor %s; its library is not observed", name)
         return None

@@ -8,15 +8,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.support.logs import warn
 
 
 def names(group: str) -> list[str]:
-    """Return the names of the entry points in a group, sorted."""
+    """Return the names of the entry points in a group, sorted. None, after a warning, if a package has damaged metadata."""
     if not _is_announced(group):
         return []
     from importlib.metadata import entry_points  # noqa: PLC0415 - see _is_announced
 
-    return sorted({entry.name for entry in entry_points(group=group)})
+    try:
+        return sorted({entry.name for entry in entry_points(group=group)})
+    except Exception as error:  # importlib.metadata parses the files of all packages, and raises TypeError for a line without "="
+        warn("Plug-ins of the group %s are not used: an installed package has invalid entry points (%r)", group, error)
+        return []
 
 
 def load(group: str, name: str) -> Any:

@@ -179,8 +179,8 @@ def many(place):
         "steps 500 to 600": lambda: checkpointer.find(Query(min_step=500, max_step=600)),
         "newest 100 of one task": lambda: run.find(Query(task="run", limit=100)),
         "100 with a parameter": lambda: run.find(Query(parameters={"lr": 7})),
-        "newest 100 with a parameter that every checkpoint has": lambda: run.find(Query(parameters={"optimizer": "adam"}, limit=100)),
-        "a common parameter and a status that no checkpoint has": lambda: run.find(
+        "newest 100 with a common parameter": lambda: run.find(Query(parameters={"optimizer": "adam"}, limit=100)),
+        "a common parameter and an unused status": lambda: run.find(
             Query(task="run", parameters={"optimizer": "adam"}, status="failed")
         ),
         "100 with a tag": lambda: run.find(Query(tag="best")),

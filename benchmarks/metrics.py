@@ -85,9 +85,9 @@ def main() -> None:
         directory = Path(name)
         store = MetricStore(directory / "metrics.db")
         add_saves(store, 1, BATCH, 5)
-        print(f"add, 5 tasks:        {add_saves(store, 1_000, SAVES, 5):6.1f} µs of CPU per save")
+        print(f"add, 5 tasks:      {add_saves(store, 1_000, SAVES, 5):6.1f} µs of CPU per save")
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        print(f"add, {TASKS:,} names: {add_saves(store, 100_000, TASKS, TASKS):6.1f} µs of CPU per save")
+        print(f"add, {TASKS:,} tasks: {add_saves(store, 100_000, TASKS, TASKS):6.1f} µs of CPU per save")
         for format_name, content_type in (("text", TEXT), ("OpenMetrics", OPENMETRICS)):
             best, median, page = measure(
                 lambda kind=content_type: render(build_snapshot(store.read(), read_activity(directory), "0"), kind)

@@ -180,9 +180,7 @@ def many(place):
         "newest 100 of one task": lambda: run.find(Query(task="run", limit=100)),
         "100 with a parameter": lambda: run.find(Query(parameters={"lr": 7})),
         "newest 100 with a common parameter": lambda: run.find(Query(parameters={"optimizer": "adam"}, limit=100)),
-        "a common parameter and an unused status": lambda: run.find(
-            Query(task="run", parameters={"optimizer": "adam"}, status="failed")
-        ),
+        "a common parameter and an unused status": lambda: run.find(Query(task="run", parameters={"optimizer": "adam"}, status="failed")),
         "100 with a tag": lambda: run.find(Query(tag="best")),
     }
     for name, query in queries.items():

@@ -11,7 +11,6 @@ The exporter `prometheus` must be enabled, because it writes the metrics. `OTEL_
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
@@ -46,13 +45,13 @@ class PrometheusCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics, or none and log a warning if they cannot be read: the program's own metrics must still be served."""
         try:
-            _, snapshot = gather(self._directory, __version__)
+            families = list(to_families(gather(self._directory, __version__)[1]))
             self._warnings.clear("read")
-        except (sqlite3.Error, OSError) as error:
+        except Exception as error:  # locked for too long, or damaged in any way
             message = "Checkpoint metrics in %s cannot be read: %s. They are missing from this scrape."
             self._warnings.warn_once("read", message, self._directory, error)
             return
-        yield from to_families(snapshot)
+        yield from families
 
 
 class SnapshotCollector(Collector):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import urllib.request
+from contextlib import closing
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest, start_http_server
@@ -92,12 +94,22 @@ def test_registering_reads_nothing_and_detects_duplicates(tmp_path):
         registry.register(PrometheusCollector(tmp_path / "other"))
 
 
-def test_unreadable_metrics_do_not_hide_those_of_the_program(directory, registry, caplog):
-    """If the store is damaged, the program's own metrics are still served and one warning is logged."""
-    Counter("program_requests", "Requests of the program.", registry=registry).inc()
+def damage_file(directory):
     for path in directory.glob(f"{FILENAME}*"):
         path.unlink()
     (directory / FILENAME).write_text("not a database " * 100)
+
+
+def damage_value(directory):
+    with closing(sqlite3.connect(directory / FILENAME, isolation_level=None)) as connection:
+        connection.execute("UPDATE series SET point = x'00'")
+
+
+@pytest.mark.parametrize("damage", [damage_file, damage_value])
+def test_unreadable_metrics_do_not_hide_those_of_the_program(directory, registry, caplog, damage):
+    """If the store is damaged, the program's own metrics are still served and one warning is logged."""
+    Counter("program_requests", "Requests of the program.", registry=registry).inc()
+    damage(directory)
     for _ in range(2):
         _, families = read_page(generate_latest(registry).decode(), parse_text)
         assert set(families) == {"program_requests", "program_requests_created"}

@@ -109,7 +109,7 @@ class Watch:
                 try:
                     self._start_journal()
                 except Exception as error:
-                    recorder.discard()  # the host program goes on unobserved; `fault` logs the reason
+                    recorder.discard()  # the host program goes on unobserved; `record_fault` logs the reason
                     record_fault(error)
                 finally:
                     self._starting = False

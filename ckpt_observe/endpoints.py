@@ -103,7 +103,7 @@ def laminar(environ: Mapping[str, str]) -> Endpoint:
     """Return Laminar's endpoint: its cloud, or the self-hosted server that the base URL names."""
     key = environ.get(environment.LMNR_KEY, "").strip()
     if not key:
-        raise ConfigError(f"{environment.LMNR_KEY}: is not set; the exporter laminar needs the API key of your project")
+        raise ConfigError(f"{environment.LMNR_KEY} is not set; the exporter laminar needs the API key of your project")
     base = (environ.get(environment.LMNR_BASE_URL) or _LAMINAR).rstrip("/")
     base = base if "://" in base else f"https://{base}"
     port = environ.get(environment.LMNR_HTTP_PORT, "")

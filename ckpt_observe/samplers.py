@@ -21,7 +21,7 @@ _ABOVE_ALL_IDS: Final = "g"
 
 
 class Sampler(NamedTuple):
-    """A sampler. `ratio` applies to traces without a parent."""
+    """A sampler. `ratio` is the share of traces to record; with `parentbased_`, only of traces without a parent."""
 
     name: str = DEFAULT
     ratio: float = 1.0

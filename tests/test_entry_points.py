@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 import ckpt_observe
 from ckpt_observe.span import from_json_line
+from ckpt_observe.testing.exporters import ExporterContract
 from ckpt_observe.tracestore import FILENAME, TraceReader
 
 PLUGIN = Path(__file__).parent.parent / "examples" / "plugin"
@@ -24,6 +26,21 @@ Checkpointer("dictionary://runs").save("run", {"step": 1})
 with shelve.open(sys.argv[1]) as shelf:
     shelf.sync()
 """
+
+
+class TestPluginExporter(ExporterContract):
+    """The exporter that people copy keeps the contract."""
+
+    @pytest.fixture
+    def exporter(self, tmp_path, monkeypatch):
+        monkeypatch.syspath_prepend(PLUGIN)
+        return importlib.import_module("example_plugin").JsonFileExporter(tmp_path / "spans")
+
+    def received(self, exporter):
+        return [from_json_line(path.read_text()) for path in exporter._directory.glob("*.json")]
+
+    def break_backend(self, exporter):
+        exporter._directory.write_text("not a directory")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +63,7 @@ def run(site, *arguments, **variables):
 
 def saves_in(state):
     """The systems whose saves the plug-in's exporter received; the core's save must be in the plug-in's store."""
-    spans = [from_json_line(line) for line in (state / "spans.jsonl").read_text().splitlines()]
+    spans = [from_json_line(path.read_text()) for path in (state / "spans").iterdir()]
     saves = {span.attributes["checkpoint.system"]: span for span in spans if span.name == "checkpoint.save"}
     assert saves["reference"].attributes["checkpoint.store"] == "dictionary"
     return set(saves)

@@ -114,7 +114,11 @@ _BURN_RATES: Final = (
 
 
 def budget_burn(site: Site) -> list[Alert]:
-    """Return the alerts whose short window has at least three expected saves: with fewer, the ratio is mostly 0/0 and the alert flaps."""
+    """Return the burn-rate alerts that can work at this site.
+
+    The short window must have at least three expected saves: with fewer, the ratio is mostly 0/0 and the alert flaps. Alerts whose limit
+    would be 100 % or more are left out, because they could never fire.
+    """
     return [
         _budget_burn(site, rate) for rate in _BURN_RATES if rate.short >= MIN_FAILURES * site.interval and rate.factor * (1 - site.slo) < 1
     ]

@@ -44,8 +44,8 @@ def create_parser(arguments: Sequence[str]) -> ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    args = create_parser(arguments).parse_args(arguments)
     try:
+        args = create_parser(arguments).parse_args(arguments)
         code: int = args.run(args)
     except CkptObserveError as error:
         print_error(error)

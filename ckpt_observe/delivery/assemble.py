@@ -50,7 +50,10 @@ def assemble(payload: bytes, resource: dict[str, Any], *, genai_events: bool = F
 
 
 def _take_ancestors(begin: list[Any]) -> Ancestors:
-    """Remove the ancestors from the attributes and return them. Unset if they do not end with the parent: a foreign span is in between."""
+    """Remove the ancestors from the attributes and return them: `()` for a root, UNSET if they do not end with the parent.
+
+    In the latter case a span of another library lies between, and the chain is unknown.
+    """
     entries = begin[7].pop(events.ANCESTORS, None) if begin[7] else None
     if not begin[6]:
         return ()

@@ -73,7 +73,9 @@ def _open_channel(endpoint: Endpoint, user_agent: str) -> Any:
         paths = (endpoint.certificate, endpoint.client_key, endpoint.client_certificate)
         files = [Path(path).read_bytes() if path else None for path in paths]
     except OSError as error:
-        raise ExporterRetryError(f"{endpoint.shown}: a certificate file cannot be read: {error.strerror}") from None
+        raise ExporterRetryError(
+            f"{endpoint.shown}: cannot read {error.filename}: {error.strerror}; check the OTEL_EXPORTER_OTLP_*CERTIFICATE and *KEY settings"
+        ) from None
     return grpc.secure_channel(target, grpc.ssl_channel_credentials(*files), options)
 
 

@@ -164,6 +164,6 @@ def _read_version(connection: sqlite3.Connection, path: Path) -> int:
     if version > len(MIGRATIONS):
         raise TraceStoreError(
             f"{path} was written by a newer ckpt_observe (schema version {version}, this one supports {len(MIGRATIONS)}). "
-            f"Please upgrade ckpt_observe, or use another file: {MOVE_IT}"
+            f"Upgrade ckpt_observe. {MOVE_IT}"
         )
     return version

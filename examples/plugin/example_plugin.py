@@ -19,27 +19,29 @@ from ckpt_observe.span import Span, to_json_line
 
 
 class JsonFileExporter(Exporter):
-    """Appends spans to a file, one JSON object per line."""
+    """Writes each span to a file named after its id, so that a span that is sent again is stored once."""
 
     name = "jsonfile"
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
 
     def send(self, spans: Sequence[Span]) -> None:
         try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.writelines(to_json_line(span) + "\n" for span in spans)
-                file.flush()
-                os.fsync(file.fileno())
+            self._directory.mkdir(parents=True, exist_ok=True)
+            for span in spans:
+                with (self._directory / f"{span.trace_id}-{span.span_id}.json").open("w", encoding="utf-8") as file:
+                    file.write(to_json_line(span))
+                    file.flush()
+                    os.fsync(file.fileno())
         except OSError as error:  # the spans are kept and sent again
-            raise ExporterRetryError(f"cannot write {self._path}: {error.strerror}; free space or fix its permissions") from error
+            raise ExporterRetryError(f"cannot write to {self._directory}: {error.strerror}; free space or fix its permissions") from error
 
     def close(self) -> None: ...
 
 
 def build_exporter(settings: Settings) -> Exporter:
-    return JsonFileExporter(settings.dir / "spans.jsonl")
+    return JsonFileExporter(settings.dir / "spans")
 
 
 class DictionaryStore(MemoryStore):

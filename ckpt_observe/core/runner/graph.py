@@ -46,7 +46,7 @@ Edge = str | Callable[[GraphState], str]
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """Nodes and edges of a computation. Validated on creation, so that a wrong edge does not fail in the middle of a run."""
+    """Nodes and edges of a computation. Names are validated on creation; what an edge function returns, during the run."""
 
     nodes: Mapping[str, Node]
     edges: Mapping[str, Edge]

@@ -20,7 +20,7 @@ MIN_SIZE = 64
 
 
 def without_unchanged_keys(serializer: Serializer, document: Document, previous: CheckpointInfo | None, limit: int) -> Document:
-    """Return the document without the keys that `previous` already has; the whole document if it would need too many bases."""
+    """Return the document without the keys that have the same bytes in `previous`; the whole document if it would need too many bases."""
     if previous is None or previous.format != serializer.name or previous.cipher or not document.members:
         return document
     keys = {key: _with_base(info, previous.keys.get(key), previous.id) for key, info in document.keys.items()}

@@ -57,9 +57,10 @@ SUPPORTED: frozenset[type] = frozenset({list, tuple, set, frozenset, *MAPPINGS, 
 
 
 def wrap(value: Any, native: frozenset[type], replace: Callable[[Any], Any] | None = None) -> Any:
-    """Return the value as plain data. Values of `native` types, which the format supports itself, are returned unchanged.
+    """Return the value as plain data, with tags for types that the format does not have.
 
-    `replace` is called for every other value, and returns its replacement or NotImplemented.
+    Values of `native` types stay as they are, except non-finite floats and integers above 63 bits. For all others `replace` is called
+    first; it returns a replacement, or NotImplemented to use our tags.
     """
     kind = type(value)
     if kind in native and not (kind is float and not math.isfinite(value)) and not (kind is int and value.bit_length() > 63):

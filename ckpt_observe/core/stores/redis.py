@@ -1,9 +1,9 @@
 """Checkpoints in Redis: `redis://host:6379/0`. Extra `redis`.
 
 Each put is one script, so a reader sees all of a checkpoint or nothing. Safe between threads, processes and hosts. Durability depends on
-the server: `capabilities.durability` is `machine` only if the server syncs every write to its append-only file, else `server`. A
-warning is logged if the server may evict keys, because evicted checkpoints are lost silently. A checkpoint can have up to 512 MB,
-Redis's limit for a value.
+the server: `capabilities.durability` is `machine` only if the server syncs every write to its append-only file, else `server`. Reading
+`capabilities` logs a warning if the server may evict keys, because evicted checkpoints are lost silently. A checkpoint can have up to
+512 MB, Redis's limit for a value.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ transaction survives a power failure, and readers do not block writers.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -36,6 +37,18 @@ def create_private_file(path: str | os.PathLike[str]) -> None:
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600))
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise the OSError that opening an existing file for reading and writing would raise, without opening it (see above).
+
+    SQLite itself opens a file read-only if it cannot write, and gives a directory and a missing permission the same error.
+    """
+    if os.path.isdir(path):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not os.access(path, os.R_OK | os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        code = errno.EROFS if hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY else errno.EACCES
+        raise OSError(code, os.strerror(code))
 
 
 def enable_wal(connection: sqlite3.Connection) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
 import subprocess
 import sys
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
@@ -112,3 +114,19 @@ def test_commits_are_synced(connection):
     """2 is FULL."""
     sqlite.sync_commits(connection)
     assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_file_that_cannot_be_written(tmp_path, monkeypatch):
+    """The error is that of opening the file for writing: a directory, a missing permission and a read-only disk differ."""
+    path = tmp_path / "x.db"
+    path.touch()
+    sqlite.check_writable(path)
+    with pytest.raises(IsADirectoryError):
+        sqlite.check_writable(tmp_path)
+    monkeypatch.setattr(sqlite.os, "access", lambda *args, **kwargs: False)
+    with pytest.raises(PermissionError):
+        sqlite.check_writable(path)
+    monkeypatch.setattr(sqlite.os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    with pytest.raises(OSError) as caught:
+        sqlite.check_writable(path)
+    assert caught.value.errno == errno.EROFS

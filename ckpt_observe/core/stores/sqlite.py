@@ -7,7 +7,6 @@ to 1 GB, SQLite's limit for a value.
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -178,8 +177,7 @@ class SqliteStore(SqlStore):
             if not os.path.isdir(os.path.dirname(self._path)):
                 files.make_directory(os.path.dirname(self._path))
             database.create_private_file(self._path)
-            if not os.access(self._path, os.R_OK | os.W_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))  # SQLite would open it read-only
+            database.check_writable(self._path)
         connection = database.connect(self._path, busy_seconds=_BUSY_SECONDS, create=False)
         self._put_count = 0
         connection.text_factory = _decode_text

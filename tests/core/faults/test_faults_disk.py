@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.errors import CapacityError
+from ckpt_observe.errors import CapacityError, StorageError
 
 pytestmark = [
     pytest.mark.faults,
@@ -57,6 +57,19 @@ def test_full_disk_and_recovery(tmp_path, subject):
             assert checkpointer.load("t") == {"cycle": cycle}
             filler.unlink()
         assert all(finding.good for finding in checkpointer.verify())
+
+
+@pytest.mark.parametrize("subject", ["file", "sqlite"])
+def test_read_only_disk(tmp_path, subject):
+    """Saving to a store on a file system that became read-only fails with a code of its own, not as a missing permission."""
+    url = URLS[subject].format(tmp_path)
+    with mounted(tmp_path, "-t", "tmpfs", "tmpfs"):
+        with Checkpointer(url) as checkpointer:
+            checkpointer.save("t", {})
+        subprocess.run(["mount", "-o", "remount,ro", str(tmp_path)], check=True)
+        with Checkpointer(url) as checkpointer, pytest.raises(StorageError) as caught:
+            checkpointer.save("t", {})
+        assert (caught.value.code, caught.value.retryable) == ("storage.read_only", False)
 
 
 def test_rig_detects_an_overwrite_on_a_full_disk(tmp_path):

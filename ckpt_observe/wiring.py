@@ -34,6 +34,7 @@ from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.delivery.disk_limit import DiskLimit
 from ckpt_observe.delivery.handover import Handover
 from ckpt_observe.delivery.lost_steps import History, LastSave
+from ckpt_observe.errors import ConfigError
 from ckpt_observe.exporter import ENTRY_POINT_GROUP, Exporter, Health
 from ckpt_observe.journal.directory import About, Counts
 from ckpt_observe.journal.journal import Journal
@@ -195,8 +196,19 @@ def resource(settings: Settings) -> dict[str, Any]:
 
 
 def build_exporters(settings: Settings, names: Iterable[str] | None = None) -> list[Exporter]:
-    """Build the named exporters, by default those of `exporter_names`. An exporter's libraries are imported when it is built."""
-    return [_build(name, settings) for name in (exporter_names(settings) if names is None else names)]
+    """Build the named exporters, by default those of `exporter_names`. An exporter's libraries are imported when it is built.
+
+    ConfigError if two have the same identity: they would share a cursor, and each would get only some of the spans.
+    """
+    exporters: dict[str, Exporter] = {}
+    for name in exporter_names(settings) if names is None else names:
+        exporter = _build(name, settings)
+        if exporter.identity in exporters:
+            raise ConfigError(
+                f"exporter {name!r} has the identity of another exporter, {exporter.identity!r}; give its class another `name`"
+            )
+        exporters[exporter.identity] = exporter
+    return list(exporters.values())
 
 
 def _build(name: str, settings: Settings) -> Exporter:

@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from ckpt_observe import config, wiring
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.exporters.local import LocalExporter
 
 OTLP, LAMINAR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, {"LMNR_PROJECT_API_KEY": "k"}
 
@@ -51,6 +52,15 @@ def test_every_exporter_can_be_built(tmp_path):
     """Every exporter name of the configuration builds an exporter with that name."""
     settings = config.read(OTLP | LAMINAR, exporters=config.EXPORTERS, dir=tmp_path)
     assert [exporter.name for exporter in wiring.build_exporters(settings)] == list(config.EXPORTERS)
+
+
+def test_two_exporters_with_one_identity(tmp_path, monkeypatch):
+    """An exporter of another package that is called like a bundled one is refused: the two would share a cursor and miss spans."""
+    monkeypatch.setattr(wiring.entry_points, "load", lambda _group, _name: lambda settings: LocalExporter(settings.dir))
+    settings = config.read({}, dir=tmp_path, exporters="local")
+    assert [exporter.identity for exporter in wiring.build_exporters(settings, ["copy"])] == ["local"]
+    with pytest.raises(ConfigError, match="exporter 'copy' has the identity of another one, 'local'"):
+        wiring.build_exporters(settings, ["local", "copy"])
 
 
 def test_laminar_without_a_key():

@@ -204,9 +204,7 @@ def build_exporters(settings: Settings, names: Iterable[str] | None = None) -> l
     for name in exporter_names(settings) if names is None else names:
         exporter = _build(name, settings)
         if exporter.identity in exporters:
-            raise ConfigError(
-                f"exporter {name!r} has the identity of another exporter, {exporter.identity!r}; give its class another `name`"
-            )
+            raise ConfigError(f"exporter {name!r} has the identity of another one, {exporter.identity!r}; give its class another `name`")
         exporters[exporter.identity] = exporter
     return list(exporters.values())
 

@@ -101,7 +101,7 @@ def _wait_until_alone(delivery: Delivery, stop: StopSignal) -> None:
         now = time.monotonic()
         if delivery.adoption.live_count():
             alone_since = now
-        if now - alone_since > (MAX_ALONE if delivery.adoption.outboxes() else LINGER):
+        if now - alone_since > (MAX_ALONE if delivery.adoption.outboxes() or delivery.adoption.waiting() else LINGER):
             return
 
 

@@ -1,7 +1,8 @@
 """Adopts the journals of other processes: those of dead processes, and in a companion or daemon also those of live ones.
 
 The `drain.lock` of a journal makes sure that exactly one process delivers it. While its owner lives, only its spool is read. When the
-owner dies, its pages are recovered, and the journal is removed once everything is delivered.
+owner dies, its pages are recovered, and the journal is removed once everything is delivered. A held journal takes two descriptors of the
+host program, so only a dozen journals of dead processes are held at a time; the rest take turns (`turns`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final, TypeAlias
 from ckpt_observe.delivery.disk_limit import DiskLimit
 from ckpt_observe.delivery.lost_steps import LostSteps
 from ckpt_observe.delivery.outbox import Outbox
+from ckpt_observe.delivery.turns import Turns
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import claims, recovery
 from ckpt_observe.journal.claims import Claim
@@ -26,6 +28,8 @@ from ckpt_observe.support.logs import WarningLog
 
 GRACE_PERIOD: Final = 60.0
 """Seconds after its start before a companion or daemon enforces the disk limit. Until then it only delivers, however much there is."""
+MAX_DEAD: Final = 12
+"""Journals of dead processes that are held at a time. Each takes two descriptors."""
 LiveExporters: TypeAlias = Callable[[About], Collection[str] | None]
 """Returns the exporters for a journal whose owner may be alive. None if its owner or another process delivers it."""
 
@@ -38,6 +42,7 @@ class Adoption:
         transient: Those that get the records of every journal, but are not named in any (see `Exporter.durable`).
         own_directory: The journal of this process, or empty.
         live_exporters: None to adopt only journals of dead processes, as a process does that delivers itself.
+        paused: Returns those of our exporters that wait before they try again.
 
     """
 
@@ -51,10 +56,12 @@ class Adoption:
         lost_steps: LostSteps,
         disk_limit: DiskLimit,
         *,
+        paused: Callable[[], Collection[str]] = tuple,
         genai_events: bool = False,
     ) -> None:
+        self._paused, self._turns = paused, Turns()
         self._root, self._own_directory, self._disk_limit = state / JOURNALS, own_directory, disk_limit
-        self._exporters, self._transient, self._live_exporters = exporters, transient, live_exporters
+        self._exporters, self._transient, self._live_exporters = frozenset(exporters), transient, live_exporters
         self._lost_steps, self._genai_events = lost_steps, genai_events
         self._journals: dict[str, tuple[Outbox, Claim]] = {}
         self._lock = threading.RLock()  # re-entrant: a signal handler that finds no free page collects, and so searches for the dead
@@ -99,6 +106,10 @@ class Adoption:
         except OSError:
             return 0
 
+    def waiting(self) -> bool:
+        """Return whether journals of dead processes wait for their turn."""
+        return bool(self._turns)
+
     def scan(self) -> bool:
         """Adopt journals, and recover those whose owner died. Return whether there may be something new for an exporter."""
         try:
@@ -110,20 +121,65 @@ class Adoption:
         for directory in directories:
             if directory == self._own_directory or directory in self._ignored or directory.endswith(UNFINISHED):
                 continue
-            try:
-                with self._lock:
-                    has_news |= self._check_owner(directory) if directory in self._journals else self._adopt(directory)
-            except JournalError as error:  # damaged, or written by a newer version: do not touch it
-                if os.path.exists(directory):  # otherwise it was delivered and removed meanwhile
-                    self._ignored.add(directory)
-                    self._warnings.warn_once(directory, "%s", error)
-            except OSError as error:  # a full disk may have room later
-                self._warnings.warn_once(directory, "Cannot adopt %s: %s. Trying again.", directory, error)
+            if directory not in self._turns:
+                has_news |= self._check(directory)
         with self._lock:
             self._ignored.intersection_update(directories)
+            self._turns.keep(directories)
             for directory in self._about_cache.keys() - directories:
                 del self._about_cache[directory]
         return has_news
+
+    def _check(self, directory: str) -> bool:
+        """Adopt a journal, or check whether its owner died. Return whether there may be something new for an exporter."""
+        try:
+            with self._lock:
+                return self._check_owner(directory) if directory in self._journals else self._adopt(directory)
+        except JournalError as error:
+            if isinstance(error.__cause__, OSError):  # no descriptor or no memory left, or removed meanwhile
+                self._warn_retry(directory, error)
+            elif os.path.exists(directory):  # damaged, or written by a newer version: do not touch it
+                self._ignored.add(directory)
+                self._warnings.warn_once(directory, "%s", error)
+        except OSError as error:  # a full disk may have room later
+            self._warn_retry(directory, error)
+        return False
+
+    def _warn_retry(self, directory: str, error: Exception) -> None:
+        if os.path.exists(directory):
+            self._warnings.warn_once("retry", "Cannot adopt %s: %s. Its records are kept. Trying again.", directory, error)
+
+    def take_turns(self) -> bool:
+        """Adopt waiting journals as places become free. Return whether there is something new for an exporter."""
+        if not self._turns.has_next(self._exporters - frozenset(self._paused())):
+            return False
+        self._release_finished()
+        idle = self._idle_exporters()
+        if self._dead_count() >= MAX_DEAD and self._turns.has_next(idle):
+            self._postpone(MAX_DEAD // 2)
+        has_news = False
+        while self._dead_count() < MAX_DEAD and (directory := self._turns.take(idle)):
+            has_news |= self._check(directory)
+        return has_news
+
+    def _dead_count(self) -> int:
+        return len(self._journals) - len(self._live)
+
+    def _idle_exporters(self) -> frozenset[str]:
+        """Return our exporters that could deliver now, but have received everything of the adopted journals."""
+        outboxes = self.outboxes()
+        ready = self._exporters - frozenset(self._paused())
+        return frozenset(name for name in ready if not any(outbox.has_more(name) for outbox in outboxes))
+
+    def _postpone(self, count: int) -> None:
+        """Release journals that only busy or paused exporters need, so that the idle ones get others. They wait for their next turn."""
+        for directory, (outbox, _) in list(self._journals.items()):
+            exporters = frozenset(name for name in self._exporters if outbox.has_more(name))
+            with self._lock:
+                if count and exporters and directory not in self._live and outbox.retire():
+                    self._turns.add(directory, exporters)
+                    self._drop(directory)
+                    count -= 1
 
     def _adopt(self, directory: str) -> bool:
         exporters = self._live_exporters(self._about(directory)) if self._live_exporters else None
@@ -143,6 +199,10 @@ class Adoption:
             claim.release()
             raise
         self._about_cache.pop(directory, None)
+        if directory not in self._live and self._dead_count() >= MAX_DEAD:
+            claim.release()
+            self._turns.add(directory)
+            return False
         outbox = Outbox(
             directory,
             claim.about.resource,
@@ -162,11 +222,15 @@ class Adoption:
 
     def _check_owner(self, directory: str) -> bool:
         """Recover an adopted journal if its owner died since the last check. Return whether it did."""
-        _, claim = self._journals[directory]
+        outbox, claim = self._journals[directory]
         if directory not in self._live or not claim.owner_is_dead():
             return False
         self._recover(claim)
         self._live.discard(directory)
+        if self._dead_count() > MAX_DEAD and outbox.retire():
+            self._turns.add(directory)
+            self._collect_counts(directory)
+            self._drop(directory)
         return True
 
     def _recover(self, claim: Claim) -> None:
@@ -185,8 +249,14 @@ class Adoption:
             elif directory in self._live:
                 self._enforce_spool_limit(outbox)
                 self._collect_counts(directory)
-            elif not any(outbox.next_batch(name)[0] for name in self._exporters if outbox.delivers_to(name)):
-                # Holding a journal takes two descriptors of the host program.
+        self._release_finished()
+
+    def _release_finished(self) -> None:
+        """Release the journals of dead processes that we can do nothing more for."""
+        for directory, (outbox, _) in list(self._journals.items()):
+            if directory in self._live:
+                continue
+            if not any(outbox.next_batch(name)[0] for name in self._exporters if outbox.delivers_to(name)):
                 self._release(directory, delivered=not outbox.pending())
 
     def _enforce_spool_limit(self, outbox: Outbox) -> None:
@@ -206,16 +276,20 @@ class Adoption:
             if directory not in self._journals:  # another thread released it
                 return
             self._collect_counts(directory)
-            outbox, claim = self._journals[directory]
             if delivered:
                 remove_tree(directory)
             else:
                 self._ignored.add(directory)
-            claim.release()
-            self._live.discard(directory)
-            with self._totals_lock:
-                self._journals.pop(directory, None)
-                self._totals.update(outbox.health())
+            self._drop(directory)
+
+    def _drop(self, directory: str) -> None:
+        """Release the locks of a journal and keep its counters."""
+        outbox, claim = self._journals[directory]
+        claim.release()
+        self._live.discard(directory)
+        with self._totals_lock:
+            self._journals.pop(directory, None)
+            self._totals.update(outbox.health())
 
     def _collect_counts(self, directory: str) -> None:
         increase = take_counts(directory)

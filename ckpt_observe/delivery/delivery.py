@@ -78,6 +78,7 @@ class Delivery:
             live_exporters,
             lost_steps,
             DiskLimit(state, disk_limit),
+            paused=lambda: [worker.identity for worker in self.workers if not worker.ready()],
             genai_events=genai_events,
         )
         self._scan_interval, self._scan_rate = (
@@ -110,11 +111,12 @@ class Delivery:
         for worker in self.workers:
             worker.retry_now()
         self._notify(self._news)
-        with self._progress:
-            while self.pending():
-                remaining = deadline - time.monotonic()
-                if remaining <= 0 or not any(thread.is_alive() for thread in self._threads[1:]):
-                    return False
+        while self.pending():
+            self._take_turns()
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or not any(thread.is_alive() for thread in self._threads[1:]):
+                return False
+            with self._progress:
                 self._progress.wait(min(remaining, POLL_INTERVAL))
         return True
 
@@ -181,6 +183,7 @@ class Delivery:
                     last_scan = now
                     self._adopt()
                     self.adoption.maintain()
+                self._take_turns()
             except Exception as error:  # the next pass may succeed; a thread that ended would lose everything
                 self._warnings.warn_once(type(error).__name__, "Internal error while collecting records: %r", error)
             self._stopping.wait(POLL_INTERVAL)
@@ -196,6 +199,10 @@ class Delivery:
         if self.adoption.scan():
             self._notify(self._news)
 
+    def _take_turns(self) -> None:
+        if self.adoption.take_turns():
+            self._notify(self._news)
+
     # The exporter threads
 
     def _outboxes(self) -> list[Outbox]:
@@ -203,7 +210,7 @@ class Delivery:
 
     def pending(self) -> bool:
         """Return whether something was recorded that one of our exporters has not received."""
-        if self._journal is not None and self._journal.pool.has_uncollected():
+        if self.adoption.waiting() or (self._journal is not None and self._journal.pool.has_uncollected()):
             return True
         try:
             return any(outbox.next_batch(name)[0] for outbox in self._outboxes() for name in self._identities if outbox.delivers_to(name))
@@ -233,11 +240,12 @@ class Delivery:
         """Deliver one batch of each journal. Return whether the exporter is done with any span."""
         has_moved = False
         for outbox in self._outboxes():
-            if not outbox.delivers_to(worker.identity):
-                continue
-            spans, after = outbox.next_batch(worker.identity)
-            if spans and not worker.deliver(spans):
-                return has_moved
-            outbox.advance(worker.identity, after)
-            has_moved = has_moved or bool(spans)
+            with outbox.used_by(worker.identity) as is_usable:
+                if not is_usable or not outbox.delivers_to(worker.identity):
+                    continue
+                spans, after = outbox.next_batch(worker.identity)
+                if spans and not worker.deliver(spans):
+                    return has_moved
+                outbox.advance(worker.identity, after)
+                has_moved = has_moved or bool(spans)
         return has_moved

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -53,12 +53,49 @@ class Outbox:
         """For each exporter, the position at which nothing was new, and the stamp of the spool at that time."""
         self._batch_sizes = dict.fromkeys(self._cursors, 0)
         """Number of records in the last batch of each exporter."""
+        self._users: set[str] = set()
+        self._is_retired = False
+        self._use_lock = threading.Lock()
+        """Guards the two above, and is never held during anything else."""
         self.counts: Counter[str] = Counter()
         """Records that were corrupt, unknown, or dropped because of the limit (for each exporter that did not have them yet)."""
 
     def delivers_to(self, exporter: str) -> bool:
         """Return whether the records of this journal are meant for the exporter."""
         return exporter in self._cursors
+
+    @contextmanager
+    def used_by(self, exporter: str) -> Iterator[bool]:
+        """Keep the journal from being released during a delivery. The value is False if it was released already."""
+        with self._use_lock:
+            is_usable = not self._is_retired
+            if is_usable:
+                self._users.add(exporter)
+        try:
+            yield is_usable
+        finally:
+            with self._use_lock:
+                self._users.discard(exporter)
+
+    def retire(self) -> bool:
+        """End the use of this object, because another one will continue. Return False if a delivery is under way."""
+        with self._use_lock:
+            self._is_retired = not self._users
+            return self._is_retired
+
+    def has_more(self, exporter: str) -> bool:
+        """Return whether the spool holds something that the exporter has not received."""
+        with self._lock:
+            cursor = self._cursors.get(exporter)
+            return cursor is not None and self._has_more(cursor)
+
+    def _has_more(self, cursor: Cursor) -> bool:
+        try:
+            return spool.read(self.directory, cursor, 1).end != cursor
+        except FileNotFoundError:
+            return False
+        except OSError:  # the file exists, but cannot be read now
+            return True
 
     def next_batch(self, exporter: str) -> tuple[list[Span], Cursor]:
         """Return the next spans for an exporter, and the cursor to pass to `advance` once they are delivered.
@@ -107,15 +144,7 @@ class Outbox:
     def pending(self) -> bool:
         """Return whether the spool holds something that an exporter has not received."""
         with self._lock:
-            for cursor in self._cursors.values():
-                try:
-                    if spool.read(self.directory, cursor, 1).end != cursor:
-                        return True
-                except FileNotFoundError:
-                    continue
-                except OSError:  # the file exists, but cannot be read now
-                    return True
-        return False
+            return any(map(self._has_more, self._cursors.values()))
 
     def enforce_spool_limit(self) -> None:
         """Bound the spool of a live process. The segment that the process writes to is never removed."""

@@ -106,7 +106,7 @@ def read_about(directory: str) -> About:
             )
         return msgspec.json.decode(data, type=About)
     except (OSError, msgspec.MsgspecError) as error:
-        raise JournalError(f"{directory}: cannot read about.json ({error}); remove the directory if nobody needs it") from error
+        raise JournalError(f"{directory}: cannot read about.json ({error}); its records are kept") from error
 
 
 def boot_id() -> str:

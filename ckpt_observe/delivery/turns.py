@@ -1,0 +1,58 @@
+"""The journals of dead processes that wait for their turn, because only a dozen are held at a time.
+
+A waiting journal takes no descriptor. Its pages are recovered, so nothing is lost if its turn comes late or in another process. The rule:
+an exporter that could deliver, but has nothing left to do, gets the next journal that it may need. So an exporter that is down or slow
+does not keep the records of hundreds of dead processes from the others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+
+
+class Turns:
+    """A queue of journal directories, first come, first served. Used by any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # re-entrant: a signal handler may search for the dead
+        self._exporters: dict[str, frozenset[str] | None] = {}
+        """For each directory, the exporters that need it; None if it was never delivered by us."""
+
+    def __len__(self) -> int:
+        return len(self._exporters)
+
+    def __contains__(self, directory: str) -> bool:
+        return directory in self._exporters
+
+    def add(self, directory: str, exporters: frozenset[str] | None = None) -> None:
+        """Append a journal, with those of our exporters that have not received all of it, if that is certain."""
+        with self._lock:
+            self._exporters[directory] = exporters
+
+    def has_next(self, idle: Collection[str]) -> bool:
+        """Return whether a journal waits that one of the idle exporters may need."""
+        with self._lock:
+            return self._next(idle) is not None
+
+    def take(self, idle: Collection[str]) -> str | None:
+        """Remove and return the next journal that one of the idle exporters may need. None if there is no such journal."""
+        with self._lock:
+            directory = self._next(idle)
+            if directory is not None:
+                del self._exporters[directory]
+            return directory
+
+    def keep(self, directories: Collection[str]) -> None:
+        """Forget journals that no longer exist: another process has delivered them."""
+        with self._lock:
+            for directory in self._exporters.keys() - directories:
+                del self._exporters[directory]
+
+    def _next(self, idle: Collection[str]) -> str | None:
+        if not idle:
+            return None
+        for directory, exporters in self._exporters.items():
+            if exporters is None or not exporters.isdisjoint(idle):
+                return directory
+        return None

@@ -38,9 +38,10 @@ R = TypeVar("R")
 
 
 class Scope(Generic[Scoped]):
-    """A context manager, and a decorator for functions, coroutine functions and generators: then each call is one operation.
+    """A context manager for a task, an operation or a phase.
 
-    One scope may be used by several threads and asyncio tasks at once.
+    As a decorator of a function, coroutine function or generator, it makes each call one of these. One scope may be used by several
+    threads and asyncio tasks at once.
     """
 
     def __init__(self, create: Callable[[], Scoped]) -> None:

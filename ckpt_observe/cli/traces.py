@@ -115,7 +115,7 @@ def _row(trace: TraceSummary) -> tuple[object, ...]:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise ArgumentTypeError(f"{text!r} is not a positive number")
+        raise ArgumentTypeError(f"{text!r} is not a positive integer")
     return int(text)
 
 

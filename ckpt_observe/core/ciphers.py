@@ -51,7 +51,7 @@ class AeadCipher:
     ) -> None:
         kinds = _load_ciphers()
         if kind not in kinds:
-            raise ConfigError(f"unknown cipher {kind!r}: known are {', '.join(kinds)}")
+            raise ConfigError(f"unknown cipher {kind!r}; use one of: {', '.join(kinds)}")
         if not isinstance(key_id, str):  # the header, and so the checkpoint, could not be read again
             raise ConfigError(f"the id of a key must be a string, not {key_id!r:.80}")
         self.name: str = kind
@@ -89,7 +89,7 @@ class AeadCipher:
             raise _missing_key_error(key_id) from error
         if not isinstance(key, bytes | bytearray) or len(key) != 32:
             actual = len(key) if isinstance(key, bytes | bytearray) else type(key).__name__
-            raise ConfigError(f"an encryption key must have 32 bytes, not {actual}")
+            raise ConfigError(f"an encryption key must be 32 bytes, not {actual}")
         return self._cipher_type(key)
 
 

@@ -43,7 +43,7 @@ class PluginRegistry(Generic[T]):
             installed = entry_points.names(self._group) if self._group else []
             if name not in installed:
                 names = ", ".join(sorted({*self.names(), *installed}))
-                raise ConfigError(f"unknown {self._kind} {name!r}: known are {names}")
+                raise ConfigError(f"unknown {self._kind} {name!r}; use one of: {names}")
             factory = cast("Callable[..., T]", entry_points.load(self._group, name))
         elif isinstance(factory, str):
             module, _, attribute = factory.partition(":")

@@ -98,7 +98,7 @@ class Workspace:
                 altered = self._repository.run("ls-files", "--modified", "-z", environment=environment, cwd=place)
             if altered:
                 names = ", ".join(os.fsdecode(altered).split("\0")[:-1])
-                raise IntegrityError(f"the workspace snapshot {id!r} of {self._task!r} is damaged: {names:.200}")
+                raise IntegrityError(f"the workspace snapshot {id!r} of {self._task!r} is damaged in these files: {names:.200}")
 
     def _commit(self, id: str) -> str:
         commit = self._repository.references(_SNAPSHOTS).get(to_reference(check_name(id, "checkpoint id")))

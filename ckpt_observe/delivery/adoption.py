@@ -271,7 +271,7 @@ class Adoption:
             self._release(directory, delivered=directory not in self._live and not outbox.pending())
 
     def _release(self, directory: str, *, delivered: bool) -> None:
-        """Release one journal. Remove it if it is delivered to all its exporters, of which we may have only some."""
+        """Release one journal. Remove it if it is `delivered`: to all its exporters, not only to ours."""
         with self._lock:
             if directory not in self._journals:  # another thread released it
                 return

@@ -63,7 +63,7 @@ class LostSteps:
         return self._annotate(record, lambda _start: None)
 
     def _search_dead(self, start: int) -> None:
-        """Search, unless a search took place after the restore started: a backlog of restores needs one search, not one each."""
+        """Search for dead processes, unless the last search began after this restore: one search serves a whole backlog of restores."""
         if start >= self._last_search:
             now = time.time_ns()
             self._find_dead()

@@ -85,7 +85,9 @@ class OtlpExporter(Exporter):
         try:
             self._connect().send(b"")
         except ExporterRefusedError:
-            raise ExporterRetryError(f"{refusal}; it refuses an empty request, too") from refusal
+            raise ExporterRetryError(
+                f"{refusal}; the server also refuses an empty request, so the span is not the cause and is kept"
+            ) from refusal
 
     def _count_rejected(self, answer: bytes) -> None:
         if not answer:

@@ -48,7 +48,7 @@ class HttpTransport:
         )
 
     def send(self, body: bytes) -> bytes:
-        """Send an export request and return the body of the answer. Raises an ExporterError as in the table above."""
+        """Send an export request and return the body of the answer. Raises an ExporterError as in the table of this module."""
         if self._endpoint.gzip:
             return self.post(self._endpoint.url, gzip.compress(body, _GZIP_LEVEL), PROTOBUF, {"content-encoding": "gzip"})
         return self.post(self._endpoint.url, body, PROTOBUF)

@@ -131,5 +131,5 @@ def _clean(value: str) -> str:
 
 def _read_interval(text: str) -> float:
     if not text.isdecimal() or int(text) == 0:
-        raise ConfigError(f"{_INTERVAL} must be a positive number of milliseconds, not '{text}'")
+        raise ConfigError(f"{_INTERVAL} must be a positive integer (milliseconds), not '{text}'")
     return int(text) / 1000

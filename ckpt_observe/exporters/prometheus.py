@@ -39,7 +39,7 @@ def build_publishers(settings: Prometheus, service: str) -> list[Publisher]:
 
 
 class ScrapeEndpoint:
-    """Serves `/metrics`, on loopback unless there is a token or TLS. Each scrape reads the metrics anew.
+    """Serves `/metrics`. Each scrape reads the metrics anew. `config` refuses other addresses than loopback without a token or TLS.
 
     Only the process that holds the publisher's lock binds the port, so processes of one state directory do not compete for it.
     """

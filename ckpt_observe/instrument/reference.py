@@ -1,7 +1,7 @@
 """Observes the reference core: operations of `Checkpointer`, phases of `core.steps`, and the link from a restore to its save.
 
-The core does not know that it is observed. `core.context` stores the save's trace context in the checkpoint's header. A load reads the
-header, so its span links to that save, across processes and days.
+The core does not know that it is observed. Patching `core.hooks.gather` adds the save's trace context to the checkpoint's header. A load
+reads the header, so its span links to that save, across processes and days.
 """
 
 from __future__ import annotations

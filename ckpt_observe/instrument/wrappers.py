@@ -53,7 +53,8 @@ class ObservedCall:
     A function is timed until it returns, or until the future it returned is done; a coroutine while it is awaited; a generator from its
     first step to its last. A plain function that returns a coroutine or generator of someone else is timed until it returns.
 
-    The methods are the steps of an operation's life. None of them raises; failures go to `fault`. An operation of None is not observed.
+    The methods are the steps of an operation's life. None of them raises; failures go to `fault`. If `begin` returns None, the call is not
+    observed.
     """
 
     begin: BeginOperation

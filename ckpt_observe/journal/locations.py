@@ -26,7 +26,7 @@ def private_directory(path: Path, setting: str = "CKPT_OBSERVE_DIR") -> Path:
     except OSError as error:
         raise JournalError(f"{path}: cannot be created ({error.strerror}); set {setting} to a directory that you can write to") from error
     if not stat.S_ISDIR(status.st_mode):
-        raise JournalError(f"{path}: is not a directory; set {setting} to another path")
+        raise JournalError(f"{path}: is a symbolic link, not a directory; set {setting} to a directory")
     if sys.platform != "win32" and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
         raise JournalError(f"{path}: belongs to another user or is writable by others; set {setting} to a private directory")
     return path

@@ -92,7 +92,7 @@ class BatchAggregator:
         return phase
 
     def _add_amounts(self, operation: str, task: str, span: Span) -> None:
-        """Add sizes, speed, and the resources that the operation used."""
+        """Add sizes, compression ratio, throughput, resources, and the age of a restored checkpoint."""
         attributes = span.attributes
         for kind, name in _SIZES:
             if size := amount(attributes.get(name)):

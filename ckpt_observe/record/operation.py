@@ -98,7 +98,10 @@ class Operation(OtelSpan):
     # Begin and end
 
     def begin(self) -> Context | None:
-        """Start the operation without making it current. Return the context in which it starts, or None if it is not recorded."""
+        """Start the operation. Return the current context, to which `__enter__` adds the operation; None if it is not recorded.
+
+        The root of a trace that is not sampled becomes current here, so that nothing inside it is recorded.
+        """
         if not recorder.on:
             return None
         try:
@@ -277,7 +280,7 @@ class Operation(OtelSpan):
         return self if position is None or position[0] is not self or position[2] is None else position[2]
 
     def path_from_root(self) -> tuple[str, ...] | None:
-        """Return `events.ancestor` of each span from the root to the one that `ids` returns. None if a name on the way is unknown."""
+        """Return `events.ancestor` of each span from the root to the current phase or operation; None if one of the names is unknown."""
         if self.ancestors is None:
             return None
         path = (*self.ancestors, events.ancestor(self.span_id, self.kind, self.name))
@@ -307,7 +310,7 @@ class Task(Operation):
         self._path: tuple[str, ...] | None = None
 
     def begin(self) -> Context | None:
-        """Start the task without making it current."""
+        """Start the task. Operations within it also get the attributes that it inherits from its parent."""
         context = super().begin()
         self.shared_attributes = {**self.inherited_attributes, **self.shared_attributes}
         if self.ancestors is not None:

@@ -50,7 +50,10 @@ _ODD: Final = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, so that consecutive num
 
 
 def ancestor(span_id: str, kind: str, name: str) -> str:
-    """Return the text for a span above. It has no spaces, because a line with spaces is redacted the slow way. `kind` is empty if it is not our span."""
+    """Return id, kind and name of an enclosing span as text. `kind` is empty if the span is not ours.
+
+    The separator is not a space, because a line with spaces is redacted the slow way.
+    """
     return f"{span_id}.{kind}.{name}"
 
 

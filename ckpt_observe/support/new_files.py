@@ -111,7 +111,7 @@ def _write_synced(file: int, content: Content) -> None:
 
 
 def _start_writeback(file: int, offset: int, size: int) -> None:
-    """Let the disk work while more is hashed and copied, instead of all at once in fsync. DONTNEED has that side effect on Linux."""
+    """Start writing to disk now, while the next part is hashed, so that fsync has less to do. On Linux, DONTNEED has this side effect."""
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):  # only a hint
             os.posix_fadvise(file, offset, size, os.POSIX_FADV_DONTNEED)

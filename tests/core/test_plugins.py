@@ -41,7 +41,7 @@ def test_scheme_alone_opens_its_store(tmp_path, monkeypatch):
 )
 def test_unknown_names_list_the_known_ones(wrong):
     """The error for an unknown name lists the known names."""
-    with pytest.raises(ConfigError, match="known are"):
+    with pytest.raises(ConfigError, match="use one of: "):
         Checkpointer(**wrong)
 
 

@@ -33,7 +33,7 @@ def test_not_a_directory(tmp_path):
         private_directory(tmp_path / "file")
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.raises(JournalError, match="not a directory"):
+    with pytest.raises(JournalError, match="symbolic link"):
         private_directory(tmp_path / "link")
 
 

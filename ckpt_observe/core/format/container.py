@@ -109,7 +109,7 @@ def _encode_header(info: CheckpointInfo) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise SerializationError(f"cannot encode the metadata as JSON: {error}") from error
     if too_deep:
-        raise SerializationError(f"the metadata is nested more than {MAX_DEPTH} levels deep, which not every reader can load")
+        raise SerializationError(f"the metadata is nested more than {MAX_DEPTH} levels deep, which not every reader can load; flatten it")
     if len(body) + _TAIL > MAX_HEADER:
         text = f"the header has {len(body)} bytes, but at most {MAX_HEADER} are allowed: shorten the metadata or the names of keys"
         raise CapacityError(text, code="storage.too_large")

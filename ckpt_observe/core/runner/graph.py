@@ -153,7 +153,7 @@ def _with_marker(state: GraphState) -> GraphState:
 
 
 def _to_saved(state: GraphState) -> dict[str, Any]:
-    """Return the state in the form in which it is saved. The notes go into the metadata."""
+    """Return the state as a dict to be saved, without the notes: the session stores those in the metadata of the checkpoint."""
     return {**{name: value for name, value in vars(state).items() if name != "notes"}, "values": dict(state.values)}
 
 

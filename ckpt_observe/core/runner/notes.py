@@ -80,10 +80,10 @@ def _copy(entry: dict[str, Any]) -> dict[str, Any]:
     try:
         encoded = msgspec.json.encode(entry)
         if len(encoded) > MAX_ENTRY:
-            raise SerializationError(f"a note may have {MAX_ENTRY} bytes, not {len(encoded)}")
+            raise SerializationError(f"a note may have at most {MAX_ENTRY} bytes, not {len(encoded)}")
         copy: dict[str, Any] = msgspec.json.decode(encoded)
         if container.nesting_depth(copy) > container.MAX_DEPTH - 5:  # it is nested a few levels deeper in the header
-            raise SerializationError(f"of a run {container.MAX_DEPTH - 5} levels of nesting are noted")
+            raise SerializationError(f"a note may be nested at most {container.MAX_DEPTH - 5} levels deep; flatten it")
     except (TypeError, ValueError, RecursionError) as error:
         raise SerializationError(f"a note cannot hold this value: {error}; use plain JSON types") from error
     return copy

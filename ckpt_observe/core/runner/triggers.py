@@ -56,7 +56,7 @@ class EverySteps(Trigger):
 
     def __post_init__(self) -> None:
         if not isinstance(self.count, int) or self.count < 0:
-            raise ConfigError(f"EverySteps needs a number of steps, or 0 for never, not {self.count!r:.80}")
+            raise ConfigError(f"EverySteps needs a positive integer, or 0 for never, not {self.count!r:.80}")
 
     def due(self, moment: Moment) -> str | None:
         return f"{self.count} steps" if 0 < self.count <= moment.steps_since else None
@@ -70,7 +70,7 @@ class EverySeconds(Trigger):
 
     def __post_init__(self) -> None:
         if not isinstance(self.seconds, int | float) or not self.seconds >= 0:
-            raise ConfigError(f"EverySeconds needs a number of seconds, not {self.seconds!r:.80}")
+            raise ConfigError(f"EverySeconds needs 0 or more seconds, not {self.seconds!r:.80}")
 
     def due(self, moment: Moment) -> str | None:
         return f"{self.seconds:g} seconds" if moment.seconds_since >= self.seconds else None

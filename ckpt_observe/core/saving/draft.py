@@ -157,7 +157,10 @@ class Drafter:
         return digests.compute(payload), keys, None
 
     def _reduce(self, task: str, document: Document, head: CheckpointInfo | None) -> Document:
-        """Return only what is new since the head or the newest checkpoint; the whole document if a base no longer exists."""
+        """Return only the keys that changed since the head or, if that cannot be read, since the newest checkpoint.
+
+        Return the whole document if a checkpoint that holds an unchanged key no longer exists.
+        """
         # Read from this task: the head of a fork belongs to another task, and may have the same id.
         previous = self._base_info(task, head.id if head else None) or self._base_info(task, self._store.newest(task))
         smaller = without_unchanged_keys(self._pipeline.serializer, document, previous, self._incremental)

@@ -1,4 +1,4 @@
-"""What a Checkpointer remembers between calls: the last time it issued, and the newest checkpoint of each task."""
+"""What a Checkpointer remembers between calls: the last time it issued, and the checkpoint that each task saved or loaded last."""
 
 from __future__ import annotations
 

@@ -220,5 +220,5 @@ def _path(url: str) -> str:
     if host not in ("", "localhost") or not slash:
         raise ConfigError(f"a file store needs a URL with three slashes, such as file:///path, or a plain path, not {url!r}")
     if "?" in path or "#" in path:
-        raise ConfigError(f"in a file URL write %3F for ? and %23 for #, or use a plain path, not {url!r}")
+        raise ConfigError(f"the file URL {url!r} contains ? or #; write them as %3F and %23, or use a plain path")
     return os.path.abspath(unquote(f"/{path}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -15,6 +16,7 @@ from ckpt_observe.instrument.instrumentor import Instrumentor, TargetReport
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.recorder import Page, recorder
 from ckpt_observe.support import forks
+from ckpt_observe.support.logs import WarningLog
 
 if TYPE_CHECKING:  # imported at the first operation: every program pays for an import, but few save checkpoints
     from ckpt_observe.journal.journal import Journal
@@ -141,6 +143,15 @@ class Watch:
             recorder.use_pages(self._first_page)
 
 
+def _is_supported() -> bool:
+    """Return whether this platform can be observed. Warn once if it cannot."""
+    if sys.platform != "win32":
+        return True
+    _warnings.warn_once("platform", "Checkpoints are not observed: %s", config.WINDOWS)
+    return False
+
+
+_warnings: Final = WarningLog()
 _watch: Watch | None = None
 _observe_lock = threading.Lock()
 
@@ -184,7 +195,7 @@ def observe(
                 return _watch
             _watch.close()
         watch = Watch(settings)
-        if settings.enabled and settings.exporters:
+        if settings.enabled and settings.exporters and _is_supported():
             watch._start()
             _watch = watch
         return watch

@@ -1,15 +1,19 @@
-"""`import ckpt_observe.auto` observes this process with the settings of the environment.
+"""`import ckpt_observe.auto` observes this process with the settings of the environment. It never raises an error of ours.
 
-A wrong setting is logged, and the program runs unobserved.
+After a wrong setting, or if something of ours cannot be imported or started, a line is logged and the program runs unobserved.
 """
 
 from __future__ import annotations
 
-from ckpt_observe.api import observe
 from ckpt_observe.errors import ConfigError
-from ckpt_observe.support.logs import logger
+from ckpt_observe.record.guard import record_fault
+from ckpt_observe.support.logs import log_error
 
 try:
+    from ckpt_observe.api import observe
+
     observe()
 except ConfigError as error:
-    logger.error("Checkpoints are not observed: %s", error)
+    log_error("Checkpoints are not observed: %s", error)
+except Exception as error:
+    record_fault(error)

@@ -17,11 +17,17 @@ from ckpt_observe.errors import ConfigError
 from ckpt_observe.exporter import ENTRY_POINT_GROUP
 from ckpt_observe.samplers import Sampler
 from ckpt_observe.support import entry_points
+from ckpt_observe.support.files import private_temporary_path
 from ckpt_observe.support.logs import WarningLog
+from ckpt_observe.support.parsing import parse_choice, parse_flag, parse_names, parse_number, parse_path, quote, split_url
 
 EXPORTERS: Final = ("otlp", "laminar", "provider", "prometheus", "local", "console")
 DELIVERY_MODES: Final = ("in-process", "companion", "daemon")
 SERVICE_ATTRIBUTE: Final = "service.name"
+WINDOWS: Final = "Windows has no files that survive their process and tell when it died, as recording needs; use WSL 2 or a Linux container"
+"""Why a program on Windows is not observed."""
+MAX_INTERVAL: Final = 1_000_000_000
+"""Milliseconds, which are 11 days. A thread cannot wait for 300 years."""
 DISK_LIMIT: Final = 1 << 30
 """Bytes that ended processes may leave in a state directory by default."""
 
@@ -37,6 +43,10 @@ class Prometheus:
     tls: str = ""
     textfile: str = ""
     pushgateway: str = ""
+    otlp: Endpoint | None = None
+    """Where the metrics are also pushed with OTLP. None: nowhere."""
+    otlp_interval: float = 60.0
+    """Seconds between two such pushes."""
 
 
 _PROMETHEUS: Final = Prometheus()
@@ -75,21 +85,20 @@ def read(environ: Mapping[str, str] | None = None, **arguments: Any) -> Settings
     if _flag(source, "", environment.SDK_DISABLED, default=False):
         enabled = False
         source.origin["enabled"] = environment.SDK_DISABLED
-    pages_dir = source.get("pages_dir", environment.PAGES_DIR, None)
     resource = _resource(source.get("", environment.RESOURCE_ATTRIBUTES, ""))
     exporters = _exporters(source.get("exporters", environment.EXPORTERS, _default_exporters(source.environ)))
     return Settings(
         exporters=exporters,
-        dir=Path(source.get("dir", environment.DIR, None) or _state_directory(source.environ)).expanduser().absolute(),
-        pages_dir=Path(pages_dir).expanduser().absolute() if pages_dir else None,
+        dir=_path(source, "dir", environment.DIR) or _default_directory(source),
+        pages_dir=_path(source, "pages_dir", environment.PAGES_DIR),
         delivery=_delivery(source),
         enabled=enabled,
         service=_service(source, resource),
         resource=resource,
-        disabled_instrumentations=frozenset(_names(source.get("", environment.DISABLED_INSTRUMENTATIONS, ""))),
+        disabled_instrumentations=frozenset(parse_names(source.get("", environment.DISABLED_INSTRUMENTATIONS, ""))),
         traceparent=str(source.get("", environment.TRACEPARENT, "")),
         sampler=_sampler(source),
-        disk_limit=_mebibytes(environment.DISK_LIMIT, source.get("", environment.DISK_LIMIT, DISK_LIMIT >> 20)),
+        disk_limit=_disk_limit(source),
         genai_events=_flag(source, "", environment.GENAI_EVENTS, default=False),
         endpoints={name: read_endpoint(source.environ) for name, read_endpoint in _ENDPOINTS.items() if name in exporters},
         prometheus=_prometheus(source) if "prometheus" in exporters else _PROMETHEUS,
@@ -121,18 +130,13 @@ class _Source:
         return default
 
 
-def _names(value: str | Sequence[str]) -> tuple[str, ...]:
-    parts = value.split(",") if isinstance(value, str) else value
-    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
-
-
 def _exporters(value: str | Sequence[str]) -> tuple[str, ...]:
-    names = _names(value)
+    names = parse_names(value)
     if names == ("none",):
         return ()
     for name in names:
         if name not in EXPORTERS:
-            _one_of(environment.EXPORTERS, name, (*EXPORTERS, *entry_points.names(ENTRY_POINT_GROUP), "none"))
+            parse_choice(environment.EXPORTERS, name, (*EXPORTERS, *entry_points.names(ENTRY_POINT_GROUP), "none"))
     if "none" in names:
         raise ConfigError(f"{environment.EXPORTERS}: 'none' cannot be combined with other exporters ({', '.join(names)})")
     return names
@@ -146,7 +150,7 @@ def _default_exporters(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _delivery(source: _Source) -> str:
-    return _one_of(environment.DELIVERY, source.get("delivery", environment.DELIVERY, "in-process"), DELIVERY_MODES)
+    return parse_choice(environment.DELIVERY, source.get("delivery", environment.DELIVERY, "in-process"), DELIVERY_MODES)
 
 
 _warnings: Final = WarningLog()
@@ -166,35 +170,27 @@ def _warn_renamed(former: str, current: str) -> None:
     _warnings.warn_once(former, "%s was renamed. It still works; set %s instead.", former, current)
 
 
-def _one_of(variable: str, value: str, allowed: Sequence[str]) -> str:
-    if value not in allowed:
-        raise ConfigError(f"{variable}: '{value}' is not valid; use one of: {', '.join(allowed)}")
-    return value
+def _path(source: _Source, argument: str, variable: str) -> Path | None:
+    value = source.get(argument, variable, None)
+    return parse_path(variable, value) if value else None
 
 
-def _mebibytes(variable: str, value: Any) -> int:
-    if not str(value).isdecimal() or not int(value):
-        raise ConfigError(f"{variable}: '{value}' is not a number of MiB; use a positive integer such as {DISK_LIMIT >> 20}")
-    return int(value) << 20
+def _disk_limit(source: _Source) -> int:
+    meaning = f"a number of MiB; use a positive integer such as {DISK_LIMIT >> 20}"
+    return parse_number(environment.DISK_LIMIT, source.get("", environment.DISK_LIMIT, DISK_LIMIT >> 20), meaning) << 20
 
 
 def _flag(source: _Source, argument: str, variable: str, *, default: bool) -> bool:
-    value = source.get(argument, variable, default)
-    if isinstance(value, bool):
-        return value
-    word = str(value).strip().lower()
-    if word not in ("true", "false", "1", "0", "yes", "no", "on", "off"):
-        raise ConfigError(f"{variable}: '{value}' is neither true nor false; use true or false")
-    return word in ("true", "1", "yes", "on")
+    return parse_flag(variable, source.get(argument, variable, default))
 
 
 def _resource(text: str) -> dict[str, str]:
     """Parse OpenTelemetry's `key=value,key=value`. ConfigError for a pair without `=`, as in the specification."""
     pairs = {}
-    for pair in _names(text):
+    for pair in parse_names(text):
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"{environment.RESOURCE_ATTRIBUTES}: '{pair}' is not of the form key=value")
+            raise ConfigError(f"{environment.RESOURCE_ATTRIBUTES}: {quote(pair)} is not of the form key=value")
         pairs[key.strip()] = unquote(value.strip())
     return pairs
 
@@ -205,7 +201,7 @@ def _service(source: _Source, resource: dict[str, str]) -> str:
     name = source.get("service", environment.SERVICE_NAME, None)
     if name is None and attribute:
         source.origin["service"] = environment.RESOURCE_ATTRIBUTES
-    return str(name or attribute or _program_name())
+    return str(name or attribute or _program_name()).encode("utf-8", "replace").decode()  # journals and exporters need valid UTF-8
 
 
 def _sampler(source: _Source) -> Sampler:
@@ -216,31 +212,37 @@ def _sampler(source: _Source) -> Sampler:
 def _prometheus(source: _Source) -> Prometheus:
     """Read the Prometheus settings. Metrics reveal what runs on the machine, so other machines need a token or TLS to read them."""
     port = str(source.get("", environment.PROMETHEUS_PORT, _PROMETHEUS.port))
-    if port != "none" and (not port.isdecimal() or int(port) > 65535):
-        raise ConfigError(f"{environment.PROMETHEUS_PORT}: '{port}' is not a port number; use 0 to 65535, or none")
+    meaning = "a port number; use 0 to 65535, or none"
     prometheus = Prometheus(
         host=source.get("", environment.PROMETHEUS_HOST, _PROMETHEUS.host),
-        port=None if port == "none" else int(port),
+        port=None if port == "none" else parse_number(environment.PROMETHEUS_PORT, port, meaning, smallest=0, largest=65535),
         token=source.get("", environment.METRICS_TOKEN, ""),
         tls=source.get("", environment.METRICS_TLS, ""),
         textfile=source.get("", environment.TEXTFILE, ""),
         pushgateway=source.get("", environment.PUSHGATEWAY, ""),
+        otlp=endpoints.otlp_metrics(source.environ) if source.get("", environment.OTLP_METRICS_ENDPOINT, "") else None,
+        otlp_interval=parse_number(
+            environment.METRIC_EXPORT_INTERVAL,
+            source.get("", environment.METRIC_EXPORT_INTERVAL, 60_000),
+            "a positive integer (milliseconds)",
+            largest=MAX_INTERVAL,
+        )
+        / 1000,
     )
     if not (prometheus.token or prometheus.tls or is_loopback(prometheus.host)):
         remedy = f"set {environment.METRICS_TOKEN} or {environment.METRICS_TLS}, or use 127.0.0.1"
-        raise ConfigError(f"{environment.PROMETHEUS_HOST}: '{prometheus.host}' is reachable from other machines; {remedy}")
-    if prometheus.tls and not Path(prometheus.tls).is_file():
+        raise ConfigError(f"{environment.PROMETHEUS_HOST}: {quote(prometheus.host)} is reachable from other machines; {remedy}")
+    if prometheus.tls and not os.path.isfile(prometheus.tls):  # of Path, it raises for a name that is too long
         raise ConfigError(
-            f"{environment.METRICS_TLS}: the file '{prometheus.tls}' does not exist; set it to a PEM file with certificate and key"
+            f"{environment.METRICS_TLS}: the file {quote(prometheus.tls)} does not exist; set it to a PEM file with certificate and key"
         )
     if prometheus.textfile and not prometheus.textfile.endswith(".prom"):
         raise ConfigError(
-            f"{environment.TEXTFILE}: '{prometheus.textfile}' does not end in .prom, so node_exporter would not read it; rename it"
+            f"{environment.TEXTFILE}: {quote(prometheus.textfile)} does not end in .prom, so node_exporter would not read it; rename it"
         )
-    if prometheus.pushgateway and not prometheus.pushgateway.startswith(("http://", "https://")):
-        raise ConfigError(
-            f"{environment.PUSHGATEWAY}: '{endpoints.without_credentials(prometheus.pushgateway)}' is not a URL; start it with http:// or https://"
-        )
+    if prometheus.pushgateway and split_url(prometheus.pushgateway) is None:
+        url = quote(endpoints.without_credentials(prometheus.pushgateway))
+        raise ConfigError(f"{environment.PUSHGATEWAY}: {url} is not a URL; start it with http:// or https://")
     return prometheus
 
 
@@ -252,15 +254,19 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _state_directory(environ: Mapping[str, str]) -> Path:
-    if sys.platform == "win32":
-        base = environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
-    else:
-        base = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "ckpt_observe"
+def _default_directory(source: _Source) -> Path:
+    """Return the state directory if none is set: in the home directory, or in the temporary directory for a user without a home."""
+    variable, subdirectory = ("LOCALAPPDATA", "AppData/Local") if sys.platform == "win32" else ("XDG_STATE_HOME", ".local/state")
+    if base := source.environ.get(variable):
+        return parse_path(variable, base) / "ckpt_observe"
+    try:
+        return Path.home().absolute() / subdirectory / "ckpt_observe"
+    except (RuntimeError, OSError):  # no HOME, and no entry for the user, as for a uid that only a container knows
+        source.origin["dir"] = "default for a user who has no home directory"
+        return private_temporary_path()
 
 
 def _program_name() -> str:
     """Return the name of the program. It tells programs apart, unlike OpenTelemetry's `unknown_service`."""
-    name = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
+    name = os.path.basename(str(sys.argv[0])) if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
     return name or "python"

@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from ckpt_observe import environment
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.support.parsing import parse_number, quote, split_url
 
 HTTP: Final = "http/protobuf"
 GRPC: Final = "grpc"
@@ -22,6 +23,8 @@ _LAMINAR: Final = "https://api.lmnr.ai"
 
 _MAX_SECONDS: Final = 300.0
 """Larger timeouts are milliseconds, as specified; smaller ones are seconds, as in OpenTelemetry's Python SDK. Nobody wants 0.3 s."""
+_MAX_TIMEOUT: Final = 3600.0
+"""Seconds. Longer timeouts become this one; a socket cannot wait for 300 years."""
 _MAX_QUOTE: Final = 200
 """Characters of a server's response that are logged."""
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.-]+")
@@ -44,11 +47,13 @@ class Endpoint:
     client_key: str | None = field(default=None, repr=False)
     shown: str = field(init=False)
     """The URL without secrets, for logs."""
+    variable: str = field(default="endpoint", repr=False, compare=False)
+    """The setting that the URL came from, for errors."""
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"endpoint '{without_credentials(self.url)}' is not a URL; write it like http://localhost:4318")
+        if split_url(self.url) is None:
+            shown = quote(without_credentials(self.url))
+            raise ConfigError(f"{self.variable}: {shown} is not a URL; write it like http://localhost:4318")
         object.__setattr__(self, "shown", without_credentials(self.url))
 
     @property
@@ -72,13 +77,15 @@ def otlp(environ: Mapping[str, str], signal: str = "TRACES") -> Endpoint:
     get = _getter(environ, signal)
     protocol = get("PROTOCOL") or HTTP
     if protocol not in (HTTP, GRPC):
-        raise ConfigError(f"{environment.OTLP}PROTOCOL: '{protocol}' is not supported; use one of: {GRPC}, {HTTP}")
+        raise ConfigError(f"{environment.OTLP}PROTOCOL: {quote(protocol)} is not supported; use one of: {GRPC}, {HTTP}")
     insecure = (get("INSECURE") or "false").lower() == "true"
     compression = get("COMPRESSION") or "none"
     if compression not in ("gzip", "none"):
-        raise ConfigError(f"{environment.OTLP}COMPRESSION: '{compression}' is not supported; use one of: gzip, none")
+        raise ConfigError(f"{environment.OTLP}COMPRESSION: {quote(compression)} is not supported; use one of: gzip, none")
+    variable, url = _otlp_url(environ, signal, protocol, "http" if insecure else "https")
     return Endpoint(
-        url=_otlp_url(environ, signal, protocol, "http" if insecure else "https"),
+        url=url,
+        variable=variable,
         protocol=protocol,
         headers=_headers(get("HEADERS")),
         timeout=timeout(get("TIMEOUT")),
@@ -92,7 +99,8 @@ def otlp(environ: Mapping[str, str], signal: str = "TRACES") -> Endpoint:
 def otlp_metrics(environ: Mapping[str, str]) -> Endpoint:
     """Return the endpoint for metrics, always over HTTP. ConfigError if it is Laminar, which drops metrics."""
     endpoint = otlp({**environ, f"{environment.OTLP}METRICS_PROTOCOL": HTTP}, "METRICS")
-    if urlsplit(endpoint.url).hostname == urlsplit(environ.get(environment.LMNR_BASE_URL) or _LAMINAR).hostname:
+    laminar_url, metrics_url = split_url(environ.get(environment.LMNR_BASE_URL) or _LAMINAR), split_url(endpoint.url)
+    if laminar_url and metrics_url and metrics_url.hostname == laminar_url.hostname:
         raise ConfigError(
             f"{environment.OTLP_METRICS_ENDPOINT}: '{endpoint.shown}' is Laminar, which drops metrics; set the URL of an OTel Collector"
         )
@@ -106,12 +114,11 @@ def laminar(environ: Mapping[str, str]) -> Endpoint:
         raise ConfigError(f"{environment.LMNR_KEY} is not set; the exporter laminar needs the API key of your project")
     base = (environ.get(environment.LMNR_BASE_URL) or _LAMINAR).rstrip("/")
     base = base if "://" in base else f"https://{base}"
-    port = environ.get(environment.LMNR_HTTP_PORT, "")
-    if port and not port.isdigit():
-        raise ConfigError(f"{environment.LMNR_HTTP_PORT}: '{port}' is not a port number")
-    if port:
-        base = f"{re.sub(r':[0-9]+$', '', base)}:{port}"
-    return Endpoint(url=base + TRACES_PATH, headers=_check({"authorization": f"Bearer {key}"}, environment.LMNR_KEY), gzip=True)
+    if port := environ.get(environment.LMNR_HTTP_PORT, ""):
+        number = parse_number(environment.LMNR_HTTP_PORT, port, "a port number", largest=65535)
+        base = f"{re.sub(r':[0-9]+$', '', base)}:{number}"
+    headers = _check({"authorization": f"Bearer {key}"}, environment.LMNR_KEY)
+    return Endpoint(url=base + TRACES_PATH, variable=environment.LMNR_BASE_URL, headers=headers, gzip=True)
 
 
 def _getter(environ: Mapping[str, str], signal: str) -> Callable[[str], str]:
@@ -119,15 +126,16 @@ def _getter(environ: Mapping[str, str], signal: str) -> Callable[[str], str]:
     return lambda name: environ.get(f"{environment.OTLP}{signal}_{name}") or environ.get(environment.OTLP + name) or ""
 
 
-def _otlp_url(environ: Mapping[str, str], signal: str, protocol: str, scheme: str) -> str:
+def _otlp_url(environ: Mapping[str, str], signal: str, protocol: str, scheme: str) -> tuple[str, str]:
+    """Return the variable that sets the URL, and the URL."""
     specific, general = f"{environment.OTLP}{signal}_ENDPOINT", f"{environment.OTLP}ENDPOINT"
     variable = specific if environ.get(specific) else general
     url = environ.get(variable) or f"http://localhost:{4317 if protocol == GRPC else 4318}"
     if protocol == GRPC:
-        return url if "://" in url else f"{scheme}://{url}"  # `collector:4317` is common for gRPC; INSECURE then decides about TLS
+        return variable, url if "://" in url else f"{scheme}://{url}"  # `collector:4317` is common for gRPC; then INSECURE decides
     if "://" not in url:
-        raise ConfigError(f"{variable}: '{without_credentials(url)}' is not a URL; write it as http://{without_credentials(url)}")
-    return url if variable == specific else url.rstrip("/") + f"/v1/{signal.lower()}"
+        raise ConfigError(f"{variable}: {quote(without_credentials(url))} is not a URL; start it with http:// or https://")
+    return variable, url if variable == specific else url.rstrip("/") + f"/v1/{signal.lower()}"
 
 
 def _headers(text: str) -> dict[str, str]:
@@ -156,10 +164,10 @@ def timeout(text: str) -> float:
     try:
         value = float(text or "10000")
     except ValueError:
-        raise ConfigError(f"{environment.OTLP}TIMEOUT: '{text}' is not a number of milliseconds") from None
+        raise ConfigError(f"{environment.OTLP}TIMEOUT: {quote(text)} is not a number of milliseconds") from None
     if not 0 < value < float("inf"):
-        raise ConfigError(f"{environment.OTLP}TIMEOUT: '{text}' is not a positive number of milliseconds")
-    return value if value <= _MAX_SECONDS else value / 1000
+        raise ConfigError(f"{environment.OTLP}TIMEOUT: {quote(text)} is not a positive number of milliseconds")
+    return min(value if value <= _MAX_SECONDS else value / 1000, _MAX_TIMEOUT)
 
 
 def without_credentials(url: str) -> str:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ckpt_observe import environment
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.support.parsing import quote
 
 DEFAULT: Final = "parentbased_always_on"
 NEVER: Final = "always_off"
@@ -61,7 +62,7 @@ def read(environ: Mapping[str, str]) -> Sampler:
     if name in _REMOTE_SAMPLERS:
         return Sampler()
     if name not in _RATIOS:
-        raise ConfigError(f"{environment.TRACES_SAMPLER}: '{name}' is not a sampler; use one of: {', '.join(_RATIOS)}")
+        raise ConfigError(f"{environment.TRACES_SAMPLER}: {quote(name)} is not a sampler; use one of: {', '.join(_RATIOS)}")
     fixed = _RATIOS[name]
     return Sampler(name, _ratio(environ.get(environment.TRACES_SAMPLER_ARG, "")) if fixed is None else fixed)
 
@@ -72,5 +73,5 @@ def _ratio(text: str) -> float:
     except ValueError:
         ratio = -1.0
     if not 0.0 <= ratio <= 1.0:
-        raise ConfigError(f"{environment.TRACES_SAMPLER_ARG}: '{text}' is not a ratio; use a number from 0 to 1")
+        raise ConfigError(f"{environment.TRACES_SAMPLER_ARG}: {quote(text)} is not a ratio; use a number from 0 to 1")
     return ratio

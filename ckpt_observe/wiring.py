@@ -297,8 +297,9 @@ def _prometheus(settings: Settings) -> Exporter:
     from ckpt_observe.metricstore.snapshot import gather  # noqa: PLC0415
 
     publishers = build_publishers(settings.prometheus, settings.service)
-    if os.environ.get(environment.OTLP_METRICS_ENDPOINT):
-        publishers.append(OtlpMetricsPublisher(os.environ, {"service.name": settings.service, **redact.attributes(settings.resource)}))
+    if settings.prometheus.otlp is not None:
+        attributes = {"service.name": settings.service, **redact.attributes(settings.resource)}
+        publishers.append(OtlpMetricsPublisher(settings.prometheus.otlp, settings.prometheus.otlp_interval, attributes))
     return MetricsExporter(settings.dir, lambda: gather(settings.dir, __version__), publishers)
 
 

@@ -23,8 +23,7 @@ from opentelemetry.sdk.metrics import export as sdk
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from ckpt_observe import endpoints
-from ckpt_observe.errors import ConfigError
+from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.exporters.metrics import Gather
 from ckpt_observe.exporters.otlp import USER_AGENT
 from ckpt_observe.exporters.otlp_encoding import SCOPE
@@ -35,7 +34,6 @@ from ckpt_observe.metricstore.snapshot import Series, Snapshot
 from ckpt_observe.semconv.metrics import MetricSpec
 from ckpt_observe.support.logs import WarningLog
 
-_INTERVAL: Final = "OTEL_METRIC_EXPORT_INTERVAL"
 _CUMULATIVE: Final = sdk.AggregationTemporality.CUMULATIVE
 _SCOPE: Final = InstrumentationScope(SCOPE)
 _Times: TypeAlias = dict[str, int]
@@ -43,13 +41,12 @@ _Times: TypeAlias = dict[str, int]
 
 
 class OtlpMetricsPublisher:
-    """Pushes to an OTel Collector, as the variables of OpenTelemetry say."""
+    """Pushes to an OTel Collector at an interval in seconds."""
 
     name = "otlp"
 
-    def __init__(self, environ: Mapping[str, str], resource: Mapping[str, str]) -> None:
-        self.endpoint = endpoints.otlp_metrics(environ)
-        self.interval = _read_interval(environ.get(_INTERVAL) or "60000")
+    def __init__(self, endpoint: Endpoint, interval: float, resource: Mapping[str, str]) -> None:
+        self.endpoint, self.interval = endpoint, interval
         self._resource = resource
         self._warnings = WarningLog()
 
@@ -127,9 +124,3 @@ def _attributes(spec: MetricSpec, values: tuple[str, ...]) -> dict[str, str]:
 def _clean(value: str) -> str:
     """Replace what UTF-8 cannot encode: protobuf would reject the whole request."""
     return str(value).encode("utf-8", "replace").decode()
-
-
-def _read_interval(text: str) -> float:
-    if not text.isdecimal() or int(text) == 0:
-        raise ConfigError(f"{_INTERVAL} must be a positive integer (milliseconds), not '{text}'")
-    return int(text) / 1000

@@ -9,6 +9,7 @@ import errno
 import os
 import shutil
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -42,6 +43,17 @@ def replace_file(path: str, *pieces: Buffer, sync: bool, mode: int | None = None
         with suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def private_temporary_path() -> Path:
+    """Return the path of our directory for this user among the temporary files. Not created, and not checked to be private."""
+    import tempfile  # noqa: PLC0415 - rarely used
+
+    try:
+        root = tempfile.gettempdir()
+    except OSError:  # no directory can be written, not even the current one
+        root = "/tmp"  # noqa: S108 - creating our directory there reports why
+    return Path(root).absolute() / f"ckpt_observe-{os.geteuid() if hasattr(os, 'geteuid') else 'user'}"
 
 
 def identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:

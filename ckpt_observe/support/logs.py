@@ -38,3 +38,9 @@ def warn(message: str, *args: object, exc_info: BaseException | None = None) -> 
     """Log a warning. A handler of the host program that raises must not do so through us."""
     with suppress(Exception):
         logger.warning(message, *args, exc_info=exc_info)
+
+
+def log_error(message: str, *args: object) -> None:
+    """Log an error. A handler of the host program that raises must not do so through us."""
+    with suppress(Exception):
+        logger.error(message, *args)

@@ -199,7 +199,7 @@ def test_metrics_over_otlp(doctor, server):
 def test_metrics_over_otlp_with_a_wrong_setting(doctor, server):
     """An invalid setting of the metrics exporter is reported by name."""
     finding = doctor(**metrics(0, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{server.url}/v1/metrics", OTEL_METRIC_EXPORT_INTERVAL="often"))[
-        "server otlp metrics"
+        "settings"
     ]
     assert (finding.state, "OTEL_METRIC_EXPORT_INTERVAL" in finding.detail) == (PROBLEM, True)
 

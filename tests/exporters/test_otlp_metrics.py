@@ -11,6 +11,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
 from prometheus_client.parser import text_string_to_metric_families
 
+from ckpt_observe import config, endpoints
 from ckpt_observe.errors import ConfigError, ExporterError
 from ckpt_observe.exporters.otlp_metrics import OtlpMetricsPublisher, encode_snapshot
 from ckpt_observe.exporters.prometheus_text import render
@@ -110,6 +111,12 @@ def test_exemplars_refer_to_counted_spans(gather):
     assert exemplars <= {(span.trace_id, span.span_id) for span in TREE}
 
 
+def build_publisher(environ, resource=None):
+    """Build the publisher of these variables, as the exporter `prometheus` does."""
+    interval = config.read({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c", **environ}, exporters="prometheus").prometheus.otlp_interval
+    return OtlpMetricsPublisher(endpoints.otlp_metrics(environ), interval, resource or {})
+
+
 def test_request_reaches_the_collector(gather, collector):
     """The URL is the base endpoint plus /v1/metrics; headers are decoded; gzip is used if configured."""
     environ = {
@@ -117,7 +124,7 @@ def test_request_reaches_the_collector(gather, collector):
         "OTEL_EXPORTER_OTLP_HEADERS": "X-Key=a%20b,x-other=c",
         "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
     }
-    OtlpMetricsPublisher(environ, {"service.name": "s"}).publish(gather)
+    build_publisher(environ, {"service.name": "s"}).publish(gather)
     [(path, headers, body)] = collector.requests
     assert path == "/v1/metrics"
     assert (headers["x-key"], headers["x-other"], headers["content-type"]) == ("a b", "c", "application/x-protobuf")
@@ -131,7 +138,7 @@ def test_metrics_variables_take_precedence(gather, collector):
         "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": collector.url + "/own",
         "OTEL_METRIC_EXPORT_INTERVAL": "5000",
     }
-    publisher = OtlpMetricsPublisher(environ, {})
+    publisher = build_publisher(environ)
     publisher.publish(gather)
     assert (collector.requests[0][0], publisher.interval) == ("/own", 5.0)
 
@@ -139,7 +146,7 @@ def test_metrics_variables_take_precedence(gather, collector):
 @pytest.mark.parametrize(("text", "seconds"), [("", 10), ("2500", 2.5), ("10", 10)])
 def test_timeout_is_read_as_for_spans(text, seconds):
     """As for spans, small numbers are seconds, because the Python SDK reads them so."""
-    assert OtlpMetricsPublisher({"OTEL_EXPORTER_OTLP_TIMEOUT": text}, {}).endpoint.timeout == seconds
+    assert build_publisher({"OTEL_EXPORTER_OTLP_TIMEOUT": text}).endpoint.timeout == seconds
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 413, 429, 500, 503])
@@ -147,7 +154,7 @@ def test_rejected_metrics_raise(gather, collector, status):
     """An error status raises ExporterError. Nothing is lost, because the next request contains everything."""
     collector.status = status
     with pytest.raises(ExporterError, match=f"answered {status}"):
-        OtlpMetricsPublisher({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}, {}).publish(gather)
+        build_publisher({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}).publish(gather)
 
 
 def test_partial_success_is_logged_once(gather, collector, caplog):
@@ -156,7 +163,7 @@ def test_partial_success_is_logged_once(gather, collector, caplog):
     answer.partial_success.rejected_data_points = 3
     answer.partial_success.error_message = "too old"
     collector.answer = answer.SerializeToString()
-    publisher = OtlpMetricsPublisher({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}, {})
+    publisher = build_publisher({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
     publisher.publish(gather)
     publisher.publish(gather)
     assert [record.message for record in caplog.records] == [f"{collector.url}/v1/metrics rejected 3 metric points: too old"]
@@ -177,4 +184,4 @@ def test_partial_success_is_logged_once(gather, collector, caplog):
 def test_invalid_setting(environ):
     """Laminar as target and invalid values raise ConfigError."""
     with pytest.raises(ConfigError):
-        OtlpMetricsPublisher(environ, {})
+        build_publisher(environ)

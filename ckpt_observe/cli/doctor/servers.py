@@ -6,7 +6,6 @@ out what listens at the address; the messages of client libraries depend on thei
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import time
@@ -17,13 +16,12 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 from urllib.parse import urlsplit
 
-from ckpt_observe import endpoints, environment
+from ckpt_observe import environment
 from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
 from ckpt_observe.config import Settings
 from ckpt_observe.endpoints import GRPC, HTTP, Endpoint
-from ckpt_observe.errors import ConfigError, ExporterError
+from ckpt_observe.errors import ExporterError
 from ckpt_observe.exporters.otlp import Transport, open_transport
-from ckpt_observe.exporters.otlp_metrics import OtlpMetricsPublisher
 from ckpt_observe.support.http_client import untraced
 
 MAX_SECONDS: Final = 5.0
@@ -68,12 +66,8 @@ _SETTINGS_FRAME: Final = 4
 def check_servers(settings: Settings) -> Iterator[Diagnosis]:
     """Check every server of the exporters, and the one for OTLP metrics."""
     servers = dict(settings.endpoints)
-    if "prometheus" in settings.exporters and os.environ.get(environment.OTLP_METRICS_ENDPOINT):
-        try:
-            OtlpMetricsPublisher(os.environ, {})  # as a program would create it; only this reads the export interval
-            servers["otlp metrics"] = replace(endpoints.otlp(os.environ, "METRICS"), protocol=HTTP)
-        except ConfigError as error:
-            yield Diagnosis(PROBLEM, "server otlp metrics", str(error))
+    if settings.prometheus.otlp is not None:
+        servers["otlp metrics"] = settings.prometheus.otlp
     for name, endpoint in servers.items():
         yield from _check_server(name, replace(endpoint, timeout=min(endpoint.timeout, MAX_SECONDS)))
 

@@ -6,6 +6,7 @@ import importlib
 import importlib.metadata
 import os
 import platform
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 from ckpt_observe import environment
 from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
-from ckpt_observe.config import Settings
+from ckpt_observe.config import WINDOWS, Settings
 from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.environment import VARIABLES, Variable
 from ckpt_observe.instrument import registry
@@ -30,6 +31,10 @@ _SECRET_SUFFIXES: Final = ("HEADERS", "KEY", "TOKEN")
 _URL_SUFFIXES: Final = ("ENDPOINT", "URL", "PUSHGATEWAY")
 """Variables whose values may contain a password, with or without `http://`."""
 _MAX_LENGTH: Final = 200
+_PLAIN_FILES: Final = (
+    "pages are plain files in the state directory, because there is no /dev/shm; they survive the death of the process, but each line of "
+    "an operation is a system call. CPU time and memory of operations are not recorded"
+)
 
 
 def check_versions() -> Iterator[Diagnosis]:
@@ -43,6 +48,15 @@ def _version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def check_platform() -> Iterator[Diagnosis]:
+    """Report what the platform lacks. Nothing to report on Linux."""
+    name: str = sys.platform  # mypy checks a comparison of `sys.platform` itself for one platform only
+    if name == "win32":
+        yield Diagnosis(PROBLEM, "platform", f"nothing is recorded: {WINDOWS}")
+    elif name != "linux":
+        yield Diagnosis(NOTE, "platform", f"{name}: {_PLAIN_FILES}")
 
 
 def check_settings(settings: Settings) -> Iterator[Diagnosis]:

@@ -122,6 +122,10 @@ class RaisesInUninstrument(Instrumentor):
     def targets(self): return []
     def uninstrument(self): raise RuntimeError("broken plug-in")
 
+class Unnamed(Instrumentor):
+    name, library = "another name", "json"
+    def targets(self): return []
+
 class BrokenExporter(Exporter):
     name = "broken"
     def __init__(self, settings): pass
@@ -134,6 +138,25 @@ class RaisesInClose(BrokenExporter):
     def close(self): raise RuntimeError("broken plug-in")
 """
 INSTRUMENTORS, EXPORTERS = "ckpt_observe.instrumentors", "ckpt_observe.exporters"
+
+
+def install_broken(tmp_path, entry_points):
+    """A directory with an installed package of broken plug-ins."""
+    site = tmp_path / "site"
+    metadata = site / "broken-1.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text(entry_points)
+    (site / "broken.py").write_text(BROKEN)
+    return site
+
+
+def test_doctor_names_instrumentors_by_their_entry_points(tmp_path):
+    """The doctor uses the names that the settings accept, which may differ from those of the classes, and reports what does not load."""
+    entry_points = f"[{INSTRUMENTORS}]\nfirst = broken:Unnamed\nsecond = broken:Missing"
+    process = run(install_broken(tmp_path, entry_points), "-m", "ckpt_observe", "doctor", CKPT_OBSERVE_DIR=str(tmp_path / "state"))
+    assert "ok\tpatches first\t0 of 0 callables can be patched" in process.stdout
+    assert "problem\tpatches second\tthe instrumentor cannot be loaded; the log says why" in process.stdout
 
 
 @pytest.mark.parametrize(
@@ -149,12 +172,7 @@ INSTRUMENTORS, EXPORTERS = "ckpt_observe.instrumentors", "ckpt_observe.exporters
 )
 def test_plugin_that_raises(tmp_path, entry_points, message):
     """A plug-in that raises is logged; the program runs and exits as usual, and the bundled exporter gets its operations."""
-    site, state = tmp_path / "site", tmp_path / "state"
-    metadata = site / "broken-1.dist-info"
-    metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
-    (metadata / "entry_points.txt").write_text(entry_points)
-    (site / "broken.py").write_text(BROKEN)
+    site, state = install_broken(tmp_path, entry_points), tmp_path / "state"
     code = "import ckpt_observe.auto\nfrom ckpt_observe.core import Checkpointer\nCheckpointer('memory://').save('run', {})"
     exporters = "local,broken" if EXPORTERS in entry_points else "local"
     process = run(site, "-c", code, CKPT_OBSERVE_DIR=str(state), CKPT_OBSERVE_EXPORTERS=exporters)

@@ -221,6 +221,7 @@ class Changed(Instrumentor):
 )
 def test_patches(doctor, monkeypatch, kind, states):
     """A library that is not installed is fine; one that lacks a required callable is a problem."""
+    monkeypatch.setattr(registry, "names", lambda: [kind.name])
     monkeypatch.setattr(registry, "load", lambda *_: [kind()])
     findings = doctor()
     assert {subject: findings[subject].state for subject in states} == states

@@ -148,10 +148,10 @@ def most_companions(run, state, states):
     """Start a host program per state directory at the same time. Return the highest number of companions seen at one moment."""
     hosts = [run(Host, "companion", state=each) for each in states]
     most = 0
-    threads = [threading.Thread(target=host.do, args=(f"save {number} 3",), daemon=True) for number, host in enumerate(hosts)]
+    threads = [threading.Thread(target=host.run, args=(f"save {number} 3",), daemon=True) for number, host in enumerate(hosts)]
     for thread in threads:
         thread.start()
-    threads = [threading.Thread(target=host.do, args=("flush",), daemon=True) for host in hosts if not threads.pop(0).join(TIMEOUT)]
+    threads = [threading.Thread(target=host.run, args=("flush",), daemon=True) for host in hosts if not threads.pop(0).join(TIMEOUT)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):

@@ -112,15 +112,18 @@ def _display(name: str, value: Any, default: str) -> str:
 def check_patches(settings: Settings) -> Iterator[Diagnosis]:
     """Import and patch each library, report the result, and undo it."""
     disabled = settings.disabled_instrumentations
-    for instrumentor in registry.load():
-        if not registry.load([instrumentor.name], disabled):
-            yield Diagnosis(NOTE, f"patches {instrumentor.name}", f"disabled by {', '.join(sorted(disabled))}")
+    for name in registry.names():
+        instrumentors = registry.load([name])
+        if not instrumentors:
+            yield Diagnosis(PROBLEM, f"patches {name}", "the instrumentor cannot be loaded; the log says why")
+        elif not registry.load([name], disabled):
+            yield Diagnosis(NOTE, f"patches {name}", f"disabled by {', '.join(sorted(disabled))}")
         else:
-            yield from _check_instrumentor(instrumentor)
+            yield from _check_instrumentor(name, instrumentors[0])
 
 
-def _check_instrumentor(instrumentor: Instrumentor) -> Iterator[Diagnosis]:
-    subject = f"patches {instrumentor.name}"
+def _check_instrumentor(name: str, instrumentor: Instrumentor) -> Iterator[Diagnosis]:
+    subject = f"patches {name}"
     try:
         __import__(instrumentor.library)
     except ModuleNotFoundError:

@@ -15,8 +15,9 @@ from ckpt_observe.core.runner.triggers import Trigger
 DOCS = (Path(__file__).parents[2] / "docs" / "core.md").read_text()
 
 
-def test_examples_run(tmp_path):
+def test_examples_run(tmp_path, monkeypatch):
     """The examples run one after the other and produce the results that the page shows."""
+    monkeypatch.chdir(tmp_path)
     names = {}
     for code in re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL):
         exec(code.replace("/var/lib/ckpt", str(tmp_path)), names)

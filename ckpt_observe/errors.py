@@ -4,6 +4,8 @@ CkptObserveError
 ├── ConfigError                   a setting is invalid
 │   └── MissingExtraError         an optional package is not installed
 ├── JournalError                  a journal cannot be created or read
+│   └── DamagedJournalError       its description is damaged
+├── DamagedFileError              a file of ours is damaged; also an OSError
 ├── DaemonRunningError            the state directory already has a daemon
 ├── TraceStoreError               the local trace store cannot be opened, read or written
 ├── HttpError                     a request got no complete response
@@ -47,6 +49,14 @@ class MissingExtraError(ConfigError):
 
 class JournalError(CkptObserveError):
     """A journal cannot be created or read. The message names the directory and what to do."""
+
+
+class DamagedJournalError(JournalError):
+    """The description of a journal is damaged, so nobody knows to whom its records belong."""
+
+
+class DamagedFileError(CkptObserveError, OSError):
+    """A file of ours is not a regular file, is too large, or cannot be decoded. `strerror` says which."""
 
 
 class DaemonRunningError(CkptObserveError):

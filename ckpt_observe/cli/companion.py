@@ -88,7 +88,7 @@ def _waiting_journals(state: Path, live_exporters: LiveExporters) -> set[str]:
     """
     directories = set()
     for directory in glob.glob(os.path.join(glob.escape(str(state / JOURNALS)), "*")):
-        with suppress(JournalError):  # removed meanwhile
+        with suppress(JournalError, OSError):  # removed meanwhile, or damaged
             if not directory.endswith(UNFINISHED) and live_exporters(read_about(directory)) is not None:
                 directories.add(directory)
     return directories

@@ -19,7 +19,7 @@ from ckpt_observe.delivery.disk_limit import DiskLimit
 from ckpt_observe.delivery.lost_steps import LostSteps
 from ckpt_observe.delivery.outbox import Outbox
 from ckpt_observe.delivery.turns import Turns
-from ckpt_observe.errors import JournalError
+from ckpt_observe.errors import DamagedJournalError, JournalError
 from ckpt_observe.journal import claims, recovery
 from ckpt_observe.journal.claims import Claim
 from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, About, Counts, read_about, take_counts
@@ -135,10 +135,12 @@ class Adoption:
         try:
             with self._lock:
                 return self._check_owner(directory) if directory in self._journals else self._adopt(directory)
+        except DamagedJournalError as error:
+            self._ignored.add(directory)
+            place = claims.quarantine(directory) or directory
+            self._warnings.warn_once(directory, "%s in %s, but not delivered.", error, place)
         except JournalError as error:
-            if isinstance(error.__cause__, OSError):  # no descriptor or no memory left, or removed meanwhile
-                self._warn_retry(directory, error)
-            elif os.path.exists(directory):  # damaged, or written by a newer version: do not touch it
+            if os.path.exists(directory):  # written by a newer version: do not touch it
                 self._ignored.add(directory)
                 self._warnings.warn_once(directory, "%s", error)
         except OSError as error:  # a full disk may have room later
@@ -254,10 +256,15 @@ class Adoption:
     def _release_finished(self) -> None:
         """Release the journals of dead processes that we can do nothing more for."""
         for directory, (outbox, _) in list(self._journals.items()):
-            if directory in self._live:
-                continue
-            if not any(outbox.next_batch(name)[0] for name in self._exporters if outbox.delivers_to(name)):
+            if directory not in self._live and not self._has_batch(outbox):
                 self._release(directory, delivered=not outbox.pending())
+
+    def _has_batch(self, outbox: Outbox) -> bool:
+        """Return whether a journal has something for one of our exporters, or cannot be read now."""
+        try:
+            return any(outbox.next_batch(name)[0] for name in self._exporters if outbox.delivers_to(name))
+        except OSError:
+            return True
 
     def _enforce_spool_limit(self, outbox: Outbox) -> None:
         try:

@@ -12,6 +12,7 @@ from typing import Final
 from ckpt_observe.errors import DaemonRunningError
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.journal.locations import private_directory
+from ckpt_observe.support import files
 from ckpt_observe.support.locks import FileLock, is_locked
 from ckpt_observe.support.logs import WarningLog
 
@@ -20,6 +21,8 @@ LOCK: Final = "agent.lock"
 CHECK_INTERVAL: Final = 2.0
 WARN_AFTER: Final = 10.0
 """Seconds without a daemon before we warn. A restart takes less."""
+_HOLDER_SIZE: Final = 256
+"""Bytes of the description of a holder that an error message shows."""
 _LOCK_ATTEMPTS: Final = 20
 """A process that only checks whether there is a daemon holds the lock for a moment."""
 
@@ -29,7 +32,7 @@ def acquire_daemon_lock(state: Path) -> FileLock:
     path = private_directory(state) / LOCK
     lock = acquire_lock(str(path))
     if lock is None:
-        holder = path.read_text(encoding="utf-8", errors="replace").strip() or "unknown process"
+        holder = files.read_file(str(path), _HOLDER_SIZE).decode(errors="replace").strip() or "unknown process"
         raise DaemonRunningError(f"{state} already has a daemon ({holder}); stop it, or choose another state directory with --dir")
     lock.describe_holder(f"pid {os.getpid()} on {socket.gethostname()} since {datetime.now().astimezone():%Y-%m-%d %H:%M:%S%z}")
     return lock

@@ -243,7 +243,11 @@ class Delivery:
             with outbox.used_by(worker.identity) as is_usable:
                 if not is_usable or not outbox.delivers_to(worker.identity):
                     continue
-                spans, after = outbox.next_batch(worker.identity)
+                try:
+                    spans, after = outbox.next_batch(worker.identity)
+                except OSError as error:  # the other journals do not wait for this one
+                    self._warnings.warn_once(outbox.directory, "Cannot read %s: %s. Trying again.", outbox.directory, error)
+                    continue
                 if spans and not worker.deliver(spans):
                     return has_moved
                 outbox.advance(worker.identity, after)

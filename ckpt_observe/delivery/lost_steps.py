@@ -22,6 +22,7 @@ _CAPACITY: Final = 1024
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 _HAS_STEP: Final = f'"{names.STEP}"'.encode()
+_NOT_A_RECORD: Final = (msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
 _READ: Final = ("load", "restore")
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -74,7 +75,7 @@ class LostSteps:
             return record
         try:
             return self._with_lost_steps(record, search_dead)
-        except (msgspec.DecodeError, LookupError, TypeError):  # not a record of ours: `assemble` reports it
+        except _NOT_A_RECORD:  # `assemble` reports it
             return record
 
     def _with_lost_steps(self, record: bytes, search_dead: Callable[[int], None]) -> bytes:

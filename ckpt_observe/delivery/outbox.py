@@ -6,23 +6,26 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeAlias
+from contextlib import contextmanager
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
 from ckpt_observe.delivery.assemble import assemble
+from ckpt_observe.errors import DamagedFileError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.directory import Counts
 from ckpt_observe.journal.spool import Cursor
 from ckpt_observe.semconv import metrics
 from ckpt_observe.span import Span
-from ckpt_observe.support.files import replace_file
+from ckpt_observe.support.files import read_json, replace_file, set_aside
 
 SPOOL_LIMIT: Final = 256 << 20
 """Bytes on disk for one process while an exporter is down: about 200,000 operations. Beyond it the oldest are dropped and counted."""
 
 _CURSORS: Final = "cursors.json"
+_Position: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+_StoredCursors: TypeAlias = dict[str, tuple[_Position, _Position]]
 
 Annotate: TypeAlias = Callable[[bytes], bytes]
 """Returns a record with the facts added that only the delivery knows."""
@@ -45,7 +48,7 @@ class Outbox:
     ) -> None:
         self.directory, self._resource, self._annotate, self._genai_events = directory, resource, annotate, genai_events
         self._lock = threading.Lock()
-        stored = _load_cursors(directory)
+        stored = _load_cursors(directory, quarantine=True)
         self._cursors = {exporter: stored.get(exporter, Cursor()) for exporter in exporters}
         self._cache: tuple[Cursor, list[Span], Cursor, int] | None = None
         """The last batch: cursor before it, spans, cursor after it, number of records. Exporters at the same position share it."""
@@ -188,8 +191,13 @@ class Outbox:
     def _remove_before(self, cursor: Cursor) -> None:
         for number in spool.segments(self.directory):
             if number < cursor.segment:
-                with suppress(FileNotFoundError):
+                try:
                     os.unlink(spool.segment_path(self.directory, number))
+                except FileNotFoundError:
+                    pass
+                except OSError:
+                    if not set_aside(spool.segment_path(self.directory, number)):  # a directory, which is not ours
+                        raise
 
 
 def backlog(directory: str, exporters: Iterable[str]) -> dict[str, int]:
@@ -203,9 +211,19 @@ def exporters_with_cursor(directory: str) -> set[str]:
     return set(_load_cursors(directory))
 
 
-def _load_cursors(directory: str) -> dict[str, Cursor]:
+def _load_cursors(directory: str, *, quarantine: bool = False) -> dict[str, Cursor]:
+    """Return the stored cursors. Those that are missing or damaged start at the beginning: delivering twice does no damage.
+
+    `quarantine`: move a damaged file aside. Only for the process that delivers.
+    """
+    path = os.path.join(directory, _CURSORS)
     try:
-        with open(os.path.join(directory, _CURSORS), "rb") as file:
-            return msgspec.json.decode(file.read(), type=dict[str, Cursor])
-    except (OSError, msgspec.MsgspecError):  # none yet, or damaged: start at the beginning
-        return {}
+        stored: dict[str, tuple[int, int]] = read_json(path, _StoredCursors)
+        cursors = {exporter: Cursor(*position) for exporter, position in stored.items()}
+        return {exporter: cursor for exporter, cursor in cursors.items() if spool.is_boundary(directory, cursor)}
+    except DamagedFileError:
+        if quarantine:
+            set_aside(path)
+    except OSError:  # none yet
+        pass
+    return {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ckpt_observe.errors import JournalError
+from ckpt_observe.errors import DamagedFileError, JournalError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.directory import JOURNALS, OWNER_LOCK, UNFINISHED, read_about
 from ckpt_observe.journal.page_reader import begin_line, page_files, parse_lines, read_running
@@ -62,7 +62,11 @@ def read_activity(state: Path) -> Activity:
 
 def _running_operations(pages: str) -> Iterator[RunningOperation]:
     for path in page_files(pages):
-        for lines in read_running(path):
+        try:
+            running = read_running(path)
+        except DamagedFileError:
+            continue
+        for lines in running:
             begin = begin_line(parse_lines(lines))
             if begin is None or len(begin) < 8:
                 continue

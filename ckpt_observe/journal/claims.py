@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from ckpt_observe.journal.directory import ABOUT, DELIVERY_LOCK, OWNER_LOCK, About, read_about
+from ckpt_observe.journal.directory import ABOUT, DAMAGED_JOURNALS, DELIVERY_LOCK, OWNER_LOCK, About, read_about
+from ckpt_observe.support import files
 from ckpt_observe.support.locks import FileLock
 
 UNFINISHED_SECONDS: Final = 60.0
@@ -37,7 +38,7 @@ class Claim:
 def claim_dead(directory: str) -> Claim | None:
     """Claim a journal whose owner is dead. None if it is alive, or if another process delivers the journal.
 
-    JournalError if the journal is damaged or was written by a newer version: leave it alone.
+    DamagedJournalError if its description is damaged, JournalError if it was written by a newer version.
     """
     owner_lock = _try_acquire(directory, OWNER_LOCK)
     return _claim(directory, _try_acquire(directory, DELIVERY_LOCK), owner_lock) if owner_lock else None
@@ -62,6 +63,25 @@ def _claim(directory: str, delivery_lock: FileLock | None, owner_lock: FileLock 
             delivery_lock = owner_lock = None
             return claim
         return None
+    finally:
+        _release(delivery_lock, owner_lock)
+
+
+def quarantine(directory: str) -> str | None:
+    """Move a damaged journal of a dead process out of the way, with all its records. Return its new path, or None if it stays."""
+    owner_lock = delivery_lock = None
+    try:
+        owner_lock, delivery_lock = _try_acquire(directory, OWNER_LOCK), _try_acquire(directory, DELIVERY_LOCK)
+        if owner_lock is None or delivery_lock is None:
+            return None
+        root, name = os.path.split(directory)
+        target = os.path.join(os.path.dirname(root), DAMAGED_JOURNALS, name)
+        os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
+        files.move(directory, target)
+    except OSError:
+        return None
+    else:
+        return target
     finally:
         _release(delivery_lock, owner_lock)
 

@@ -15,21 +15,25 @@ The page files themselves are in shared memory.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-from ckpt_observe.errors import JournalError
+from ckpt_observe.errors import DamagedFileError, DamagedJournalError, JournalError
+from ckpt_observe.semconv import metrics
 from ckpt_observe.support import files
 from ckpt_observe.support.locks import FileLock
 
 VERSION: Final = 1
 JOURNALS: Final = "journals"
+DAMAGED_JOURNALS: Final = "damaged"
+"""Directory beside `journals` for those of dead processes whose `about.json` is damaged. Nothing reads or removes them."""
 ABOUT: Final = "about.json"
 OPEN_PAGES: Final = "open.pages"
 OWNER_LOCK: Final = "owner.lock"
@@ -48,7 +52,8 @@ _MODES: Final = {stored: mode for mode, stored in STORED_MODES.items()}
 
 Counts: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
 """Counters by metric and label values."""
-_decode_counts = msgspec.json.Decoder(list[tuple[str, tuple[str, ...], float]]).decode
+_StoredCounts: TypeAlias = list[tuple[str, tuple[str, ...], Annotated[float, msgspec.Meta(ge=0, lt=1e18)]]]
+_LABEL_COUNTS: Final = {spec.name: len(spec.labels) for spec in metrics.METRICS}
 
 
 class About(msgspec.Struct, frozen=True, rename={"exporters": "sinks", "delivery": "drain"}):
@@ -73,6 +78,10 @@ class About(msgspec.Struct, frozen=True, rename={"exporters": "sinks", "delivery
         return msgspec.json.encode({**msgspec.to_builtins(self), "drain": STORED_MODES.get(self.delivery, self.delivery)})
 
 
+class _Version(msgspec.Struct):
+    version: int
+
+
 def create_journal(directory: str, about: About) -> tuple[FileLock, FileLock]:
     """Create the directory and return its locks, held: owner and delivery. It gets its name last, so nobody sees an unlocked journal."""
     temporary = directory + UNFINISHED
@@ -95,18 +104,27 @@ def create_journal(directory: str, about: About) -> tuple[FileLock, FileLock]:
 
 
 def read_about(directory: str) -> About:
-    """Return the description of the owner. JournalError if it is damaged or was written by a newer version."""
+    """Return the description of the owner.
+
+    DamagedJournalError if it is damaged, JournalError if it is gone or was written by a newer version, OSError if it cannot be read now.
+    """
+    path = os.path.join(directory, ABOUT)
     try:
-        with open(os.path.join(directory, ABOUT), "rb") as file:
-            data = file.read()
-        version = msgspec.json.decode(data, type=dict[str, Any]).get("version")
-        if not isinstance(version, int) or version > VERSION:
+        version = files.read_json(path, _Version).version
+        if version > VERSION:
             raise JournalError(
                 f"{directory}: written by a newer version (journal format {version}, this one reads up to {VERSION}); upgrade ckpt-observe"
             )
-        return msgspec.json.decode(data, type=About)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise JournalError(f"{directory}: cannot read about.json ({error}); its records are kept") from error
+        about: About = files.read_json(path, About)
+        if not os.path.isabs(about.pages) or b"\0" in os.fsencode(about.pages):
+            raise DamagedFileError(errno.EINVAL, "the path of its pages is not a path", path)
+    except (DamagedFileError, UnicodeEncodeError) as error:
+        message = f"{directory}: {ABOUT} is damaged ({error}), so its exporters are unknown; its records are kept"
+        raise DamagedJournalError(message) from error
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise JournalError(f"{directory}: has no {ABOUT}") from error
+    else:
+        return about
 
 
 def boot_id() -> str:
@@ -126,10 +144,15 @@ def save_counts(directory: str, counts: Mapping[tuple[str, tuple[str, ...]], flo
 def take_counts(directory: str) -> Counts:
     """Return by how much the owner's counters grew since the last call. For the process that delivers.
 
-    They are marked as taken before they are used: a crash in between loses an increase, but none is ever counted twice.
+    They are marked as taken before they are used: a crash in between loses an increase, but none is ever counted twice. For the same
+    reason all of them count as taken if the file that says so is damaged.
     """
     with suppress(OSError):
-        counts, taken_counts = _read_counts(os.path.join(directory, _COUNTS)), _read_counts(os.path.join(directory, _TAKEN_COUNTS))
+        counts = _read_counts(os.path.join(directory, _COUNTS)) or {}
+        taken_counts = _read_counts(os.path.join(directory, _TAKEN_COUNTS))
+        if taken_counts is None:
+            _write_counts(os.path.join(directory, _TAKEN_COUNTS), counts)
+            return {}
         increases = {key: value - taken_counts.get(key, 0.0) for key, value in counts.items() if value > taken_counts.get(key, 0.0)}
         if increases:
             _write_counts(os.path.join(directory, _TAKEN_COUNTS), counts)
@@ -137,12 +160,16 @@ def take_counts(directory: str) -> Counts:
     return {}
 
 
-def _read_counts(path: str) -> Counts:
+def _read_counts(path: str) -> Counts | None:
+    """Return the counters of a file. None if it is damaged; it is moved aside."""
     try:
-        with open(path, "rb") as file:
-            return {(metric, labels): value for metric, labels, value in _decode_counts(file.read())}
-    except (FileNotFoundError, msgspec.MsgspecError):
+        stored: _StoredCounts = files.read_json(path, _StoredCounts)
+    except FileNotFoundError:
         return {}
+    except DamagedFileError:
+        files.set_aside(path)
+        return None
+    return {(metric, labels): value for metric, labels, value in stored if _LABEL_COUNTS.get(metric) == len(labels)}
 
 
 def _write_counts(path: str, counts: Mapping[tuple[str, tuple[str, ...]], float]) -> None:

@@ -13,8 +13,11 @@ import msgspec
 
 from ckpt_observe.journal.pages import ENDED_FLAG, HEADER_SIZE, MARK_COUNT, PAGE_SIZE, WORD
 from ckpt_observe.semconv import events
+from ckpt_observe.support import files
 
 _decode = msgspec.json.Decoder().decode
+MAX_SIZE: Final = 64 << 20
+"""Bytes that are read of a page file, or of the copy of all pages of a process, which has up to 32 MiB."""
 _MARK_WORDS = struct.Struct(f"@{MARK_COUNT}Q")
 
 _Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -53,7 +56,7 @@ def page_files(prefix: str) -> list[str]:
     directory, name = os.path.split(prefix)
     try:
         entries = os.listdir(directory)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(os.path.join(directory, entry) for entry in entries if entry.startswith(name + "-") and entry.endswith(".pages"))
 
@@ -82,8 +85,7 @@ def read_running(path: str) -> list[bytes]:
 
 
 def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
+    return files.read_file(path, MAX_SIZE)
 
 
 def _page_starts(data: bytes) -> range:

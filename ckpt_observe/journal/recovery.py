@@ -13,12 +13,14 @@ from typing import Any, Final
 
 import msgspec
 
+from ckpt_observe.errors import DamagedFileError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.claims import Claim
 from ckpt_observe.journal.directory import INTERRUPTED, OPEN_PAGES, boot_id
 from ckpt_observe.journal.page_reader import begin_line, page_files, parse_lines, read_pages
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, spans
+from ckpt_observe.support import files
 
 _PHASE_NAMES: Final = {code: name for name, code in events.PHASE_CODES.items()}
 _LEAST_NANOSECONDS: Final = 1000
@@ -31,10 +33,10 @@ _encode = msgspec.json.Encoder().encode
 def recover(claim: Claim, annotate: Callable[[bytes], bytes] = lambda record: record) -> int:
     """Move the operations of a dead owner to its spool. Return how many were interrupted. `annotate` may add to each record."""
     directory, about = claim.directory, claim.about
-    files = page_files(about.pages)
+    paths = page_files(about.pages)
     copy = os.path.join(directory, OPEN_PAGES)
-    if about.boot == boot_id() and files:
-        heartbeat, operations = _read_operations(files)
+    if about.boot == boot_id() and paths:
+        heartbeat, operations = _read_operations(paths)
     else:  # the machine was restarted, or the shared memory was emptied: use the last copy on disk
         heartbeat, operations = _read_operations([copy] if os.path.exists(copy) else [])
     spooled_ids = _ids_in_spool(directory) if operations else set()
@@ -45,8 +47,7 @@ def recover(claim: Claim, annotate: Callable[[bytes], bytes] = lambda record: re
     ]
     interrupted: int = sum(lines[-1][3].get(names.OUTCOME) == "interrupted" for lines in finished if lines[-1][3])
     if interrupted:  # mark first: after a crash here, the disk limit still spares the reports of these operations
-        with open(os.path.join(directory, INTERRUPTED), "wb"):
-            pass
+        os.close(files.open_regular(os.path.join(directory, INTERRUPTED), os.O_WRONLY | os.O_CREAT))
     if finished:
         writer = spool.Spool(directory)
         try:
@@ -54,17 +55,29 @@ def recover(claim: Claim, annotate: Callable[[bytes], bytes] = lambda record: re
             writer.sync()
         finally:  # on a full disk this is tried again and again: do not leak descriptors
             writer.close()
-    for path in (copy, *files):  # the copy first: it is older than what was delivered since, but without the pages it would be trusted
-        if os.path.exists(path):
-            os.unlink(path)
+    for path in (copy, *paths):  # the copy first: it is older than what was delivered since, but without the pages it would be trusted
+        _remove(path)
     return interrupted
 
 
-def _read_operations(files: list[str]) -> tuple[int, dict[str, UnfinishedOperation]]:
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        if not (os.path.isdir(path) and files.set_aside(path)):
+            raise
+
+
+def _read_operations(paths: list[str]) -> tuple[int, dict[str, UnfinishedOperation]]:
     """Return the owner's last heartbeat, and the content of its pages by span id of the operation."""
     heartbeat, operations = 0, dict[str, UnfinishedOperation]()
-    for path in files:
-        file_heartbeat, pages = read_pages(path)
+    for path in paths:
+        try:
+            file_heartbeat, pages = read_pages(path)
+        except DamagedFileError:  # not a file: nothing of ours is in it
+            continue
         heartbeat = max(heartbeat, file_heartbeat)
         for page in pages:
             lines = parse_lines(page.lines)
@@ -84,9 +97,10 @@ def _decode_record(payload: bytes) -> list[Any]:
     """Return the lines of a record in the spool."""
     try:
         lines = _decode(payload)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return []
-    return [line for line in lines if isinstance(line, list) and len(line) > 3] if isinstance(lines, list) else []
+    rows = lines if isinstance(lines, list) else []
+    return [line for line in rows if isinstance(line, list) and len(line) > 3 and isinstance(line[1], str)]
 
 
 @dataclass(slots=True)

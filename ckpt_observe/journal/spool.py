@@ -1,7 +1,8 @@
 """The spool: finished operations on disk, one per line, until every exporter has them.
 
 A line is a CRC-32 in hex and a JSON array. Lines are appended to segments of 4 MiB; a segment is removed as a whole once every cursor has
-passed it. A torn line (power failure, full disk) fails its checksum, is skipped and counted, and ends at the next newline.
+passed it. A torn line (power failure, full disk) fails its checksum, is skipped and counted, and ends at the next newline. Reading takes
+little memory and never waits, whatever the files contain or are.
 """
 
 from __future__ import annotations
@@ -16,9 +17,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
+from ckpt_observe.errors import DamagedFileError
+from ckpt_observe.support import files
+
 SEGMENT_SIZE: Final = 4 << 20
-_SEGMENT_NAME = re.compile(r"spool-(\d{8})\.jsonl")
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+MAX_LINE: Final = 1 << 20
+"""Bytes. A longer line is damage: an operation has at most 17 pages of 4 KiB."""
+_SEGMENT_NAME = re.compile(r"spool-([0-9]{8})\.jsonl")
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
 
 
 class Cursor(NamedTuple):
@@ -85,7 +91,11 @@ class Spool:
             self._finish_segment()
             path = segment_path(self._directory, self._segment)
         if self._fd < 0:
-            self._fd, self._size = os.open(path, _CREATE, 0o600), 0
+            try:
+                self._fd, self._size = files.open_regular(path, _CREATE), 0
+            except FileExistsError:  # not ours: the next append tries the next number
+                self._segment += 1
+                raise
         return self._fd
 
     def _finish_segment(self) -> None:
@@ -146,11 +156,16 @@ def read(directory: str, cursor: Cursor, limit: int = 1 << 20) -> Records:
     for number in [each for each in present if each >= cursor.segment]:
         offset = cursor.offset if number == cursor.segment else 0
         try:
-            data = _read_lines(segment_path(directory, number), offset, limit)
+            data, overlong = _read_lines(segment_path(directory, number), offset, limit)
+        except DamagedFileError:
+            torn += files.set_aside(segment_path(directory, number))
+            continue
         except FileNotFoundError:
             if segments(directory) == present:
                 raise
             return read(directory, cursor, limit)  # the segment was removed since it was listed, and new ones may exist by now
+        if overlong:
+            return Records([], Cursor(number, offset + overlong), torn + 1)
         complete = data.rfind(b"\n") + 1
         if complete:
             payloads, corrupt = _parse(data[:complete])
@@ -158,15 +173,52 @@ def read(directory: str, cursor: Cursor, limit: int = 1 << 20) -> Records:
         if number == present[-1]:
             return Records([], Cursor(number, offset), torn)
         torn += bool(data)  # half a line at the end of a segment to which nobody appends any more
-    return Records([], cursor, 0)
+    return Records([], cursor, torn)
 
 
-def _read_lines(path: str, offset: int, limit: int) -> bytes:
-    """Read about `limit` bytes, but at least one whole line if there is one."""
-    with open(path, "rb") as file:
-        file.seek(offset)
-        data = file.read(limit)
-        return data if b"\n" in data else data + file.readline()
+def _read_lines(path: str, offset: int, limit: int) -> tuple[bytes, int]:
+    """Read about `limit` bytes, but at least one whole line if there is one. If the line is too long, return only its length."""
+    file = files.open_regular(path)
+    try:
+        data = os.pread(file, limit, offset)
+        if len(data) == limit and b"\n" not in data:
+            more = os.pread(file, MAX_LINE, offset + limit)
+            if len(more) == MAX_LINE and b"\n" not in more:
+                return b"", _find_line_end(file, offset + limit + MAX_LINE) - offset
+            data += more[: more.find(b"\n") + 1 or None]
+        return data, 0
+    finally:
+        os.close(file)
+
+
+def _find_line_end(file: int, start: int) -> int:
+    """Return the position behind the next newline, or the end of the file. Holes of a sparse file are not read."""
+    position = start
+    while data := os.pread(file, MAX_LINE, position):
+        if newline := data.find(b"\n") + 1:
+            return position + newline
+        position += len(data)
+        if hasattr(os, "SEEK_DATA"):
+            try:
+                position = os.lseek(file, position, os.SEEK_DATA)
+            except OSError:  # only a hole is left
+                return max(position, os.fstat(file).st_size)
+    return position
+
+
+def is_boundary(directory: str, cursor: Cursor) -> bool:
+    """Return whether a stored cursor can be right: at the start or behind a line of a segment, or just behind segments that are gone."""
+    present = segments(directory)
+    if cursor.segment not in present or not cursor.offset:
+        return not present or cursor.segment <= present[-1] + 1
+    try:
+        file = files.open_regular(segment_path(directory, cursor.segment))
+    except OSError:
+        return True
+    try:
+        return cursor.offset >= os.fstat(file).st_size or os.pread(file, 1, cursor.offset - 1) == b"\n"
+    finally:
+        os.close(file)
 
 
 def change_stamp(directory: str, cursor: Cursor) -> tuple[int, int] | None:

@@ -48,6 +48,9 @@ _MIGRATIONS: Final = (
 )
 
 _POINT_TYPES: Final = {spec.name: Histogram if spec.instrument == "histogram" else Counter for spec in METRICS}
+_LABEL_COUNTS: Final = {spec.name: len(spec.labels) for spec in METRICS}
+_DAMAGED: Final = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
+"""What decoding a damaged row may raise."""
 _encode_point = msgspec.msgpack.encode
 _decoders: Final[dict[type, Any]] = {kind: msgspec.msgpack.Decoder(kind) for kind in (Counter, Histogram, OperationStatus)}
 _encode_labels = msgspec.json.Encoder().encode
@@ -103,17 +106,24 @@ class MetricStore:
     def read(self) -> StoredMetrics:
         """Return everything, as of one moment."""
         with sqlite.snapshot(self._connection):
-            created, store_id = self._connection.execute("SELECT created, id FROM about").fetchone()
+            about = self._connection.execute("SELECT created, id FROM about").fetchone()
             rows = self._connection.execute("SELECT metric, labels, point FROM series ORDER BY metric, labels").fetchall()
-        stored = StoredMetrics(store_id, created, {}, {})
-        for metric, text, blob in rows:
-            labels = _decode_labels(text)
-            if metric == STATUS_SERIES:
-                operation, task = labels
-                stored.statuses[operation, task] = _decoders[OperationStatus].decode(blob)
-            elif metric in _POINT_TYPES:  # else a metric that this version no longer has
-                stored.points.setdefault(metric, {})[labels] = _decoders[_POINT_TYPES[metric]].decode(blob)
+        if about is None:
+            raise sqlite3.DatabaseError("the store is damaged: its description is missing")
+        stored = StoredMetrics(about[1], about[0], {}, {})
+        for row in rows:
+            with suppress(*_DAMAGED):  # the other series are right
+                self._decode_series(stored, *row)
         return stored
+
+    @staticmethod
+    def _decode_series(stored: StoredMetrics, metric: str, text: str, blob: bytes) -> None:
+        labels = _decode_labels(text)
+        if metric == STATUS_SERIES:
+            operation, task = labels
+            stored.statuses[operation, task] = _decoders[OperationStatus].decode(blob)
+        elif metric in _POINT_TYPES and len(labels) == _LABEL_COUNTS[metric]:  # else a metric that this version no longer has
+            stored.points.setdefault(metric, {})[labels] = _decoders[_POINT_TYPES[metric]].decode(blob)
 
     def close(self) -> None:
         self._connection.close()
@@ -151,7 +161,10 @@ class MetricStore:
     def _get(self, key: SeriesKey, kind: type) -> Any:
         query = "SELECT point FROM series WHERE metric = ? AND labels = ?"
         row = self._connection.execute(query, (key[0], _encode_labels(key[1]).decode())).fetchone()
-        return _decoders[kind].decode(row[0]) if row else None
+        try:
+            return _decoders[kind].decode(row[0]) if row else None
+        except _DAMAGED:  # the series starts again
+            return None
 
     def _set(self, key: SeriesKey, point: Any) -> None:
         row = (key[0], _encode_labels(key[1]).decode(), _encode_point(point))

@@ -1,6 +1,7 @@
 """Files that are replaced, moved and removed as a whole, and directories that survive a power failure.
 
-A reader, or the next process after a crash, sees the old content or the new, never a part of one.
+A reader, or the next process after a crash, sees the old content or the new, never a part of one. Files that are read back are untrusted:
+`open_regular`, `read_file` and `read_json` neither block nor take more memory than they are told, whatever has that path.
 """
 
 from __future__ import annotations
@@ -8,15 +9,25 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from ckpt_observe.errors import DamagedFileError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 ASIDE: Final = ".new"
 """Suffix of files and directories that are not complete yet, or no longer."""
+DAMAGED: Final = ".damaged"
+"""Suffix of files that were moved aside because they are damaged."""
 _SMALL: Final = 64 * 1024
+_SAFE_FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_NOT_REGULAR: Final = frozenset({errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV})
+"""What `open` reports for directories, symbolic links, sockets, and FIFOs without a reader."""
 
 
 def write_file(path: str, *pieces: Buffer, sync: bool, mode: int | None = None) -> None:
@@ -106,6 +117,50 @@ def _sync(path: str, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file. DamagedFileError if the path is something else, such as a FIFO, on which a normal `open` waits forever."""
+    try:
+        file = os.open(path, flags | _SAFE_FLAGS, 0o600)
+    except OSError as error:
+        if error.errno in _NOT_REGULAR:
+            raise DamagedFileError(errno.EINVAL, "not a regular file", path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise DamagedFileError(errno.EINVAL, "not a regular file", path)
+    return file
+
+
+def read_file(path: str, limit: int) -> bytes:
+    """Return the content of a regular file, at most `limit` bytes. A file that is longer is cut there."""
+    file = open_regular(path)
+    try:
+        size = min(limit, os.fstat(file).st_size)
+        return bytes(read_range(file, 0, size))
+    finally:
+        os.close(file)
+
+
+def read_json(path: str, kind: Any, limit: int = 1 << 20) -> Any:
+    """Return the content of a JSON file as a value of type `kind`. DamagedFileError if it is anything else."""
+    data = read_file(path, limit + 1)
+    if len(data) > limit:
+        raise DamagedFileError(errno.EFBIG, f"larger than {limit} bytes", path)
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # invalid UTF-8 is a ValueError, not a MsgspecError
+        raise DamagedFileError(errno.EINVAL, str(error), path) from error
+
+
+def set_aside(path: str) -> bool:
+    """Give a damaged file a name that no reader looks for. Return whether that was possible; if not, readers skip the file again."""
+    try:
+        os.rename(path, path + DAMAGED)
+    except OSError:
+        return False
+    return True
 
 
 def read_whole(file: int) -> Buffer:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Final, Self
+from typing import Self
 
-from ckpt_observe.support import forks
+from ckpt_observe.support import files, forks
 
 if sys.platform == "win32":
     import msvcrt
@@ -30,9 +30,6 @@ else:
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
-_FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-
-
 class FileLock:
     """An exclusive lock on a file, held until `release()` or the end of the process."""
 
@@ -43,7 +40,7 @@ class FileLock:
     @classmethod
     def try_acquire(cls, path: str, *, create: bool = True) -> Self | None:
         """Return the lock, or None if another process or object holds it. Never waits. OSError if the file cannot be opened."""
-        fd = os.open(path, _FLAGS | (os.O_CREAT if create else 0), 0o600)
+        fd = files.open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0))
         try:
             _try_lock(fd)
         except OSError:

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from typing import TypeAlias
 from urllib.parse import quote
 
+from ckpt_observe.errors import DamagedFileError
+
 Migrations: TypeAlias = Sequence[Sequence[str]]
 """Statements that lead from each schema version to the next, starting at an empty file. Only ever appended to."""
 
@@ -25,6 +27,8 @@ def connect(path: str | os.PathLike[str], *, busy_seconds: float, create: bool =
     """
     if create:
         create_private_file(path)
+    if os.path.lexists(path) and not os.path.isfile(path):  # not opened, see `create_private_file`
+        raise DamagedFileError(errno.EINVAL, "not a regular file", os.fspath(path))
     address = f"file:{quote(os.fsencode(path))}?mode=rw"  # never creates a file, which would be readable for everyone
     return sqlite3.connect(address, uri=True, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
 

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
 from ckpt_observe.errors import TraceStoreError
 from ckpt_observe.support import sqlite
 
@@ -123,7 +125,7 @@ def translate_errors(path: Path) -> Iterator[None]:
         raise TraceStoreError(f"The trace store {path} {explanation.problem} ({error}). {explanation.advice}") from error
     except OSError as error:
         raise TraceStoreError(f"The trace store {path} cannot be opened: {error}") from error
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise TraceStoreError(f"A span cannot be stored in {path}, or is damaged there: {error}", retryable=False) from error
 
 

@@ -121,6 +121,7 @@ def test_journals_in_use_are_not_touched(state, tmp_path, leave_journal):
     down.down = True
     delivery = Delivery(state, [down], live_exporters=lambda _: ["fake"])
     delivery.adoption.scan()
+    damaged = state / "damaged" / damaged.name
     sizes = [spool.size(directory) for directory in (live.directory, str(damaged), held.directory)]
     free = leave_journal("free")
     ended_limit = DiskLimit(state, LIMIT // 4)

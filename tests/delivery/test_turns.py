@@ -131,7 +131,7 @@ def test_lack_of_descriptors_is_temporary(state, leave_journals, monkeypatch, ca
         raise OSError(24, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal_directory, "open", fail, raising=False)
+        patch.setattr(journal_directory.files, "read_json", fail)
         delivery.adoption.scan()
     assert delivery.adoption.outboxes() == []
     assert "records are kept" in caplog.text

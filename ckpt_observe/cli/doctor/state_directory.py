@@ -139,5 +139,5 @@ def _check_daemon(state: Path, journals: int) -> Diagnosis:
 def _is_for_daemon(directory: Path) -> bool:
     try:
         return read_about(str(directory)).delivery == "daemon"
-    except CkptObserveError:
+    except (CkptObserveError, OSError):
         return False

@@ -116,7 +116,7 @@ def test_newer_store_is_refused_with_advice(path):
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
-    with pytest.raises(TraceStoreError, match=r"newer ckpt_observe.*99.*upgrade"):
+    with pytest.raises(TraceStoreError, match=r"newer ckpt_observe.*99.*Upgrade ckpt_observe"):
         TraceReader(path)
 
 

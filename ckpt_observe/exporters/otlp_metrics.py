@@ -32,6 +32,7 @@ from ckpt_observe.metricstore.metric_store import StoredMetrics
 from ckpt_observe.metricstore.points import Counter, Exemplar, Histogram
 from ckpt_observe.metricstore.snapshot import Series, Snapshot
 from ckpt_observe.semconv.metrics import MetricSpec
+from ckpt_observe.support.http_client import import_libraries
 from ckpt_observe.support.logs import WarningLog
 
 _CUMULATIVE: Final = sdk.AggregationTemporality.CUMULATIVE
@@ -49,6 +50,7 @@ class OtlpMetricsPublisher:
         self.endpoint, self.interval = endpoint, interval
         self._resource = resource
         self._warnings = WarningLog()
+        import_libraries()
 
     def publish(self, gather: Gather) -> None:
         """Push the metrics. ExporterError if the OTel Collector does not accept them; the next push contains them."""

@@ -19,7 +19,7 @@ from ckpt_observe.errors import ExporterRetryError, HttpError
 from ckpt_observe.exporters.metrics import TAKEOVER_INTERVAL, Gather, Publisher
 from ckpt_observe.exporters.prometheus_text import negotiate, render
 from ckpt_observe.support.files import replace_file
-from ckpt_observe.support.http_client import HttpClient, split_credentials
+from ckpt_observe.support.http_client import HttpClient, import_libraries, split_credentials
 from ckpt_observe.support.http_server import HttpServer, Request, Response
 
 PUSH_INTERVAL: Final = 15.0
@@ -144,15 +144,17 @@ class PushgatewayPublisher:
         self._shown_url = without_credentials(url)
         self._url, self._headers = split_credentials(url)
         self._job = job or "python"
-
-    def publish(self, gather: Gather) -> None:
-        """Push the metrics. ExporterRetryError if the gateway does not accept them."""
-        # Imported with the first push: importing it starts collectors of its own, and the other publishers do not need it.
+        # Imported only if there is a gateway: importing prometheus_client starts collectors of its own.
         from prometheus_client import push_to_gateway  # noqa: PLC0415
 
         from ckpt_observe.exporters.prometheus_collector import SnapshotCollector  # noqa: PLC0415
 
-        push_to_gateway(self._url, self._job, SnapshotCollector(gather), timeout=PUSH_TIMEOUT, handler=self._handle)
+        self._push, self._collector_type = push_to_gateway, SnapshotCollector
+        import_libraries()
+
+    def publish(self, gather: Gather) -> None:
+        """Push the metrics. ExporterRetryError if the gateway does not accept them."""
+        self._push(self._url, self._job, self._collector_type(gather), timeout=PUSH_TIMEOUT, handler=self._handle)
 
     def _handle(self, url: str, method: str, timeout: float | None, headers: list[tuple[str, str]], data: bytes) -> Callable[[], None]:
         """Send with our own client. The handler of prometheus_client follows redirects and prints the credentials of the URL in errors."""

@@ -110,6 +110,17 @@ class HttpClient:
         self._is_tls_ready = True
 
 
+def import_libraries() -> None:
+    """Import what a request needs, so that a thread that makes the first one imports nothing.
+
+    If the program forks while another thread imports a module, that module stays locked in the child, and importing it there hangs.
+    """
+    import ssl  # noqa: F401, PLC0415
+
+    _session().close()
+    _tls_adapter({}).close()
+
+
 def split_credentials(url: str) -> tuple[str, dict[str, str]]:
     """Return a URL without user and password, and the Authorization header that carries them instead."""
     parts = urlsplit(url)

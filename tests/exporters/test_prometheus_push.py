@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -88,3 +91,29 @@ def test_gateway_that_rejects_the_metrics(server, gather, status):
     with pytest.raises(ExporterRetryError, match=f"answered {status}"):
         PushgatewayPublisher(server.url, "job").publish(gather)
     assert len(server.requests) == 1
+
+
+BUILD_AND_PUBLISH = """
+import sys
+from pathlib import Path
+from ckpt_observe import config, wiring
+settings = config.read(exporters="prometheus", dir=sys.argv[1])
+publishers = wiring.build_exporters(settings)[0]._publishers
+assert len(publishers) == 2
+before = set(sys.modules)
+for publisher in publishers:
+    try:
+        publisher.publish(lambda: wiring.build_exporters(settings)[0]._gather())
+    except Exception as error:
+        print(type(error).__name__)
+print(*sorted(name for name in set(sys.modules) - before if name.partition(".")[0] in {"requests", "urllib3", "prometheus_client", "ssl"}))
+"""
+
+
+def test_threads_that_publish_import_nothing(tmp_path):
+    """The libraries are imported when a publisher is built. A fork during an import would leave the module locked in the child."""
+    closed_port = "http://127.0.0.1:1"
+    variables = {"CKPT_OBSERVE_METRICS_PUSHGATEWAY": closed_port, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": closed_port}
+    command = [sys.executable, "-c", BUILD_AND_PUBLISH, str(tmp_path)]
+    process = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
+    assert process.stdout.split() == ["ExporterRetryError", "ExporterRetryError"]

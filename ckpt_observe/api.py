@@ -187,8 +187,24 @@ def observe(
         True
 
     """
+    return _observe(config.read(exporters=exporters, service=service, dir=dir, pages_dir=pages_dir, delivery=delivery, enabled=enabled))
+
+
+def observe_environment() -> Watch:
+    """Observe this process with the settings of the environment. An exporter with a wrong setting is left out, with a warning.
+
+    Raises:
+        ConfigError: A setting is wrong, and no exporter remains.
+
+    """
+    settings = config.read(lenient=True)
+    for name, error in settings.unusable.items():
+        _warnings.warn_once(name, "Exporter %s is not used: %s", name, error)
+    return _observe(settings)
+
+
+def _observe(settings: Settings) -> Watch:
     global _watch
-    settings = config.read(exporters=exporters, service=service, dir=dir, pages_dir=pages_dir, delivery=delivery, enabled=enabled)
     with _observe_lock:
         if _watch is not None:
             if _watch.settings == settings:

@@ -10,9 +10,9 @@ from ckpt_observe.record.guard import record_fault
 from ckpt_observe.support.logs import log_error
 
 try:
-    from ckpt_observe.api import observe
+    from ckpt_observe.api import observe_environment
 
-    observe()
+    observe_environment()
 except ConfigError as error:
     log_error("Checkpoints are not observed: %s", error)
 except Exception as error:

@@ -74,21 +74,27 @@ class Settings:
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     """Servers of the OTLP and Laminar exporters, by exporter."""
     prometheus: Prometheus = _PROMETHEUS
+    unusable: dict[str, str] = field(default_factory=dict)
+    """Exporters that are left out because of a wrong setting, with the error. Only if read with `lenient`."""
     origin: dict[str, str] = field(default_factory=dict)
     """Where each value came from: `argument`, the name of the variable, or `default`."""
 
 
-def read(environ: Mapping[str, str] | None = None, **arguments: Any) -> Settings:
-    """Read the settings from keyword arguments of `observe()` (None: not set) and the environment. ConfigError if a value is invalid."""
+def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, **arguments: Any) -> Settings:
+    """Read the settings from keyword arguments of `observe()` (None: not set) and the environment. ConfigError if a value is invalid.
+
+    `lenient`: an exporter with an invalid value is left out, unless no exporter remains. For programs that did not ask to be observed.
+    """
     source = _Source(os.environ if environ is None else environ, arguments)
     enabled = _flag(source, "enabled", environment.ENABLED, default=True)
     if _flag(source, "", environment.SDK_DISABLED, default=False):
         enabled = False
         source.origin["enabled"] = environment.SDK_DISABLED
     resource = _resource(source.get("", environment.RESOURCE_ATTRIBUTES, ""))
-    exporters = _exporters(source.get("exporters", environment.EXPORTERS, _default_exporters(source.environ)))
+    exporters = _ExporterSettings(_exporters(source.get("exporters", environment.EXPORTERS, _default_exporters(source.environ))))
+    exporters.read(source, lenient=lenient)
     return Settings(
-        exporters=exporters,
+        exporters=exporters.names,
         dir=_path(source, "dir", environment.DIR) or _default_directory(source),
         pages_dir=_path(source, "pages_dir", environment.PAGES_DIR),
         delivery=_delivery(source),
@@ -100,10 +106,35 @@ def read(environ: Mapping[str, str] | None = None, **arguments: Any) -> Settings
         sampler=_sampler(source),
         disk_limit=_disk_limit(source),
         genai_events=_flag(source, "", environment.GENAI_EVENTS, default=False),
-        endpoints={name: read_endpoint(source.environ) for name, read_endpoint in _ENDPOINTS.items() if name in exporters},
-        prometheus=_prometheus(source) if "prometheus" in exporters else _PROMETHEUS,
+        endpoints=exporters.endpoints,
+        prometheus=exporters.prometheus,
+        unusable=exporters.unusable,
         origin=source.origin,
     )
+
+
+class _ExporterSettings:
+    """The settings of single exporters."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.endpoints: dict[str, Endpoint] = {}
+        self.prometheus = _PROMETHEUS
+        self.unusable: dict[str, str] = {}
+
+    def read(self, source: _Source, *, lenient: bool) -> None:
+        """Read the settings of each exporter. ConfigError if one is invalid; if lenient, only if no exporter remains."""
+        for name in self.names:
+            try:
+                if name in _ENDPOINTS:
+                    self.endpoints[name] = _ENDPOINTS[name](source.environ)
+                elif name == "prometheus":
+                    self.prometheus = _prometheus(source)
+            except ConfigError as error:
+                self.unusable[name] = str(error)
+                if not lenient or len(self.unusable) == len(self.names):
+                    raise
+        self.names = tuple(name for name in self.names if name not in self.unusable)
 
 
 _ENDPOINTS: Final = {"otlp": endpoints.otlp, "laminar": endpoints.laminar}
@@ -232,10 +263,6 @@ def _prometheus(source: _Source) -> Prometheus:
     if not (prometheus.token or prometheus.tls or is_loopback(prometheus.host)):
         remedy = f"set {environment.METRICS_TOKEN} or {environment.METRICS_TLS}, or use 127.0.0.1"
         raise ConfigError(f"{environment.PROMETHEUS_HOST}: {quote(prometheus.host)} is reachable from other machines; {remedy}")
-    if prometheus.tls and not os.path.isfile(prometheus.tls):  # of Path, it raises for a name that is too long
-        raise ConfigError(
-            f"{environment.METRICS_TLS}: the file {quote(prometheus.tls)} does not exist; set it to a PEM file with certificate and key"
-        )
     if prometheus.textfile and not prometheus.textfile.endswith(".prom"):
         raise ConfigError(
             f"{environment.TEXTFILE}: {quote(prometheus.textfile)} does not end in .prom, so node_exporter would not read it; rename it"

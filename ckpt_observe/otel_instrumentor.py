@@ -11,7 +11,7 @@ from typing import Any
 
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 
-from ckpt_observe.api import Watch, observe
+from ckpt_observe.api import Watch, observe_environment
 from ckpt_observe.support.logs import logger
 
 
@@ -27,7 +27,7 @@ class CheckpointInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # from an
     def _instrument(self, **_options: Any) -> None:
         """Observe this process. Never raises, because an exception would prevent the instrumentors after it from loading."""
         try:
-            self._watch = observe()
+            self._watch = observe_environment()
         except Exception as error:
             logger.error("Checkpoints are not observed: %s", error)
 

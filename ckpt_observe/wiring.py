@@ -22,6 +22,7 @@ import socket
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -34,12 +35,12 @@ from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.delivery.disk_limit import DiskLimit
 from ckpt_observe.delivery.handover import Handover
 from ckpt_observe.delivery.lost_steps import History, LastSave
-from ckpt_observe.errors import ConfigError
 from ckpt_observe.exporter import ENTRY_POINT_GROUP, Exporter, Health
+from ckpt_observe.exporters.unbuilt import UnbuiltExporter, describe_failure
 from ckpt_observe.journal.directory import About, Counts
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.record import redact
-from ckpt_observe.record.guard import faults
+from ckpt_observe.record.guard import faults, raise_host_exception
 from ckpt_observe.semconv import metrics
 from ckpt_observe.support import entry_points
 from ckpt_observe.support.logs import warn
@@ -198,20 +199,37 @@ def resource(settings: Settings) -> dict[str, Any]:
 def build_exporters(settings: Settings, names: Iterable[str] | None = None) -> list[Exporter]:
     """Build the named exporters, by default those of `exporter_names`. An exporter's libraries are imported when it is built.
 
-    ConfigError if two have the same identity: they would share a cursor, and each would get only some of the spans.
+    Of two with the same identity, the second is left out: they would share a cursor, and each would get only some of the spans.
     """
     exporters: dict[str, Exporter] = {}
     for name in exporter_names(settings) if names is None else names:
-        exporter = _build(name, settings)
+        exporter = _try_build(name, settings)
         if exporter.identity in exporters:
-            raise ConfigError(f"exporter {name!r} has the identity of another one, {exporter.identity!r}; give its class another `name`")
-        exporters[exporter.identity] = exporter
+            warn("Exporter %s is not used: it has the identity of another one, %r. Give its class another `name`.", name, exporter.identity)
+        exporters.setdefault(exporter.identity, exporter)
     return list(exporters.values())
+
+
+def _try_build(name: str, settings: Settings) -> Exporter:
+    """Build an exporter, or else something that builds it later: one that cannot be built must not disable the others."""
+    try:
+        exporter = _build(name, settings)
+        _ = exporter.identity, exporter.durable  # of another package: may raise, too
+    except Exception as error:
+        raise_host_exception(error)
+        warn("Exporter %s: %s. Trying again.", name, describe_failure(error))
+        return UnbuiltExporter(name, _expected_identity(name, settings), partial(_build, name, settings))
+    return exporter
 
 
 def _build(name: str, settings: Settings) -> Exporter:
     build: Callable[[Settings], Exporter] = EXPORTERS.get(name) or entry_points.load(ENTRY_POINT_GROUP, name)
     return build(settings)
+
+
+def _expected_identity(name: str, settings: Settings) -> str:
+    """Return `Exporter.identity` of a bundled exporter without building it. For any other, only its name is known."""
+    return f"{name}@{settings.endpoints[name].fingerprint}" if name in settings.endpoints else name
 
 
 def exporter_names(settings: Settings) -> tuple[str, ...]:
@@ -235,8 +253,7 @@ _UNUSABLE: Final = {"companion": ("provider", "console"), "daemon": ("provider",
 
 def exporter_identities(settings: Settings, names: Iterable[str]) -> list[str]:
     """Return `Exporter.identity` of each exporter, without importing the bundled ones: only the companion needs those."""
-    servers = {name: f"{name}@{endpoint.fingerprint}" for name, endpoint in settings.endpoints.items()}
-    return [servers.get(name, name) if name in EXPORTERS else _build(name, settings).identity for name in names]
+    return [_expected_identity(name, settings) if name in EXPORTERS else _try_build(name, settings).identity for name in names]
 
 
 def last_save(state: Path) -> History:
@@ -262,7 +279,11 @@ def sdk_provider() -> Any:
     """Return the TracerProvider that the host program has set, if it is one of the SDK. Does not create one."""
     from opentelemetry import trace  # noqa: PLC0415
 
-    provider = trace.get_tracer_provider()
+    try:
+        provider = trace.get_tracer_provider()
+    except Exception as error:  # OTEL_PYTHON_TRACER_PROVIDER names one that cannot be loaded
+        raise_host_exception(error)
+        return None
     return provider if hasattr(provider, "_active_span_processor") else None
 
 

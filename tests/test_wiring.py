@@ -8,8 +8,10 @@ import sys
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
+import ckpt_observe
 from ckpt_observe import config, wiring
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.exporter import Exporter
 from ckpt_observe.exporters.local import LocalExporter
 
 OTLP, LAMINAR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, {"LMNR_PROJECT_API_KEY": "k"}
@@ -54,13 +56,13 @@ def test_every_exporter_can_be_built(tmp_path):
     assert [exporter.name for exporter in wiring.build_exporters(settings)] == list(config.EXPORTERS)
 
 
-def test_two_exporters_with_one_identity(tmp_path, monkeypatch):
-    """An exporter of another package that is called like a bundled one is refused: the two would share a cursor and miss spans."""
+def test_two_exporters_with_one_identity(tmp_path, monkeypatch, caplog):
+    """An exporter of another package that is called like a bundled one is left out: the two would share a cursor and miss spans."""
     monkeypatch.setattr(wiring.entry_points, "load", lambda _group, _name: lambda settings: LocalExporter(settings.dir))
     settings = config.read({}, dir=tmp_path, exporters="local")
     assert [exporter.identity for exporter in wiring.build_exporters(settings, ["copy"])] == ["local"]
-    with pytest.raises(ConfigError, match="exporter 'copy' has the identity of another one, 'local'"):
-        wiring.build_exporters(settings, ["local", "copy"])
+    assert [exporter.identity for exporter in wiring.build_exporters(settings, ["local", "copy"])] == ["local"]
+    assert "Exporter copy is not used: it has the identity of another one, 'local'" in caplog.text
 
 
 def test_laminar_without_a_key():
@@ -89,3 +91,49 @@ def test_import_brings_no_exporter():
     code = "import sys, ckpt_observe.auto; print([n for n in ('grpc', 'requests', 'google.protobuf', 'lmnr', 'opentelemetry.sdk') if n in sys.modules])"
     environ = {"CKPT_OBSERVE_EXPORTERS": "otlp", "PATH": ""}
     assert subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+class ListExporter(Exporter):
+    """Keeps the spans in a list."""
+
+    name = "late"
+
+    def __init__(self):
+        self.spans, self.health = [], None
+
+    def start(self, health):
+        self.health = health
+
+    def send(self, spans):
+        self.spans += spans
+
+
+@pytest.mark.parametrize("delivery", ["in-process", "companion"])
+def test_exporter_that_cannot_be_built(state, tmp_path, monkeypatch, caplog, stored_spans, delivery):
+    """It is reported once and built later; then it gets every span. The other exporters and the journal do not wait for it."""
+    exporter, errors = ListExporter(), [ImportError("damaged package")] * 3
+
+    def build(_settings):
+        if errors:
+            raise errors.pop()
+        return exporter
+
+    monkeypatch.setattr(wiring.entry_points, "names", lambda _group: ["late"])
+    monkeypatch.setattr(wiring.entry_points, "load", lambda _group, _name: build)
+    monkeypatch.setattr("ckpt_observe.delivery.companion.Companion.check", lambda _: False)  # none can start: falls back to threads
+    watch = ckpt_observe.observe(exporters="late,local", dir=state, pages_dir=tmp_path / "pages", delivery=delivery)
+    with ckpt_observe.checkpoint("save", id="a") as operation:
+        pass
+    assert operation.span_id
+    while not watch.flush(20):  # ends the pause between two attempts
+        pass
+    assert watch.close(20)
+    assert [span.name for span in exporter.spans] == [span.name for span in stored_spans()] == ["checkpoint.save"]
+    assert exporter.health is not None
+    assert "Exporter late: it cannot be built (ImportError: damaged package)" in caplog.text
+
+
+def test_provider_that_cannot_be_loaded(monkeypatch):
+    """OTEL_PYTHON_TRACER_PROVIDER with an unknown name raises in OpenTelemetry, and means that there is no provider."""
+    monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: next(iter(())))
+    assert wiring.sdk_provider() is None

@@ -26,7 +26,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         usage="ckpt-observe run [-h] [--exporters LIST] [--service NAME] [--dir DIR] -- CMD",
         help="run a program and record its checkpoint operations",
         description=command_description(__doc__),
-        epilog="Exit codes: that of the program; or, if it did not start, 2 wrong usage or setting, 126 permission denied, 127 not found.",
+        epilog="Exit codes: that of the program; or, if it did not start, 2 wrong usage, 126 permission denied, 127 not found.",
     )
     parser.add_argument("--exporters", metavar="LIST", help="comma-separated exporters (default $CKPT_OBSERVE_EXPORTERS)")
     parser.add_argument("--service", metavar="NAME", help="service name (default $OTEL_SERVICE_NAME, or the name of the program)")
@@ -41,14 +41,16 @@ def run(args: Namespace) -> int:
     if not command:
         print_error("no program to run; for example: ckpt-observe run -- python train.py")
         return USAGE
-    settings = config.read(exporters=args.exporters, service=args.service, dir=args.dir)  # report a wrong setting before the program starts
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(AUTOLOAD), os.environ.get("PYTHONPATH"))))}
-    if args.exporters:
-        environ[environment.EXPORTERS] = ",".join(settings.exporters) or "none"
-    if args.dir:
-        environ[environment.DIR] = str(settings.dir)
-    if args.service:
-        environ[environment.SERVICE_NAME] = settings.service
+    if args.exporters or args.dir or args.service:
+        # Report a wrong argument before the program starts. A wrong variable never keeps a program from running: it logs the error itself.
+        settings = config.read(exporters=args.exporters, service=args.service, dir=args.dir)
+        if args.exporters:
+            environ[environment.EXPORTERS] = ",".join(settings.exporters) or "none"
+        if args.dir:
+            environ[environment.DIR] = str(settings.dir)
+        if args.service:
+            environ[environment.SERVICE_NAME] = settings.service
     sys.stdout.flush()
     try:
         os.execvpe(command[0], command, environ)  # noqa: S606 - the command is the user's own

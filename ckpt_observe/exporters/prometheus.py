@@ -69,6 +69,9 @@ class ScrapeEndpoint:
                 certificate=settings.tls or None,
             )
         except OSError as error:
+            if settings.tls and not os.path.isfile(settings.tls):
+                advice = f"the file '{settings.tls:.80}' does not exist; CKPT_OBSERVE_METRICS_TLS needs a PEM file with certificate and key"
+                raise FileNotFoundError(error.errno, advice) from error
             if error.errno != errno.EADDRINUSE:
                 raise
             advice = f"port {settings.port} is used by another program; set OTEL_EXPORTER_PROMETHEUS_PORT to a free port"

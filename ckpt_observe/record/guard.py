@@ -20,8 +20,7 @@ def record_fault(error: BaseException) -> None:
 
     An exception that a signal handler of the host program raised while our code was running (a timeout, say) is not ours: raise it again.
     """
-    if not isinstance(error, Exception) or _comes_from_signal_handler(error.__traceback__):
-        raise error
+    raise_host_exception(error)
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -36,6 +35,12 @@ def record_fault(error: BaseException) -> None:
                 logger.warning("Internal error in ckpt_observe; your program is not affected: %s", fault, exc_info=error)
         except Exception:  # raised by a log handler of the host program: must not reach its checkpoint code
             faults["log"] += 1
+
+
+def raise_host_exception(error: BaseException) -> None:
+    """Raise the exception again if a signal handler of the host program raised it, or if nobody may catch it."""
+    if not isinstance(error, Exception) or _comes_from_signal_handler(error.__traceback__):
+        raise error
 
 
 def _comes_from_signal_handler(trace: TracebackType | None) -> bool:

@@ -148,7 +148,6 @@ def test_open_bind_needs_token_or_tls(host, tmp_path):
     [
         ("OTEL_EXPORTER_PROMETHEUS_PORT", "http"),
         ("OTEL_EXPORTER_PROMETHEUS_PORT", "70000"),
-        ("CKPT_OBSERVE_METRICS_TLS", "/there/is/none"),
         ("CKPT_OBSERVE_METRICS_TEXTFILE", "/tmp/metrics.txt"),
         ("CKPT_OBSERVE_METRICS_PUSHGATEWAY", "gateway:9091"),
         ("CKPT_OBSERVE_METRICS_PUSHGATEWAY", "user:s3cret@gateway:9091"),
@@ -170,6 +169,13 @@ def test_defaults_and_choice_of_publisher():
         {**ON, "CKPT_OBSERVE_METRICS_TEXTFILE": "/x/a.prom", "CKPT_OBSERVE_METRICS_PUSHGATEWAY": "http://gateway"}
     ).prometheus
     assert [publisher.name for publisher in build_publishers(batch, "s")] == ["textfile", "pushgateway"]
+
+
+def test_certificate_that_does_not_exist_yet(tmp_path):
+    """The error names the setting. The file may come later, so the settings are valid, and the endpoint is tried again."""
+    tls = config.read({**ON, "CKPT_OBSERVE_METRICS_TLS": str(tmp_path / "pem")}).prometheus.tls
+    with pytest.raises(OSError, match="CKPT_OBSERVE_METRICS_TLS"):
+        ScrapeEndpoint(Prometheus(port=0, tls=tls)).publish(lambda: None)
 
 
 def test_port_of_another_program():

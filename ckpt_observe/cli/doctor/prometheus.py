@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -20,6 +21,7 @@ from ckpt_observe.exporters.prometheus import ScrapeEndpoint
 from ckpt_observe.support.http_client import HttpClient, split_credentials
 from ckpt_observe.support.http_server import SERVER_NAME
 from ckpt_observe.support.locks import is_locked
+from ckpt_observe.support.parsing import quote
 
 TIMEOUT: Final = 5.0
 _USE_ANOTHER_PORT: Final = f"set {environment.PROMETHEUS_PORT} to a free port"
@@ -64,6 +66,8 @@ def _check_endpoint(options: Prometheus, directory: Path) -> Diagnosis:
     if options.port is None:
         return Diagnosis(OK, "metrics port", "none: the program serves the metrics itself, with PrometheusCollector")
     subject, address = f"metrics port {options.port}", f"{options.host}:{options.port}"
+    if options.tls and not os.path.isfile(options.tls):
+        return Diagnosis(PROBLEM, subject, f"{environment.METRICS_TLS}: {quote(options.tls)} does not exist; metrics wait for it")
     if options.port == 0:
         return Diagnosis(OK, subject, f"{options.host}, any free port")
     bind_error = _try_bind(options)

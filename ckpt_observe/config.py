@@ -16,7 +16,7 @@ from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.exporter import ENTRY_POINT_GROUP
 from ckpt_observe.samplers import Sampler
-from ckpt_observe.support import entry_points
+from ckpt_observe.support import entry_points, secrets
 from ckpt_observe.support.files import private_temporary_path
 from ckpt_observe.support.logs import WarningLog
 from ckpt_observe.support.parsing import parse_choice, parse_flag, parse_names, parse_number, parse_path, quote, split_url
@@ -221,7 +221,7 @@ def _resource(text: str) -> dict[str, str]:
     for pair in parse_names(text):
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"{environment.RESOURCE_ATTRIBUTES}: {quote(pair)} is not of the form key=value")
+            raise ConfigError(f"{environment.RESOURCE_ATTRIBUTES}: {quote(secrets.redact_value(pair))} is not of the form key=value")
         pairs[key.strip()] = unquote(value.strip())
     return pairs
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from ckpt_observe import environment
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.support import secrets
 from ckpt_observe.support.parsing import parse_number, quote, split_url
 
 HTTP: Final = "http/protobuf"
@@ -27,6 +28,8 @@ _MAX_TIMEOUT: Final = 3600.0
 """Seconds. Longer timeouts become this one; a socket cannot wait for 300 years."""
 _MAX_QUOTE: Final = 200
 """Characters of a server's response that are logged."""
+_MIN_SECRET: Final = 8
+"""Characters of a header's value. A shorter one is not secret: replacing `0` would garble every number in a response."""
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.-]+")
 """The characters that gRPC allows. HTTP allows a few more."""
 
@@ -65,10 +68,11 @@ class Endpoint:
 
     def quote(self, text: str) -> str:
         """Return a server's response for a log line: short, on one line, and without our keys, which servers may send back."""
-        for value in self.headers.values():
-            for secret in filter(None, (value, value.rpartition(" ")[2])):
-                text = text.replace(secret, "[redacted]")
-        text = " ".join(text.split())[:_MAX_QUOTE]
+        for name, value in self.headers.items():
+            for secret in (value, value.rpartition(" ")[2]):
+                if len(secret) >= _MIN_SECRET and (secrets.SECRET_NAME.search(name) or secrets.looks_random(secret)):
+                    text = text.replace(secret, secrets.REDACTED)
+        text = secrets.redact(" ".join(text.split()))[:_MAX_QUOTE]
         return f": {text}" if text and text.isprintable() else ""
 
 

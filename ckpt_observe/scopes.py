@@ -31,7 +31,7 @@ from ckpt_observe.record.trace_context import UnsampledSpan
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.values import OPERATIONS
 
-_NO_ATTRIBUTES: Final[Mapping[str, Any]] = {}
+_NO_ATTRIBUTES: Final = redact.Redacted()
 Scoped = TypeVar("Scoped", bound=AbstractContextManager[Any])
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -104,7 +104,7 @@ def task(
     values = {names.TASK_NAME: name, names.TASK_ID: id, names.USER_ID: user, names.SESSION_ID: session, names.INTERVAL: interval}
     shared = _redact_once({key: value for key, value in values.items() if value is not None})
     task_attributes = _redact_once(attributes or {})
-    return Scope(lambda: Task(redact.text(str(name)), shared(), task_attributes()))
+    return Scope(lambda: Task(name, shared(), task_attributes()))
 
 
 def checkpoint(

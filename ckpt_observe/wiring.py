@@ -183,7 +183,7 @@ def companion_name(identities: Iterable[str]) -> str:
 def resource(settings: Settings) -> dict[str, Any]:
     """Return the resource attributes of this process, with OpenTelemetry's names."""
     return {
-        "service.name": settings.service,
+        "service.name": redact.name(settings.service),
         "service.instance.id": str(uuid.UUID(bytes=os.urandom(16), version=4)),
         "process.pid": os.getpid(),
         "host.name": socket.gethostname(),
@@ -319,7 +319,7 @@ def _prometheus(settings: Settings) -> Exporter:
 
     publishers = build_publishers(settings.prometheus, settings.service)
     if settings.prometheus.otlp is not None:
-        attributes = {"service.name": settings.service, **redact.attributes(settings.resource)}
+        attributes = {"service.name": redact.name(settings.service), **redact.attributes(settings.resource)}
         publishers.append(OtlpMetricsPublisher(settings.prometheus.otlp, settings.prometheus.otlp_interval, attributes))
     return MetricsExporter(settings.dir, lambda: gather(settings.dir, __version__), publishers)
 

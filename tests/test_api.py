@@ -362,3 +362,5 @@ def test_secrets_of_the_resource():
     attributes = wiring.resource(config.read({"OTEL_RESOURCE_ATTRIBUTES": "team=ml,api_key=hunter2,note=password%3Dhunter2"}))
     assert attributes["team"] == "ml"
     assert "hunter2" not in str(attributes)
+    with pytest.raises(ckpt_observe.ConfigError, match=r"'\[redacted\]' is not of the form"):
+        config.read({"OTEL_RESOURCE_ATTRIBUTES": "team=ml,a8Kd92LmQ0"})

@@ -129,3 +129,18 @@ def test_repr_shows_no_secret():
     shown = repr(Endpoint("https://user:hunter2@c/x?token=t0k", headers={"a": "sk-secret"}, client_key="/keys/k"))
     assert [secret for secret in ("hunter2", "t0k", "sk-secret", "/keys/k") if secret in shown] == []
     assert "https://c/x" in shown
+
+
+@pytest.mark.parametrize(
+    ("headers", "answer", "shown"),
+    [
+        ({"x-retry": "0", "x-scope-orgid": "production"}, "250 spans of production", ": 250 spans of production"),
+        ({"x-tenant": "1"}, "error 1", ": error 1"),
+        ({"authorization": "Bearer correcthorse"}, "no such key: correcthorse", ": no such key: [redacted]"),
+        ({"x-team": "a8Kd92LmQ0"}, "who is a8Kd92LmQ0?", ": who is [redacted]?"),
+        ({}, "password=hunter2 was wrong", ": password=[redacted] was wrong"),
+    ],
+)
+def test_quoted_answer(headers, answer, shown):
+    """A quoted answer has no secrets. The value of a header is one only if its name says so or it looks random, and it is not short."""
+    assert Endpoint("http://c", headers=headers).quote(answer) == shown

@@ -19,7 +19,6 @@ from ckpt_observe.instrument.reference_attributes import (
     record_pruned,
     record_saved,
     record_verified,
-    safe_value,
     shared_attributes,
 )
 from ckpt_observe.instrument.wrappers import BeginOperation, ObservedCall
@@ -47,10 +46,10 @@ def _begin(name: str) -> BeginOperation:
         return Operation(
             name,
             {
-                names.TASK_ID: safe_value(args[0] if args else kwargs.get("task")),
-                names.STEP: safe_value(kwargs.get("step")),
-                names.STATUS: safe_value(kwargs.get("status")),
-                names.ID: safe_value(kwargs.get("id") or (args[1] if name in _ID_SECOND and len(args) > 1 else None)),
+                names.TASK_ID: args[0] if args else kwargs.get("task"),
+                names.STEP: kwargs.get("step"),
+                names.STATUS: kwargs.get("status"),
+                names.ID: kwargs.get("id") or (args[1] if name in _ID_SECOND and len(args) > 1 else None),
             },
             shared_attributes(store.kind, store.location, pipeline.serializer.name, codec and codec.name, cipher and cipher.name),
         )
@@ -76,7 +75,7 @@ def _begin_snapshot(name: str, id_at: int) -> BeginOperation:
         if not trace_context.may_record():
             return None
         id = args[id_at] if len(args) > id_at else kwargs.get("id")
-        attributes = {names.TASK_ID: safe_value(workspace._task), names.ID: safe_value(id), names.STATE_TYPE: "directory"}
+        attributes = {names.TASK_ID: workspace._task, names.ID: id, names.STATE_TYPE: "directory"}
         return Operation(name, attributes, shared_attributes("git", workspace._repository.path, None, None, None))
 
     return begin
@@ -89,7 +88,7 @@ def _begin_run(session_at: int, name: str | None = None) -> BeginOperation:
         if not trace_context.may_record() or trace_context.TASK_KEY in get_current():
             return None
         session = args[session_at]
-        id = safe_value(session.task)
+        id = session.task
         kind = Task if session._checkpointer.pipeline.cipher is None else _SecretTask
         return kind(name or id, {names.TASK_NAME: name or id, names.TASK_ID: id})
 

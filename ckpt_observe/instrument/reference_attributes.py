@@ -29,13 +29,10 @@ def shared_attributes(store: str, location: str, format: str | None, codec: str 
 
 
 def safe_value(value: Any) -> Any:
-    """Return what the host passed as a name or step, redacted: it may contain a secret, or be a state in the wrong place."""
+    """Return a name or step for `set_trusted`, redacted: it may contain a secret, or be a state in the wrong place."""
     if value is None or type(value) is int:
         return value
-    return _text(value) if type(value) is str else redact.value(value)
-
-
-_text = lru_cache(maxsize=1024)(redact.text)
+    return redact.name(value) if type(value) is str else redact.value(value)
 
 
 def record_saved(operation: Operation, info: Any) -> None:
@@ -46,7 +43,7 @@ def record_saved(operation: Operation, info: Any) -> None:
             names.SIZE_SERIALIZED: info.serialized_size,
             names.SIZE_STORED: info.stored_size,
             names.DIGEST: info.digest,
-            names.STATE_TYPE: info.state_type,
+            names.STATE_TYPE: safe_value(info.state_type),
             names.STATE_KEYS: len(info.keys),
             names.KEY_NAMES: _key_names(keys) or None,
             names.KEY_SIZES: sizes or None,
@@ -98,9 +95,9 @@ def record_loaded(operation: Operation, restored: Any) -> None:
     operation.set_trusted(
         {
             names.ID: safe_value(info.id),
-            names.STEP: info.step,
-            names.FORMAT: info.format,
-            names.CODEC: info.codec,
+            names.STEP: safe_value(info.step),
+            names.FORMAT: safe_value(info.format),
+            names.CODEC: safe_value(info.codec),
             names.SIZE_SERIALIZED: info.serialized_size,
             names.SIZE_STORED: info.stored_size,
             names.SOURCE_AGE: round((dt.datetime.now(dt.UTC) - info.created).total_seconds(), 3),

@@ -28,7 +28,7 @@ def encode_line(event: tuple[Any, ...]) -> bytes:
 
     Fast path: a line of at most 2000 bytes has no value above that limit, and a line without `@`, `=` and space has no credentials in a
     URL, no `password=...` and no `Bearer ...`. Each check is one `memchr`: `find` with a number costs a third of `in`. A bare key contains
-    none of the three, so names from the host program are redacted where they enter: `set`, `task`, `checkpoint` and the instrumentors.
+    none of the three, so all text is redacted where it enters: when an operation begins, in `set`, and where names and errors are read.
     """
     try:
         data = _encode(event)

@@ -86,7 +86,7 @@ def classify(error: BaseException) -> Failure:
     retryable = _read_attribute(error, "retryable")
     return Failure(
         outcome="cancelled" if row.error_class == "cancelled" else "error",
-        error_type=type(error).__qualname__,
+        error_type=redact.name(type(error).__qualname__),
         error_class=row.error_class,
         code=code,
         retryable=retryable if isinstance(retryable, bool) else row.retryable,
@@ -114,7 +114,7 @@ def _read_attribute(error: BaseException, name: str) -> Any:
 
 def _read_text(error: BaseException, name: str) -> str | None:
     value = _read_attribute(error, name)
-    return value if isinstance(value, str) else None
+    return redact.name(value) if isinstance(value, str) else None
 
 
 def exception_attributes(error: BaseException, *, stack: bool, message: bool = True) -> dict[str, Any]:
@@ -123,13 +123,13 @@ def exception_attributes(error: BaseException, *, stack: bool, message: bool = T
     The stack has no source lines: the host program's thread must not read files.
     """
     attributes = {
-        spans.EXCEPTION_TYPE: f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."),
+        spans.EXCEPTION_TYPE: redact.name(f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")),
         spans.EXCEPTION_MESSAGE: _redacted_message(error) if message else "(not recorded)",
     }
     if stack:
         frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False, limit=-_MAX_FRAMES)
         lines = "\n".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
-        attributes[spans.EXCEPTION_STACKTRACE] = lines[-_MAX_STACK:]
+        attributes[spans.EXCEPTION_STACKTRACE] = redact.text(lines, 4 * _MAX_STACK)[-_MAX_STACK:]
     return attributes
 
 

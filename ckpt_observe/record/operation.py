@@ -27,6 +27,7 @@ from ckpt_observe.record.failures import classify, exception_attributes
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.otel_span import OtelSpan
 from ckpt_observe.record.recorder import Page, recorder
+from ckpt_observe.record.redact import Redacted
 from ckpt_observe.record.trace_context import (
     SPAN_KEY,
     SUPPRESSED,
@@ -129,7 +130,11 @@ class Operation(OtelSpan):
                 self.trace_id = ""
                 return None
             task: Any = context.get(TASK_KEY)
-            attributes = self._begin_attributes if task is None else {**task.shared_attributes, **(self._begin_attributes or {})}
+            attributes = self._begin_attributes
+            if attributes is not None and type(attributes) is not Redacted:
+                attributes = redact.attributes(attributes)
+            if task is not None:
+                attributes = {**task.shared_attributes, **(attributes or {})}
             if self.ancestors or self.inherited_attributes:
                 attributes = {**self.inherited_attributes, **(attributes or {}), events.ANCESTORS: self.ancestors}
             self.span_id = span_id = new_span_id()
@@ -246,7 +251,7 @@ class Operation(OtelSpan):
             record_fault(error)
 
     def set_trusted(self, attributes: dict[str, Any]) -> None:
-        """Add attributes without redaction: names of the registry, with values that are not secret. Keeps a reference to the dict."""
+        """Add attributes without redaction: numbers, and texts that are already redacted. Keeps a reference to the dict."""
         if self._attributes is None:
             self._attributes = attributes
         else:
@@ -305,8 +310,9 @@ class Task(Operation):
     kind = events.TASK
 
     def __init__(self, name: str, shared_attributes: Mapping[str, Any], attributes: Mapping[str, Any] | None = None) -> None:
-        super().__init__(name, {**shared_attributes, **(attributes or {})})
-        self.shared_attributes = shared_attributes
+        shared = shared_attributes if type(shared_attributes) is Redacted else redact.attributes(shared_attributes)
+        super().__init__(redact.name(name), {**shared, **(attributes or {})})
+        self.shared_attributes: Mapping[str, Any] = shared
         self._path: tuple[str, ...] | None = None
 
     def begin(self) -> Context | None:

@@ -81,7 +81,7 @@ class OtelSpan(trace.Span):
         """Record an event. An invalid name or time is replaced: no backend could read the span."""
         if self.open_page:
             time_ns = timestamp if isinstance(timestamp, int) and 0 < timestamp < 1 << 63 else self.now()
-            self.write((events.EVENT, self.span_id, time_ns, str(redact.value(name)), redact.attributes(attributes)))
+            self.write((events.EVENT, self.span_id, time_ns, redact.name(name), redact.attributes(attributes)))
 
     def link(self, trace_id: str, span_id: str, attributes: Mapping[str, Any] | None = None) -> None:
         """Link another span, such as the save that a restore reads. Invalid ids are ignored, as in OpenTelemetry."""

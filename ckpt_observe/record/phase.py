@@ -38,7 +38,7 @@ class Phase:
 
     def __init__(self, operation: Operation, name: str) -> None:
         self.operation = operation
-        self.name = name if isinstance(name, str) else str(redact.value(name))  # a number, say, must not break the operation's record
+        self.name = redact.name(name)  # a number, say, must not break the operation's record
         self._attributes: dict[str, Any] | None = None
         self._position_token: Any = None
         self._outer_position: Any = None

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.attributes import ATTRIBUTES
+from ckpt_observe.support import secrets
+from ckpt_observe.support.secrets import REDACTED, SECRET_NAME
 
 MAX_TEXT: Final = 2000
 """Characters of one value. OpenTelemetry has no such limit and keeps an attribute of 10 MB."""
 MAX_ATTRIBUTES: Final = 64
 MAX_ITEMS: Final = 32
-REDACTED: Final = "[redacted]"
-
-_SECRET_KEY = re.compile(r"passw|secret|token(?!iz)|(?:api|private|access|account)[_-]?key|authorization|credential|cookie", re.IGNORECASE)
-_SECRET_TEXT = re.compile(
-    r"(?P<before>://)[^/\s]+@"  # user:password@ of a URL
-    r"|(?P<name>(?:password|passwd|pwd|secret|token|(?:api|access|account)[_-]?key|authorization|signature|\bsig)[\"']?\s{0,8}[=:]\s{0,8}[\"']?)"
-    r"(?:(?:bearer|basic)\s+)?[^\s\"',;&]+"
-    r"|\bbearer\s+[\w.~+/-]+=*"
-    r"|\b(?:[sp]k|gh[pousr]|xox[abprs])[-_][\w-]{16,}|\b(?-i:AKIA|ASIA)[A-Z0-9]{12,}"  # keys with a telling prefix
-    r"|\b(?-i:eyJ)[\w-]{8,}\.[\w-]+\.[\w-]*",  # JSON web tokens
-    re.IGNORECASE,
-)
+_MARGIN: Final = 256
+"""Characters dropped at a cut before redaction: the rest of a secret that was cut off there may not look like one."""
+_MAX_CACHED: Final = 128
+"""Characters of texts and keys that are cached. Ids and names are shorter."""
 
 _RANKS: Final = {
     name: rank for rank, name in enumerate((names.OUTCOME, names.ERROR_CLASS, names.ERROR_CODE, names.ERROR_TYPE, names.ERROR_PHASE))
@@ -36,36 +30,66 @@ _safe_keys = set(ATTRIBUTES)
 """Keys whose name does not suggest a secret: those of the registry, and those checked before (up to 10,000)."""
 
 
+class Redacted(dict[str, Any]):
+    """Attributes without secrets, so that nobody redacts them again."""
+
+    __slots__ = ()
+
+
 def text(raw: str, limit: int = MAX_TEXT) -> str:
-    """Return the text without secrets, cut to `limit` characters."""
-    if len(raw) > 8 * limit:
-        raw = raw[: 8 * limit]  # bounds the work on a hostile value
-    raw = raw.encode("utf-8", "replace").decode()  # replaces lone surrogates, which UTF-8 cannot represent
-    clean = _SECRET_TEXT.sub(lambda match: (match["before"] or match["name"] or "") + REDACTED + ("@" if match["before"] else ""), raw)
+    """Return the text without secrets, cut to `limit` characters. See `support.secrets` for what counts as a secret."""
+    if len(raw) > 8 * limit:  # bounds the work on a hostile value
+        clean = secrets.redact(_encodable(raw[: 8 * limit]))[: -min(_MARGIN, 4 * limit)] + "…"
+    else:
+        clean = secrets.redact(raw if type(raw) is str and raw.isascii() else _encodable(raw))
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
-def attributes(raw: Mapping[Any, Any] | None, length: int = MAX_TEXT, count: int = MAX_ATTRIBUTES) -> dict[str, Any]:
+def _encodable(raw: str) -> str:
+    """Replace lone surrogates, which UTF-8 cannot represent."""
+    return str.encode(raw, "utf-8", "replace").decode()
+
+
+_cached_text: Final = lru_cache(maxsize=2048)(text)
+
+
+def name(raw: Any) -> str:
+    """Return the name of a task, phase or type without secrets. Never raises, whatever the object."""
+    if type(raw) is str and len(raw) <= _MAX_CACHED:
+        return _cached_text(raw)
+    return str(value(raw))
+
+
+def attributes(raw: Mapping[Any, Any] | None, length: int = MAX_TEXT, count: int = MAX_ATTRIBUTES) -> Redacted:
     """Return attributes without secrets, of OpenTelemetry's types: at most `count`, and texts of at most `length` characters."""
+    clean = Redacted()
     if not isinstance(raw, Mapping):
-        return {}
+        return clean
     items: Iterable[tuple[Any, Any]] = raw.items()
     if len(raw) > count:
         items = islice(sorted(items, key=_rank), count)
-    clean: dict[str, Any] = {}
     for key, each in items:
+        kind = type(each)
+        if kind is str:
+            safe = _cached_text(each) if length == MAX_TEXT and len(each) <= _MAX_CACHED else text(each, length)
+        else:
+            safe = each if kind is bool or each is None else value(each, length)
         if key in _safe_keys:
-            clean[key] = value(each, length)
-            continue
-        name = value(key if isinstance(key, str) else str(key), length)
-        secret = _SECRET_KEY.search(name)
-        if secret and not (isinstance(each, int | float) and secret[0].lower() == "token"):  # a number of tokens is not secret
-            clean[name] = REDACTED
-            continue
-        if not secret and name == key and len(_safe_keys) < 10_000:
-            _safe_keys.add(name)
-        clean[name] = value(each, length)
+            clean[key] = safe
+        else:
+            label = name(key)
+            clean[label if len(label) <= length else label[: length - 1] + "…"] = REDACTED if _is_secret(key, label, each) else safe
     return clean
+
+
+def _is_secret(key: Any, label: str, each: Any) -> bool:
+    """Return whether the key says that the value is secret. Remember harmless keys."""
+    match = SECRET_NAME.search(label)
+    if match is not None:
+        return not (isinstance(each, int | float) and match[0].lower() == "token")  # a number of tokens is not secret
+    if label == key and len(label) <= _MAX_CACHED and len(_safe_keys) < 10_000:
+        _safe_keys.add(label)
+    return False
 
 
 def _rank(item: tuple[Any, Any]) -> int:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from opentelemetry import trace
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, Context, create_key, get_current
 
+from ckpt_observe.record import redact
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import laminar
@@ -142,7 +143,7 @@ def _parent_from_span(span: Any) -> Parent | None:
     if not context.trace_flags.sampled:
         return Parent(trace_id, span_id, sampled=False)
     attributes = getattr(span, "attributes", None) or {}
-    inherited = {name: attributes[source] for name, source in _INHERITED if source in attributes}
+    inherited = redact.attributes({name: attributes[source] for name, source in _INHERITED if source in attributes})
     return Parent(trace_id, span_id, True, _path(attributes), inherited)
 
 
@@ -153,7 +154,7 @@ def _path(attributes: Mapping[str, Any]) -> tuple[str, ...] | None:
     ids, path = attributes.get(laminar.IDS_PATH), attributes.get(laminar.PATH)
     if not ids or not path or len(ids) != len(path):
         return None
-    return tuple(ancestor(laminar.span_id(each), "", name) for each, name in zip(ids, path, strict=True))
+    return tuple(ancestor(laminar.span_id(each), "", redact.name(name)) for each, name in zip(ids, path, strict=True))
 
 
 def _laminar_span() -> Any:

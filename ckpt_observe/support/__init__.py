@@ -1,1 +1,1 @@
-"""Mechanisms that several packages share: forks, locks, files, SQLite, HTTP, YAML, logs, errno, entry points. Imports only `errors`."""
+"""Mechanisms of several packages: forks, locks, files, SQLite, HTTP, YAML, logs, errno, secrets, plug-ins. Imports only `errors`."""

@@ -90,6 +90,13 @@ def test_harmless_text_stays(harmless):
     assert redact.text(harmless) == harmless
 
 
+def test_secret_at_a_cut():
+    """A secret that the limit of a text cuts in two is not recorded in part."""
+    for padding in range(redact.MAX_TEXT * 8 - 60, redact.MAX_TEXT * 8):
+        assert CANARY[:4] not in redact.text("password=x " + " " * (padding - 40) + f"ghp_{CANARY}0123456789")
+        assert CANARY[:4] not in redact.text(f"token='{'x' * padding}' ghp_{CANARY}0123456789")
+
+
 def test_token_counts(recording):
     """A number of tokens and the name of a tokenizer are not secret; a text under the same name later is redacted."""
     with ckpt_observe.checkpoint("save", attributes={"own.input_tokens": 512, "tokenizer": "bpe", "pin.password": 1234}) as operation:

@@ -1,4 +1,4 @@
-"""Observes checkpoints: one import turns every checkpoint operation of a program into traces and metrics.
+"""Observes checkpoints: one import turns the checkpoint operations of supported libraries into traces and metrics.
 
 Importing this package has no effect: no thread, no file, no TracerProvider. `import ckpt_observe.auto` or `observe()` starts observation.
 The public names are imported on first use, so that `ckpt_observe.core` alone does not load any telemetry.

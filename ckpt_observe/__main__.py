@@ -1,4 +1,4 @@
-"""`python -m ckpt_observe` is `ckpt-observe`."""
+"""`python -m ckpt_observe` runs the command `ckpt-observe`."""
 
 import sys
 

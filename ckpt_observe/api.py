@@ -1,4 +1,7 @@
-"""`observe()`: reads the settings and patches the libraries. The journal and delivery start with the first operation."""
+"""`observe()`: reads the settings and patches the libraries. The journal and delivery start with the first operation.
+
+With the exporter `prometheus` they start at once, unless a daemon delivers: metrics from before a restart must be available.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:  # imported at the first operation: every program pays for an 
 EXIT_TIMEOUT: Final = 2.0
 """Seconds that the exit of a program may wait for exporters. The next process delivers what is left on disk."""
 FORK_TIMEOUT: Final = 10.0
-"""Seconds that a fork waits while another thread starts the journal, which takes about 0.1 s."""
+"""Seconds that a fork waits at most while another thread starts the journal (about 0.1 s). After that, the child records nothing."""
 
 _lock = threading.RLock()
 """Held while a watch starts or closes. Re-entrant: a signal handler may save a checkpoint while the first one starts the journal."""
@@ -40,7 +43,7 @@ class Watch:
         self._journal: Journal | None = None
         self._delivery: DeliveryHandle | None = None
         self._environ = dict(os.environ) if settings.delivery == "companion" else {}
-        """A copy from when the settings were read: a companion needs the variables that they came from, keys included."""
+        """The environment from which the settings were read, keys included, for a companion. Empty in the other delivery modes."""
         self._instrumentors: list[Instrumentor] = []
 
     def flush(self, timeout: float = 5.0) -> bool:
@@ -50,7 +53,7 @@ class Watch:
             timeout: Seconds to wait at most.
 
         Returns:
-            False on timeout. What is not delivered is kept on disk and sent later.
+            False on timeout, True otherwise. What is not delivered is kept on disk and sent later.
 
         """
         return self._delivery is None or self._delivery.flush(timeout)
@@ -99,8 +102,11 @@ class Watch:
             self._ensure_journal()  # a scraper must find the metrics from before a restart, even while nothing is saved
 
     def _first_page(self) -> Page | None:
-        """Return the page of the first operation of this process or forked child. Only now the journal and threads are created."""
-        with _lock:  # held until it has its page, so that a concurrent `close()` sees that the operation is running
+        """Return a page for the first operation of this process or forked child, after creating the journal and starting delivery.
+
+        None if that fails: the operation is not recorded.
+        """
+        with _lock:  # held until the operation has its page, so that a concurrent `close()` sees that it is running
             journal = self._ensure_journal()
             return journal.take() if journal else None
 
@@ -126,7 +132,7 @@ class Watch:
         atexit.register(_flush_at_exit)
 
     def _replace_delivery(self, delivery: DeliveryHandle, build: Callable[[], DeliveryHandle]) -> bool:
-        """Replace a delivery with a new one, unless the watch is being closed. Return whether it was replaced."""
+        """Replace `delivery` with the one that `build` returns, unless the watch was closed meanwhile. Return whether it was replaced."""
         with _lock:
             is_current = self._delivery is delivery
             if is_current:
@@ -167,8 +173,8 @@ def observe(
 ) -> Watch:
     """Observe every checkpoint operation of this process, from now on.
 
-    An argument overrides its environment variable; None means that it is not set. If called again with other settings, the former watch
-    is closed and a new one starts.
+    An argument overrides its environment variable; None means that it is not set. If called again with the same settings, the current
+    watch is returned; with other settings, it is closed and a new one starts.
 
     Args:
         exporters: Names of the exporters, as a sequence or comma-separated, or `none`. `CKPT_OBSERVE_EXPORTERS`
@@ -176,7 +182,7 @@ def observe(
         dir: State directory, for journals and the local store. `CKPT_OBSERVE_DIR`
         pages_dir: Directory for the pages of running operations, in shared memory. `CKPT_OBSERVE_PAGES_DIR`
         delivery: `in-process`, `companion` or `daemon`. `CKPT_OBSERVE_DELIVERY`
-        enabled: False to do nothing at all. `CKPT_OBSERVE_ENABLED`
+        enabled: False to do nothing at all. `CKPT_OBSERVE_ENABLED`. `OTEL_SDK_DISABLED=true` overrides both
 
     Raises:
         ConfigError: A setting is wrong. The message names it.
@@ -218,7 +224,10 @@ def _observe(settings: Settings) -> Watch:
 
 
 def _exit_timeout(watch: Watch) -> float:
-    """Half of EXIT_TIMEOUT, because exit waits twice. Zero if another process delivers, unless we are PID 1 of a container."""
+    """Return the seconds that exit waits for delivery: half of EXIT_TIMEOUT, because it waits twice.
+
+    Zero if a daemon delivers, or a companion, unless we are PID 1 of a container, which ends together with its companion.
+    """
     delivery = watch.settings.delivery
     return EXIT_TIMEOUT / 2 if delivery == "in-process" or (delivery == "companion" and os.getpid() == 1) else 0.0
 

@@ -1,6 +1,6 @@
 """`import ckpt_observe.auto` observes this process with the settings of the environment. It never raises an error of ours.
 
-After a wrong setting, or if something of ours cannot be imported or started, a line is logged and the program runs unobserved.
+If a setting is wrong, or something of ours cannot be imported or started, the reason is logged and the program runs unobserved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The settings of this process: arguments override environment variables, which override defaults. Each value knows its origin."""
+"""The settings of this process: arguments override environment variables, which override defaults.
+
+`Settings.origin` says where each value came from.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,12 @@ from ckpt_observe.support.parsing import parse_choice, parse_flag, parse_names, 
 EXPORTERS: Final = ("otlp", "laminar", "provider", "prometheus", "local", "console")
 DELIVERY_MODES: Final = ("in-process", "companion", "daemon")
 SERVICE_ATTRIBUTE: Final = "service.name"
-WINDOWS: Final = "Windows has no files that survive their process and tell when it died, as recording needs; use WSL 2 or a Linux container"
+WINDOWS: Final = (
+    "Windows lacks what recording needs: files that outlive their process and tell when it died; use WSL 2 or a Linux container"
+)
 """Why a program on Windows is not observed."""
 MAX_INTERVAL: Final = 1_000_000_000
-"""Milliseconds, which are 11 days. A thread cannot wait for 300 years."""
+"""Longest interval between two pushes of metrics, in milliseconds (11 days). Threads cannot wait much longer."""
 DISK_LIMIT: Final = 1 << 30
 """Bytes that ended processes may leave in a state directory by default."""
 
@@ -72,16 +77,21 @@ class Settings:
     """Bytes that ended processes may leave in the state directory."""
     genai_events: bool = False
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
-    """Servers of the OTLP and Laminar exporters, by exporter."""
+    """Servers of the exporters `otlp` and `laminar`, by name."""
     prometheus: Prometheus = _PROMETHEUS
     unusable: dict[str, str] = field(default_factory=dict)
     """Exporters that are left out because of a wrong setting, with the error. Only if read with `lenient`."""
     origin: dict[str, str] = field(default_factory=dict)
-    """Where each value came from: `argument`, the name of the variable, or `default`."""
+    """Where each value came from: `argument`, the name of a variable, or a text that starts with `default`.
+
+    The keys are arguments of `observe()`, or the names of variables that have no argument.
+    """
 
 
 def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, **arguments: Any) -> Settings:
-    """Read the settings from keyword arguments of `observe()` (None: not set) and the environment. ConfigError if a value is invalid.
+    """Read the settings from the arguments of `observe()` (None: not set) and `environ`, by default that of this process.
+
+    Raise ConfigError if a value is invalid.
 
     `lenient`: an exporter with an invalid value is left out, unless no exporter remains. For programs that did not ask to be observed.
     """
@@ -141,14 +151,14 @@ _ENDPOINTS: Final = {"otlp": endpoints.otlp, "laminar": endpoints.laminar}
 
 
 class _Source:
-    """Looks up values in arguments, environment and defaults, and remembers which it was."""
+    """Looks up values in arguments, then in the environment, and remembers in `origin` where each was found."""
 
     def __init__(self, environ: Mapping[str, str], arguments: dict[str, Any]) -> None:
         self.environ, self.arguments = environ, arguments
         self.origin: dict[str, str] = {}
 
     def get(self, argument: str, variable: str, default: Any) -> Any:
-        """Return a value. `argument` is empty if `observe()` has no such argument."""
+        """Return the argument, else the variable, else the default. `argument` is empty if `observe()` has none for this setting."""
         key = argument or variable
         if self.arguments.get(argument) is not None:
             self.origin[key] = "argument"
@@ -174,7 +184,7 @@ def _exporters(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _default_exporters(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the backends that the environment configures, and the local store. `wiring` adds the TracerProvider."""
+    """Return the backends that the environment configures, and `local`. `wiring.exporter_names` adds `provider`."""
     has_otlp = any(environ.get(f"{environment.OTLP}{name}") for name in ("ENDPOINT", "TRACES_ENDPOINT"))
     is_configured = {"otlp": has_otlp, "laminar": bool(environ.get(environment.LMNR_KEY)), "local": True}
     return tuple(name for name in is_configured if is_configured[name])
@@ -188,7 +198,10 @@ _warnings: Final = WarningLog()
 
 
 def _current_value(name: str, variable: str, value: str) -> str:
-    """Return the value of a variable, as it is called today. Warn once if the variable, its value or both were renamed."""
+    """Return the current form of a value that was read from `name`, which is `variable` or its former name.
+
+    Warn once if the variable, the value or both were renamed.
+    """
     current = environment.FORMER_VALUES.get(variable, {}).get(value, value)
     if current != value:
         _warn_renamed(f"{name}={value}", f"{variable}={current}")
@@ -216,7 +229,7 @@ def _flag(source: _Source, argument: str, variable: str, *, default: bool) -> bo
 
 
 def _resource(text: str) -> dict[str, str]:
-    """Parse OpenTelemetry's `key=value,key=value`. ConfigError for a pair without `=`, as in the specification."""
+    """Parse OpenTelemetry's `key=value,key=value`. Raise ConfigError for a pair without `=` or key, as the specification asks."""
     pairs = {}
     for pair in parse_names(text):
         key, equals, value = pair.partition("=")
@@ -227,7 +240,7 @@ def _resource(text: str) -> dict[str, str]:
 
 
 def _service(source: _Source, resource: dict[str, str]) -> str:
-    """Return the service name in OpenTelemetry's order: its variable, then `service.name`, which is removed from the attributes."""
+    """Return the service name: argument, variable, `service.name` (removed from the resource attributes) or name of the program."""
     attribute = resource.pop(SERVICE_ATTRIBUTE, "")
     name = source.get("service", environment.SERVICE_NAME, None)
     if name is None and attribute:
@@ -241,7 +254,7 @@ def _sampler(source: _Source) -> Sampler:
 
 
 def _prometheus(source: _Source) -> Prometheus:
-    """Read the Prometheus settings. Metrics reveal what runs on the machine, so other machines need a token or TLS to read them."""
+    """Read the Prometheus settings. Metrics reveal what runs on the machine, so a host other than loopback requires a token or TLS."""
     port = str(source.get("", environment.PROMETHEUS_PORT, _PROMETHEUS.port))
     meaning = "a port number; use 0 to 65535, or none"
     prometheus = Prometheus(
@@ -255,7 +268,7 @@ def _prometheus(source: _Source) -> Prometheus:
         otlp_interval=parse_number(
             environment.METRIC_EXPORT_INTERVAL,
             source.get("", environment.METRIC_EXPORT_INTERVAL, 60_000),
-            "a positive integer (milliseconds)",
+            f"an interval in milliseconds; use 1 to {MAX_INTERVAL}",
             largest=MAX_INTERVAL,
         )
         / 1000,
@@ -274,7 +287,7 @@ def _prometheus(source: _Source) -> Prometheus:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach the address."""
+    """Return whether the host is `localhost` or a loopback address, which only this machine can reach."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -282,7 +295,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _default_directory(source: _Source) -> Path:
-    """Return the state directory if none is set: in the home directory, or in the temporary directory for a user without a home."""
+    """Return the state directory if none is set: in XDG_STATE_HOME, else in the home directory, else in the temporary directory."""
     variable, subdirectory = ("LOCALAPPDATA", "AppData/Local") if sys.platform == "win32" else ("XDG_STATE_HOME", ".local/state")
     if base := source.environ.get(variable):
         return parse_path(variable, base) / "ckpt_observe"
@@ -294,6 +307,6 @@ def _default_directory(source: _Source) -> Path:
 
 
 def _program_name() -> str:
-    """Return the name of the program. It tells programs apart, unlike OpenTelemetry's `unknown_service`."""
+    """Return the file name of the program, or `python`. It tells programs apart, unlike OpenTelemetry's `unknown_service`."""
     name = os.path.basename(str(sys.argv[0])) if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
     return name or "python"

@@ -1,7 +1,7 @@
 """The servers of the OTLP and Laminar exporters, read from OpenTelemetry's and Laminar's own variables.
 
-Follows https://opentelemetry.io/docs/specs/otel/protocol/exporter/: a `_TRACES_` variable takes precedence over the general one, and
-`/v1/traces` is appended to the general endpoint only.
+Follows https://opentelemetry.io/docs/specs/otel/protocol/exporter/: a `_TRACES_` variable takes precedence over the general one. Over
+HTTP, `/v1/traces` is appended to the general endpoint, and nothing to `_TRACES_ENDPOINT`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ TRACES_PATH: Final = "/v1/traces"
 _LAMINAR: Final = "https://api.lmnr.ai"
 
 _MAX_SECONDS: Final = 300.0
-"""Larger timeouts are milliseconds, as specified; smaller ones are seconds, as in OpenTelemetry's Python SDK. Nobody wants 0.3 s."""
+"""A timeout above this is in milliseconds, as specified; up to this, in seconds, as in OpenTelemetry's Python SDK: nobody wants 0.3 s."""
 _MAX_TIMEOUT: Final = 3600.0
-"""Seconds. Longer timeouts become this one; a socket cannot wait for 300 years."""
+"""Longest timeout in seconds. Longer ones are reduced to it: a socket cannot wait for 300 years."""
 _MAX_QUOTE: Final = 200
 """Characters of a server's response that are logged."""
 _MIN_SECRET: Final = 8
@@ -36,7 +36,7 @@ _HEADER_NAME: Final = re.compile(r"[0-9a-z_.-]+")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server. Its repr contains no secret: no headers, and no credentials or query of the URL."""
+    """A server that an exporter sends to. Its repr contains no secret: no headers, and no credentials or query of the URL."""
 
     url: str = field(repr=False)
     protocol: str = HTTP
@@ -61,7 +61,7 @@ class Endpoint:
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the server by address and key, without revealing either."""
+        """A hash of URL and headers, keys included. It identifies the server without revealing them."""
         import hashlib  # noqa: PLC0415 - loads OpenSSL, which takes 5 ms; only needed with a server
 
         return hashlib.sha256(repr((self.url, sorted(self.headers.items()))).encode()).hexdigest()[:12]
@@ -77,7 +77,7 @@ class Endpoint:
 
 
 def otlp(environ: Mapping[str, str], signal: str = "TRACES") -> Endpoint:
-    """Return OpenTelemetry's endpoint for a signal. The default is HTTP/protobuf to localhost."""
+    """Return OpenTelemetry's endpoint for a signal (`TRACES` or `METRICS`). The default is HTTP/protobuf to localhost."""
     get = _getter(environ, signal)
     protocol = get("PROTOCOL") or HTTP
     if protocol not in (HTTP, GRPC):
@@ -101,32 +101,33 @@ def otlp(environ: Mapping[str, str], signal: str = "TRACES") -> Endpoint:
 
 
 def otlp_metrics(environ: Mapping[str, str]) -> Endpoint:
-    """Return the endpoint for metrics, always over HTTP. ConfigError if it is Laminar, which drops metrics."""
+    """Return the endpoint for metrics, always over HTTP. Raise ConfigError if it has the host of Laminar, which drops metrics."""
     endpoint = otlp({**environ, f"{environment.OTLP}METRICS_PROTOCOL": HTTP}, "METRICS")
     laminar_url, metrics_url = split_url(environ.get(environment.LMNR_BASE_URL) or _LAMINAR), split_url(endpoint.url)
     if laminar_url and metrics_url and metrics_url.hostname == laminar_url.hostname:
         raise ConfigError(
-            f"{environment.OTLP_METRICS_ENDPOINT}: '{endpoint.shown}' is Laminar, which drops metrics; set the URL of an OTel Collector"
+            f"{environment.OTLP_METRICS_ENDPOINT}: '{endpoint.shown}' has the host of Laminar, which drops metrics; "
+            "set the URL of an OTel Collector, with another host name if it runs on the same machine"
         )
     return endpoint
 
 
 def laminar(environ: Mapping[str, str]) -> Endpoint:
-    """Return Laminar's endpoint: its cloud, or the self-hosted server that the base URL names."""
+    """Return Laminar's endpoint: its cloud, or the self-hosted server of LMNR_BASE_URL. Raise ConfigError if there is no key."""
     key = environ.get(environment.LMNR_KEY, "").strip()
     if not key:
         raise ConfigError(f"{environment.LMNR_KEY} is not set; the exporter laminar needs the API key of your project")
     base = (environ.get(environment.LMNR_BASE_URL) or _LAMINAR).rstrip("/")
     base = base if "://" in base else f"https://{base}"
     if port := environ.get(environment.LMNR_HTTP_PORT, ""):
-        number = parse_number(environment.LMNR_HTTP_PORT, port, "a port number", largest=65535)
+        number = parse_number(environment.LMNR_HTTP_PORT, port, "a port number; use 1 to 65535", largest=65535)
         base = f"{re.sub(r':[0-9]+$', '', base)}:{number}"
     headers = _check({"authorization": f"Bearer {key}"}, environment.LMNR_KEY)
     return Endpoint(url=base + TRACES_PATH, variable=environment.LMNR_BASE_URL, headers=headers, gzip=True)
 
 
 def _getter(environ: Mapping[str, str], signal: str) -> Callable[[str], str]:
-    """Return a function that reads a variable of the signal, or else the general one."""
+    """Return a function that reads a variable of the signal, else the general one, else returns an empty string."""
     return lambda name: environ.get(f"{environment.OTLP}{signal}_{name}") or environ.get(environment.OTLP + name) or ""
 
 
@@ -154,11 +155,12 @@ def _headers(text: str) -> dict[str, str]:
 
 
 def _check(headers: dict[str, str], variable: str) -> dict[str, str]:
-    """Raise ConfigError for a header that HTTP cannot send. The HTTP library would print its value, which may be secret."""
+    """Return the headers. Raise ConfigError if HTTP cannot send one: the HTTP library would print its value, which may be secret."""
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or not value.isprintable() or not value.isascii():
             raise ConfigError(
-                f"{variable}: header '{name if _HEADER_NAME.fullmatch(name) else '?'}' contains characters that are not allowed in a header"
+                f"{variable}: the header '{name if _HEADER_NAME.fullmatch(name) else '?'}' has a name or value with "
+                "characters that are not allowed in a header"
             )
     return headers
 
@@ -168,7 +170,7 @@ def timeout(text: str) -> float:
     try:
         value = float(text or "10000")
     except ValueError:
-        raise ConfigError(f"{environment.OTLP}TIMEOUT: {quote(text)} is not a number of milliseconds") from None
+        raise ConfigError(f"{environment.OTLP}TIMEOUT: {quote(text)} is not a positive number of milliseconds") from None
     if not 0 < value < float("inf"):
         raise ConfigError(f"{environment.OTLP}TIMEOUT: {quote(text)} is not a positive number of milliseconds")
     return min(value if value <= _MAX_SECONDS else value / 1000, _MAX_TIMEOUT)

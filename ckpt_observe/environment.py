@@ -50,7 +50,7 @@ FORMER_VALUES: Final = {DELIVERY: {"thread": "in-process", "agent": "daemon"}}
 # fmt: off
 VARIABLES: Final = (
     Variable(EXPORTERS, "exporters", "the backends that are configured, and `local`", "Exporters, separated by commas: `otlp`, `laminar`, `provider` (your own TracerProvider), `local` (the embedded trace store), `console`, `prometheus` (metrics); or `none`. See docs/backends.md."),
-    Variable(DIR, "dir", "$XDG_STATE_HOME/ckpt_observe", "State directory for journals and the local store. Created with mode 0700."),
+    Variable(DIR, "dir", "$XDG_STATE_HOME/ckpt_observe, else ~/.local/state/ckpt_observe", "State directory for journals and the local store. Created with mode 0700."),
     Variable(PAGES_DIR, "pages_dir", "/dev/shm if it is a tmpfs with free space, else DIR", "Directory for the pages of running operations. Should be shared memory."),
     Variable(DELIVERY, "delivery", "in-process", "Which process sends records to the exporters: `in-process`, threads of the host program; `companion`, a process that is started on demand and shared by all processes of the state directory; `daemon`, `ckpt-observe daemon`, which has its own exporters. See docs/delivery.md."),
     Variable(DISK_LIMIT, "", "1024", "MiB that ended processes may leave in the state directory, in total, while nobody delivers them. Beyond it the oldest records are dropped and counted, with one warning. A live process may use another 256 MiB."),
@@ -62,7 +62,7 @@ VARIABLES: Final = (
     Variable(TRACES_SAMPLER, "", "parentbased_always_on", "Which traces are recorded: `always_on`, `always_off`, `traceidratio`, or one of these with the prefix `parentbased_`. Metrics do not count operations that are not recorded."),
     Variable(TRACES_SAMPLER_ARG, "", "1", "Ratio of recorded traces, from 0 to 1, for `traceidratio` and `parentbased_traceidratio`."),
     Variable(GENAI_EVENTS, "", "false", "`true` adds OpenTelemetry's draft events `gen_ai.agent.checkpointed`, `paused` and `resumed` to the spans of saves and restores. Their names may change."),
-    Variable(TRACEPARENT, "", "", "W3C trace context that becomes the parent of the first span of this program."),
+    Variable(TRACEPARENT, "", "", "W3C trace context of the process that started this one: the parent of each span that would else be the root of a trace."),
     Variable(OTLP + "ENDPOINT", "", "http://localhost:4318, 4317 for gRPC", "Server for `otlp`. For HTTP, `/v1/traces` is appended. Each of these variables also exists as `OTEL_EXPORTER_OTLP_TRACES_*`, which takes precedence; nothing is appended to its endpoint."),
     Variable(OTLP + "PROTOCOL", "", "http/protobuf", "`http/protobuf` or `grpc`."),
     Variable(OTLP + "HEADERS", "", "", "Headers of each request: `key=value` pairs separated by commas, percent-encoded. Never logged."),
@@ -80,7 +80,7 @@ VARIABLES: Final = (
     Variable(METRICS_TOKEN, "", "", "Token that a scraper must send as `Authorization: Bearer ...`."),
     Variable(METRICS_TLS, "", "", "PEM file with certificate and key, to serve `/metrics` over HTTPS."),
     Variable(OTLP_METRICS_ENDPOINT, "", "", "URL to which `prometheus` also pushes its metrics with OTLP over HTTP, such as `/v1/metrics` of an OTel Collector."),
-    Variable(METRIC_EXPORT_INTERVAL, "", "60000", "Milliseconds between two such pushes."),
+    Variable(METRIC_EXPORT_INTERVAL, "", "60000", "Milliseconds between two pushes of metrics with OTLP."),
     Variable(TEXTFILE, "", "", "File ending in `.prom` for node_exporter, written instead of serving `/metrics`. For batch jobs."),
     Variable(PUSHGATEWAY, "", "", "URL of a Pushgateway, used instead of serving `/metrics`. For batch jobs."),
 )

@@ -10,7 +10,7 @@ CkptObserveError
 ├── TraceStoreError               the local trace store cannot be opened, read or written
 ├── HttpError                     a request got no complete response
 ├── ExporterError                 a batch was not delivered
-│   ├── ExporterRetryError        not now; it is sent again
+│   ├── ExporterRetryError        the backend is down or busy; it is sent again
 │   │   ├── ExporterUnclearError  the response was lost, so the backend may have the batch
 │   │   └── ExporterSetupError    wrong key, path or address
 │   └── ExporterRefusedError      the backend will never accept it: malformed or too large
@@ -31,7 +31,7 @@ class CkptObserveError(Exception):
 
 
 class ConfigError(CkptObserveError, ValueError):
-    """A setting or argument has an invalid value. The message names the setting, the value and what is allowed."""
+    """A setting or argument has an invalid value. The message names the setting, what is allowed, and the value unless it may be secret."""
 
     error_class: ClassVar[str] = "configuration"
     code: str = "configuration.invalid"
@@ -69,7 +69,7 @@ class TraceStoreError(CkptObserveError):
     def __init__(self, message: str, *, retryable: bool = True) -> None:
         super().__init__(message)
         self.retryable = retryable
-        """Whether the same call may succeed later. False: the span itself cannot be stored."""
+        """Whether the same call may succeed later. False: the span cannot be stored, or is damaged in the store."""
 
 
 class HttpError(CkptObserveError):
@@ -85,6 +85,7 @@ class HttpError(CkptObserveError):
     def __init__(self, message: str, stage: str) -> None:
         super().__init__(message)
         self.stage = stage
+        """How far the request got: PREPARE, CONNECT, TLS or ANSWER."""
 
 
 class ExporterError(CkptObserveError):
@@ -97,7 +98,7 @@ class ExporterRetryError(ExporterError):
     def __init__(self, message: str, after: float | None = None) -> None:
         super().__init__(message)
         self.after = after
-        """Seconds to wait before the next attempt, if the server asked for it."""
+        """Seconds to wait before the next attempt, if the server asked for it; else None."""
 
 
 class ExporterUnclearError(ExporterRetryError):
@@ -119,9 +120,9 @@ class CheckpointError(CkptObserveError):
     code: str = "unknown.exception"
     retryable: bool = False
     recovery: str | None = None
-    """What was done about the error, if anything."""
+    """What was done about the error; None if nothing."""
     impact: str | None = None
-    """What the error means for the task, if known."""
+    """What the error means for the task; None if that is not known."""
 
     def __init__(self, message: str, *, code: str | None = None, retryable: bool | None = None) -> None:
         super().__init__(message)
@@ -207,7 +208,7 @@ class CheckpointNotFoundError(CheckpointError, LookupError):
 
 
 class ConflictError(CheckpointError):
-    """Another writer was faster, or holds the lock."""
+    """The checkpoint or run already exists or has ended, or another writer holds the lock."""
 
     error_class = "conflict"
     code = "conflict.exists"

@@ -22,17 +22,17 @@ Health: TypeAlias = Callable[[], Mapping[tuple[str, tuple[str, ...]], float]]
 class Exporter(Protocol):
     """Sends spans to one backend. Subclass it to inherit the defaults.
 
-    The constructor opens nothing; connect in `start` or at the first `send`. Only one thread uses an exporter.
+    The constructor opens nothing; connect in `start` or at the first `send`. Only one thread calls `send`.
     """
 
     name: str
 
     durable: bool = True
-    """Whether records of a process that died are still delivered. False for a console: whoever watched it is gone."""
+    """Whether records that a process could not deliver before it ended are delivered by another one. False for a console."""
 
     @property
     def identity(self) -> str:
-        """Names the backend in the journal, which keeps a cursor for each. Override it if one name may have several addresses."""
+        """Identifies the backend in journals, which store a position for each. Override it if one name may have several addresses."""
         return self.name
 
     def start(self, health: Health) -> None:
@@ -43,8 +43,8 @@ class Exporter(Protocol):
         """Store the spans durably, then return. A repeated batch must not duplicate them.
 
         Raises:
-            ExporterRetryError: not now; the same spans are sent again later.
-            ExporterRefusedError: the backend will never accept this batch. It is split until the bad span is alone, which is dropped.
+            ExporterRetryError: The backend cannot store the batch now. The same spans are sent again later.
+            ExporterRefusedError: The backend will never accept this batch. It is split until the bad span is alone, which is dropped.
 
         """
 

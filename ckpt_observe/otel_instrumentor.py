@@ -1,7 +1,9 @@
 """The instrumentor `ckpt_observe` for the command `opentelemetry-instrument`, which finds it by its entry point.
 
-It does the same as `import ckpt_observe.auto`: the settings come from the environment, and spans go to the TracerProvider that the command
-has set. Needs the package `opentelemetry-instrumentation`, which contains the command.
+It does the same as `import ckpt_observe.auto`: the settings come from the environment. Unless they name exporters, spans go to the
+TracerProvider that the command has set, and to the local store.
+
+Needs the package `opentelemetry-instrumentation`, which contains the command.
 """
 
 from __future__ import annotations

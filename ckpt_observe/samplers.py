@@ -1,7 +1,7 @@
 """Decides which traces are recorded, from `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG`, exactly as OpenTelemetry's SDK does.
 
 The decision for a new trace is made once, at its root. A trace that started elsewhere keeps its decision, unless the sampler lacks the
-prefix `parentbased_`. The decision depends on the trace id alone, so that all processes with the same ratio decide alike.
+prefix `parentbased_`. A ratio is applied to the trace id alone, so that all processes with the same ratio decide alike.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _REMOTE_SAMPLERS: Final = ("jaeger_remote", "parentbased_jaeger_remote", "xray")
 
 
 def read(environ: Mapping[str, str]) -> Sampler:
-    """Return the sampler of the environment. ConfigError if its name or ratio is invalid."""
+    """Return the sampler that the environment sets. Raise ConfigError if its name or ratio is invalid."""
     name = environ.get(environment.TRACES_SAMPLER, "").strip().lower() or DEFAULT
     if name in _REMOTE_SAMPLERS:
         return Sampler()

@@ -47,7 +47,7 @@ class Scope(Generic[Scoped]):
     def __init__(self, create: Callable[[], Scoped]) -> None:
         self._create = create
         self._active: list[Scoped] = []
-        """Operations that were entered and not exited, by any thread."""
+        """The tasks, operations or phases that were entered and not exited, by any thread."""
 
     def __enter__(self) -> Scoped:
         scoped = self._create()
@@ -60,7 +60,10 @@ class Scope(Generic[Scoped]):
         scoped.__exit__(kind, error, trace)
 
     def _current(self) -> Scoped:
-        """Return the operation that this thread entered last: the current span. If it is not recorded, any unrecorded one will do."""
+        """Return what this thread entered last: the current span, if it is of this scope.
+
+        Phases and unrecorded operations are not current spans: then the last one that any thread entered.
+        """
         span: Any = get_current_span()
         if type(span) is UnsampledSpan:
             span = span.operation
@@ -134,7 +137,10 @@ def checkpoint(
 
 
 def _redact_once(attributes: Mapping[str, Any]) -> Callable[[], Mapping[str, Any]]:
-    """Return a function that returns the redacted attributes. They are computed at the first call while recording is on."""
+    """Return a function that returns the redacted attributes. They are computed at its first call while recording is on.
+
+    Before that it returns an empty mapping.
+    """
     cache: list[Mapping[str, Any]] = []
 
     def redacted_attributes() -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""A finished span as a plain value: the delivery creates it; exporters, stores, commands and the viewer take it.
+"""A finished span as a plain value. `delivery` creates it; exporters, the trace store, commands and the viewer use it.
 
 Its JSON form (one object per line) is the same wherever spans are printed. Imports nothing of ours.
 """
@@ -42,7 +42,7 @@ class Span(msgspec.Struct, frozen=True):
     links: tuple[SpanLink, ...] = ()
     resource: dict[str, Any] = {}
     ancestors: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
-    """Id and name of each enclosing span, from the root on. Unset, and absent from the JSON, if one of them is unknown."""
+    """Id and name of each enclosing span, from the root on; empty for a root. UNSET, and absent from the JSON, if one is unknown."""
 
     @property
     def seconds(self) -> float:

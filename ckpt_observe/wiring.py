@@ -1,6 +1,7 @@
 """Connects configuration, exporters, journal and delivery. No other module knows all four.
 
-Which exporters a process has: those that are named in the settings, or else what is present when its first operation begins.
+A process uses the exporters that its settings name. If they name none, it uses those of this table, by what is present when its first
+operation begins:
 
 | present | exporter |
 | --- | --- |
@@ -54,7 +55,7 @@ class DeliveryHandle(Protocol):
 
 
 ReplaceDelivery: TypeAlias = Callable[[DeliveryHandle, Callable[[], DeliveryHandle]], bool]
-"""Replaces a delivery with the one that the function builds. Returns False, without building one, if it is no longer in use."""
+"""Replaces the delivery in use with the one that the function builds. Returns False, and builds none, if another or none is in use."""
 
 
 # The host program
@@ -102,7 +103,7 @@ def _fault_counts() -> Counts:
 
 
 def _companion_environ(settings: Settings, names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a companion: ours, with settings that came from arguments. The companion itself is not observed."""
+    """Return the environment of a companion: `environ` with the settings of this process. The companion is not observed."""
     return {
         **environ,
         environment.EXPORTERS: ",".join(names) or "none",
@@ -233,7 +234,7 @@ def _expected_identity(name: str, settings: Settings) -> str:
 
 
 def exporter_names(settings: Settings) -> tuple[str, ...]:
-    """Return the names of the exporters to use. Warn about those that cannot work in another process."""
+    """Return the names of the exporters to use. Leave out those that cannot work if another process delivers, with a warning."""
     names = settings.exporters
     provider = sdk_provider() if settings.origin.get("exporters") == "default" else None
     if settings.delivery != "in-process":
@@ -252,12 +253,15 @@ _UNUSABLE: Final = {"companion": ("provider", "console"), "daemon": ("provider",
 
 
 def exporter_identities(settings: Settings, names: Iterable[str]) -> list[str]:
-    """Return `Exporter.identity` of each exporter, without importing the bundled ones: only the companion needs those."""
+    """Return `Exporter.identity` of each exporter. The bundled ones are not imported for that: only the companion needs them."""
     return [_expected_identity(name, settings) if name in EXPORTERS else _try_build(name, settings).identity for name in names]
 
 
 def last_save(state: Path) -> History:
-    """Return a function that looks up the last save of a task in the local store. It returns None if there is no store."""
+    """Return a function that looks up the last save of a task in the local store.
+
+    It returns None if there is no such save or no store, or if the store cannot be read.
+    """
     from ckpt_observe.errors import TraceStoreError  # noqa: PLC0415
     from ckpt_observe.tracestore import FILENAME  # noqa: PLC0415
     from ckpt_observe.tracestore.reader import TraceReader  # noqa: PLC0415
@@ -276,7 +280,7 @@ def last_save(state: Path) -> History:
 
 
 def sdk_provider() -> Any:
-    """Return the TracerProvider that the host program has set, if it is one of the SDK. Does not create one."""
+    """Return the TracerProvider that the host program has set, or None if it has set none of OpenTelemetry's SDK. Creates none."""
     from opentelemetry import trace  # noqa: PLC0415
 
     try:

@@ -10,7 +10,7 @@ import msgspec
 from ckpt_observe.record import redact
 
 LINE_LIMIT: Final = 3800
-"""Bytes; a page has room for 3840."""
+"""Longest line in bytes; a page has room for 3840."""
 
 _LIMITS: Final = ((redact.MAX_TEXT, redact.MAX_ATTRIBUTES), (256, 32), (64, 16), (32, 8))
 """Characters per value and attributes per map, tried in this order until the line is short enough."""
@@ -54,7 +54,10 @@ def _shorten(part: Any, length: int, count: int) -> Any:
 
 
 def _minimize(part: Any) -> Any:
-    """Reduce a part to ids, times and outcome, because even the shortest form was too long. Phases lose their attributes."""
+    """Reduce a part of an event to ids, times and outcome, because even the shortest form was too long.
+
+    Phases lose their attributes, and those after the 16th are dropped.
+    """
     if isinstance(part, dict | msgspec.Raw):
         return redact.attributes(part, 16, 4) if isinstance(part, dict) else None
     if isinstance(part, (list, tuple)):

@@ -1,4 +1,4 @@
-"""From an exception to attributes: its class and code, whether a retry can help, and how OpenTelemetry describes it.
+"""Converts an exception to span attributes: our error class and code, whether a retry can help, and OpenTelemetry's own attributes.
 
 The code comes from the most specific of three sources: the exception itself (our own errors carry one), the table of errno values, the
 table of types. Types are listed by name, so that libraries need not be installed.
@@ -120,7 +120,8 @@ def _read_text(error: BaseException, name: str) -> str | None:
 def exception_attributes(error: BaseException, *, stack: bool, message: bool = True) -> dict[str, Any]:
     """Return OpenTelemetry's attributes of an exception, with a redacted message.
 
-    The stack has no source lines: the host program's thread must not read files.
+    `stack` adds the traceback, without source lines: the host program's thread must not read files. If `message` is False, the message is
+    replaced with `(not recorded)`.
     """
     attributes = {
         spans.EXCEPTION_TYPE: redact.name(f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")),

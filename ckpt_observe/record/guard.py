@@ -1,4 +1,4 @@
-"""The boundary between errors of our own and the host program: they are caught, counted, and logged once per place, and never raised."""
+"""Keeps errors of our own code away from the host program: each is caught, counted, and logged once per place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ faults: Counter[str] = Counter()
 def record_fault(error: BaseException) -> None:
     """Count an exception of our own code, and log the first of its kind. Errors that we raise on purpose are logged without traceback.
 
-    An exception that a signal handler of the host program raised while our code was running (a timeout, say) is not ours: raise it again.
+    Exceptions that are not ours are raised again: those that a signal handler of the host program raised while our code was running (a
+    timeout, say), and KeyboardInterrupt, SystemExit and the like.
     """
     raise_host_exception(error)
     trace = error.__traceback__

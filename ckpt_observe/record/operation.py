@@ -4,8 +4,8 @@ While it runs, an operation *is* the current OpenTelemetry span, and stands for 
 children of that phase, and `trace.get_current_span().set_attribute(...)` in the host program sets an attribute of it. Nothing here raises
 into the host program: see `guard`.
 
-This is the hot path. A phase is two words in a page of shared memory and one tuple in a context variable of ours. Only the operation is
-attached to OpenTelemetry's context, and only its begin and its end are lines.
+This is the hot path. The usual phase is two 64-bit words in a page of shared memory and one tuple in a context variable of ours. Only the
+operation is attached to OpenTelemetry's context. Its begin and its end are JSON lines in the page, as are events and unusual phases.
 """
 
 from __future__ import annotations
@@ -47,14 +47,16 @@ if TYPE_CHECKING:
 
 _monotonic, _wall, _thread = time.perf_counter_ns, time.time_ns, threading.get_ident
 _short_operations: set[str] = set()
-"""Names of operations that last took less than 0.1 ms: reading their resource usage is not worth two system calls."""
+"""Names of operations whose last run took less than 0.1 ms: reading their resource usage is not worth two system calls."""
 _NO_ATTRIBUTES: Final[Mapping[str, Any]] = {}
 _operation_types: set[type] = set()
 """Operation and its subclasses. Checked whenever an operation begins; `isinstance` with an abstract class would cost more."""
 _set_item: Final = dict.__setitem__  # a Context refuses changes, but a new one is not shared yet
 
 current_position: ContextVar[tuple[Operation, int, Phase | None] | None] = ContextVar("ckpt_observe-position", default=None)
-"""The operation that runs in this context, the number of its phase (0: none), and that phase if it is a `Phase` and not a patched call."""
+"""The operation that runs in this context, the number of its phase (0: none), and that phase if it is a `Phase` and not a patched call.
+
+None outside an operation."""
 
 
 class Operation(OtelSpan):
@@ -76,7 +78,7 @@ class Operation(OtelSpan):
     """Add it to a time of the monotonic clock to get Unix time."""
 
     def __init__(self, name: str, attributes: Mapping[str, Any] | None = None, encoded_attributes: Raw | None = None) -> None:
-        """`encoded_attributes` are further ones that many operations share: see `encoding.encode_attributes`."""
+        """`encoded_attributes` are further attributes that many operations share: see `encoding.encode_attributes`."""
         self.name = name
         self._begin_attributes = attributes
         self._encoded = encoded_attributes
@@ -90,7 +92,10 @@ class Operation(OtelSpan):
         innermost has the highest number."""
         self.trace_id = self.span_id = ""
         self.ancestors: tuple[str, ...] | None = ()
-        """`events.ancestor` of each enclosing span from the root on; None if one is unknown. Laminar needs them before those spans end."""
+        """`events.ancestor` of each enclosing span from the root on; empty for a root, None if one is unknown.
+
+        Laminar needs them before those spans end.
+        """
         self.inherited_attributes: Mapping[str, Any] = _NO_ATTRIBUTES
 
     def __init_subclass__(cls) -> None:
@@ -156,7 +161,10 @@ class Operation(OtelSpan):
         return context
 
     def resume(self) -> None:
-        """Make the operation current."""
+        """Make the operation current, after `begin` or `suspend`. Does nothing if it has ended or is not recorded.
+
+        The exception is the unsampled root of a trace: it becomes current, so that nothing inside it is recorded.
+        """
         if self.open_page:
             self._make_current(get_current())
         elif self.trace_id and not self.span_id:
@@ -244,7 +252,7 @@ class Operation(OtelSpan):
     # Attributes and phases
 
     def set(self, attributes: Mapping[str, Any]) -> None:
-        """Add attributes: names of the registry, or your own. Values must be small; secrets are redacted."""
+        """Add attributes, with names of docs/semconv.md or your own. Values must be small; secrets are redacted."""
         try:
             self.set_trusted(redact.attributes(attributes))
         except Exception as error:
@@ -264,7 +272,10 @@ class Operation(OtelSpan):
         return Phase(self, name)
 
     def read_cpu_time(self) -> dict[str, Any]:
-        """Return the CPU time of the thread since the last reading. It includes up to 0.1 ms for each phase that was too short to read."""
+        """Return the CPU time of this thread since the last reading, as an attribute; nothing if usage is not read for this operation.
+
+        It includes the phases since then that were too short (under 0.1 ms) for a reading of their own.
+        """
         before = self._last_usage
         if before is None:
             return {}
@@ -280,7 +291,7 @@ class Operation(OtelSpan):
         return self.trace_id, phase_span_id(self.span_id, number) if number else self.span_id
 
     def attribute_owner(self) -> Operation | Phase:
-        """Return the `Phase` that runs in this context, or the operation. Attributes of patched calls go to the operation."""
+        """Return the `Phase` that runs in this context, or else the operation, also while a patched call runs as a phase."""
         position = current_position.get()
         return self if position is None or position[0] is not self or position[2] is None else position[2]
 
@@ -324,7 +335,7 @@ class Task(Operation):
         return context
 
     def path_from_root(self) -> tuple[str, ...] | None:
-        """Return `events.ancestor` of each span from the root to this task."""
+        """Return `events.ancestor` of each span from the root to this task; None if one of them is unknown."""
         return self._path
 
     def _make_current(self, context: Context) -> None:
@@ -333,6 +344,6 @@ class Task(Operation):
 
 
 def current_operation() -> Operation | None:
-    """Return the operation that runs in this context, if any."""
+    """Return the operation that runs in this context, or None. A task is not an operation here."""
     position = current_position.get()
     return None if position is None else position[0]

@@ -27,7 +27,7 @@ class HasAttributes(Protocol):
 
 
 class OtelSpan(trace.Span):
-    """The span interface of an operation. Attributes set on it go to the running phase, if there is one."""
+    """The span interface of an operation. Attributes set on it go to the running `Phase`, if there is one."""
 
     __slots__ = ()
 
@@ -78,7 +78,7 @@ class OtelSpan(trace.Span):
         self.set_attributes({key: value})
 
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
-        """Record an event. An invalid name or time is replaced: no backend could read the span."""
+        """Record an event. An invalid name is converted to text, an invalid time replaced with now: else no backend could read the span."""
         if self.open_page:
             time_ns = timestamp if isinstance(timestamp, int) and 0 < timestamp < 1 << 63 else self.now()
             self.write((events.EVENT, self.span_id, time_ns, redact.name(name), redact.attributes(attributes)))
@@ -94,7 +94,7 @@ class OtelSpan(trace.Span):
             self.link(f"{context.trace_id:032x}", f"{context.span_id:016x}", attributes)
 
     def record_exception(self, exception: BaseException, attributes: Any = None, timestamp: Any = None, escaped: bool = False) -> None:
-        """Record an exception that the host program handled."""
+        """Record, as an event, an exception that the host program handled."""
         self.add_event(spans.EVENT_EXCEPTION, {**exception_attributes(exception, stack=True), **(attributes or {})}, timestamp)
 
     def update_name(self, name: str) -> None:
@@ -104,5 +104,5 @@ class OtelSpan(trace.Span):
         """Do nothing: the status follows from the outcome."""
 
     def end(self, end_time: int | None = None) -> None:
-        """End the operation."""
+        """End the operation now, without an error. `end_time` is ignored."""
         self.finish()

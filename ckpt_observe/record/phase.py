@@ -1,5 +1,8 @@
 """Phases: the parts of an operation. A running phase is two words in the operation's page; its record is part of the `end` line.
 
+Phases with a name of their own, with a span of another library as parent, or after the first `MARKED_PHASES` of an operation are written
+as lines instead.
+
 `Phase` is for `with` statements, `phase_wrapper` for patched functions. Both do the same; the wrapper has all steps written out in one
 frame, because it is the most frequent thing that we do in threads of the host program.
 """
@@ -83,7 +86,7 @@ class Phase:
             _set_position(None)
 
     def set(self, attributes: Mapping[str, Any]) -> None:
-        """Add attributes: names of the registry, or your own. Values must be small; secrets are redacted."""
+        """Add attributes, with names of docs/semconv.md or your own. Values must be small; secrets are redacted."""
         try:
             self._attributes = {**(self._attributes or {}), **redact.attributes(attributes)}
         except Exception as error:
@@ -101,13 +104,13 @@ class Phase:
 
 
 Sizes = tuple[int | None, int | None]
-"""Bytes that went into a phase, and bytes that came out."""
+"""Bytes that went into a phase, and bytes that came out. None: not known."""
 
 
 def phase_wrapper(name: str, read_sizes: Callable[[tuple[Any, ...], Any], Sizes]) -> Callable[..., Any]:
     """Return a wrapt wrapper that makes each call of a function a phase of the current operation. Outside an operation it does nothing.
 
-    `read_sizes(args, result)` returns the sizes.
+    `read_sizes(args, result)` returns how many bytes went in and came out; None for a number that is not known.
     """
     code = PHASE_CODES[name]
 

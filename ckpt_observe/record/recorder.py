@@ -13,7 +13,7 @@ class Marks(Protocol):
 
 
 class Page(Protocol):
-    """Holds the lines of one operation; see the journal."""
+    """Holds the lines of one operation; `journal.pages` implements it."""
 
     @property
     def marks(self) -> Marks: ...
@@ -32,21 +32,21 @@ def _no_page() -> None:
 
 
 class Recorder:
-    """Whether and where operations are recorded. The hot path reads the plain attributes; everything else uses the methods."""
+    """Knows whether and where operations are recorded. The hot path reads the plain attributes; everything else uses the methods."""
 
     __slots__ = ("on", "samples", "take", "traceparent")
 
     def __init__(self) -> None:
         self.on = False
-        """Read at every patched call."""
+        """False: patched calls skip the instrumentation, and nothing is recorded. Read at every patched call."""
         self.take: PageSource = _no_page
         self.traceparent = ""
-        """Parent of the first span of this process, as a W3C `traceparent`."""
+        """Parent of operations that have no other parent, as a W3C `traceparent`; empty: none."""
         self.samples: SampleRule | None = None
         """None: every new trace is recorded, and the parent's decision is kept."""
 
     def start(self, take: PageSource, *, samples: SampleRule | None = None, traceparent: str = "") -> None:
-        """Record every operation from now on, on pages of this source."""
+        """Record operations from now on, on pages that `take` returns, if `samples` accepts their trace."""
         self.traceparent, self.samples, self.take = traceparent, samples, take
         self.on = True
 
@@ -59,11 +59,11 @@ class Recorder:
         self.take = _no_page
 
     def pause(self) -> None:
-        """Let patched calls skip the instrumentation."""
+        """Record no new operation: patched calls skip the instrumentation. Running operations still end on their pages."""
         self.on = False
 
     def stop(self) -> None:
-        """Record nothing, until the next `start`."""
+        """Record no new operation until the next `start`, and let go of the source of pages."""
         self.on = False
         self.take, self.samples = _no_page, None
 

@@ -1,7 +1,7 @@
 """CPU time, memory and I/O of an operation, from one `getrusage` of the calling thread.
 
-This is a system call (0.8 µs). It is made once at the start, and then only after something that took longer than 0.1 ms, where its cost
-does not matter.
+This is a system call (0.8 µs). It is made at the start of an operation, unless the last one of that name took less than 0.1 ms, and after
+whatever took longer than that, where its cost does not matter.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ except ImportError:  # only Linux counts per thread
 
 
 def cpu_seconds(before: Any, after: Any) -> float:
-    """Return the CPU time between two readings."""
+    """Return the seconds of CPU time between two readings."""
     seconds: float = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return round(seconds, 6)
 
 
 def usage_attributes(before: Any, after: Any) -> dict[str, Any]:
-    """Return the difference of two readings as attributes, without zeros."""
+    """Return CPU time, memory growth and I/O between two readings, and the peak memory of the process, as attributes without zeros."""
     attributes = {
         names.CPU_TIME: cpu_seconds(before, after),
         names.MEMORY_PEAK: after.ru_maxrss * _KIB,

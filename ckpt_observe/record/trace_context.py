@@ -26,7 +26,7 @@ SPAN_KEY: Final = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Contex
 """The key of the current span in OpenTelemetry's context. Taken from its public function, because its name is private."""
 TASK_KEY: Final = create_key("ckpt_observe-task")
 SUPPRESSED: Final = _SUPPRESS_INSTRUMENTATION_KEY
-"""Set in the context by OpenTelemetry's `suppress_instrumentation()`: nothing is recorded. Older code sets the plain name."""
+"""Set in the context by OpenTelemetry's `suppress_instrumentation()`: nothing is recorded. Older code sets SUPPRESSED_BY_NAME."""
 SUPPRESSED_BY_NAME: Final = "suppress_instrumentation"
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
@@ -62,7 +62,7 @@ class Parent(NamedTuple):
     span: str
     sampled: bool
     path: tuple[str, ...] | None = None
-    """`events.ancestor` of each span from the root down to this one."""
+    """`events.ancestor` of each span from the root down to the parent itself. None: not known."""
     attributes: Mapping[str, Any] = {}
     """Session and user."""
 
@@ -86,7 +86,7 @@ class UnsampledSpan(trace.NonRecordingSpan):
         """Built on first use: it is expensive and rarely needed."""
 
     def get_span_context(self) -> trace.SpanContext:
-        """Return ids that can be propagated to other processes, not sampled."""
+        """Return ids that can be propagated to other processes, with the flag that the trace is not sampled."""
         if self._span_context is None:
             trace_id, span_id = int(self.operation.trace_id, 16), int(new_span_id(), 16)
             flags = trace.TraceFlags(trace.TraceFlags.DEFAULT)
@@ -111,7 +111,7 @@ def may_record() -> bool:
 
 
 def find_parent(current: Any, traceparent: str) -> Parent | None:
-    """Return the parent of an operation that starts here. `current` is the current span of OpenTelemetry, if any."""
+    """Return the parent of an operation that starts here, or None for a new trace. `current` is OpenTelemetry's current span, if any."""
     if current is None and not traceparent and "lmnr" not in sys.modules:  # the usual root: nothing to look at
         return None
     if type(current) is UnsampledSpan:
@@ -120,7 +120,7 @@ def find_parent(current: Any, traceparent: str) -> Parent | None:
 
 
 def parse_traceparent(traceparent: str) -> Parent | None:
-    """Parse a W3C `traceparent`. None if it is not valid."""
+    """Return the parent that a W3C `traceparent` of version 00 describes, or None if it is not valid."""
     match = _TRACEPARENT.fullmatch(traceparent.strip())
     if match is None or not int(match[1], 16) or not int(match[2], 16):
         return None

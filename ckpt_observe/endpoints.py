@@ -67,7 +67,10 @@ class Endpoint:
         return hashlib.sha256(repr((self.url, sorted(self.headers.items()))).encode()).hexdigest()[:12]
 
     def quote(self, text: str) -> str:
-        """Return a server's response for a log line: short, on one line, and without our keys, which servers may send back."""
+        """Return `: ` and a server's response, for a log line: short, on one line, and without our keys, which servers may send back.
+
+        An empty string if the response is empty or not printable.
+        """
         for name, value in self.headers.items():
             for secret in (value, value.rpartition(" ")[2]):
                 if len(secret) >= _MIN_SECRET and (secrets.SECRET_NAME.search(name) or secrets.looks_random(secret)):

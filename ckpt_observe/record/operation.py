@@ -259,7 +259,7 @@ class Operation(OtelSpan):
             record_fault(error)
 
     def set_trusted(self, attributes: dict[str, Any]) -> None:
-        """Add attributes without redaction: numbers, and texts that are already redacted. Keeps a reference to the dict."""
+        """Add attributes without redaction: numbers, and texts that are already redacted. The dict may be changed later."""
         if self._attributes is None:
             self._attributes = attributes
         else:

@@ -12,6 +12,7 @@ CkptObserveError
 ├── ExporterError                 a batch was not delivered
 │   ├── ExporterRetryError        the backend is down or busy; it is sent again
 │   │   ├── ExporterUnclearError  the response was lost, so the backend may have the batch
+│   │   │   └── ExporterServerError   the backend failed on this batch; it may accept others
 │   │   └── ExporterSetupError    wrong key, path or address
 │   └── ExporterRefusedError      the backend will never accept it: malformed or too large
 └── CheckpointError               raised by the reference core; has class, code, retryable, recovery and impact
@@ -103,6 +104,10 @@ class ExporterRetryError(ExporterError):
 
 class ExporterUnclearError(ExporterRetryError):
     """The request was sent, but the response was lost. The server may or may not have the batch; it is sent again."""
+
+
+class ExporterServerError(ExporterUnclearError):
+    """The server failed while it handled the batch (500). It is sent again; if that keeps failing, the span that causes it is isolated."""
 
 
 class ExporterSetupError(ExporterRetryError):

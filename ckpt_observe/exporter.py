@@ -44,6 +44,8 @@ class Exporter(Protocol):
 
         Raises:
             ExporterRetryError: The backend cannot store the batch now. The same spans are sent again later.
+            ExporterServerError: The same, but one of the spans may be the cause. If that span keeps failing alone while others are
+                accepted, it is set aside on disk and sent again later.
             ExporterRefusedError: The backend will never accept this batch. It is split until the bad span is alone, which is dropped.
 
         """

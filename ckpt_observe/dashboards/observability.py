@@ -115,9 +115,9 @@ def _exporters() -> list[Panel]:
         ),
         bars(
             "Retries and refused spans",
-            [queries.retries_by_exporter, queries.refused_spans],
+            [queries.retries_by_exporter, queries.refused_spans, queries.set_aside_spans],
             COUNT,
-            "Retries: the backend did not answer; check its address and the network. Refused: the backend will never accept these spans; its log says why.",
+            "Retries: the backend did not answer; check its address and the network. Refused: the backend will never accept these spans; its log says why. Set aside: the backend fails on these spans; they are kept on disk and sent again later.",
             empty="every delivery succeeded at once",
         ),
         bars(

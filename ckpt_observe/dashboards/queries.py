@@ -214,6 +214,7 @@ dropped_records = PanelQuery(increase_in_range(metrics.DROPPED_RECORDS), "droppe
 drops_by_reason = PanelQuery(increase_per_step(metrics.DROPPED_RECORDS, "reason"), "{{reason}}")
 delivery_rate = PanelQuery(f"sum by (exporter) (rate({series(metrics.DELIVERED_SPANS)}[$__rate_interval]))", "{{exporter}}")
 refused_spans = PanelQuery(increase_per_step(metrics.REFUSED_SPANS, "exporter"), "{{exporter}} refused")
+set_aside_spans = PanelQuery(increase_per_step(metrics.SET_ASIDE_SPANS, "exporter"), "{{exporter}} set aside")
 retries_by_exporter = PanelQuery(increase_per_step(metrics.RETRIES, "exporter"), "{{exporter}} retries")
 total_retries = PanelQuery(f"{increase_in_range(metrics.RETRIES)} or vector(0)", "retries")
 recording_fallbacks = PanelQuery(increase_per_step(metrics.RECORDS, "event"), "{{event}}")

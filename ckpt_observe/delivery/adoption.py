@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 from ckpt_observe.delivery.disk_limit import DiskLimit
 from ckpt_observe.delivery.lost_steps import LostSteps
 from ckpt_observe.delivery.outbox import Outbox
+from ckpt_observe.delivery.set_aside import LONGEST_RETRY
 from ckpt_observe.delivery.turns import Turns
 from ckpt_observe.errors import DamagedJournalError, JournalError
 from ckpt_observe.journal import claims, recovery
@@ -68,6 +69,8 @@ class Adoption:
         """Held while a journal is adopted, recovered or released. No outbox is called meanwhile: it may be searching for the dead."""
         self._ignored: set[str] = set()
         """Directories that we do not adopt: damaged, of a newer version, or without an exporter of ours."""
+        self._retry_at: dict[str, float] = {}
+        """When to adopt journals again in which spans are set aside."""
         self._about_cache: dict[str, About] = {}
         """For journals that we have not adopted. `about.json` never changes, and names are never reused."""
         self._live: set[str] = set()
@@ -117,6 +120,9 @@ class Adoption:
         except OSError:
             return False
         claims.remove_unfinished(path for path in directories if path.endswith(UNFINISHED))
+        for directory in [each for each, due in list(self._retry_at.items()) if time.monotonic() >= due]:
+            self._ignored.discard(directory)
+            self._retry_at.pop(directory, None)
         has_news = False
         for directory in directories:
             if directory == self._own_directory or directory in self._ignored or directory.endswith(UNFINISHED):
@@ -261,8 +267,11 @@ class Adoption:
 
     def _has_batch(self, outbox: Outbox) -> bool:
         """Return whether a journal has something for one of our exporters, or cannot be read now."""
+        exporters = [name for name in self._exporters if outbox.delivers_to(name)]
+        if any(outbox.set_aside.due(name) for name in exporters if name not in self._paused()):
+            return True
         try:
-            return any(outbox.next_batch(name)[0] for name in self._exporters if outbox.delivers_to(name))
+            return any(outbox.next_batch(name)[0] for name in exporters)
         except OSError:
             return True
 
@@ -287,6 +296,8 @@ class Adoption:
                 remove_tree(directory)
             else:
                 self._ignored.add(directory)
+                if self._journals[directory][0].set_aside.count():
+                    self._retry_at[directory] = time.monotonic() + LONGEST_RETRY
             self._drop(directory)
 
     def _drop(self, directory: str) -> None:

@@ -103,7 +103,7 @@ class Delivery:
             thread.start()
 
     def flush(self, timeout: float = 5.0) -> bool:
-        """Deliver everything recorded so far to every exporter. Return False on timeout."""
+        """Deliver everything recorded so far to every exporter. Return False on timeout, or if a server fails on some of the spans."""
         deadline = time.monotonic() + timeout
         while self._collect():
             pass
@@ -118,12 +118,12 @@ class Delivery:
                 return False
             with self._progress:
                 self._progress.wait(min(remaining, POLL_INTERVAL))
-        return True
+        return not self._has_set_aside()
 
     def close(self, timeout: float = 2.0) -> bool:
         """Flush and stop. Return whether everything was delivered; the next process delivers what was not."""
         if self._stopping.is_set():
-            return not self.pending()
+            return not self.pending() and not self._has_set_aside()
         deadline = time.monotonic() + timeout
         self.flush(timeout)
         self._stopping.set()
@@ -133,7 +133,7 @@ class Delivery:
         is_stopped = not any(thread.is_alive() for thread in self._threads)
         if is_stopped:
             self._collect()  # operations that finished during the flush go to the spool for the next process
-        is_delivered = not self.pending()
+        is_delivered = not self.pending() and not self._has_set_aside()
         self.adoption.release()
         self._close_journal(can_remove=is_delivered and is_stopped)
         if is_stopped:  # an exporter that hangs is not closed; it ends with the process
@@ -165,6 +165,7 @@ class Delivery:
         for worker in self.workers:
             totals[metrics.DELIVERED_SPANS.name, (worker.name,)] += worker.delivered
             totals[metrics.REFUSED_SPANS.name, (worker.name,)] += worker.refused
+            totals[metrics.SET_ASIDE_SPANS.name, (worker.name,)] += worker.set_aside
             totals[metrics.RETRIES.name, (worker.name,)] += worker.retries
         return dict(totals)
 
@@ -217,6 +218,9 @@ class Delivery:
         except OSError:  # the spool exists, but cannot be read now
             return True
 
+    def _has_set_aside(self) -> bool:
+        return self._outbox is not None and self._outbox.set_aside.count() > 0
+
     def _deliver_forever(self, worker: ExporterWorker) -> None:
         while not self._stopping.is_set():
             try:
@@ -239,7 +243,7 @@ class Delivery:
     def _deliver(self, worker: ExporterWorker) -> bool:
         """Deliver one batch of each journal. Return whether the exporter is done with any span."""
         has_moved = False
-        for outbox in self._outboxes():
+        for outbox in sorted(self._outboxes(), key=lambda outbox: outbox.directory == worker.failed_directory):
             with outbox.used_by(worker.identity) as is_usable:
                 if not is_usable or not outbox.delivers_to(worker.identity):
                     continue
@@ -248,8 +252,11 @@ class Delivery:
                 except OSError as error:  # the other journals do not wait for this one
                     self._warnings.warn_once(outbox.directory, "Cannot read %s: %s. Trying again.", outbox.directory, error)
                     continue
-                if spans and not worker.deliver(spans):
+                if spans and not worker.deliver(spans, outbox.set_aside):
+                    worker.failed_directory = outbox.directory  # last next time: another journal may be accepted
                     return has_moved
                 outbox.advance(worker.identity, after)
                 has_moved = has_moved or bool(spans)
+                if not spans:
+                    worker.retry_set_aside(outbox.set_aside)
         return has_moved

@@ -17,6 +17,7 @@ from ckpt_observe.delivery.outbox import Outbox, exporters_with_cursor
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import claims, recovery, spool
 from ckpt_observe.journal.directory import INTERRUPTED, JOURNALS, UNFINISHED, Counts, take_counts
+from ckpt_observe.semconv import metrics
 from ckpt_observe.support.files import remove_tree
 from ckpt_observe.support.logs import WarningLog
 
@@ -106,6 +107,7 @@ class DiskLimit:
             yield outbox
             self._totals.update(outbox.health())
             if not spool.segments(directory):
+                self._totals[metrics.DROPPED_RECORDS.name, ("overflow",)] += outbox.set_aside.count()
                 self._totals.update(take_counts(directory))
                 remove_tree(directory)
         finally:

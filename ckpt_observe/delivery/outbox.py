@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from ckpt_observe.delivery.assemble import assemble
+from ckpt_observe.delivery.set_aside import SetAside
 from ckpt_observe.errors import DamagedFileError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.directory import Counts
@@ -56,6 +57,7 @@ class Outbox:
         """For each exporter, the position at which nothing was new, and the stamp of the spool at that time."""
         self._batch_sizes = dict.fromkeys(self._cursors, 0)
         """Number of records in the last batch of each exporter."""
+        self.set_aside = SetAside(directory)
         self._users: set[str] = set()
         self._is_retired = False
         self._use_lock = threading.Lock()
@@ -145,7 +147,9 @@ class Outbox:
             self._remove_before(min(self._cursors.values()))
 
     def pending(self) -> bool:
-        """Return whether the spool holds something that an exporter has not received."""
+        """Return whether there is something that an exporter has not received."""
+        if self.set_aside.count():
+            return True
         with self._lock:
             return any(map(self._has_more, self._cursors.values()))
 

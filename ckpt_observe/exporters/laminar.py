@@ -66,7 +66,7 @@ class LaminarExporter(OtlpExporter):
             super()._export(body, spans)
         except ExporterUnclearError as error:
             self._mark_uncertain(spans)
-            raise ExporterUnclearError(str(error), SETTLE_SECONDS) from error
+            raise type(error)(str(error), SETTLE_SECONDS) from error
         self._mark_stored(spans)
 
     def _check_new_processes(self, spans: Sequence[Span]) -> None:

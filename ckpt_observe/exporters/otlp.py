@@ -30,7 +30,7 @@ class Transport(Protocol):
     headers: Mapping[str, str]
 
     def send(self, body: bytes, /) -> bytes:
-        """Return the body of the answer, or raise ExporterRetryError, ExporterUnclearError or ExporterRefusedError."""
+        """Return the body of the answer, or raise a subclass of ExporterRetryError, or ExporterRefusedError."""
 
     def close(self) -> None: ...
 

@@ -1,6 +1,7 @@
 """Sends one OTLP request over gRPC and maps the status to an exporter error. Delivery does the retries.
 
-The status codes follow https://opentelemetry.io/docs/specs/otlp/#failures; in addition, a backend that is configured wrongly is retried.
+The status codes follow https://opentelemetry.io/docs/specs/otlp/#failures; in addition, a backend that is configured wrongly or
+fails with an internal error is retried, because the spans need not be the cause.
 
 Not the exporter of `opentelemetry-exporter-otlp`: it takes spans of the SDK, retries within the call, and has no public way to its channel.
 """
@@ -18,11 +19,12 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from ckpt_observe.endpoints import Endpoint
-from ckpt_observe.errors import ExporterError, ExporterRefusedError, ExporterRetryError, ExporterSetupError
+from ckpt_observe.errors import ExporterError, ExporterRefusedError, ExporterRetryError, ExporterServerError, ExporterSetupError
 
 _EXPORT_METHOD: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _CODE: Final = grpc.StatusCode
 _RETRY: Final = frozenset({_CODE.CANCELLED, _CODE.DEADLINE_EXCEEDED, _CODE.ABORTED, _CODE.OUT_OF_RANGE, _CODE.UNAVAILABLE, _CODE.DATA_LOSS})
+_SERVER_ERROR: Final = frozenset({_CODE.INTERNAL, _CODE.UNKNOWN})
 _WRONG_SETUP: Final = frozenset({_CODE.UNAUTHENTICATED, _CODE.PERMISSION_DENIED, _CODE.UNIMPLEMENTED, _CODE.NOT_FOUND})
 
 
@@ -60,6 +62,8 @@ class GrpcTransport:
             return ExporterRetryError(message, delay)
         if code in _WRONG_SETUP:
             return ExporterSetupError(message)
+        if code in _SERVER_ERROR:
+            return ExporterServerError(message, delay)
         return ExporterRefusedError(message)
 
 

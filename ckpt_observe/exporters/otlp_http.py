@@ -4,8 +4,12 @@
 | --- | --- |
 | 2xx | accepted |
 | 408, 429, 502, 503, 504 | retry later; `Retry-After` is honoured |
+| 500 and all other 5xx | the server failed: retry later, and isolate the span if one is the cause |
 | 301 to 308, 401, 403, 404, 405, 407 | the backend is configured wrongly: retry later, because somebody may fix it |
 | anything else | refused |
+
+The specification forbids to retry after 500. We do, because a server with a full disk or a lost database answers 500, too, and dropping the
+spans would lose everything until it is repaired.
 """
 
 from __future__ import annotations
@@ -17,7 +21,15 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 from ckpt_observe.endpoints import Endpoint
-from ckpt_observe.errors import ExporterError, ExporterRefusedError, ExporterRetryError, ExporterSetupError, ExporterUnclearError, HttpError
+from ckpt_observe.errors import (
+    ExporterError,
+    ExporterRefusedError,
+    ExporterRetryError,
+    ExporterServerError,
+    ExporterSetupError,
+    ExporterUnclearError,
+    HttpError,
+)
 from ckpt_observe.support.http_client import Answer, HttpClient
 
 PROTOBUF: Final = "application/x-protobuf"
@@ -25,6 +37,7 @@ _RETRY: Final = frozenset({408, 429, 503})
 _RETRY_UNCLEAR: Final = frozenset({502, 504})
 """From a proxy: the server behind it may have accepted the batch before the connection was lost."""
 _WRONG_SETUP: Final = frozenset({301, 302, 303, 305, 307, 308, 401, 403, 404, 405, 407})
+_SERVER_ERROR: Final = 500
 _MAX_RETRY_AFTER: Final = 3600.0
 _GZIP_LEVEL: Final = 1
 """805 KB of spans become 216 KB in 5 ms. Level 6 gives 187 KB in 14 ms, level 9 gives 185 KB in 35 ms."""
@@ -88,6 +101,8 @@ class HttpTransport:
             return ExporterUnclearError(message, _retry_after(answer))
         if answer.status in _WRONG_SETUP:
             return ExporterSetupError(message)
+        if answer.status >= _SERVER_ERROR:
+            return ExporterServerError(message, _retry_after(answer))
         return ExporterRefusedError(message)
 
 

@@ -6,6 +6,7 @@
 | `drain.lock` | held by the one process that delivers: the owner, its companion or a daemon; after the owner's death any process |
 | `about.json` | the owner, who delivers for it, and to which exporters: `About` |
 | `spool-*.jsonl`, cursors | finished operations, and how far each exporter has read |
+| `set-aside.json` | spans that a server keeps failing on, by exporter |
 | `open.pages` | a copy of the pages of running operations, for the case that the machine dies |
 | `counts.json`, `counts-taken.json` | the owner's counters, if another process delivers, and those that it has already taken |
 | `interrupted` | marks a journal whose owner died during an operation |

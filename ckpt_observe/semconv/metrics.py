@@ -106,6 +106,7 @@ RECORDS: Final = MetricSpec("ckpt_observe.records", "counter", "{operation}", ("
 DROPPED_RECORDS: Final = MetricSpec("ckpt_observe.dropped", "counter", "{operation}", ("reason",), "Operations that were not recorded or not delivered, by reason.")
 DELIVERED_SPANS: Final = MetricSpec("ckpt_observe.delivered", "counter", "{span}", ("exporter",), "Spans delivered to an exporter.")
 REFUSED_SPANS: Final = MetricSpec("ckpt_observe.refused", "counter", "{span}", ("exporter",), "Spans that an exporter rejected for good.")
+SET_ASIDE_SPANS: Final = MetricSpec("ckpt_observe.set_aside", "counter", "{span}", ("exporter",), "Spans that a server kept failing on. They are kept on disk and sent again later.")
 RETRIES: Final = MetricSpec("ckpt_observe.retries", "counter", "{attempt}", ("exporter",), "Failed delivery attempts that are retried.")
 FAULTS: Final = MetricSpec("ckpt_observe.faults", "counter", "{fault}", (), "Internal errors of ckpt_observe that were caught before they reached the program.")
 LABEL_OVERFLOW: Final = MetricSpec("ckpt_observe.label.overflow", "counter", "{operation}", ("label",), "Operations counted as `_other_` because the label has reached its maximum number of values.")
@@ -114,7 +115,7 @@ METRICS: Final = (
     OPERATIONS, OPERATION_DURATION, PHASE_DURATION, SIZE, RATIO, THROUGHPUT, RESTORE_AGE, CORRUPTION, ALTERED_KEYS, DELETED_CHECKPOINTS, FREED_BYTES,
     CPU_TIME, PHASE_CPU_TIME, IO, TASKS, IN_FLIGHT, OLDEST_START, TASKS_IN_FLIGHT, TASKS_OLDEST_START, LAST_SUCCESS, LAST_ATTEMPT, FIRST_ATTEMPT,
     LAST_FAILURE, LAST_ALTERED, LAST_VERIFIED, EXPECTED_INTERVAL, CONSECUTIVE_FAILURES, LAST_DURATION, LAST_SIZE, KEY_SIZE, KEPT_BYTES, FREE_BYTES,
-    MEMORY_PEAK, BUILD, PROCESSES, SPOOL_SIZE, RECORDS, DROPPED_RECORDS, DELIVERED_SPANS, REFUSED_SPANS, RETRIES, FAULTS, LABEL_OVERFLOW,
+    MEMORY_PEAK, BUILD, PROCESSES, SPOOL_SIZE, RECORDS, DROPPED_RECORDS, DELIVERED_SPANS, REFUSED_SPANS, SET_ASIDE_SPANS, RETRIES, FAULTS, LABEL_OVERFLOW,
 )
 # fmt: on
 

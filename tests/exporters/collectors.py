@@ -66,13 +66,17 @@ class Received:
         self.otherwise = 200
         self.authorization = None
         self.poison = None
+        self.poison_status = 400
+        self.accepts_empty = False
         self.released = threading.Event()
 
     def answer(self, spans, authorization):
         if self.authorization and authorization != self.authorization:
             return 401
         if self.poison and any(span.span_id == self.poison for span in spans):
-            return 400
+            return self.poison_status
+        if self.accepts_empty and not spans:
+            return 200
         return self.answers.popleft() if self.answers else self.otherwise
 
     def keep(self, spans):

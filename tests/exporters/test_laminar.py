@@ -13,6 +13,7 @@ from laminar_server import LaminarServer
 from msgspec import structs
 
 from ckpt_observe.delivery.exporter_worker import ExporterWorker
+from ckpt_observe.delivery.set_aside import FIRST_RETRY, SetAside
 from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, ExporterUnclearError
 from ckpt_observe.exporters import laminar as module
@@ -217,7 +218,7 @@ def test_non_finite_numbers_and_negative_durations():
 # No span is stored twice
 
 
-@pytest.mark.parametrize("answer", ["cut", "half", 502, 504])
+@pytest.mark.parametrize("answer", ["cut", "half", 500, 502, 504])
 def test_server_is_queried_after_a_lost_answer(laminar, exporter, clock, answer):
     """After an unclear result the server is queried; only spans that it does not have are sent again."""
     laminar.answers.append(answer)
@@ -231,6 +232,24 @@ def test_server_is_queried_after_a_lost_answer(laminar, exporter, clock, answer)
     assert len(laminar.rows) == len(make_tree(1))
     assert laminar.complaints() == []
     assert len(laminar.queries) == 1
+
+
+def test_span_that_fails_is_set_aside_without_copies(laminar, exporter, clock, tmp_path, monkeypatch):
+    """A span that gets 500 is isolated; the server is asked before each repeat, and has every other span once."""
+    spans = [structs.replace(span, ancestors=()) for span in with_ancestors(make_tree(1))]
+    laminar.poison, laminar.poison_status = spans[1].span_id, 500
+    delivery, store = ExporterWorker(exporter), SetAside(str(tmp_path))
+    for _ in range(40):
+        if delivery.deliver(spans, store):
+            break
+        clock.now += SETTLE_SECONDS
+    assert (delivery.delivered, delivery.refused, delivery.set_aside) == (len(spans) - 1, 0, 1)
+    assert sorted(row.span_id for row in laminar.rows) == sorted(span.span_id for span in spans if span is not spans[1])
+    laminar.poison = None
+    for _ in range(3):
+        clock.now += FIRST_RETRY
+        delivery.retry_set_aside(SetAside(str(tmp_path)))
+    assert len(laminar.rows) == len(spans) == delivery.delivered
 
 
 def test_negative_answer_is_not_final_at_once(laminar, exporter, clock):

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from ckpt_observe.delivery.exporter_worker import ExporterWorker
 from ckpt_observe.endpoints import GRPC, Endpoint
-from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
+from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, ExporterServerError
 from ckpt_observe.exporters.otlp import OtlpExporter
 from ckpt_observe.testing.exporters import ExporterContract
 from ckpt_observe.testing.spans import make_span, make_tree
@@ -82,11 +82,19 @@ def test_wrong_setup_keeps_the_spans(grpc_collector, exporter, code):
         exporter.send(make_tree())
 
 
-@pytest.mark.parametrize("code", [CODE.INVALID_ARGUMENT, CODE.INTERNAL, CODE.RESOURCE_EXHAUSTED])
+@pytest.mark.parametrize("code", [CODE.INVALID_ARGUMENT, CODE.FAILED_PRECONDITION, CODE.RESOURCE_EXHAUSTED])
 def test_other_codes_are_refused(grpc_collector, exporter, code):
     """Other codes are refused, also RESOURCE_EXHAUSTED without a delay: the request may be too large."""
     grpc_collector.answers.append(code)
     with pytest.raises(ExporterRefusedError, match=code.name):
+        exporter.send(make_tree())
+
+
+@pytest.mark.parametrize("code", [CODE.INTERNAL, CODE.UNKNOWN])
+def test_failing_server_is_retried(grpc_collector, exporter, code):
+    """An internal error of the server does not drop spans."""
+    grpc_collector.answers.append(code)
+    with pytest.raises(ExporterServerError, match=code.name):
         exporter.send(make_tree())
 
 
@@ -110,7 +118,7 @@ def test_span_that_is_always_refused_is_dropped(grpc_collector, exporter):
 
 def test_server_that_refuses_everything_loses_nothing(grpc_collector, exporter):
     """If an empty request is refused, too, the span is kept."""
-    grpc_collector.otherwise = CODE.INTERNAL
+    grpc_collector.otherwise = CODE.INVALID_ARGUMENT
     delivery = ExporterWorker(exporter)
     assert not delivery.deliver(make_tree())
     assert delivery.refused == 0

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 import ckpt_observe
 from benchmarks.nothing import ByHand, Library, NothingInstrumentor
-from ckpt_observe import wiring
+from ckpt_observe import exporter_selection
 from ckpt_observe.exporter import Exporter
 
 TURNS, CALLS = 80, 25
@@ -83,7 +83,7 @@ def summarize(values: list[float]) -> dict[str, float]:
 
 
 def main() -> None:
-    wiring.EXPORTERS["local"] = lambda _settings: DiscardingExporter()
+    exporter_selection.EXPORTERS["local"] = lambda _settings: DiscardingExporter()
     with tempfile.TemporaryDirectory() as directory:
         watch = ckpt_observe.observe(exporters="local", dir=directory, service="benchmark", enabled=True)
         with ckpt_observe.checkpoint("save"):

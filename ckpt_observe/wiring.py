@@ -1,29 +1,13 @@
-"""Connects configuration, exporters, journal and delivery. No other module knows all four.
-
-A process uses the exporters that its settings name. If they name none, it uses those of this table, by what is present when its first
-operation begins:
-
-| present | exporter |
-| --- | --- |
-| an SDK `TracerProvider` | `provider`; `otlp` is left out, because the same variables configured the provider's own exporter |
-| Laminar's `TracerProvider` | `provider`; `laminar` is left out, because the provider sends to Laminar itself |
-| `OTEL_EXPORTER_OTLP_ENDPOINT` | `otlp` |
-| `LMNR_PROJECT_API_KEY` | `laminar` |
-| always | `local` |
-
-A provider can only be used from its own process, so it is left out if a companion or daemon delivers. A daemon has its own exporters,
-whatever the processes it delivers for have configured.
-"""
+"""Connects configuration, exporters, journal and delivery. No other module knows all four."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import socket
-import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -36,15 +20,17 @@ from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.delivery.disk_limit import DiskLimit
 from ckpt_observe.delivery.handover import Handover
 from ckpt_observe.delivery.lost_steps import History, LastSave
-from ckpt_observe.exporter import ENTRY_POINT_GROUP, Exporter, Health
-from ckpt_observe.exporters.unbuilt import UnbuiltExporter, describe_failure
+from ckpt_observe.errors import JournalError
+from ckpt_observe.exporter import Exporter, Health
+from ckpt_observe.exporter_selection import build_exporters, exporter_identities, exporter_names
 from ckpt_observe.journal.directory import About, Counts
+from ckpt_observe.journal.fallback import usable_directory
 from ckpt_observe.journal.journal import Journal
+from ckpt_observe.journal.locations import private_directory
 from ckpt_observe.record import redact
-from ckpt_observe.record.guard import faults, raise_host_exception
+from ckpt_observe.record.guard import faults
 from ckpt_observe.semconv import metrics
-from ckpt_observe.support import entry_points
-from ckpt_observe.support.logs import warn
+from ckpt_observe.support.logs import WarningLog, warn
 
 
 class DeliveryHandle(Protocol):
@@ -61,12 +47,13 @@ ReplaceDelivery: TypeAlias = Callable[[DeliveryHandle, Callable[[], DeliveryHand
 # The host program
 
 
-def start_delivery(settings: Settings, environ: Mapping[str, str], replace: ReplaceDelivery) -> tuple[Journal, DeliveryHandle]:
+def start_delivery(settings: Settings, environ: Mapping[str, str], replace_delivery: ReplaceDelivery) -> tuple[Journal, DeliveryHandle]:
     """Create the journal and start delivering it. Called at the first operation of a process.
 
-    `environ` is the environment from which the settings were read; a companion gets it. `replace` is called if no companion can be
+    `environ` is the environment from which the settings were read; a companion gets it. `replace_delivery` is called if no companion can be
     started, to deliver in this process instead.
     """
+    settings = _with_usable_directories(settings)
     if settings.delivery == "in-process":
         exporters = build_exporters(settings)
         journal = _create_journal(settings, [exporter.identity for exporter in exporters if exporter.durable])
@@ -82,10 +69,29 @@ def start_delivery(settings: Settings, environ: Mapping[str, str], replace: Repl
         companion = Companion(settings.dir, companion_name(identities), _companion_environ(settings, names, environ))
         build = lambda: _start_in_process(settings, build_exporters(settings, names), journal)  # noqa: E731
         handover = Handover(
-            journal, companion, disk_limit, _fault_counts, lambda: journal.take_over_delivery() and replace(handover, build)
+            journal, companion, disk_limit, _fault_counts, lambda: journal.take_over_delivery() and replace_delivery(handover, build)
         )
     handover.start()
     return journal, handover
+
+
+def _with_usable_directories(settings: Settings) -> Settings:
+    """Return settings with directories that can be used, so that records reach their servers. Warn once if they are not as configured."""
+    directory, reason = usable_directory(settings.dir)
+    if reason is not None:
+        effect = "no daemon delivers it" if settings.delivery == "daemon" else "it may not survive a restart of the machine or container"
+        _warnings.warn_once("directory", "%s. Records are in %s meanwhile; %s.", reason, directory, effect)
+    pages = settings.pages_dir
+    if pages is not None:
+        try:
+            private_directory(pages, environment.PAGES_DIR)
+        except JournalError as error:
+            _warnings.warn_once("pages", "%s. Another directory is used meanwhile.", error)
+            pages = None
+    return replace(settings, dir=directory, pages_dir=pages)
+
+
+_warnings: Final = WarningLog()
 
 
 def _create_journal(settings: Settings, identities: Iterable[str]) -> Journal:
@@ -194,69 +200,6 @@ def resource(settings: Settings) -> dict[str, Any]:
     }
 
 
-# Exporters
-
-
-def build_exporters(settings: Settings, names: Iterable[str] | None = None) -> list[Exporter]:
-    """Build the named exporters, by default those of `exporter_names`. An exporter's libraries are imported when it is built.
-
-    Of two with the same identity, the second is left out: they would share a cursor, and each would get only some of the spans.
-    """
-    exporters: dict[str, Exporter] = {}
-    for name in exporter_names(settings) if names is None else names:
-        exporter = _try_build(name, settings)
-        if exporter.identity in exporters:
-            warn("Exporter %s is not used: it has the identity of another one, %r. Give its class another `name`.", name, exporter.identity)
-        exporters.setdefault(exporter.identity, exporter)
-    return list(exporters.values())
-
-
-def _try_build(name: str, settings: Settings) -> Exporter:
-    """Build an exporter, or else something that builds it later: one that cannot be built must not disable the others."""
-    try:
-        exporter = _build(name, settings)
-        _ = exporter.identity, exporter.durable  # of another package: may raise, too
-    except Exception as error:
-        raise_host_exception(error)
-        warn("Exporter %s: %s. Trying again.", name, describe_failure(error))
-        return UnbuiltExporter(name, _expected_identity(name, settings), partial(_build, name, settings))
-    return exporter
-
-
-def _build(name: str, settings: Settings) -> Exporter:
-    build: Callable[[Settings], Exporter] = EXPORTERS.get(name) or entry_points.load(ENTRY_POINT_GROUP, name)
-    return build(settings)
-
-
-def _expected_identity(name: str, settings: Settings) -> str:
-    """Return `Exporter.identity` of a bundled exporter without building it. For any other, only its name is known."""
-    return f"{name}@{settings.endpoints[name].fingerprint}" if name in settings.endpoints else name
-
-
-def exporter_names(settings: Settings) -> tuple[str, ...]:
-    """Return the names of the exporters to use. Leave out those that cannot work if another process delivers, with a warning."""
-    names = settings.exporters
-    provider = sdk_provider() if settings.origin.get("exporters") == "default" else None
-    if settings.delivery != "in-process":
-        if provider is not None or "provider" in names:
-            warn("Your TracerProvider gets no spans, because delivery (%s) runs in another process.", settings.delivery)
-        if settings.delivery == "companion" and "console" in names:
-            warn("Nothing is printed to the console, because the companion has no terminal.")
-        return tuple(name for name in names if name not in _UNUSABLE[settings.delivery])
-    if provider is not None:
-        duplicate = "laminar" if is_laminar(provider) else "otlp"
-        names = ("provider", *(name for name in names if name != duplicate))
-    return names
-
-
-_UNUSABLE: Final = {"companion": ("provider", "console"), "daemon": ("provider",)}
-
-
-def exporter_identities(settings: Settings, names: Iterable[str]) -> list[str]:
-    """Return `Exporter.identity` of each exporter. The bundled ones are not imported for that: only the companion needs them."""
-    return [_expected_identity(name, settings) if name in EXPORTERS else _try_build(name, settings).identity for name in names]
-
-
 def last_save(state: Path) -> History:
     """Return a function that looks up the last save of a task in the local store.
 
@@ -277,74 +220,3 @@ def last_save(state: Path) -> History:
         return LastSave(*row) if row else None
 
     return find
-
-
-def sdk_provider() -> Any:
-    """Return the TracerProvider that the host program has set, or None if it has set none of OpenTelemetry's SDK. Creates none."""
-    from opentelemetry import trace  # noqa: PLC0415
-
-    try:
-        provider = trace.get_tracer_provider()
-    except Exception as error:  # OTEL_PYTHON_TRACER_PROVIDER names one that cannot be loaded
-        raise_host_exception(error)
-        return None
-    return provider if hasattr(provider, "_active_span_processor") else None
-
-
-def is_laminar(provider: Any) -> bool:
-    """Return whether `Laminar.initialize()` created the provider. Never imports lmnr, which takes 350 ms and 650 modules."""
-    lmnr = sys.modules.get("lmnr")
-    return lmnr is not None and lmnr.Laminar.is_initialized() and lmnr.get_laminar_tracer_provider() is provider
-
-
-def _otlp(settings: Settings) -> Exporter:
-    from ckpt_observe.exporters.otlp import OtlpExporter  # noqa: PLC0415 - imported only if it is used
-
-    return OtlpExporter(settings.endpoints["otlp"])
-
-
-def _laminar(settings: Settings) -> Exporter:
-    from ckpt_observe.exporters.laminar import LaminarExporter  # noqa: PLC0415
-
-    return LaminarExporter(settings.endpoints["laminar"])
-
-
-def _provider(_settings: Settings) -> Exporter:
-    from ckpt_observe.exporters.provider import ProviderExporter  # noqa: PLC0415
-
-    return ProviderExporter(sdk_provider, is_laminar)
-
-
-def _prometheus(settings: Settings) -> Exporter:
-    from ckpt_observe.exporters.metrics import MetricsExporter  # noqa: PLC0415
-    from ckpt_observe.exporters.otlp_metrics import OtlpMetricsPublisher  # noqa: PLC0415
-    from ckpt_observe.exporters.prometheus import build_publishers  # noqa: PLC0415
-    from ckpt_observe.metricstore.snapshot import gather  # noqa: PLC0415
-
-    publishers = build_publishers(settings.prometheus, settings.service)
-    if settings.prometheus.otlp is not None:
-        attributes = {"service.name": redact.name(settings.service), **redact.attributes(settings.resource)}
-        publishers.append(OtlpMetricsPublisher(settings.prometheus.otlp, settings.prometheus.otlp_interval, attributes))
-    return MetricsExporter(settings.dir, lambda: gather(settings.dir, __version__), publishers)
-
-
-def _local(settings: Settings) -> Exporter:
-    from ckpt_observe.exporters.local import LocalExporter  # noqa: PLC0415
-
-    return LocalExporter(settings.dir)
-
-
-def _console(_settings: Settings) -> Exporter:
-    from ckpt_observe.exporters.console import ConsoleExporter  # noqa: PLC0415
-
-    return ConsoleExporter()
-
-
-EXPORTERS: Final[dict[str, Callable[[Settings], Exporter]]] = {
-    "otlp": _otlp,
-    "laminar": _laminar,
-    "provider": _provider,
-    "prometheus": _prometheus,
-    "local": _local,
-    "console": _console,
-}

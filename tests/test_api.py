@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import random
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 import ckpt_observe
 from ckpt_observe import api, config, wiring
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.record import guard
+from ckpt_observe.journal import locations
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.semconv import attributes as names
+from ckpt_observe.support.logs import WarningLog
+from ckpt_observe.tracestore import FILENAME, TraceReader
 
 ORIGINAL = Checkpointer.__dict__["save"]
 
@@ -196,27 +200,62 @@ def test_exit_timeout(monkeypatch, state, delivery, pid, waits):
     assert (api._exit_timeout(api.Watch(config.read(dir=state, delivery=delivery))) > 0) == waits
 
 
-@pytest.mark.parametrize("trouble", ["file", "open to others", "foreign"])
-def test_directory_that_cannot_be_used(monkeypatch, tmp_path, caplog, trouble):
-    """The host program goes on unobserved, and one log line says what to do."""
-    monkeypatch.setattr(guard, "faults", type(guard.faults)())
-    state = tmp_path / "state"
+@pytest.fixture
+def other_directories(tmp_path, monkeypatch):
+    """The temporary directory and shared memory of this test. The state directories in them, which are used if no other can be."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(locations, "SHARED_MEMORY", tmp_path / "memory")
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "memory").mkdir()
+    return [tmp_path / "temporary" / f"ckpt_observe-{os.geteuid()}", tmp_path / "memory" / f"ckpt_observe-state-{os.geteuid()}"]
+
+
+def make_unusable(monkeypatch, directory, trouble):
+    """Make a path unusable as a state directory. Root may write everywhere, so a read-only disk is imitated."""
     if trouble == "file":
-        state.write_text("x")
-    else:
-        state.mkdir(mode=0o700)
+        directory.write_text("x")
+        return
+    directory.mkdir(mode=0o700)
     if trouble == "open to others":
-        state.chmod(0o777)
-    if trouble == "foreign":
-        monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    watch = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages")
+        directory.chmod(0o777)
+    if trouble == "read-only":
+        mkdir = Path.mkdir
+
+        def fail(path, *arguments, **options):
+            if str(path).startswith(str(directory)) and not path.exists():
+                raise OSError(errno.EROFS, "Read-only file system")
+            mkdir(path, *arguments, **options)
+
+        monkeypatch.setattr(Path, "mkdir", fail)
+
+
+@pytest.mark.parametrize("trouble", ["file", "open to others", "read-only"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_state_directory_that_cannot_be_used(monkeypatch, tmp_path, caplog, other_directories, trouble, count):
+    """Records are kept in a temporary directory, or else in shared memory, and delivered. One warning says what to do."""
+    monkeypatch.setattr(wiring, "_warnings", WarningLog())
+    for directory in [tmp_path / "state", *other_directories][:count]:
+        make_unusable(monkeypatch, directory, trouble)
+    watch = ckpt_observe.observe(exporters="local", dir=tmp_path / "state", pages_dir=tmp_path / "pages")
     for _ in range(5):
-        assert save().span_id == ""
-    assert watch.flush()
-    assert watch.close()
-    warnings = [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
-    assert len(warnings) == 1
-    assert "CKPT_OBSERVE_DIR" in caplog.text
+        assert save().span_id
+    assert watch.close(20)
+    with TraceReader(other_directories[count - 1] / FILENAME) as reader:
+        assert len(reader.newest()) == 5
+    [warning] = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
+    assert "set CKPT_OBSERVE_DIR" in warning
+    assert str(other_directories[count - 1]) in warning
+
+
+def test_pages_directory_that_cannot_be_used(monkeypatch, tmp_path, state, caplog, stored_spans):
+    """Another directory is used, after one warning."""
+    monkeypatch.setattr(wiring, "_warnings", WarningLog())
+    (tmp_path / "pages").write_text("x")
+    watch = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages")
+    assert save().span_id
+    assert watch.close(20)
+    assert stored_spans()
+    assert "CKPT_OBSERVE_PAGES_DIR" in caplog.text
 
 
 HOST = """

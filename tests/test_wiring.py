@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 import ckpt_observe
-from ckpt_observe import config, wiring
+from ckpt_observe import config, exporter_selection
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.exporters.local import LocalExporter
@@ -18,9 +18,9 @@ OTLP, LAMINAR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, {"LMNR_PROJECT
 
 
 def exporter_names(environ, monkeypatch, *, provider=None, laminar=False, **arguments):
-    monkeypatch.setattr(wiring, "sdk_provider", lambda: provider)
-    monkeypatch.setattr(wiring, "is_laminar", lambda _: laminar)
-    return wiring.exporter_names(config.read(environ, **arguments))
+    monkeypatch.setattr(exporter_selection, "sdk_provider", lambda: provider)
+    monkeypatch.setattr(exporter_selection, "is_laminar", lambda _: laminar)
+    return exporter_selection.exporter_names(config.read(environ, **arguments))
 
 
 @pytest.mark.parametrize(
@@ -53,15 +53,15 @@ def test_named_exporters(monkeypatch):
 def test_every_exporter_can_be_built(tmp_path):
     """Every exporter name of the configuration builds an exporter with that name."""
     settings = config.read(OTLP | LAMINAR, exporters=config.EXPORTERS, dir=tmp_path)
-    assert [exporter.name for exporter in wiring.build_exporters(settings)] == list(config.EXPORTERS)
+    assert [exporter.name for exporter in exporter_selection.build_exporters(settings)] == list(config.EXPORTERS)
 
 
 def test_two_exporters_with_one_identity(tmp_path, monkeypatch, caplog):
     """An exporter of another package that is called like a bundled one is left out: the two would share a cursor and miss spans."""
-    monkeypatch.setattr(wiring.entry_points, "load", lambda _group, _name: lambda settings: LocalExporter(settings.dir))
+    monkeypatch.setattr(exporter_selection.entry_points, "load", lambda _group, _name: lambda settings: LocalExporter(settings.dir))
     settings = config.read({}, dir=tmp_path, exporters="local")
-    assert [exporter.identity for exporter in wiring.build_exporters(settings, ["copy"])] == ["local"]
-    assert [exporter.identity for exporter in wiring.build_exporters(settings, ["local", "copy"])] == ["local"]
+    assert [exporter.identity for exporter in exporter_selection.build_exporters(settings, ["copy"])] == ["local"]
+    assert [exporter.identity for exporter in exporter_selection.build_exporters(settings, ["local", "copy"])] == ["local"]
     assert "Exporter copy is not used: it has the identity of another one, 'local'" in caplog.text
 
 
@@ -118,8 +118,8 @@ def test_exporter_that_cannot_be_built(state, tmp_path, monkeypatch, caplog, sto
             raise errors.pop()
         return exporter
 
-    monkeypatch.setattr(wiring.entry_points, "names", lambda _group: ["late"])
-    monkeypatch.setattr(wiring.entry_points, "load", lambda _group, _name: build)
+    monkeypatch.setattr(exporter_selection.entry_points, "names", lambda _group: ["late"])
+    monkeypatch.setattr(exporter_selection.entry_points, "load", lambda _group, _name: build)
     monkeypatch.setattr("ckpt_observe.delivery.companion.Companion.check", lambda _: False)  # none can start: falls back to threads
     watch = ckpt_observe.observe(exporters="late,local", dir=state, pages_dir=tmp_path / "pages", delivery=delivery)
     with ckpt_observe.checkpoint("save", id="a") as operation:
@@ -136,4 +136,4 @@ def test_exporter_that_cannot_be_built(state, tmp_path, monkeypatch, caplog, sto
 def test_provider_that_cannot_be_loaded(monkeypatch):
     """OTEL_PYTHON_TRACER_PROVIDER with an unknown name raises in OpenTelemetry, and means that there is no provider."""
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: next(iter(())))
-    assert wiring.sdk_provider() is None
+    assert exporter_selection.sdk_provider() is None

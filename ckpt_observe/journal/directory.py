@@ -32,9 +32,9 @@ from ckpt_observe.support import files
 from ckpt_observe.support.locks import FileLock
 
 VERSION: Final = 1
-JOURNALS: Final = "journals"
 DAMAGED_JOURNALS: Final = "damaged"
 """Directory beside `journals` for those of dead processes whose `about.json` is damaged. Nothing reads or removes them."""
+JOURNALS: Final = "journals"
 ABOUT: Final = "about.json"
 OPEN_PAGES: Final = "open.pages"
 OWNER_LOCK: Final = "owner.lock"

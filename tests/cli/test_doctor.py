@@ -122,6 +122,7 @@ def test_unwritable_directory(doctor, tmp_path, place):
     (tmp_path / "file").write_text("not a directory")
     findings = doctor(CKPT_OBSERVE_DIR=place if place.startswith("/") else tmp_path / place / "state")
     assert {findings["state directory"].state, findings["trace store"].state} == {PROBLEM}
+    assert (findings["other directory"].state, "programs use" in findings["other directory"].detail) == (NOTE, True)
 
 
 def test_unwritable_store(doctor, state, monkeypatch):

@@ -7,7 +7,7 @@ from msgspec import UNSET
 from opentelemetry.sdk.trace import TracerProvider
 
 import ckpt_observe
-from ckpt_observe import wiring
+from ckpt_observe import exporter_selection
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.record.operation import Operation
 
@@ -28,7 +28,7 @@ class MemoryExporter(Exporter):
 def spans(tmp_path, monkeypatch):
     """A function that returns the spans that an exporter received, by name."""
     exporter = MemoryExporter()
-    monkeypatch.setitem(wiring.EXPORTERS, "local", lambda _: exporter)
+    monkeypatch.setitem(exporter_selection.EXPORTERS, "local", lambda _: exporter)
     watch = ckpt_observe.observe(exporters="local", dir=tmp_path)
 
     def read():

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import ckpt_observe
-from ckpt_observe import config, wiring
+from ckpt_observe import config, exporter_selection
 from ckpt_observe.delivery import companion
 from ckpt_observe.delivery.companion import Companion
 from tests.delivery.conftest import until
@@ -197,7 +197,7 @@ def test_identities_are_those_of_the_exporters(tmp_path):
     """A journal for a companion names the same identities as one of a process that has the exporters itself."""
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "LMNR_PROJECT_API_KEY": "k"}
     settings = config.read(variables, exporters="otlp,laminar,prometheus,local,console,provider", dir=tmp_path, delivery="companion")
-    exporter_names = wiring.exporter_names(settings)
-    assert wiring.exporter_identities(settings, exporter_names) == [
-        exporter.identity for exporter in wiring.build_exporters(settings, exporter_names)
+    exporter_names = exporter_selection.exporter_names(settings)
+    assert exporter_selection.exporter_identities(settings, exporter_names) == [
+        exporter.identity for exporter in exporter_selection.build_exporters(settings, exporter_names)
     ]

@@ -96,14 +96,14 @@ def test_gateway_that_rejects_the_metrics(server, gather, status):
 BUILD_AND_PUBLISH = """
 import sys
 from pathlib import Path
-from ckpt_observe import config, wiring
+from ckpt_observe import config, exporter_selection
 settings = config.read(exporters="prometheus", dir=sys.argv[1])
-publishers = wiring.build_exporters(settings)[0]._publishers
+publishers = exporter_selection.build_exporters(settings)[0]._publishers
 assert len(publishers) == 2
 before = set(sys.modules)
 for publisher in publishers:
     try:
-        publisher.publish(lambda: wiring.build_exporters(settings)[0]._gather())
+        publisher.publish(lambda: exporter_selection.build_exporters(settings)[0]._gather())
     except Exception as error:
         print(type(error).__name__)
 print(*sorted(name for name in set(sys.modules) - before if name.partition(".")[0] in {"requests", "urllib3", "prometheus_client", "ssl"}))

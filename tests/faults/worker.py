@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import ckpt_observe
-from ckpt_observe import wiring
+from ckpt_observe import exporter_selection
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.span import to_json_line
 
@@ -108,7 +108,7 @@ async def async_save_concurrently(oracle: Oracle) -> None:
 
 def start(directory: Path, fd: int) -> None:
     """Observe this process, and start to save in the background."""
-    wiring.EXPORTERS["local"] = lambda settings: FileExporter(settings.dir)
+    exporter_selection.EXPORTERS["local"] = lambda settings: FileExporter(settings.dir)
     oracle = Oracle(fd)
     ckpt_observe.observe(exporters="local", dir=directory / "state", pages_dir=directory / "pages", service="worker")
     for number in range(THREADS):

@@ -14,6 +14,7 @@ from ckpt_observe.delivery import daemon, outbox
 from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, read_about
+from ckpt_observe.journal.fallback import usable_directory
 from ckpt_observe.journal.locations import file_system, page_directory, private_directory
 from ckpt_observe.journal.page_reader import page_files
 from ckpt_observe.support.locks import is_locked
@@ -24,7 +25,10 @@ _PROBE: Final = b"x" * 4096
 
 def check_directories(settings: Settings) -> Iterator[Diagnosis]:
     """Write to the state directory, the directory of the pages, and the trace store if it is used."""
-    yield _attempt("state directory", lambda: _check_state_directory(settings.dir))
+    finding = _attempt("state directory", lambda: _check_state_directory(settings.dir))
+    yield finding
+    if finding.state == PROBLEM:
+        yield _attempt("other directory", lambda: _check_fallback(settings.dir))
     yield _attempt("pages", lambda: _check_pages(settings))
     if "local" in settings.exporters:
         yield _attempt("trace store", lambda: _check_trace_store(settings.dir))
@@ -59,6 +63,11 @@ def _check_state_directory(directory: Path) -> tuple[str, str]:
     free, limit = status.f_bavail * status.f_frsize, outbox.SPOOL_LIMIT
     detail = f"{directory} is writable, {free >> 20} MiB free"
     return (OK, detail) if free >= limit else (NOTE, f"{detail}; while a backend is down, a process may need {limit >> 20} MiB")
+
+
+def _check_fallback(configured: Path) -> tuple[str, str]:
+    directory, _ = usable_directory(configured)
+    return NOTE, f"programs use {directory} meanwhile, which may not survive a restart; see: ckpt-observe traces --dir {directory}"
 
 
 def _check_pages(settings: Settings) -> tuple[str, str]:

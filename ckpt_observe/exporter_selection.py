@@ -1,0 +1,163 @@
+"""Chooses the exporters of a process and builds them.
+
+A process uses the exporters that its settings name. If they name none, it uses those of this table, by what is present when its first
+operation begins:
+
+| present | exporter |
+| --- | --- |
+| an SDK `TracerProvider` | `provider`; `otlp` is left out, because the same variables configured the provider's own exporter |
+| Laminar's `TracerProvider` | `provider`; `laminar` is left out, because the provider sends to Laminar itself |
+| `OTEL_EXPORTER_OTLP_ENDPOINT` | `otlp` |
+| `LMNR_PROJECT_API_KEY` | `laminar` |
+| always | `local` |
+
+A provider can only be used from its own process, so it is left out if a companion or daemon delivers. A daemon has its own exporters,
+whatever the processes it delivers for have configured.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
+
+from ckpt_observe import __version__
+from ckpt_observe.config import Settings
+from ckpt_observe.exporter import ENTRY_POINT_GROUP, Exporter
+from ckpt_observe.exporters.unbuilt import UnbuiltExporter, describe_failure
+from ckpt_observe.record import redact
+from ckpt_observe.record.guard import raise_host_exception
+from ckpt_observe.support import entry_points
+from ckpt_observe.support.logs import warn
+
+
+def build_exporters(settings: Settings, names: Iterable[str] | None = None) -> list[Exporter]:
+    """Build the named exporters, by default those of `exporter_names`. An exporter's libraries are imported when it is built.
+
+    Of two with the same identity, the second is left out: they would share a cursor, and each would get only some of the spans.
+    """
+    exporters: dict[str, Exporter] = {}
+    for name in exporter_names(settings) if names is None else names:
+        exporter = _try_build(name, settings)
+        if exporter.identity in exporters:
+            warn("Exporter %s is not used: it has the identity of another one, %r. Give its class another `name`.", name, exporter.identity)
+        exporters.setdefault(exporter.identity, exporter)
+    return list(exporters.values())
+
+
+def _try_build(name: str, settings: Settings) -> Exporter:
+    """Build an exporter, or else something that builds it later: one that cannot be built must not disable the others."""
+    try:
+        exporter = _build(name, settings)
+        _ = exporter.identity, exporter.durable  # of another package: may raise, too
+    except Exception as error:
+        raise_host_exception(error)
+        warn("Exporter %s: %s. Trying again.", name, describe_failure(error))
+        return UnbuiltExporter(name, _expected_identity(name, settings), partial(_build, name, settings))
+    return exporter
+
+
+def _build(name: str, settings: Settings) -> Exporter:
+    build: Callable[[Settings], Exporter] = EXPORTERS.get(name) or entry_points.load(ENTRY_POINT_GROUP, name)
+    return build(settings)
+
+
+def _expected_identity(name: str, settings: Settings) -> str:
+    """Return `Exporter.identity` of a bundled exporter without building it. For any other, only its name is known."""
+    return f"{name}@{settings.endpoints[name].fingerprint}" if name in settings.endpoints else name
+
+
+def exporter_names(settings: Settings) -> tuple[str, ...]:
+    """Return the names of the exporters to use. Leave out those that cannot work if another process delivers, with a warning."""
+    names = settings.exporters
+    provider = sdk_provider() if settings.origin.get("exporters") == "default" else None
+    if settings.delivery != "in-process":
+        if provider is not None or "provider" in names:
+            warn("Your TracerProvider gets no spans, because delivery (%s) runs in another process.", settings.delivery)
+        if settings.delivery == "companion" and "console" in names:
+            warn("Nothing is printed to the console, because the companion has no terminal.")
+        return tuple(name for name in names if name not in _UNUSABLE[settings.delivery])
+    if provider is not None:
+        duplicate = "laminar" if is_laminar(provider) else "otlp"
+        names = ("provider", *(name for name in names if name != duplicate))
+    return names
+
+
+_UNUSABLE: Final = {"companion": ("provider", "console"), "daemon": ("provider",)}
+
+
+def exporter_identities(settings: Settings, names: Iterable[str]) -> list[str]:
+    """Return `Exporter.identity` of each exporter. The bundled ones are not imported for that: only the companion needs them."""
+    return [_expected_identity(name, settings) if name in EXPORTERS else _try_build(name, settings).identity for name in names]
+
+
+def sdk_provider() -> Any:
+    """Return the TracerProvider that the host program has set, or None if it has set none of OpenTelemetry's SDK. Creates none."""
+    from opentelemetry import trace  # noqa: PLC0415
+
+    try:
+        provider = trace.get_tracer_provider()
+    except Exception as error:  # OTEL_PYTHON_TRACER_PROVIDER names one that cannot be loaded
+        raise_host_exception(error)
+        return None
+    return provider if hasattr(provider, "_active_span_processor") else None
+
+
+def is_laminar(provider: Any) -> bool:
+    """Return whether `Laminar.initialize()` created the provider. Never imports lmnr, which takes 350 ms and 650 modules."""
+    lmnr = sys.modules.get("lmnr")
+    return lmnr is not None and lmnr.Laminar.is_initialized() and lmnr.get_laminar_tracer_provider() is provider
+
+
+def _otlp(settings: Settings) -> Exporter:
+    from ckpt_observe.exporters.otlp import OtlpExporter  # noqa: PLC0415 - imported only if it is used
+
+    return OtlpExporter(settings.endpoints["otlp"])
+
+
+def _laminar(settings: Settings) -> Exporter:
+    from ckpt_observe.exporters.laminar import LaminarExporter  # noqa: PLC0415
+
+    return LaminarExporter(settings.endpoints["laminar"])
+
+
+def _provider(_settings: Settings) -> Exporter:
+    from ckpt_observe.exporters.provider import ProviderExporter  # noqa: PLC0415
+
+    return ProviderExporter(sdk_provider, is_laminar)
+
+
+def _prometheus(settings: Settings) -> Exporter:
+    from ckpt_observe.exporters.metrics import MetricsExporter  # noqa: PLC0415
+    from ckpt_observe.exporters.otlp_metrics import OtlpMetricsPublisher  # noqa: PLC0415
+    from ckpt_observe.exporters.prometheus import build_publishers  # noqa: PLC0415
+    from ckpt_observe.metricstore.snapshot import gather  # noqa: PLC0415
+
+    publishers = build_publishers(settings.prometheus, settings.service)
+    if settings.prometheus.otlp is not None:
+        attributes = {"service.name": redact.name(settings.service), **redact.attributes(settings.resource)}
+        publishers.append(OtlpMetricsPublisher(settings.prometheus.otlp, settings.prometheus.otlp_interval, attributes))
+    return MetricsExporter(settings.dir, lambda: gather(settings.dir, __version__), publishers)
+
+
+def _local(settings: Settings) -> Exporter:
+    from ckpt_observe.exporters.local import LocalExporter  # noqa: PLC0415
+
+    return LocalExporter(settings.dir)
+
+
+def _console(_settings: Settings) -> Exporter:
+    from ckpt_observe.exporters.console import ConsoleExporter  # noqa: PLC0415
+
+    return ConsoleExporter()
+
+
+EXPORTERS: Final[dict[str, Callable[[Settings], Exporter]]] = {
+    "otlp": _otlp,
+    "laminar": _laminar,
+    "provider": _provider,
+    "prometheus": _prometheus,
+    "local": _local,
+    "console": _console,
+}

@@ -1,0 +1,44 @@
+"""Where records are kept if the state directory cannot be used: in a temporary directory, or else in shared memory.
+
+A container may have a read-only root, and a user a home directory that is not writable. Servers must get their spans all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from ckpt_observe.errors import JournalError
+from ckpt_observe.journal import locations
+from ckpt_observe.journal.directory import JOURNALS, UNFINISHED
+from ckpt_observe.journal.locations import private_directory
+from ckpt_observe.support.files import private_temporary_path
+
+
+def usable_directory(configured: Path) -> tuple[Path, JournalError | None]:
+    """Return a state directory in which a journal can be created, and why it is not the configured one, if it is not.
+
+    The others are the user's temporary directory and shared memory, which a container with a read-only root still has. JournalError, for
+    the configured directory, if none can be used.
+    """
+    reason: JournalError | None = None
+    for directory in (configured, private_temporary_path(), locations.SHARED_MEMORY / f"ckpt_observe-state-{os.geteuid()}"):
+        try:
+            check_writable(directory)
+        except JournalError as error:
+            reason = reason or error
+        else:
+            return directory, reason
+    raise reason or JournalError(f"{configured}: cannot be used")
+
+
+def check_writable(state: Path) -> None:
+    """Create a state directory, and a file in it. JournalError if that fails: the disk may be read-only, or the quota exhausted."""
+    probe = private_directory(private_directory(state) / JOURNALS) / f"probe-{os.getpid()}-{time.time_ns():x}{UNFINISHED}"
+    try:
+        probe.mkdir(0o700)  # a directory, because a journal is one, too; what a crash leaves behind is removed with unfinished journals
+        probe.rmdir()
+    except OSError as error:
+        remedy = "set CKPT_OBSERVE_DIR to a directory that you can write to"
+        raise JournalError(f"{state}: cannot be written ({error.strerror}); {remedy}") from error

@@ -66,7 +66,8 @@ class Adoption:
         self._lost_steps, self._genai_events = lost_steps, genai_events
         self._journals: dict[str, tuple[Outbox, Claim]] = {}
         self._lock = threading.RLock()  # re-entrant: a signal handler that finds no free page collects, and so searches for the dead
-        """Held while a journal is adopted, recovered or released. No outbox is called meanwhile: it may be searching for the dead."""
+        """Held while a journal is adopted, recovered or released. Do not wait for an outbox in use meanwhile: its thread may be
+        waiting for this lock, to search for dead processes."""
         self._ignored: set[str] = set()
         """Directories that we do not adopt: damaged, of a newer version, or without an exporter of ours."""
         self._retry_at: dict[str, float] = {}
@@ -99,7 +100,7 @@ class Adoption:
         return dict(totals)
 
     def live_count(self) -> int:
-        """Return how many live processes we deliver for."""
+        """Return how many other live processes we deliver for."""
         return len(self._live)
 
     def journal_count(self) -> int:
@@ -180,7 +181,10 @@ class Adoption:
         return frozenset(name for name in ready if not any(outbox.has_more(name) for outbox in outboxes))
 
     def _postpone(self, count: int) -> None:
-        """Release journals that only busy or paused exporters need, so that the idle ones get others. They wait for their next turn."""
+        """Release journals that only busy or paused exporters need, so that the idle ones get others.
+
+        The released journals wait for their next turn.
+        """
         for directory, (outbox, _) in list(self._journals.items()):
             exporters = frozenset(name for name in self._exporters if outbox.has_more(name))
             with self._lock:
@@ -229,7 +233,7 @@ class Adoption:
         return self._about_cache[directory]
 
     def _check_owner(self, directory: str) -> bool:
-        """Recover an adopted journal if its owner died since the last check. Return whether it did."""
+        """Recover an adopted journal if its owner died since the last check. Return whether the owner died."""
         outbox, claim = self._journals[directory]
         if directory not in self._live or not claim.owner_is_dead():
             return False

@@ -24,7 +24,7 @@ from ckpt_observe.semconv import events, genai, spans
 from ckpt_observe.span import Span, SpanEvent, SpanLink
 
 Ancestors: TypeAlias = tuple[tuple[str, str], ...] | msgspec.UnsetType
-"""Id and name of each span above, the root first; unset if the chain is not known."""
+"""Id and name of each span above, the root first; UNSET if the chain is not known."""
 
 _decode = msgspec.json.Decoder().decode
 _PREFIXES: Final = {events.TASK: spans.TASK_PREFIX, events.OPERATION: spans.OPERATION_PREFIX}
@@ -32,7 +32,7 @@ _EXCEPTION: Final = (spans.EXCEPTION_TYPE, spans.EXCEPTION_MESSAGE)
 
 
 def assemble(payload: bytes, resource: dict[str, Any], *, genai_events: bool = False) -> list[Span]:
-    """Return the spans of one finished operation: its phases, then the operation. Empty if the record cannot be understood."""
+    """Return the spans of one finished operation: its phases, then the operation. An empty list if the record cannot be understood."""
     try:
         lines = _decode(payload)
         begin = next(line for line in lines if line[0] == events.BEGIN)
@@ -95,7 +95,7 @@ _time_of = attrgetter("time_unix_nano")
 
 
 def _phases(begin: list[Any], phases: list[tuple[Any, int]], resource: dict[str, Any], ancestors: Ancestors) -> Iterator[Span]:
-    """Yield the span of each phase, given with the offset of its clock. `ancestors` ends with the operation."""
+    """Yield the span of each phase. `phases` has each one with the offset to add to its times. `ancestors` ends with the operation."""
     operation, trace_id = begin[1], begin[5]
     has_nested = any(phase[2] for phase, _ in phases)
     by_number = {phase[1]: phase for phase, _ in phases} if has_nested else {}
@@ -119,7 +119,7 @@ def _phases(begin: list[Any], phases: list[tuple[Any, int]], resource: dict[str,
 
 
 def _nested_ancestors(ancestors: Ancestors, operation: str, parent: int | str, by_number: dict[int, list[Any]]) -> Ancestors:
-    """Return the ancestors of a phase inside another phase. Unset below a span that is not ours."""
+    """Return the ancestors of a phase inside another phase. UNSET if a span of another library lies between, or the record is damaged."""
     if not parent:
         return ancestors
     phase = by_number.get(parent) if isinstance(parent, int) else None
@@ -151,7 +151,7 @@ def _derive(attributes: dict[str, Any], seconds: float) -> None:
 
 
 def lifecycle_events(attributes: Mapping[str, Any], end_unix_nano: int) -> list[SpanEvent]:
-    """Return the GenAI events of an operation with these attributes. Only successful saves and restores have some."""
+    """Return the GenAI events of an operation with these attributes. An empty list unless it is a successful save or restore."""
     if attributes.get(names.OUTCOME) != "ok":
         return []
     execution = {genai.EXECUTION_ID: attributes.get(names.TASK_ID)}

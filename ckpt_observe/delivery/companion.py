@@ -21,9 +21,9 @@ from ckpt_observe.support.logs import WarningLog
 
 MODULE: Final = "ckpt_observe.cli.companion"
 CHECK_INTERVAL: Final = 1.0
-"""Seconds until we notice that the companion died."""
+"""Seconds between two checks whether the companion still runs."""
 START_TIMEOUT: Final = 60.0
-"""Seconds. Starting takes long on a loaded machine."""
+"""Seconds that a start may take: it takes long on a loaded machine."""
 MAX_ATTEMPTS: Final = 3
 """How many companions may die right after their start before we give up."""
 
@@ -49,7 +49,7 @@ class Companion:
         self._process: subprocess.Popen[bytes] | None = None
         """The intermediate process, while we are starting a companion."""
         self._start_lock: FileLock | None = None
-        """Held while we start one, so that only one of many host programs does."""
+        """Held while we start a companion, so that only one of many host programs does."""
         self._start_time = self._last_check = 0.0
         self._attempts = 0
         self._warnings = WarningLog()

@@ -17,18 +17,18 @@ from ckpt_observe.support.locks import FileLock, is_locked
 from ckpt_observe.support.logs import WarningLog
 
 LOCK: Final = "agent.lock"
-"""The first name of the file: a daemon of an earlier version may hold it."""
+"""The file keeps its former name, because a daemon of an earlier version may hold the lock."""
 CHECK_INTERVAL: Final = 2.0
 WARN_AFTER: Final = 10.0
 """Seconds without a daemon before we warn. A restart takes less."""
 _HOLDER_SIZE: Final = 256
 """Bytes of the description of a holder that an error message shows."""
 _LOCK_ATTEMPTS: Final = 20
-"""A process that only checks whether there is a daemon holds the lock for a moment."""
+"""Attempts to get the lock, 20 ms apart: a process that only checks whether there is a daemon holds it for a moment."""
 
 
 def acquire_daemon_lock(state: Path) -> FileLock:
-    """Become the daemon of a state directory until the lock is released. DaemonRunningError if there is another one."""
+    """Become the daemon of a state directory until the lock is released. Raise DaemonRunningError if there is another one."""
     path = private_directory(state) / LOCK
     lock = acquire_lock(str(path))
     if lock is None:
@@ -39,7 +39,7 @@ def acquire_daemon_lock(state: Path) -> FileLock:
 
 
 def acquire_lock(path: str) -> FileLock | None:
-    """Acquire the lock of a daemon or companion. None if another process holds it for longer than a check takes."""
+    """Acquire the lock of a daemon or companion. Return None if another process holds it for longer than a check takes."""
     for _ in range(_LOCK_ATTEMPTS):
         lock = FileLock.try_acquire(path)
         if lock is not None:
@@ -66,7 +66,7 @@ class Daemon:
         self._warnings = WarningLog()
 
     def check(self) -> bool:
-        """Warn once if nobody delivers. Always True: the records wait on disk."""
+        """Warn once if nobody delivers our journal for WARN_AFTER seconds. Return True in any case: the records wait on disk."""
         now = time.monotonic()
         if now - self._last_check >= CHECK_INTERVAL:
             self._last_check = now

@@ -31,7 +31,7 @@ SCAN_INTERVAL: Final = 2.0
 SCAN_RATE: Final = 10
 """Journals scanned per second if there are many, because every process scans."""
 LIVE_SCAN_INTERVAL: Final = 0.5
-"""The interval in a companion or daemon. Only one process scans for all, and nobody else notices when they die."""
+"""SCAN_INTERVAL of a companion or daemon, which scans for all processes. Nobody else notices when one of them dies."""
 LIVE_SCAN_RATE: Final = 500
 
 
@@ -41,7 +41,8 @@ class Delivery:
     Args:
         state: The state directory.
         journal: The journal of this process, or None in a companion or daemon.
-        history: Returns the last save of a task that was delivered earlier.
+        exporters: Where to deliver. One thread is started for each.
+        history: Returns the last save of a task that was delivered earlier, or None.
         live_exporters: Which journals of live processes to deliver, and to which exporters. None: only those of dead processes.
         disk_limit: Bytes that ended processes may leave in the state directory.
         genai_events: Whether spans get OpenTelemetry's draft events for AI agents.

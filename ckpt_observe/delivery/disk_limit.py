@@ -38,7 +38,7 @@ class DiskLimit:
         return dict(self._totals)
 
     def recover_pages(self, pages_directory: str) -> None:
-        """Move the pages of dead processes to disk. They take half a mebibyte of shared memory each, or more, until a daemon comes."""
+        """Move the pages of dead processes to disk. Each process takes half a mebibyte of shared memory or more until that is done."""
         for name in {file.rpartition("-")[0] for file in os.listdir(pages_directory)}:
             directory = str(self._root / name)
             try:
@@ -90,7 +90,7 @@ class DiskLimit:
 
     @contextmanager
     def _claim(self, directory: str, outboxes: Mapping[str, Outbox]) -> Iterator[Outbox | None]:
-        """Hold a journal and recover its pages. None if its owner is alive or another process delivers it."""
+        """Hold a journal, recover its pages and yield its outbox; None if its owner is alive or another process delivers it."""
         if directory in outboxes:
             yield outboxes[directory]
             return

@@ -39,9 +39,9 @@ class ExporterWorker:
         self.set_aside = 0
         """Number of spans that were set aside, because the server kept failing on them."""
         self.retries = 0
-        """Number of failed attempts."""
+        """Number of attempts that failed and are repeated."""
         self.last_error: str | None = None
-        """Why the last attempt failed, or None if it succeeded."""
+        """Why the last attempt failed, or None if it succeeded or there was none."""
         self.failing_since: float | None = None
         """Time (monotonic) of the first failure since the last success."""
         self.failed_directory = ""
@@ -64,7 +64,7 @@ class ExporterWorker:
         self._next_attempt = 0.0
 
     def close(self) -> None:
-        """Close the exporter. An error of it is logged: the others are still to be closed."""
+        """Close the exporter. An error is logged and not raised, so that the other exporters are closed too."""
         try:
             self.exporter.close()
         except Exception as error:

@@ -29,13 +29,13 @@ class Deliverer(Protocol):
     """The process that delivers for us, as seen from the host program."""
 
     def check(self) -> bool:
-        """Start it or warn if it is missing. Called ten times a second. Return False if nobody will ever deliver."""
+        """Start the process, or warn, if it is missing. Called ten times a second. Return False if nobody will ever deliver."""
 
     def close(self, timeout: float, /) -> None: ...
 
 
 class Handover:
-    """Has the interface of `Delivery`.
+    """Collects the pages of this process. Has the methods of `Delivery` that `observe()` needs.
 
     Args:
         extra_counts: Returns further counters of this process, by metric and labels.
@@ -75,7 +75,7 @@ class Handover:
         return True
 
     def close(self, timeout: float = 2.0) -> bool:
-        """Flush and stop. The process that delivers the journal removes it when everything is delivered."""
+        """Flush and stop. Return whether everything was delivered. The process that delivers the journal removes it after that."""
         if self._stopping.is_set():
             return not self._pending()
         is_delivered = self.flush(timeout)
@@ -123,7 +123,7 @@ class Handover:
             pass  # `sync` has warned about it, and the next pass tries again
 
     def _exporters(self) -> Collection[str]:
-        """Return our exporters, or those of the daemon. Before a daemon came: a placeholder that has received nothing."""
+        """Return our exporters, or those of the daemon. Before a daemon came, return a placeholder that has received nothing."""
         return self._journal.about.exporters or exporters_with_cursor(self._journal.directory) or ("daemon",)
 
     def _pending(self) -> bool:

@@ -1,4 +1,4 @@
-"""Computes how many steps a restore throws away: those between the restored checkpoint and the last save that was started for its task.
+"""Computes how many steps a load or restore throws away: those from its checkpoint to the last save that was started for the task before.
 
 That save may have been interrupted in a process that is dead by now, so only the delivery knows about it. The delivery sees every
 operation on its way to the spool, those of dead processes included, and asks the trace store about earlier ones. If another process
@@ -36,11 +36,11 @@ class LastSave(NamedTuple):
 
 
 History = Callable[[str], LastSave | None]
-"""Returns the last save of a task that was delivered earlier."""
+"""Returns the last save of a task that was delivered earlier, or None."""
 
 
 class LostSteps:
-    """Adds the number of lost steps to the records of restores. Remembers the last save of each task.
+    """Adds the number of lost steps to the records of loads and restores. Remembers the last save of each task.
 
     `find_dead` adopts the journals of dead processes, because a restore often follows a crash. Called from any thread; `find_dead` is
     called without holding the lock, because it acquires others.
@@ -53,14 +53,14 @@ class LostSteps:
         self._lock = threading.RLock()  # re-entrant: a signal handler that saves a checkpoint may collect pages, too
         self._last_saves: dict[str, LastSave] = {}
         self._answers: dict[tuple[str, int, int], int] = {}
-        """Lost steps by id, start time and step of a restore."""
+        """Lost steps by span id, start time and step of a load or restore."""
 
     def annotate(self, record: bytes) -> bytes:
-        """Return the record, with the lost steps if it is a restore. Remember it if it is a save."""
+        """Return the record, with the lost steps if it is a load or restore. Remember its step if it is a save."""
         return self._annotate(record, self._search_dead)
 
     def annotate_dead(self, record: bytes) -> bytes:
-        """Do the same for a record that is being recovered from a dead process. Does not search for further ones."""
+        """Do the same as `annotate` for a record of a dead process, but do not search for further dead processes."""
         return self._annotate(record, lambda _start: None)
 
     def _search_dead(self, start: int) -> None:
@@ -101,7 +101,7 @@ class LostSteps:
         return _encode(lines)
 
     def _last_step_before(self, unix_nano: int, task: str) -> int:
-        """Return the step of the last save of a task, or -1 if none is known."""
+        """Return the step of the last save of a task, or -1 if none is known or it started after `unix_nano`."""
         if task not in self._last_saves:
             self._remember(task, self._history(task) or LastSave(0, -1))  # asked once: from then on we see every save
         last = self._last_saves[task]

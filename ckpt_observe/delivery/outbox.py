@@ -29,7 +29,7 @@ _Position: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _StoredCursors: TypeAlias = dict[str, tuple[_Position, _Position]]
 
 Annotate: TypeAlias = Callable[[bytes], bytes]
-"""Returns a record with the facts added that only the delivery knows."""
+"""Returns a record with facts added that only delivery knows, such as the lost steps of a restore."""
 
 
 class Outbox:
@@ -71,7 +71,7 @@ class Outbox:
 
     @contextmanager
     def used_by(self, exporter: str) -> Iterator[bool]:
-        """Keep the journal from being released during a delivery. The value is False if it was released already."""
+        """Keep the journal from being released during a delivery. Yield False if it was released already: then do not use it."""
         with self._use_lock:
             is_usable = not self._is_retired
             if is_usable:
@@ -154,7 +154,7 @@ class Outbox:
             return any(map(self._has_more, self._cursors.values()))
 
     def enforce_spool_limit(self) -> None:
-        """Bound the spool of a live process. The segment that the process writes to is never removed."""
+        """Drop the oldest records of a live process beyond SPOOL_LIMIT. The segment that the process writes to is never removed."""
         self.shrink(SPOOL_LIMIT, keep=1)
 
     def shrink(self, limit: int, *, keep: int) -> bool:
@@ -211,7 +211,7 @@ def backlog(directory: str, exporters: Iterable[str]) -> dict[str, int]:
 
 
 def exporters_with_cursor(directory: str) -> set[str]:
-    """Return the exporters of the process that delivers this journal: it has stored a cursor for each."""
+    """Return the exporters of the process that delivers this journal, which stores a cursor for each. Empty before it has done so."""
     return set(_load_cursors(directory))
 
 

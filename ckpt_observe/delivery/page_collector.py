@@ -20,7 +20,7 @@ from ckpt_observe.support.logs import WarningLog
 POLL_INTERVAL: Final = 0.1
 """Seconds between two passes. Up to 768 finished operations may queue in between."""
 SYNC_INTERVAL: Final = 1.0
-"""Seconds until recorded data survives a power failure."""
+"""Seconds between two syncs: what is recorded survives a power failure after about this long."""
 
 
 class PageCollector:
@@ -47,7 +47,9 @@ class PageCollector:
                     self._enforce_disk_limit()
             return bool(moved)
         except OSError as error:  # disk full or gone: records stay in memory while there is room; drops are counted
-            self._warnings.warn_once("spool", "Cannot write %s: %s. Records are kept in memory.", self.journal.directory, error.strerror)
+            self._warnings.warn_once(
+                "spool", "Cannot write %s: %s. Records are kept in memory while there is room.", self.journal.directory, error.strerror
+            )
             return False
 
     def sync(self) -> None:

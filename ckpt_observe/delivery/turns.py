@@ -26,7 +26,7 @@ class Turns:
         return directory in self._exporters
 
     def add(self, directory: str, exporters: frozenset[str] | None = None) -> None:
-        """Append a journal, with those of our exporters that have not received all of it, if that is certain."""
+        """Append a journal. `exporters` are those of ours that have not received all of it; None if that is not known."""
         with self._lock:
             self._exporters[directory] = exporters
 

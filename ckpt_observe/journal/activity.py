@@ -1,4 +1,4 @@
-"""What every process of a state directory is doing right now. Read from pages and spools without disturbing their owners.
+"""Reads what every process of a state directory is doing right now, from pages and spools, without disturbing their owners.
 
 For metrics and for the command line. A page may change while it is read, and a journal may disappear.
 """
@@ -38,12 +38,13 @@ class Activity:
     running: list[RunningOperation] = field(default_factory=list)
     live_processes: int = 0
     dead_processes: int = 0
-    """Processes that died before all their records were delivered."""
+    """Processes that ended before all their records were delivered."""
     spooled_bytes: int = 0
+    """Size of all spools. A segment counts until every exporter has received all of it."""
 
 
 def read_activity(state: Path) -> Activity:
-    """Return what is running now and how much waits for delivery. Journals that cannot be read are skipped."""
+    """Return what is running now, and how many bytes the spools hold. Journals that cannot be read are skipped."""
     activity = Activity()
     for directory in sorted(glob.glob(os.path.join(glob.escape(str(state / JOURNALS)), "*"))):
         if directory.endswith(UNFINISHED):

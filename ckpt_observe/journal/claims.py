@@ -36,16 +36,19 @@ class Claim:
 
 
 def claim_dead(directory: str) -> Claim | None:
-    """Claim a journal whose owner is dead. None if it is alive, or if another process delivers the journal.
+    """Claim a journal whose owner is dead. Return None if the owner is alive, or if another process delivers the journal or removed it.
 
-    DamagedJournalError if its description is damaged, JournalError if it was written by a newer version.
+    Raise DamagedJournalError if its description is damaged, JournalError if it was written by a newer version.
     """
     owner_lock = _try_acquire(directory, OWNER_LOCK)
     return _claim(directory, _try_acquire(directory, DELIVERY_LOCK), owner_lock) if owner_lock else None
 
 
 def claim_delivery(directory: str) -> Claim | None:
-    """Claim a journal whose owner, alive or dead, leaves the delivery to us. None if another process delivers it. JournalError as above."""
+    """Claim a journal whose owner, alive or dead, leaves the delivery to us. Return None if another process delivers or removed it.
+
+    Raise the same errors as `claim_dead`.
+    """
     return _claim(directory, _try_acquire(directory, DELIVERY_LOCK), None)
 
 
@@ -93,7 +96,7 @@ def _release(*locks: FileLock | None) -> None:
 
 
 def remove_unfinished(directories: Iterable[str]) -> None:
-    """Remove the journals of processes that died while they created or removed them. Nothing is recorded in these."""
+    """Remove journals that a process was creating or removing a minute ago or earlier, when it died. They hold nothing to deliver."""
     for directory in directories:
         with suppress(OSError):
             if time.time() - os.stat(directory).st_mtime > UNFINISHED_SECONDS:

@@ -8,7 +8,7 @@
 | `spool-*.jsonl`, cursors | finished operations, and how far each exporter has read |
 | `set-aside.json` | spans that a server keeps failing on, by exporter |
 | `open.pages` | a copy of the pages of running operations, for the case that the machine dies |
-| `counts.json`, `counts-taken.json` | the owner's counters, if another process delivers, and those that it has already taken |
+| `counts.json`, `counts-taken.json` | the owner's counters, if another process delivers, and how much of them it has already counted |
 | `interrupted` | marks a journal whose owner died during an operation |
 
 The page files themselves are in shared memory.
@@ -47,8 +47,8 @@ _COUNTS: Final = "counts.json"
 _TAKEN_COUNTS: Final = "counts-taken.json"
 
 STORED_MODES: Final = {"in-process": "thread", "daemon": "agent"}
-"""Delivery modes that `about.json` stores under their first names. Earlier versions may share the state directory. They would take the
-journal of a `daemon` for one that needs no exporter, and remove it."""
+"""Delivery modes that `about.json` stores under their former names, for earlier versions that share the state directory. They would take
+the journal of a `daemon` for one that needs no exporter, and remove it."""
 _MODES: Final = {stored: mode for mode, stored in STORED_MODES.items()}
 
 Counts: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
@@ -58,7 +58,7 @@ _LABEL_COUNTS: Final = {spec.name: len(spec.labels) for spec in metrics.METRICS}
 
 
 class About(msgspec.Struct, frozen=True, rename={"exporters": "sinks", "delivery": "drain"}):
-    """Describes the owner of a journal. `about.json` keeps the first names of fields and modes: other versions read it, and wrote some."""
+    """Describes the owner of a journal. `about.json` uses former names of fields and modes: earlier versions read and write it too."""
 
     version: int
     pid: int
@@ -84,7 +84,7 @@ class _Version(msgspec.Struct):
 
 
 def create_journal(directory: str, about: About) -> tuple[FileLock, FileLock]:
-    """Create the directory and return its locks, held: owner and delivery. It gets its name last, so nobody sees an unlocked journal."""
+    """Create the directory and return its locks, held: owner and delivery. It gets its final name last, so nobody sees it unlocked."""
     temporary = directory + UNFINISHED
     os.mkdir(temporary, 0o700)
     locks: list[FileLock] = []
@@ -107,7 +107,7 @@ def create_journal(directory: str, about: About) -> tuple[FileLock, FileLock]:
 def read_about(directory: str) -> About:
     """Return the description of the owner.
 
-    DamagedJournalError if it is damaged, JournalError if it is gone or was written by a newer version, OSError if it cannot be read now.
+    Raise DamagedJournalError if it is damaged, JournalError if it is gone or of a newer version, OSError if it cannot be read now.
     """
     path = os.path.join(directory, ABOUT)
     try:
@@ -129,7 +129,7 @@ def read_about(directory: str) -> About:
 
 
 def boot_id() -> str:
-    """Return the id of this boot of the machine. Pages of another boot are gone or cannot be trusted."""
+    """Return the id of this boot of the machine, or an empty string if unknown. Pages of another boot are gone or cannot be trusted."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -137,7 +137,7 @@ def boot_id() -> str:
 
 
 def save_counts(directory: str, counts: Mapping[tuple[str, tuple[str, ...]], float]) -> None:
-    """Publish the owner's counters to the process that delivers. Writes nothing while all are zero. OSError: try again later."""
+    """Publish the owner's counters to the process that delivers. Writes nothing while all are zero. Raise OSError if the disk is full."""
     if any(counts.values()):
         _write_counts(os.path.join(directory, _COUNTS), counts)
 

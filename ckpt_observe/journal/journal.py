@@ -21,7 +21,7 @@ from ckpt_observe.support.locks import FileLock, is_locked
 
 
 class Journal:
-    """A journal as its owner uses it."""
+    """A journal as its owner uses it. `pages` is the configured directory for pages, or None for the default."""
 
     def __init__(
         self, state: Path, pages: Path | None, exporters: Sequence[str], resource: dict[str, Any], delivery: str = "in-process"
@@ -37,7 +37,7 @@ class Journal:
             self._delivery_lock.release()
         self.spool = Spool(self.directory)
         self._last_images: list[bytes] = []
-        """The pages in `open.pages`."""
+        """The pages in `open.pages`, which is written again only if they changed."""
         try:
             self.pool = Pool(self.about.pages, self.spool.append, mapped=mapped)
         except OSError as error:
@@ -51,13 +51,13 @@ class Journal:
         return self.pool.take()
 
     def take_over_delivery(self) -> bool:
-        """Let the owner deliver from now on. Return False if another process does."""
+        """Make the owner the process that delivers the journal. Return False if another process already delivers it."""
         lock = FileLock.try_acquire(os.path.join(self.directory, DELIVERY_LOCK), create=False)
         self._delivery_lock = lock or self._delivery_lock
         return lock is not None
 
     def has_deliverer(self) -> bool:
-        """Return whether some process delivers the journal, the owner included. OSError if the directory is gone."""
+        """Return whether some process delivers the journal, the owner included. Raise OSError if the directory is gone."""
         return is_locked(os.path.join(self.directory, DELIVERY_LOCK))
 
     def sync(self) -> None:
@@ -78,7 +78,7 @@ class Journal:
     def release(self) -> None:
         """Leave undelivered records to the next process.
 
-        While an operation still runs, the locks stay held: its page belongs to a live process. After our death it is recovered.
+        If an operation still runs, the locks stay held until this process ends, because its page is in use. It is recovered after that.
         """
         self.spool.close()
         if self.pool.retire():
@@ -89,7 +89,7 @@ class Journal:
             self._release_locks()
 
     def remove(self) -> None:
-        """Remove the journal. Everything in it was delivered."""
+        """Remove the journal with its pages and spool. Call it only if everything was delivered."""
         if hasattr(self, "pool"):
             self._remove_pages()
         self.spool.close()

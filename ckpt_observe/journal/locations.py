@@ -19,7 +19,10 @@ ext4). Copy-on-write and network file systems do not guarantee that."""
 
 
 def private_directory(path: Path, setting: str = "CKPT_OBSERVE_DIR") -> Path:
-    """Create a directory with mode 0700, or check that nobody else can write to it. `setting` is the one to change if somebody can."""
+    """Create a directory with mode 0700, or check that it is ours and nobody else can write to it. Return it.
+
+    Else raise JournalError, which tells the user to change `setting`.
+    """
     try:
         path.mkdir(parents=True, mode=0o700, exist_ok=True)
         status = path.lstat()
@@ -33,7 +36,7 @@ def private_directory(path: Path, setting: str = "CKPT_OBSERVE_DIR") -> Path:
 
 
 def page_directory(state: Path, configured: Path | None) -> tuple[Path, bool]:
-    """Return the directory for pages, and whether its files can be mapped."""
+    """Return the directory for pages, and whether its files can be mapped; if not, pages are written with `pwrite`."""
     if configured is not None:
         directory = private_directory(configured, "CKPT_OBSERVE_PAGES_DIR")
     else:

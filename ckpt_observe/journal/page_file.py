@@ -67,5 +67,5 @@ class PageFile:
 
 
 def heartbeat_page(now: int) -> bytes:
-    """Return the first page of a page file."""
+    """Return the first page of a page file, with a heartbeat in Unix nanoseconds."""
     return WORD.pack(now).ljust(PAGE_SIZE, b"\0")

@@ -106,5 +106,5 @@ def parse_lines(data: bytes) -> list[list[Any]]:
 
 
 def begin_line(lines: list[Any]) -> list[Any] | None:
-    """Return the `begin` line of an operation, if it is among these."""
+    """Return the `begin` line of an operation, or None if it is not among these."""
     return next((line for line in lines if line[0] == events.BEGIN), None)

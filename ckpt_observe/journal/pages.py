@@ -24,7 +24,7 @@ ENDED_FLAG: Final = 1 << 63
 """Set in the first word of a page whose operation has ended."""
 
 MARK_COUNT: Final = 31
-"""Words for marks. Their meaning is up to the writer."""
+"""Number of words for marks. Their meaning is up to the writer."""
 
 WORD = struct.Struct("@Q")  # native: one aligned store, never torn
 HEADER_SIZE: Final = WORD.size * (1 + MARK_COUNT)
@@ -43,7 +43,7 @@ class PagePool(Protocol):
         """Take a page back whose operation has ended."""
 
     def append_overflow(self, page: AnyPage, line: bytes) -> None:
-        """Store a line that does not fit into its page, if there is room elsewhere."""
+        """Store a line that does not fit into its page elsewhere; drop it if there is no room."""
 
 
 class MappedPage:
@@ -105,7 +105,7 @@ class MappedPage:
 
 
 class PwritePage:
-    """A page written with `pwrite`, where a map is not safe. A failed write is an error and not a signal; the line is kept in memory."""
+    """A page written with `pwrite`, used if a map is not safe. A failed write raises an error and no signal; the line is kept in memory."""
 
     def __init__(self, fd: int, number: int, pool: PagePool) -> None:
         self._fd, self._start, self._used = fd, number * PAGE_SIZE, HEADER_SIZE

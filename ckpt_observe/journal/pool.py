@@ -30,7 +30,7 @@ _END: Final = f'["{events.END}"'.encode()
 
 
 class Pool:
-    """The pages of one process. `spill` writes records to the spool and may raise OSError."""
+    """The pages of one process, in files that start with `prefix`. `spill` writes records to the spool and may raise OSError."""
 
     def __init__(self, prefix: str, spill: Callable[[Iterable[bytes]], None], *, mapped: bool) -> None:
         self._prefix, self._spill, self._mapped = prefix, spill, mapped
@@ -40,7 +40,7 @@ class Pool:
         self._file_numbers = itertools.count()
         self.closed = False
         self.counts = {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0}
-        """Operations that their caller wrote to the spool, that had no page in shared memory, that were lost; and dropped lines."""
+        """Operations that their own thread wrote to the spool, that had no page in shared memory, that were lost; and dropped lines."""
         self._free.append(self._add_file())  # type: ignore[arg-type]  # not None: the pool is open. OSError if there is no room
 
     def take(self) -> AnyPage | None:
@@ -81,7 +81,7 @@ class Pool:
     def _add_file(self) -> AnyPage | None:
         file = PageFile(f"{self._prefix}-{next(self._file_numbers):02}.pages", PAGES_PER_FILE, self, mapped=self._mapped)
         self._files.append(file)
-        if self.closed:  # in the meantime
+        if self.closed:  # by another thread, in the meantime
             file.remove()
             return None
         first, *rest = file.pages  # reserve the first for the caller: other threads may take all that are free
@@ -110,7 +110,10 @@ class Pool:
         page.overflow_pages[-1].append(line)  # if another thread has filled that page meanwhile, the line overflows once more
 
     def give_back(self, page: AnyPage) -> None:
-        """Queue the page of an operation that has ended, to be collected. If too many wait, move the operation to the spool now."""
+        """Queue the page of an operation that has ended, to be collected.
+
+        If too many wait, or the page is in ordinary memory, the operation is written to the spool at once.
+        """
         if len(self._finished) < BACKLOG and not isinstance(page, MemoryPage):
             self._finished.append(page)
             return
@@ -127,7 +130,7 @@ class Pool:
             self._free_pages(page)
 
     def collect(self, annotate: Callable[[bytes], bytes] | None = None, *, limit: int = 1024) -> int:
-        """Move finished operations to the spool and return how many. OSError: none was moved, and they wait for the next call.
+        """Move finished operations to the spool and return how many. If it raises OSError, they wait for the next call.
 
         `annotate` may add to each record. Only the page collector passes it, as it may read files, which host program threads must not do.
         """
@@ -179,7 +182,7 @@ class Pool:
         self._files[0].write_heartbeat(now)
 
     def close(self) -> None:
-        """Close the files. In a forked child the pages belong to the parent."""
+        """Close the files and keep them on disk: for the parent, if this is a forked child, or for the next process."""
         self.closed = True
         for file in self._files:
             file.close()
@@ -192,7 +195,7 @@ class Pool:
 
 
 def _pages_of_operation(page: AnyPage) -> Iterator[AnyPage]:
-    """Yield the first page of an operation and its further ones."""
+    """Yield the first page of an operation, then its overflow pages."""
     yield page
     for overflow_page in page.overflow_pages:
         yield from _pages_of_operation(overflow_page)

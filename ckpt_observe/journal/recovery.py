@@ -31,7 +31,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def recover(claim: Claim, annotate: Callable[[bytes], bytes] = lambda record: record) -> int:
-    """Move the operations of a dead owner to its spool. Return how many were interrupted. `annotate` may add to each record."""
+    """Move the operations of a dead owner from its pages to its spool. Return how many were interrupted.
+
+    `annotate` returns a record with what is to be added to it.
+    """
     directory, about = claim.directory, claim.about
     paths = page_files(about.pages)
     copy = os.path.join(directory, OPEN_PAGES)
@@ -105,7 +108,7 @@ def _decode_record(payload: bytes) -> list[Any]:
 
 @dataclass(slots=True)
 class RecoveredPhase:
-    """A phase, read from marks or lines. `end` is None if it was running."""
+    """A phase, read from marks or lines. `end` is None if it was running when the process died."""
 
     number: int
     parent: Any

@@ -28,7 +28,7 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
 
 
 class Cursor(NamedTuple):
-    """A position in a spool. Everything before it was delivered."""
+    """A position in a spool. The exporter that it belongs to has received everything before it."""
 
     segment: int = 0
     offset: int = 0
@@ -65,7 +65,7 @@ class Spool:
         """Descriptors of complete segments that are not synced yet."""
 
     def append(self, records: Iterable[bytes]) -> None:
-        """Write records. OSError (disk full, read-only or gone): treat none of them as written."""
+        """Write records. If it raises OSError (disk full, read-only or gone), treat none of them as written."""
         data = b"".join([b"%08x %b\n" % (zlib.crc32(record), record) for record in records])
         with self._lock:
             if self._appending:  # in a signal handler during an append: it must not close the segment that is being written
@@ -224,7 +224,8 @@ def is_boundary(directory: str, cursor: Cursor) -> bool:
 def change_stamp(directory: str, cursor: Cursor) -> tuple[int, int] | None:
     """Return a value that changes when a record is added behind the cursor. Two system calls instead of a read, for frequent polling.
 
-    None if the directory changed within the last second: it may change again with the same timestamp, because the clock is coarse.
+    None if the directory cannot be read, or changed within the last second: it may change again with the same timestamp, because the clock
+    is coarse.
     """
     try:
         changed = os.stat(directory).st_mtime_ns

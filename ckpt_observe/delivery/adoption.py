@@ -69,7 +69,7 @@ class Adoption:
         """Held while a journal is adopted, recovered or released. Do not wait for an outbox in use meanwhile: its thread may be
         waiting for this lock, to search for dead processes."""
         self._ignored: set[str] = set()
-        """Directories that we do not adopt: damaged, of a newer version, or without an exporter of ours."""
+        """Directories that we do not adopt (again): damaged, of a newer version, or with nothing left for our exporters."""
         self._retry_at: dict[str, float] = {}
         """When to adopt journals again in which spans are set aside."""
         self._about_cache: dict[str, About] = {}

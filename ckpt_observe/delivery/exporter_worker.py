@@ -43,7 +43,7 @@ class ExporterWorker:
         self.last_error: str | None = None
         """Why the last attempt failed, or None if it succeeded or there was none."""
         self.failing_since: float | None = None
-        """Time (monotonic) of the first failure since the last success."""
+        """Monotonic time of the first failure since the last success; None if the last attempt succeeded."""
         self.failed_directory = ""
         """The journal of the last batch that failed."""
         self._accepted = 0

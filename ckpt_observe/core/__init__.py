@@ -1,4 +1,4 @@
-"""The reference checkpoint core: durable checkpoints of a program's state. Knows nothing of telemetry."""
+"""The reference checkpoint core: saves and loads durable checkpoints of a program's state. It contains no telemetry."""
 
 from ckpt_observe.core.checkpointer import Checkpointer
 from ckpt_observe.core.compare import Difference, compare

@@ -1,4 +1,4 @@
-"""The Checkpointer for asyncio: the same operations as coroutines; threads do the work."""
+"""The Checkpointer for asyncio: its main operations as coroutines. Threads do the work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Checkpointer: runs the steps of each operation in order."""
+"""The Checkpointer, the main class of the core: saves, loads, lists, removes and verifies checkpoints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictEr
 
 
 class Checkpointer:
-    """Saves states of tasks in a store and loads them unchanged, or raises. Thread-safe."""
+    """Saves states of tasks in a store and loads them unchanged, or raises an error. Thread-safe."""
 
     def __init__(
         self,
@@ -48,7 +48,11 @@ class Checkpointer:
         hooks: Sequence[Hook] = (),
         fallback: bool = False,
     ) -> None:
-        """`incremental` is the number of earlier checkpoints that one may be built on. `fallback` lets `load` skip damaged ones."""
+        """Open the store, which is a URL, a path or a Store.
+
+        `incremental` is how many earlier checkpoints a new one may refer to for unchanged keys; with 0, each holds its whole state.
+        `keep_last=n` adds `KeepLast(n)` to `retention`. With `fallback`, loading the newest checkpoint skips damaged ones.
+        """
         _check_arguments(encryption, retention, incremental, hooks)
         self.store = open_store(store)
         codec = None if compression == "none" else codecs.factory(compression)()
@@ -67,7 +71,7 @@ class Checkpointer:
 
     @property
     def codec(self) -> Codec | None:
-        """The codec of new checkpoints, or None."""
+        """The codec of new checkpoints; None if they are not compressed."""
         return self.pipeline.codec
 
     def save(
@@ -82,9 +86,9 @@ class Checkpointer:
         tags: Sequence[str] = (),
         parent: CheckpointInfo | None = None,
     ) -> CheckpointInfo:
-        """Save the state as a new checkpoint of the task. When this returns, the checkpoint survives a crash.
+        """Save the state as a new checkpoint of the task. When this returns, it is as durable as the store guarantees.
 
-        `state` may be the result of `stage`. Pass `parent` only if it is not the checkpoint that this program saved or loaded last.
+        `state` may be the result of `stage`. `parent` defaults to the checkpoint of the task that this Checkpointer saved or loaded last.
         """
         label = self._drafter.label(task, id, step, status, metadata, tags, parent)
         if not self.hooks:
@@ -102,19 +106,22 @@ class Checkpointer:
         return self._drafter.stage(state)
 
     def batch(self) -> Batch:
-        """Collect small saves: `with checkpointer.batch() as batch: batch.save(...)` writes them together."""
+        """Collect small saves: `with checkpointer.batch() as batch: batch.save(...)` writes them together at its end."""
         return Batch(self.store, self._drafter, self.hooks, self._retain_batch)
 
     def load(self, task: str, id: str | None = None) -> Any:
-        """Return the state of the newest checkpoint of the task, or of the one with this id."""
+        """Return the state of the checkpoint with this id, or of the newest. IntegrityError if it is damaged; see also `fallback`."""
         return self._fetch("load", task, id).state
 
     def restore(self, task: str, id: str | None = None, *, into: Any = None) -> Restored[Any]:
-        """Return the state and the next step. With `into`, also put the state into a mapping or `load_state_dict`, or call a function."""
+        """Like `load`, but return the header and the next step, too.
+
+        `into` receives the state as well: the content of a mapping is replaced, `load_state_dict` of an object or a function is called.
+        """
         return self._fetch("restore", task, id, into)
 
     def delete(self, task: str, id: str) -> CheckpointInfo | None:
-        """Remove a checkpoint and return its header, or None if that is unreadable. Raise ConflictError if another one is built on it."""
+        """Remove a checkpoint and return its header; None if that is unreadable. ConflictError if an incremental one refers to it."""
         check_name(task, "task")
         with notify_around(self.hooks, "delete", task, id=check_name(id, "checkpoint id")):
             infos = self.store.list(task)
@@ -128,24 +135,24 @@ class Checkpointer:
         return next((info for info in infos if info.id == id), None)
 
     def list(self, task: str) -> CheckpointInfos:
-        """Return the checkpoints of a task, newest first."""
+        """Return the headers of a task's checkpoints, newest first, without damaged headers."""
         return self.store.list(check_name(task, "task"))
 
     def find(self, query: Query) -> CheckpointInfos:
-        """Return the checkpoints of all tasks that match the query, newest first."""
+        """Return the headers of all checkpoints that match the query, newest first, from every task unless `query.task` is set."""
         return self.store.find(query)
 
     def resolve(self, task: str, reference: str) -> CheckpointInfo:
-        """Return the checkpoint for a reference: an id, `latest`, `latest~2`, `step:100` or `at:2026-01-31T12:00Z`."""
+        """Return the header of a checkpoint by reference: an id, `latest`, `latest~2`, `step:100` or `at:2026-01-31T12:00Z`."""
         return references.resolve(self._fetcher, check_name(task, "task"), check_name(reference, "reference"))
 
     def open(self, task: str, id: str | None = None) -> LazyState:
-        """Return the state as a mapping that reads each key on demand."""
+        """Return the state of the newest checkpoint, or of the one with this id, as a mapping that reads each key on demand."""
         info = self._fetcher.newest(task) if id is None else self._fetcher.info(check_name(task, "task"), check_name(id, "checkpoint id"))
         return LazyState(self._fetcher, info)
 
     def fork(self, task: str, new_task: str, id: str | None = None) -> CheckpointInfo:
-        """Start a new task from a checkpoint of this one."""
+        """Save the state of a checkpoint of `task` (by default the newest) as a checkpoint of `new_task`, and return its header."""
         head = self._drafter.heads.get(task)
         restored = self.restore(task, id)
         self._drafter.heads.reset(task, head)  # the restore must not change the parent of this task's next checkpoint
@@ -155,7 +162,7 @@ class Checkpointer:
         )
 
     def plan(self, task: str) -> Sequence[Decision]:
-        """Return what `prune` would do with each checkpoint, and why (dry run)."""
+        """Return what `prune` would do with each checkpoint of the task, and why. Nothing is removed."""
         return policies.plan(self._policy, self.store.list(check_name(task, "task")), dt.datetime.now(dt.UTC))
 
     @property
@@ -163,9 +170,9 @@ class Checkpointer:
         return self.retention or KeepAll()
 
     def prune(self, task: str, plan: Sequence[Decision] | None = None, *, _current: bool = False) -> CheckpointInfos:
-        """Remove what the retention policy does not keep, or what `plan` says, and return it.
+        """Remove the checkpoints that the retention policy does not keep, or those that `plan` does not keep. Return the removed ones.
 
-        Checkpoints that others were built on since the plan was made are kept.
+        A checkpoint to which a kept one refers (`incremental`) stays, even if `plan` says otherwise. `_current` skips this check.
         """
         candidates = [decision.info for decision in (self.plan(task) if plan is None else plan) if not decision.keep]
         if plan is not None and not _current:
@@ -184,7 +191,10 @@ class Checkpointer:
     def verify(
         self, task: str | None = None, id: str | None = None, *, sample: int | None = None, quarantine: bool = False
     ) -> Sequence[Finding]:
-        """Read and check one checkpoint, those of a task, all, or a random sample. `quarantine` moves damaged ones aside."""
+        """Read and check one checkpoint, those of a task, or all; `sample` limits it to that many at random.
+
+        `quarantine` moves damaged ones aside.
+        """
         return verify(self._fetcher, task, id, sample=sample, quarantine=self._quarantine if quarantine else None)
 
     def close(self) -> None:
@@ -231,7 +241,7 @@ class Checkpointer:
 
     def _retain_batch(self, newest: CheckpointInfo) -> None:
         if self.retention is not None:
-            self._listing.forget(newest.task)  # the batch was not added to it
+            self._listing.forget(newest.task)  # the list does not have the other checkpoints of the batch
             self._retain(newest)
 
     def _discard(self, task: str, id: str) -> bool:
@@ -248,12 +258,12 @@ class Checkpointer:
 
 def _check_arguments(encryption: Any, retention: Any, incremental: Any, hooks: Sequence[Any]) -> None:
     if not isinstance(incremental, SupportsIndex) or incremental < 0:  # type: ignore[operator]
-        raise ConfigError(f"`incremental` must be 0 or more (how many checkpoints one may be built on), not {incremental!r:.80}")
+        raise ConfigError(f"`incremental` must be an integer of 0 or more (earlier checkpoints to refer to), not {incremental!r:.80}")
     if incremental and encryption:
-        raise ConfigError("`incremental` and `encryption` exclude each other: incremental saves store digests, which would reveal values")
+        raise ConfigError("`incremental` and `encryption` exclude each other: incremental saves need digests, which confirm guessed values")
     if not isinstance(retention, Retention | None):
         raise ConfigError(f"`retention` must be a policy such as KeepLast(5), not {retention!r:.80}")
     if not isinstance(encryption, Cipher | None):
         raise ConfigError(f"`encryption` must be a cipher such as AeadCipher(), not {encryption!r:.80}")
     if not all(map(callable, hooks)):
-        raise ConfigError(f"`hooks` must be functions, not {hooks!r:.80}")
+        raise ConfigError(f"`hooks` must be a sequence of functions, not {hooks!r:.80}")

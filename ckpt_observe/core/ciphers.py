@@ -1,7 +1,8 @@
 """Encryption of payloads with AES-256-GCM or ChaCha20-Poly1305, from `cryptography` (extra `crypto`).
 
-The header of a checkpoint stays readable; its payload does not. The key has 32 bytes. It is an argument, comes from the environment as
-hex or base64, or is returned by a function for a key id, so that keys can be rotated while old checkpoints stay readable.
+Only the payload of a checkpoint is encrypted; its header, including the metadata, stays readable. The key has 32 bytes. It is passed as
+an argument, read from CKPT_ENCRYPTION_KEY as hex or base64, or returned by a function of the key id, so that keys can be rotated while
+old checkpoints stay readable.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _NONCE = 12
 
 @runtime_checkable
 class Cipher(Protocol):
-    """Authenticated encryption."""
+    """Encrypts and decrypts payloads, and detects altered ones."""
 
     name: str
     """Recorded in the header of a checkpoint."""
@@ -39,12 +40,12 @@ class Cipher(Protocol):
         ...
 
     def decrypt(self, data: Buffer, binding: bytes, key_id: str) -> bytes:
-        """Return the original data. AccessError if the key is wrong, or if the data was altered or moved."""
+        """Return the original data. AccessError if this key is missing or wrong, or if the data was altered or bound to something else."""
         ...
 
 
 class AeadCipher:
-    """Encrypted data is the nonce followed by the ciphertext and its tag."""
+    """Encrypts with AES-256-GCM or ChaCha20-Poly1305. The result is the nonce followed by the ciphertext and its tag."""
 
     def __init__(
         self, key: KeySource | None = None, *, key_id: str = "", kind: Literal["aes-256-gcm", "chacha20-poly1305"] = "aes-256-gcm"
@@ -53,7 +54,7 @@ class AeadCipher:
         if kind not in kinds:
             raise ConfigError(f"unknown cipher {kind!r}; use one of: {', '.join(kinds)}")
         if not isinstance(key_id, str):  # the header, and so the checkpoint, could not be read again
-            raise ConfigError(f"the id of a key must be a string, not {key_id!r:.80}")
+            raise ConfigError(f"`key_id` must be a string, not {key_id!r:.80}")
         self.name: str = kind
         self.key_id = key_id
         self._cipher_type = kinds[kind]
@@ -80,7 +81,7 @@ class AeadCipher:
             plaintext: bytes = cipher.decrypt(bytes(data[:_NONCE]), data[_NONCE:], binding)
             return plaintext
         except (InvalidTag, ValueError) as error:  # ValueError: shorter than a nonce
-            raise AccessError("the key does not decrypt this checkpoint", code="encryption.wrong_key") from error
+            raise AccessError("the key is wrong, or this checkpoint was altered", code="encryption.wrong_key") from error
 
     def _create_cipher(self, key_id: str) -> AESGCM | ChaCha20Poly1305:
         try:
@@ -88,8 +89,8 @@ class AeadCipher:
         except Exception as error:  # the program's key function may raise anything
             raise _missing_key_error(key_id) from error
         if not isinstance(key, bytes | bytearray) or len(key) != 32:
-            actual = len(key) if isinstance(key, bytes | bytearray) else type(key).__name__
-            raise ConfigError(f"an encryption key must be 32 bytes, not {actual}")
+            actual = f"{len(key)} bytes" if isinstance(key, bytes | bytearray) else type(key).__name__
+            raise ConfigError(f"an encryption key must be a bytes object of 32 bytes, not {actual}")
         return self._cipher_type(key)
 
 
@@ -101,7 +102,7 @@ def key_from_environment() -> bytes:
     try:
         return bytes.fromhex(text) if len(text) == 64 else base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
-        raise ConfigError(f"{KEY_VARIABLE} is neither hex nor base64") from None
+        raise ConfigError(f"{KEY_VARIABLE} is neither hex nor base64; set it to 32 bytes in one of these forms") from None
 
 
 def _load_ciphers() -> dict[str, type[AESGCM | ChaCha20Poly1305]]:
@@ -113,4 +114,4 @@ def _load_ciphers() -> dict[str, type[AESGCM | ChaCha20Poly1305]]:
 
 
 def _missing_key_error(key_id: str) -> AccessError:
-    return AccessError(f"the key {key_id!r} of this checkpoint is not available", code="encryption.no_key")
+    return AccessError(f"the key function returned no key of 32 bytes for the id {key_id!r}", code="encryption.no_key")

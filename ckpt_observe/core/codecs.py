@@ -1,7 +1,7 @@
 """Compression: gzip, zstd and lz4.
 
-A large document is compressed in parts on several threads, and the compressed parts are concatenated, which all three formats allow.
-The document itself is never copied as a whole.
+A document over 4 MiB is compressed in parts on several threads, and the compressed parts are concatenated, which all three formats
+allow. Such a document is never copied as a whole.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ckpt_observe.errors import CompressionError, MissingExtraError
 
 _PART = 4 * 1024 * 1024
 _READ = 64 * 1024
-"""Bytes passed to a decompressor per call. Small, because it copies the unused rest whenever a part ends."""
+"""Bytes passed to a decompressor per call. Small, because the decompressor copies its unused input whenever a part ends."""
 _OUTPUT = 16 * 1024 * 1024
 """Bytes that a decompressor may produce per call. Some codecs allocate all of it in advance."""
 
 
 class Codec(Protocol):
-    """Compresses bytes."""
+    """Compresses and decompresses bytes."""
 
     name: str
     """Recorded in the header of a checkpoint."""
@@ -34,12 +34,12 @@ class Codec(Protocol):
         ...
 
     def decompress(self, data: Buffer, size: int) -> Buffer:
-        """Return the original data, exactly `size` bytes. CompressionError if it would be more or less; never produces more."""
+        """Return the original data, exactly `size` bytes. CompressionError if it would be more or fewer; stops before it produces more."""
         ...
 
 
 class Stream(Protocol):
-    """The incremental decompressors of Python's compression modules."""
+    """The interface that incremental decompressors of Python's compression modules have in common."""
 
     @property
     def eof(self) -> bool: ...
@@ -51,7 +51,7 @@ class Stream(Protocol):
 
 
 def compress_document(codec: Codec, document: Blob) -> Blob:
-    """Return the document compressed; if it is large, in parts and in parallel."""
+    """Return the document compressed; if it is over 4 MiB, in parts and in parallel."""
     if len(document) <= _PART:
         return Blob((codec.compress(document.joined()),))
     parts = split_evenly(document, _PART)
@@ -59,7 +59,7 @@ def compress_document(codec: Codec, document: Blob) -> Blob:
 
 
 def decompress_parts(new_stream: Callable[[], Stream], data: Buffer, size: int) -> bytearray:
-    """Return the `size` bytes that all concatenated parts decompress to. Each part needs a new stream."""
+    """Return the `size` bytes that all concatenated parts decompress to, or raise CompressionError. Each part needs a new stream."""
     result = bytearray()
     view = memoryview(data)
     inputs = (view[start : start + _READ] for start in range(0, len(view), _READ))
@@ -79,7 +79,7 @@ def decompress_parts(new_stream: Callable[[], Stream], data: Buffer, size: int) 
         else:
             pending = next(inputs, b"") if stream.needs_input else b""
     if len(result) < size or not stream.eof or pending:
-        raise CompressionError(f"the data decompresses to {len(result)} bytes instead of {size}", code="compression.malformed")
+        raise CompressionError(f"the compressed data is damaged: got {len(result)} of {size} bytes", code="compression.malformed")
     return result
 
 
@@ -121,7 +121,7 @@ class _GzipStream:
 
 
 class ZstdCodec:
-    """zstd: faster and smaller than gzip, the recommended choice. Level 3 is zstd's default. In the standard library from Python 3.14."""
+    """zstd: faster and smaller than gzip, the recommended choice. Level 3 is zstd's default. From `backports.zstd` before Python 3.14."""
 
     name = "zstd"
 

@@ -1,4 +1,4 @@
-"""Compares two checkpoints of one run or of two: from their headers alone, values on demand."""
+"""Compares two checkpoints, of one task or of two: keys and sizes from the headers alone, values only if asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ckpt_observe.core.model import CheckpointInfo
 
 
 class Missing(enum.Enum):
-    """Marks a missing value, because None is a value."""
+    """Stands for the value of a key that a checkpoint does not have, because None can be a value."""
 
     MISSING = "missing"
 
@@ -21,7 +21,7 @@ MISSING = Missing.MISSING
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """The differences between two checkpoints."""
+    """The differences between two checkpoints, by top-level key. If one header lists no keys, all fields after `new` are empty."""
 
     old: CheckpointInfo
     new: CheckpointInfo
@@ -30,18 +30,18 @@ class Difference(msgspec.Struct, frozen=True):
     changed: tuple[str, ...]
     unchanged: tuple[str, ...]
     growth: dict[str, int]
-    """Bytes by which each key grew; negative if it shrank."""
+    """Bytes by which the value of each key grew; negative if it shrank. A key counts 0 bytes where it is missing."""
 
     @property
     def changed_ratio(self) -> float:
-        """Share of the new state's bytes that are new or changed. A state without keys counts as changed or not as a whole."""
+        """Share of the new state's bytes in added or changed keys, from 0 to 1. If it has no keys: 1 if the digests differ, else 0."""
         total = sum(key.size for key in self.new.keys.values())
         changed = sum(self.new.keys[name].size for name in self.added + self.changed)
         return changed / total if total else float(self.old.digest != self.new.digest)
 
 
 def compare(old: CheckpointInfo, new: CheckpointInfo) -> Difference:
-    """Compare keys and sizes from the headers. Keys without a digest (encrypted checkpoints) count as changed."""
+    """Compare two headers. A key counts as changed if it has no digest (encrypted checkpoints), or if the formats differ."""
     if not old.keys or not new.keys:  # one header does not list its keys
         return Difference(old, new, (), (), (), (), {})
     both = [name for name in new.keys if name in old.keys]
@@ -58,7 +58,10 @@ def compare(old: CheckpointInfo, new: CheckpointInfo) -> Difference:
 
 
 def values(checkpointer: Checkpointer, difference: Difference, new_in: Checkpointer | None = None) -> dict[str, tuple[Any, Any]]:
-    """Return old and new value of each key that differs, or MISSING. `new_in` has the new checkpoint, if it is in another store."""
+    """Return old and new value of each key that differs; MISSING if a checkpoint does not have the key.
+
+    `new_in` reads the new checkpoint; None if it is in the same store as the old one.
+    """
     old = checkpointer.open(difference.old.task, difference.old.id).get_many(difference.changed + difference.removed)
     new = (new_in or checkpointer).open(difference.new.task, difference.new.id).get_many(difference.changed + difference.added)
     return {name: (old.get(name, MISSING), new.get(name, MISSING)) for name in {**old, **new}}

@@ -1,4 +1,4 @@
-"""Formats a checkpoint as Markdown, YAML or JSON, for people to read. It cannot be loaded from this text."""
+"""Formats a checkpoint as Markdown, YAML or JSON, for people to read. The text cannot be loaded as a checkpoint again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Style = Literal["markdown", "yaml", "json"]
 
 
 def extract(info: CheckpointInfo, state: Any, style: Style) -> str:
-    """Return summary and state of a checkpoint as text that ends with a newline."""
+    """Return header and state of a checkpoint as text that ends with a newline. Markdown shows only the main fields of the header."""
     if style not in get_args(Style):
         raise ConfigError(f"unknown style {style!r:.80}; use one of: {', '.join(get_args(Style))}")
     try:
@@ -35,7 +35,7 @@ def _text(info: CheckpointInfo, state: Any, style: Style) -> str:
 
 
 def _plain(state: Any) -> Any:
-    """Convert a state to the types of JSON."""
+    """Convert a state to the types of JSON, for display only."""
     if isinstance(state, Mapping):
         return {name: _plain(value) for name, value in zip(_names(state), state.values(), strict=True)}
     if isinstance(state, list | tuple | set | frozenset):
@@ -44,7 +44,7 @@ def _plain(state: Any) -> Any:
 
 
 def _names(state: Mapping[Any, Any]) -> Iterator[str]:
-    """Yield the keys as strings. A key that is not a string is shown like Python prints it, with its type if that name is in use."""
+    """Yield the keys as strings. A key that is not a string becomes `str(key)`, with its type appended if that is a key already."""
     used_names = {key for key in state if isinstance(key, str)}
     for key in state:
         if isinstance(key, str):
@@ -58,7 +58,7 @@ def _names(state: Mapping[Any, Any]) -> Iterator[str]:
 
 
 def _describe(value: Any) -> str:
-    """Describe a value that JSON does not have: an array by its shape, anything else by its repr, shortened."""
+    """Describe a value that JSON does not have: an array by type and shape, anything else by the start of its repr."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     return f"{type(value).__name__} {dtype} {list(shape)}" if shape and dtype is not None else repr(value)[:200]
 

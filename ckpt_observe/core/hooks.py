@@ -1,6 +1,6 @@
 """User code that the core calls: hooks before and after each operation, and providers of context for the header.
 
-A hook or provider that raises is logged; the operation continues.
+If a hook or provider raises an exception, it is logged and the operation continues.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None = None
     status: str | None = None
     node: str | None = None
-    """The node of a state graph that just completed."""
+    """The node of a state graph that completed last; None in other programs."""
     time: dt.datetime = msgspec.field(default_factory=lambda: dt.datetime.now(dt.UTC))
     info: CheckpointInfo | None = None
     error: BaseException | None = None
@@ -38,18 +38,21 @@ Hook = Callable[[Event], object]
 
 
 def emit(hooks: Iterable[Hook], event: Event) -> None:
-    """Call every hook, in order."""
+    """Call every hook, in order. Exceptions that hooks raise are logged."""
     for hook in hooks:
         try:
             hook(event)
         except Exception:
-            message = "Hook %r failed %s %s of %r"
+            message = "Hook %r raised an exception for the event '%s' of %s, task %r"
             logging.getLogger(__name__).warning(message, hook, event.moment, event.operation, event.task, exc_info=True)
 
 
 @contextmanager
 def notify_around(hooks: Iterable[Hook], operation: str, task: str, **details: Any) -> Iterator[CheckpointInfos]:
-    """Call the hooks before and after the block. The block appends the checkpoint that it handled to the list."""
+    """Call the hooks before the block and, as `after` or `failed`, at its end.
+
+    The block can append the header of the checkpoint that it handled to the list, for the event `after`.
+    """
     handled: CheckpointInfos = []
     emit(hooks, Event(moment="before", operation=operation, task=task, **details))
     try:
@@ -69,7 +72,7 @@ providers: list[ContextProvider] = []
 
 
 def gather() -> dict[str, str]:
-    """Return the context from all providers."""
+    """Return the merged context of all providers, without those that raise or do not return strings."""
     context: dict[str, str] = {}
     for provider in providers:
         try:

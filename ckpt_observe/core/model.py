@@ -1,4 +1,4 @@
-"""The header of a checkpoint as values."""
+"""The header of a checkpoint and the result of a load, as Python objects."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ckpt_observe.core.format.state_summary import has_saved_type
 FORMAT_VERSION = 1
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-"""Bytes. Validated because a header is untrusted input: a negative size would disable limits."""
+"""A number of bytes. Validated because a header is untrusted input: a negative size would disable limits."""
 Time = Annotated[dt.datetime, msgspec.Meta(tz=True)]
-"""With a time zone, so that times can be compared."""
+"""A datetime with a time zone, so that any two can be compared."""
 
 
 class KeyInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One top-level key of a state."""
+    """What a header says about one top-level key of the state."""
 
     type: str
     size: Size
@@ -26,14 +26,14 @@ class KeyInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     digest: str = ""
     """Digest of the serialized value. Empty in an encrypted checkpoint, where it would confirm a guessed value."""
     base: str = ""
-    """The earlier checkpoint that holds the unchanged value; empty if this checkpoint holds it."""
+    """Id of the earlier checkpoint that holds the unchanged value (incremental saves); empty if this checkpoint holds the value."""
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All of a checkpoint except its state. Its JSON form is the first line of a stored checkpoint."""
+    """The header of a checkpoint: everything except the state. Its JSON form is the first line of a stored checkpoint."""
 
     version: int = msgspec.field(name="checkpoint")
-    """Format version. It is the first field, so that every version can be recognized from the start of the line."""
+    """Format version, stored as `checkpoint`. It is the first field, so that every version can be recognized from the start of the line."""
     id: str
     task: str
     step: int | None = None
@@ -44,34 +44,34 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     cipher: str = ""
     """Name of the cipher; empty if the payload is not encrypted."""
     key_id: str = ""
-    """Which key decrypts it, if the program names its keys."""
+    """Name of the key that decrypts the payload; empty if the program does not name its keys."""
     serialized_size: Size
-    """Bytes of the serialized state."""
+    """Bytes of the serialized state before compression; without the keys that other checkpoints hold (`bases`)."""
     payload_size: Size
-    """Bytes after the header line, that is, after compression and encryption."""
+    """Bytes of the payload, which follows the header line: the serialized state after compression and encryption."""
     digest: str
     """Digest of the payload, as `algorithm:hex`."""
     state_type: str
     depth: int = 0
     items: int = 0
-    """Nesting depth and number of values of the state, up to a limit; see `core.format.state_summary`."""
+    """`depth` and `items`: nesting depth and number of values. Lower bounds for a large state; see `core.format.state_summary`."""
     keys: dict[str, KeyInfo] = {}
-    """Top-level keys, if the state is a mapping with string keys."""
+    """Top-level keys of the state. Empty for a pickle, more than 10,000 keys, or a state that is not a dict with string keys."""
     bases: tuple[str, ...] = ()
-    """The earlier checkpoints that hold part of this state."""
+    """Ids of the earlier checkpoints that hold unchanged keys of this state (incremental saves)."""
     parent: str | None = None
-    """Id of the preceding checkpoint."""
+    """Id of the checkpoint that the Checkpointer saved or loaded before this one, or that the program passed as `parent`; None if none."""
     parent_task: str | None = None
-    """Task of the parent, if this checkpoint started a fork."""
+    """Task of the parent if that is another task, as after `fork`; otherwise None."""
     tags: tuple[str, ...] = ()
     timings: dict[str, float] = {}
-    """Seconds spent before the header was written: `serialize`, `pack`."""
+    """Seconds spent on `serialize`, and on `pack`: comparing with the bases, compressing, encrypting and hashing."""
     context: dict[str, str] = {}
-    """What the context providers returned; see `core.hooks`."""
+    """Strings that the context providers returned; see `core.hooks`."""
     metadata: dict[str, Any] = {}
     """Set by the program: parameters, metrics, reasons."""
     header_size: int = 0
-    """Length of the header line. Not stored; set when the header is written or read."""
+    """Length of the header line in bytes. Not stored; set when the header is written or read."""
 
     @property
     def stored_size(self) -> int:
@@ -85,19 +85,19 @@ State = TypeVar("State")
 
 
 class Restored(msgspec.Struct, Generic[State], frozen=True):
-    """A loaded checkpoint."""
+    """A loaded checkpoint: its state and its header."""
 
     state: State
     info: CheckpointInfo
     skipped: tuple[str, ...] = ()
-    """Damaged checkpoints that were skipped, newest first. Includes those with an unreadable header, which may be newer."""
+    """Ids of the damaged checkpoints skipped before this one (`fallback` only). If a header is unreadable, it may also be an older one."""
 
     @property
     def altered(self) -> tuple[str, ...]:
-        """Top-level keys that are missing or have another type than was saved."""
+        """Top-level keys that the loaded state lacks, or whose values have another type than when they were saved."""
         return tuple(key for key, entry in self.info.keys.items() if not has_saved_type(entry.type, self.state, key))
 
     @property
     def next_step(self) -> int | None:
-        """The step after the saved one, from which to continue."""
+        """The step after the saved one, from which to continue; None if the checkpoint has no step."""
         return None if self.info.step is None else self.info.step + 1

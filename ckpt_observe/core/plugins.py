@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class PluginRegistry(Generic[T]):
-    """The factories of one kind of plug-in. Other packages add theirs through the entry point group, if there is one."""
+    """The factories of one kind of plug-in. Other packages can add theirs through entry points if the registry has a group."""
 
     def __init__(self, kind: str, bundled: dict[str, str], entry_point_group: str = "") -> None:
         """`kind` is used in messages. `bundled` maps names to `module:attribute`."""
@@ -30,7 +30,7 @@ class PluginRegistry(Generic[T]):
         self._factories[name] = factory
 
     def names(self) -> list[str]:
-        """Return the bundled and registered names, sorted."""
+        """Return the bundled and registered names, sorted. A name from an entry point is included once it was used."""
         return sorted(self._factories)
 
     def __contains__(self, name: str) -> bool:
@@ -70,7 +70,7 @@ stores: PluginRegistry[Store] = PluginRegistry(
     },
     entry_point_group="ckpt_observe.stores",
 )
-"""Factories by URL scheme, which take the URL. Other packages add theirs through entry points and test them with `StoreContract`."""
+"""Stores by URL scheme; each factory takes the URL. Other packages add theirs by entry point and test them with `StoreContract`."""
 
 serializers: PluginRegistry[Serializer] = PluginRegistry(
     "format",
@@ -91,4 +91,4 @@ codecs: PluginRegistry[Codec] = PluginRegistry(
         "zstd": "ckpt_observe.core.codecs:ZstdCodec",
     },
 )
-"""Codecs by name; `none` means no compression. Each factory takes no arguments."""
+"""Codecs by name, except `none`, which means no compression. Each factory takes no arguments."""

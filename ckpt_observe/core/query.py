@@ -1,4 +1,4 @@
-"""Finds checkpoints by the contents of their headers."""
+"""The query by which checkpoints are found: conditions on their headers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ckpt_observe.errors import ConfigError
 _MAX_INTEGER = 2**63 - 1
 """The largest integer that databases accept."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half of a surrogate pair. Headers never contain one, and not every store accepts one in a query."""
+"""An unpaired surrogate. Headers never contain one, and not every store accepts one in a query."""
 _MINIMUM = {"min_step": -_MAX_INTEGER, "max_step": -_MAX_INTEGER, "min_size": 0, "max_size": 0, "limit": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """Conditions for checkpoints. All that are set must match."""
+    """Conditions for checkpoints. All that are not None must match; minimum, maximum, `since` and `until` are inclusive."""
 
     task: str | None = None
     since: dt.datetime | None = None
@@ -31,14 +31,15 @@ class Query:
     status: str | None = None
     error_class: str | None = None
     error_type: str | None = None
-    """Class and type of the failure recorded in the metadata under `error`, such as `storage` and `OSError`."""
+    """`error_class` and `error_type`: the failure recorded under `error` in the metadata, such as `storage` and `OSError`."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Entries that the metadata, or the run configuration within it, must contain."""
+    """Entries that the metadata must contain, at its top level or under `configuration`."""
     tag: str | None = None
     min_size: int | None = None
     max_size: int | None = None
-    """Stored bytes."""
+    """`min_size` and `max_size`: stored bytes, including the header."""
     limit: int | None = None
+    """Maximum number of results, the newest first. `matches` ignores it."""
 
     def __post_init__(self) -> None:
         for time in (self.since, self.until):
@@ -51,7 +52,7 @@ class Query:
         for name in ("status", "error_class", "error_type", "tag"):
             text = getattr(self, name)
             if text is not None and (not isinstance(text, str) or _SURROGATE.search(text)):
-                raise ConfigError(f"`{name}` must be a string without surrogates, not {text!r:.80}")
+                raise ConfigError(f"`{name}` must be a string without unpaired surrogates, not {text!r:.80}")
         if not isinstance(self.parameters, Mapping):
             raise ConfigError(f"`parameters` must be a mapping, not {self.parameters!r:.80}")
         if self.task is not None:

@@ -43,7 +43,10 @@ def write_many(store: Store, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> No
 
 
 def confirm(store: Store, info: CheckpointInfo, blob: Blob) -> None:
-    """Check after a write that the store returns what was written. If not, move the checkpoint aside so that it is never loaded."""
+    """Check after a write that the store returns what was written; over READ_BACK bytes, only the size.
+
+    If not, move the checkpoint aside so that it is never loaded, and raise IntegrityError.
+    """
     try:
         matches = _matches(store, info, blob)
     except CheckpointNotFoundError:
@@ -53,7 +56,7 @@ def confirm(store: Store, info: CheckpointInfo, blob: Blob) -> None:
     if not matches:
         store.quarantine(info.task, info.id)
         message = f"{store.location} returns other bytes than were written for checkpoint {info.id!r} of {info.task!r}"
-        raise IntegrityError(f"{message}; it was moved aside. Check the storage device")
+        raise IntegrityError(f"{message}; the checkpoint was moved aside. Check the storage device")
 
 
 def _matches(store: Store, info: CheckpointInfo, blob: Blob) -> bool:
@@ -64,7 +67,7 @@ def _matches(store: Store, info: CheckpointInfo, blob: Blob) -> bool:
 
 def _is_outdated(store: Store, info: CheckpointInfo) -> bool:
     """Return whether the task has a newer checkpoint."""
-    return any(other.created > info.created for other in store.list(info.task))  # one listing: any of them may be removed meanwhile
+    return any(other.created > info.created for other in store.list(info.task))  # one listing: checkpoints may be removed between two
 
 
 def read(store: Store, task: str, id: str) -> Buffer:
@@ -72,12 +75,12 @@ def read(store: Store, task: str, id: str) -> Buffer:
 
 
 def read_part(store: Store, info: CheckpointInfo, start: int, size: int) -> Buffer:
-    """Read part of the payload."""
+    """Read `size` bytes of the payload from offset `start`, without a check."""
     return store.get_range(info.task, info.id, info.header_size + start, size)
 
 
 def validate(info: CheckpointInfo, payload: Buffer) -> None:
-    """Check the payload after a read, before anything interprets it."""
+    """Check the payload against its header before anything interprets it. IntegrityError if it is damaged."""
     if (damage := digests.find_damage(info, payload)) is not None:
         raise IntegrityError(f"checkpoint {info.id!r} of {info.task!r} is damaged: {damage}")
 
@@ -95,7 +98,7 @@ def deserialize(serializer: Serializer, data: Buffer) -> Any:
 
 
 def apply(target: Any, state: Any) -> None:
-    """Put the state into the running program: update a mapping, call `load_state_dict` of an object, or call a function."""
+    """Put the state into the running program: replace the content of a mapping, call `load_state_dict`, or call a function."""
     if isinstance(target, MutableMapping):
         if not isinstance(state, Mapping):  # checked before the target is cleared
             raise ConfigError(f"cannot restore a {type(state).__name__} into a mapping; pass a function as `into` instead")

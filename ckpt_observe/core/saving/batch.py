@@ -1,6 +1,6 @@
-"""Several small saves that become durable together, with fewer waits for the disk.
+"""A batch of small saves that become durable together, with fewer waits for the disk.
 
-Each state is serialized by `save`. Nothing is written before the block ends, and nothing at all if it raises.
+Each state is serialized by `save`. Nothing is written before the `with` block ends, and nothing at all if it raises.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ckpt_observe.errors import CheckpointNotFoundError
 
 
 class _Draft(NamedTuple):
-    """A checkpoint to write. `source` allows to draft an incremental one again if its bases are removed before it is written."""
+    """A checkpoint to write. `source` is set if it is incremental: it is drafted again if a base is removed before the write."""
 
     info: CheckpointInfo
     blob: Blob
@@ -27,7 +27,7 @@ class _Draft(NamedTuple):
 
 
 class Batch:
-    """Collects saves for one write. Not thread-safe."""
+    """Collects saves and writes them together. Not thread-safe. Created by `Checkpointer.batch`."""
 
     def __init__(self, store: Store, drafter: Drafter, hooks: Sequence[Hook], retain: Callable[[CheckpointInfo], None]) -> None:
         self._store = store
@@ -50,7 +50,7 @@ class Batch:
         tags: Sequence[str] = (),
         parent: CheckpointInfo | None = None,
     ) -> CheckpointInfo:
-        """Add a checkpoint to the batch, with the arguments of `Checkpointer.save`. It is not durable yet."""
+        """Add a checkpoint to the batch, with the arguments of `Checkpointer.save`. It becomes durable in `commit`."""
         parent = parent or self._newest.get(task) or self._drafter.heads.get(task)
         label = self._drafter.label(task, id, step, status, metadata, tags, parent)
         draft = self._create_draft(label, self._drafter.stage(state))  # staged: the live state may change before the block ends
@@ -59,9 +59,10 @@ class Batch:
         return draft.info
 
     def commit(self) -> None:
-        """Write all checkpoints of the batch. After an error they stay in the batch; commit again once the cause is fixed.
+        """Write all checkpoints of the batch. Called when the `with` block ends.
 
-        If the store cannot write several at once, some may already be saved. They are not written again.
+        After an error they stay in the batch: call `commit` again once the cause is fixed. Those that the store has already are not
+        written again.
         """
         self._notify("before", self._drafts)
         try:
@@ -83,7 +84,7 @@ class Batch:
         return _Draft(info, blob, (label, staged) if info.bases else None)
 
     def _write(self) -> None:
-        """Write what an earlier attempt did not, and in full what was built on a checkpoint that no longer exists."""
+        """Write all drafts that an earlier attempt has not written. Draft those again whose base no longer exists."""
         bases = {(info.task, base) for info, *_ in self._drafts for base in info.bases}
         removed_bases = {base for base in bases if not self._exists(*base)}
         unwritten = []

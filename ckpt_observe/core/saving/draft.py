@@ -23,7 +23,7 @@ from ckpt_observe.core.stores import Store
 from ckpt_observe.errors import CheckpointNotFoundError, CompatibilityError, ConfigError, IntegrityError, SerializationError
 
 Step = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""The range of a 64-bit integer, which databases accept."""
+"""A step number. It must fit into 64 bits, as databases require."""
 
 
 class Staged(NamedTuple):
@@ -39,7 +39,7 @@ class Staged(NamedTuple):
 
 
 class UserFields(msgspec.Struct, frozen=True, gc=False):
-    """The header fields that the program sets. Validated with the types that readers use, or the header could never be read again."""
+    """The header fields that the program sets. Validated before a save: a header with other types could not be read again."""
 
     step: Step | None
     status: str
@@ -48,7 +48,7 @@ class UserFields(msgspec.Struct, frozen=True, gc=False):
 
 
 class Label(NamedTuple):
-    """The identity of a new checkpoint, and the fields that the program sets."""
+    """The identity of a new checkpoint, and the fields that the program sets. If `parent` is None, the task's head is the parent."""
 
     task: str
     id: str
@@ -58,7 +58,7 @@ class Label(NamedTuple):
 
 
 class Drafter:
-    """Prepares checkpoints for writing."""
+    """Prepares checkpoints for writing. `heads` has, for each task, the checkpoint that was saved or loaded last."""
 
     def __init__(self, store: Store, pipeline: Pipeline, incremental: int) -> None:
         self.heads = TaskHeads()
@@ -77,14 +77,14 @@ class Drafter:
         tags: Sequence[str] = (),
         parent: CheckpointInfo | None = None,
     ) -> Label:
-        """Validate the fields and add time and id. Raise SerializationError if the header cannot hold them."""
+        """Validate the fields, and add the time and, if it is None, the id. SerializationError if a header cannot hold a field."""
         check_name(task, "task")
         if step is not None and type(step) not in (int, bool) and hasattr(step, "__index__"):
             step = index(step)  # such as a NumPy integer
         try:
             fields = msgspec.convert({"step": step, "status": status, "metadata": metadata, "tags": tags}, UserFields)
         except msgspec.ValidationError as error:
-            raise SerializationError(f"a checkpoint header cannot hold this value: {error}; use plain JSON types") from error
+            raise SerializationError(f"a header cannot hold this step, status, metadata or tag: {error}; use plain JSON types") from error
         created = self._clock.now()
         head = self.heads.get(task)
         if head is not None and created <= head.created:  # the system clock was set back, but this checkpoint is still the newer one
@@ -92,7 +92,7 @@ class Drafter:
         return Label(task, new_id(created) if id is None else check_new_id(id), created, fields, parent)
 
     def stage(self, state: Any) -> Staged:
-        """Serialize a state and copy what still refers to the program's memory."""
+        """Serialize a state, and copy parts that still refer to the program's memory. A Staged is returned as it is."""
         if isinstance(state, Staged):
             return state
         staged = self._serialize(state)
@@ -104,11 +104,11 @@ class Drafter:
         return Staged(document, self._pipeline.serializer.name, type(state).__name__, *state_summary.measure(state), perf_counter() - start)
 
     def draft(self, label: Label, state: Any) -> tuple[CheckpointInfo, Blob]:
-        """Return header and bytes of a new checkpoint."""
+        """Return header and bytes of a new checkpoint of a state, which may be Staged."""
         staged = state if isinstance(state, Staged) else self._serialize(state)
         format = self._pipeline.serializer.name
         if staged.format != format:
-            raise ConfigError(f"this state was staged as {staged.format}, but this Checkpointer saves {format}; stage it with this one")
+            raise ConfigError(f"this state was staged as {staged.format}, but this Checkpointer saves {format}; stage it with the same one")
         task, id = label.task, label.id
         head = self.heads.get(task) if label.parent is None else label.parent
         start = perf_counter()
@@ -146,7 +146,10 @@ class Drafter:
         return info, container.pack(info, payload) if hashed is None else container.pack_large(info, payload, hashed)
 
     def _digests(self, document: Document, payload: Blob) -> tuple[str, dict[str, KeyInfo], container.ComputeDigests | None]:
-        """Return digest and keys for the header, and for a large payload a function that computes them while the store writes."""
+        """Return digest and keys for the header, and None.
+
+        For a large payload, both have placeholders, and the third value is a function that computes them while the store writes.
+        """
         large = len(payload) >= digests.LARGE
         if large and payload is document and document.has_keyed_digest:
             pending = {name: msgspec.structs.replace(key, digest=key.digest or digests.PENDING) for name, key in document.keys.items()}
@@ -157,9 +160,10 @@ class Drafter:
         return digests.compute(payload), keys, None
 
     def _reduce(self, task: str, document: Document, head: CheckpointInfo | None) -> Document:
-        """Return only the keys that changed since the head or, if that cannot be read, since the newest checkpoint.
+        """Return a document with only the keys that changed since an earlier checkpoint of the task.
 
-        Return the whole document if a checkpoint that holds an unchanged key no longer exists.
+        That is `head`, the parent of the new checkpoint, or the newest one if `head` cannot be read. Return the whole document if a
+        checkpoint that holds an unchanged key no longer exists.
         """
         # Read from this task: the head of a fork belongs to another task, and may have the same id.
         previous = self._base_info(task, head.id if head else None) or self._base_info(task, self._store.newest(task))
@@ -168,7 +172,7 @@ class Drafter:
         return smaller if all(self._base_info(task, base) for base in bases) else document
 
     def _base_info(self, task: str, id: str | None) -> CheckpointInfo | None:
-        """Return the header of a checkpoint to build on; None if it was removed, is damaged, or has a newer format version."""
+        """Return the header of a checkpoint to build on; None if `id` is None, or it was removed, is damaged or too new to read."""
         try:
             return None if id is None else self._store.info(task, id)
         except (CheckpointNotFoundError, IntegrityError, CompatibilityError):

@@ -1,7 +1,8 @@
-"""Incremental checkpoints: a key whose bytes have not changed is not written again; the header refers to the earlier checkpoint.
+"""Incremental checkpoints: a key whose bytes have not changed is not written again; the header refers to the earlier one that has it.
 
-Each key refers directly to the checkpoint that holds it, so there is no chain to follow: a state is read from its own checkpoint and at
-most `limit` earlier ones. A reference includes the expected digest, so a missing or altered base is an error, never a different state.
+Each key refers directly to the checkpoint that holds it, its base, so there is no chain to follow: a state is read from its own checkpoint
+and at most as many others as `incremental` of the Checkpointer allows. A reference includes the expected digest, so a missing or altered
+base is an error, never a different state.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from ckpt_observe.core.serializers import Document, KeyedSerializer, Serializer
 from ckpt_observe.errors import IntegrityError
 
 MIN_SIZE = 64
-"""Bytes. A reference is no shorter than a value up to this size."""
+"""Bytes. Values up to this size are always written, because a reference would not be shorter."""
 
 
 def without_unchanged_keys(serializer: Serializer, document: Document, previous: CheckpointInfo | None, limit: int) -> Document:
-    """Return the document without the keys that have the same bytes in `previous`; the whole document if it would need too many bases."""
+    """Return the document without the keys that have the same bytes in `previous`.
+
+    Return the whole document if the result would have more than `limit` bases, or if the two cannot be compared (format, encryption).
+    """
     if previous is None or previous.format != serializer.name or previous.cipher or not document.members:
         return document
     keys = {key: _with_base(info, previous.keys.get(key), previous.id) for key, info in document.keys.items()}
@@ -32,7 +36,7 @@ def without_unchanged_keys(serializer: Serializer, document: Document, previous:
 
 
 def merge_bases(info: CheckpointInfo, values: dict[str, Any], bases: Mapping[str, tuple[CheckpointInfo, dict[str, Any]]]) -> dict[str, Any]:
-    """Return the whole state from the values of a checkpoint and of its bases, with the keys in saved order."""
+    """Return the whole state from the values of a checkpoint and of its bases, with the keys in saved order. `bases` is by id."""
     try:
         return {
             key: values[key] if not entry.base else _from_base(info, key, entry, *bases[entry.base]) for key, entry in info.keys.items()
@@ -51,6 +55,6 @@ def _with_base(entry: KeyInfo, previous: KeyInfo | None, id: str) -> KeyInfo:
 def _from_base(info: CheckpointInfo, key: str, entry: KeyInfo, base: CheckpointInfo, base_values: dict[str, Any]) -> Any:
     base_entry = base.keys.get(key)
     if base_entry is None or base_entry.digest != entry.digest or key not in base_values:
-        message = f"checkpoint {info.id!r} of {info.task!r} takes {key!r} from {entry.base!r}, which has a different value"
+        message = f"checkpoint {info.id!r} of {info.task!r} takes the key {key!r} from {entry.base!r}, which has another value for it"
         raise IntegrityError(message, code="integrity.broken_base")
     return base_values[key]

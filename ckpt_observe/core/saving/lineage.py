@@ -1,4 +1,4 @@
-"""What a Checkpointer remembers between calls: the last time it issued, and the checkpoint that each task saved or loaded last."""
+"""What a Checkpointer remembers between calls: the last time it issued and, for each task, the checkpoint saved or loaded last."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _TICK = dt.timedelta(microseconds=1)
 T = TypeVar("T")
 _MAX_TASKS = 1024
-"""Bounds memory: a server may see any number of tasks. The next checkpoint of a forgotten task has no parent."""
+"""Tasks that are remembered, because a server may see any number. The next checkpoint of a forgotten task has no parent."""
 
 
 class Clock:
-    """Issues increasing times, so that the order of saves is the order of their times."""
+    """Issues strictly increasing times, so that checkpoints sort in the order of their saves, even if the system clock is set back."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -37,7 +37,7 @@ class Clock:
 
 
 class TaskHeads:
-    """The checkpoint that each task saved or loaded last, which is the parent of its next one."""
+    """The head of each task: the checkpoint that was saved or loaded last. It is the parent of the task's next checkpoint."""
 
     def __init__(self) -> None:
         self._heads: dict[str, CheckpointInfo] = {}
@@ -56,13 +56,16 @@ class TaskHeads:
         _remember(self._heads, info.task, info)
 
     def reset(self, task: str, head: CheckpointInfo | None) -> None:
-        """Return to a head that `get` returned earlier."""
+        """Set the head of a task back to what `get` returned earlier, which may be None."""
         self._heads.pop(task, None)
         if head is not None:
             self.set(head)
 
     def time_after(self, head: CheckpointInfo) -> dt.datetime:
-        """Return a time after a head that is ahead of the clock, and after those returned before: a batch is not saved yet."""
+        """Return a time later than this head, which is ahead of the clock, and than all times returned for its task before.
+
+        A batch asks several times before its first checkpoint is saved and becomes the head.
+        """
         with self._lock:
             time = max(head.created, self._issued_times.get(head.task, head.created)) + _TICK
             _remember(self._issued_times, head.task, time)
@@ -77,6 +80,6 @@ def _remember(memory: dict[str, T], task: str, value: T) -> None:
 
 
 def new_id(created: dt.datetime) -> str:
-    """Return a unique id that sorts by time."""
+    """Return a new id: the time, by which ids sort, and a random part."""
     time = created.isoformat(timespec="microseconds")[:26].replace("-", "").replace(":", "")  # strftime takes ten times as long
     return f"{time}-{secrets.token_hex(4)}"

@@ -15,7 +15,7 @@ from ckpt_observe.errors import AccessError, CompatibilityError
 
 
 class Pipeline:
-    """Serializer, codec and cipher of new checkpoints. Existing ones are read with those they were written with."""
+    """Serializer, codec and cipher of new checkpoints. Existing ones are read as their header says, if encrypted with this cipher."""
 
     def __init__(self, serializer: Serializer, codec: Codec | None, cipher: Cipher | None) -> None:
         self.serializer = serializer
@@ -23,7 +23,7 @@ class Pipeline:
         self.cipher = cipher
 
     def pack(self, document: Blob, task: str, id: str) -> Blob:
-        """Return the payload to store. An encrypted payload is bound to its checkpoint."""
+        """Return the payload to store: the document compressed and encrypted, if configured. Encryption binds it to this task and id."""
         if self.codec is not None:
             document = steps.compress(self.codec, document)
         if self.cipher is not None:
@@ -31,7 +31,7 @@ class Pipeline:
         return document
 
     def unpack(self, info: CheckpointInfo, payload: Buffer) -> Buffer:
-        """Return the serialized state. The payload's digest must have been checked."""
+        """Return the serialized state: the payload decrypted and decompressed. The caller has checked the payload's digest."""
         if info.cipher:
             payload = steps.decrypt(self._cipher_of(info), payload, _binding(info.task, info.id), info.key_id)
         if info.codec != "none":
@@ -48,7 +48,7 @@ class Pipeline:
             return self.serializer
         if info.format == "pickle":  # never implicitly: unpickling runs code from the file
             raise AccessError(
-                f"checkpoint {info.id!r} of {info.task!r} is a pickle, which can run code when loaded; use format='pickle' if you trust it"
+                f"checkpoint {info.id!r} of {info.task!r} is a pickle, which can run code when loaded; pass format='pickle' if you trust it"
             )
         if info.format not in serializers:
             raise _unsupported(info, f"format {info.format!r}")
@@ -64,12 +64,12 @@ class Pipeline:
 
 
 def _binding(task: str, id: str) -> bytes:
-    """Return what an encrypted payload is bound to. Copied to another checkpoint, it cannot be decrypted."""
+    """Return the bytes that bind an encrypted payload to its checkpoint: copied to another one, it cannot be decrypted."""
     return f"{len(task)}:{task}/{id}".encode()
 
 
 def _unsupported(info: CheckpointInfo, feature: str) -> CompatibilityError:
     return CompatibilityError(
-        f"checkpoint {info.id!r} of {info.task!r} uses {feature}, which is not available; install or register it",
+        f"checkpoint {info.id!r} of {info.task!r} uses {feature}, which is not available; install, register or configure it",
         code="compatibility.unknown_format",
     )

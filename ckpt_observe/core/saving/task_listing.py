@@ -1,7 +1,7 @@
 """Caches the list of a task's checkpoints, so that retention need not list the store after every save.
 
-Changes by other programs are seen at the next listing. Until then, checkpoints that they added stay, and those that they removed still
-count: retention may keep too few, by the number that other writers removed, but never removes the checkpoint that was just saved.
+Changes by other programs are seen when the store is listed again. Until then, retention does not remove checkpoints that they added, and
+still counts those that they removed. It may therefore keep too few, but it never removes the checkpoint that was just saved.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ckpt_observe.core.stores.store import creation_order
 from ckpt_observe.support import forks
 
 REFRESH_INTERVAL = 64
-"""Saves after which a task is listed again; for longer lists their length, so that the cost per save stays constant."""
+"""Saves after which a task is listed again. For a longer list: as many saves as it has entries, so that the cost per save is constant."""
 _MAX_TASKS = 64
 
 
@@ -30,7 +30,7 @@ class _TaskEntry:
 
 
 class TaskListing:
-    """Lists of checkpoints by task, updated by our own saves and removals. Thread-safe."""
+    """Cached lists of checkpoints by task, updated by the saves and removals of this Checkpointer. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -57,7 +57,7 @@ class TaskListing:
             return entry.infos[::-1]
 
     def remove(self, task: str, ids: set[str]) -> None:
-        """Remove checkpoints that were deleted."""
+        """Remove checkpoints from the cached list after they were deleted from the store."""
         entry = self._tasks.get(task)
         if entry is None:
             return
@@ -70,7 +70,7 @@ class TaskListing:
                 infos[:] = [info for info in infos if info.id not in ids]
 
     def forget(self, task: str) -> None:
-        """List the task again at the next save."""
+        """Drop the cached list of a task, so that the next save lists the store again."""
         with self._lock:
             self._tasks.pop(task, None)
 

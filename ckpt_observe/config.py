@@ -133,7 +133,7 @@ class _ExporterSettings:
         self.unusable: dict[str, str] = {}
 
     def read(self, source: _Source, *, lenient: bool) -> None:
-        """Read the settings of each exporter. ConfigError if one is invalid; if lenient, only if no exporter remains."""
+        """Read the settings of each exporter. Raise ConfigError if one is invalid; if lenient, only if no exporter remains."""
         for name in self.names:
             try:
                 if name in _ENDPOINTS:
@@ -184,7 +184,7 @@ def _exporters(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _default_exporters(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the backends that the environment configures, and `local`. `wiring.exporter_names` adds `provider`."""
+    """Return the backends that the environment configures, and `local`. `exporter_selection.exporter_names` adds `provider`."""
     has_otlp = any(environ.get(f"{environment.OTLP}{name}") for name in ("ENDPOINT", "TRACES_ENDPOINT"))
     is_configured = {"otlp": has_otlp, "laminar": bool(environ.get(environment.LMNR_KEY)), "local": True}
     return tuple(name for name in is_configured if is_configured[name])

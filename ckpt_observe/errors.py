@@ -107,7 +107,7 @@ class ExporterUnclearError(ExporterRetryError):
 
 
 class ExporterServerError(ExporterUnclearError):
-    """The server failed while it handled the batch (500). It is sent again; if that keeps failing, the span that causes it is isolated."""
+    """The server failed while it handled the batch (500). It is sent again. If that keeps failing, the span that causes it is set aside."""
 
 
 class ExporterSetupError(ExporterRetryError):

@@ -47,7 +47,7 @@ def build_exporters(settings: Settings, names: Iterable[str] | None = None) -> l
 
 
 def _try_build(name: str, settings: Settings) -> Exporter:
-    """Build an exporter, or else something that builds it later: one that cannot be built must not disable the others."""
+    """Build an exporter. If that fails, warn and return one that builds it later: it must not disable the others."""
     try:
         exporter = _build(name, settings)
         _ = exporter.identity, exporter.durable  # of another package: may raise, too
@@ -64,7 +64,7 @@ def _build(name: str, settings: Settings) -> Exporter:
 
 
 def _expected_identity(name: str, settings: Settings) -> str:
-    """Return `Exporter.identity` of a bundled exporter without building it. For any other, only its name is known."""
+    """Return `Exporter.identity` of a bundled exporter without building it. For any other, return its name."""
     return f"{name}@{settings.endpoints[name].fingerprint}" if name in settings.endpoints else name
 
 

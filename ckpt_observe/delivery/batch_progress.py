@@ -1,4 +1,4 @@
-"""What is left to send of one batch, while a bad span is searched for in it.
+"""Remembers what is left to send of one batch, while delivery searches it for a bad span.
 
 The batch is halved until the bad span is alone. What was accepted meanwhile is not sent again, even if the search takes several attempts.
 """
@@ -28,11 +28,11 @@ class BatchProgress:
         self.accepted = self.refused = self.set_aside = 0
         """Number of spans with each result."""
         self.accepted_before = 0
-        """How much the exporter had accepted in all, when this batch last failed or was taken up."""
+        """How many spans the exporter had accepted, of all batches, when this batch last failed or was taken up."""
         self.failures = 0
         """Number of server errors for groups of several spans."""
         self.suspects: dict[SpanKey, list[int]] = {}
-        """For spans that failed alone: number of failures, and how much the exporter had accepted before the first."""
+        """For spans that failed alone: number of failures, and how many spans the exporter had accepted before the first."""
         self._keys = {span_key(span) for span in spans}
 
     def update(self, spans: Sequence[Span]) -> None:
@@ -55,7 +55,9 @@ class BatchProgress:
         self.groups[:0] = [group[:middle], group[middle:]]
 
     def suspect(self, accepted: int) -> tuple[int, bool]:
-        """Record that the first group, a single span, failed. Return how often it did, and whether others were accepted since then.
+        """Record that the first group, a single span, failed.
+
+        Return how often it failed so far, and whether other spans were accepted since its first failure.
 
         `accepted` is the number of spans that the exporter has accepted so far.
         """

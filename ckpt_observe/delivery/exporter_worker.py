@@ -18,7 +18,7 @@ FIRST_PAUSE: Final = 0.5
 """Seconds before the first retry. Each further failure doubles the pause."""
 LONGEST_PAUSE: Final = 60.0
 ISOLATE_AFTER: Final = 3
-"""Server errors for a batch after which it is halved to find a span that causes them. Most are outages of the server."""
+"""Number of server errors after which a batch is halved to find the span that causes them. Most are outages of the server."""
 STUCK_AFTER: Final = 5
 """Failures of a single span after which it is set aside although the server has accepted nothing since: nothing else is left to try."""
 _MAX_BATCHES: Final = 64
@@ -147,7 +147,7 @@ class ExporterWorker:
             self.last_error, self._unconfirmed, self._pause = None, 0, 0.0
 
     def _isolate(self, batch: BatchProgress, store: SetAside | None, error: ExporterServerError) -> None:
-        """Find the span that the server fails on, if it is a span and not an outage. Raises the error to try again later."""
+        """Search for the span that the server fails on, and set it aside. Raise the error again if it looks like an outage: try later."""
         span = batch.groups[0][0]
         if len(batch.groups[0]) > 1:
             batch.failures += 1

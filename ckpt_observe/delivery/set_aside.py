@@ -19,7 +19,7 @@ from ckpt_observe.support import files
 
 SET_ASIDE: Final = "set-aside.json"
 MAX_SPANS: Final = 1000
-"""For each journal and exporter. Further spans are refused."""
+"""Spans that may be set aside for each journal and exporter. Further spans are dropped and counted as refused."""
 MAX_BYTES: Final = 32 << 20
 FIRST_RETRY: Final = 60.0
 """Seconds before a span that was set aside is sent again. Each failure doubles the time."""
@@ -37,10 +37,10 @@ class SetAside:
         self._cache: _Spans | None = None
         self._pauses: dict[str, float] = {}
         self._due: dict[str, float] = {}
-        """When each exporter tries again. At once if another process set the spans aside."""
+        """Monotonic time at which each exporter tries again; at once if another process set the spans aside."""
 
     def count(self, exporter: str | None = None) -> int:
-        """Return how many spans are set aside, for one exporter or for all. 1 if the file cannot be read now."""
+        """Return how many spans are set aside, for one exporter or (None) for all. Return 1 if the file cannot be read now."""
         with self._lock:
             try:
                 return sum(len(spans) for name, spans in self._load().items() if exporter in (None, name))
@@ -48,7 +48,7 @@ class SetAside:
                 return 1
 
     def add(self, exporter: str, span: Span) -> bool:
-        """Set a span aside, durably. Return False if there are too many. OSError if it cannot be written."""
+        """Set a span aside, durably. Return False if there are too many. Raise OSError if the file cannot be written."""
         with self._lock:
             spans = self._load().get(exporter, [])
             if any((each.trace_id, each.span_id) == (span.trace_id, span.span_id) for each in spans):
@@ -73,7 +73,7 @@ class SetAside:
     def settle(self, exporter: str, tried: list[Span], remaining: list[Span]) -> None:
         """Record that the spans that were due were sent again, and which of them are still set aside.
 
-        OSError if it cannot be written. That is harmless: it is right in memory, and delivering twice does no damage.
+        Raise OSError if the file cannot be written. That is harmless: memory is up to date, and delivering twice does no damage.
         """
         with self._lock:
             if len(remaining) == len(tried):
@@ -86,7 +86,7 @@ class SetAside:
             files.replace_file(self._path, msgspec.json.encode(self._cache), sync=True)
 
     def _load(self) -> _Spans:
-        """Return the content of the file. A damaged one is moved aside. OSError if it cannot be read now."""
+        """Return the content of the file. A damaged file is renamed and counts as empty. Raise OSError if it cannot be read now."""
         if self._cache is None:
             try:
                 self._cache = files.read_json(self._path, _Spans, MAX_BYTES)

@@ -83,4 +83,4 @@ class _Loader:
 
 
 when_imported = _Finder().add
-"""`when_imported(name, hook)`: call `hook(module)` once that module has been imported."""
+"""`when_imported(name, hook)`: call `hook(module)` once, after that module is imported; at once if it already is."""

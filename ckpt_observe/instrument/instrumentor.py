@@ -61,8 +61,10 @@ class TargetReport:
 
     target: str
     state: Literal["patched", "missing", "waiting", "off", "failed"]
-    """`waiting`: its module is not imported yet. `off`: the instrumentor is switched off."""
+    """`missing`: the library has no such callable. `waiting`: its module is not imported yet. `off`: the instrumentor is switched off.
+    `failed`: it could not be patched, or another package replaced it afterwards."""
     detail: str = ""
+    """Why it is not patched. Empty for `patched` and `off`."""
 
 
 class Instrumentor(ABC):
@@ -70,7 +72,7 @@ class Instrumentor(ABC):
 
     name: ClassVar[str]
     library: ClassVar[str]
-    """Top-level module."""
+    """The library's top-level module, such as `torch`."""
     supported: ClassVar[str] = ""
     """The tested versions, as a requirement such as `torch>=2.4`."""
 
@@ -85,10 +87,10 @@ class Instrumentor(ABC):
 
     @abstractmethod
     def targets(self) -> Sequence[Target]:
-        """Return the table, the same at every call. Must not import the library."""
+        """Return the table of targets, the same at every call. Must not import the library."""
 
     def instrument(self) -> None:
-        """Patch what is imported and wait for the rest. Calling it again retries the targets that were missing."""
+        """Patch the targets whose modules are imported, and the others on import. Calling it again retries missing targets."""
         try:
             with self._lock:
                 self._enabled = True
@@ -127,7 +129,10 @@ class Instrumentor(ABC):
         when_imported(name, functools.partial(self._on_import, name))
 
     def _on_import(self, name: str, module: ModuleType) -> None:
-        """Must not raise, or the user's import fails. A hook cannot be removed; after `uninstrument` it does nothing."""
+        """Patch the targets of a module. Must not raise, or the user's import fails.
+
+        A hook cannot be removed; after `uninstrument` it does nothing.
+        """
         try:
             with self._lock:
                 self._hooked_modules.discard(name)

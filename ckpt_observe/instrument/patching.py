@@ -1,7 +1,7 @@
-"""Puts one wrapper around one callable of a module, and removes it without a trace.
+"""Puts one wrapper around one callable of a module, and takes it off again.
 
-A patched callable still pickles, copies, binds and inspects like the original. Two limits remain: a reference to the original taken
-before patching is not observed, and it cannot be pickled by name while the name refers to the patched callable.
+A patched callable still pickles, copies, binds and inspects like the original. Two limits remain: a reference to the original that
+was taken before patching is not observed, and the original cannot be pickled by name while its name refers to the patched callable.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Patch:
         return bool(self.switch) and is_wrapped_by(self.module, self.path, self.handle)
 
     def remove(self) -> bool:
-        """Put the original object back. Return False if another package's closure holds our wrapper, which then stays, switched off."""
+        """Put the original object back. Return False if another package's closure holds our wrapper; it then stays, but is switched off."""
         with _lock:
             self.switch.off()
             return remove_wrapper(self.module, self.path, self.handle, created_attribute=self.handle._self_created_attribute)

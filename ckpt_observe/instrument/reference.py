@@ -1,4 +1,4 @@
-"""Observes the reference core: operations of `Checkpointer`, phases of `core.steps`, and the link from a restore to its save.
+"""Observes the reference core: operations of `Checkpointer` and `Workspace`, phases of `core.steps`, runs, and links to the save.
 
 The core does not know that it is observed. Patching `core.hooks.gather` adds the save's trace context to the checkpoint's header. A load
 reads the header, so its span links to that save, across processes and days.
@@ -82,7 +82,10 @@ def _begin_snapshot(name: str, id_at: int) -> BeginOperation:
 
 
 def _begin_run(session_at: int, name: str | None = None) -> BeginOperation:
-    """A run is a task, unless the program runs within a task of its own. A graph has only an id, so its name is passed."""
+    """Return a function that begins a task for a run, unless the program has begun a task itself.
+
+    `session_at` is the position of the session in the arguments. `name` is the task's name, by default the id of the run.
+    """
 
     def begin(_instance: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Operation | None:
         if not trace_context.may_record() or trace_context.TASK_KEY in get_current():

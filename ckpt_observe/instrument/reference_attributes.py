@@ -17,7 +17,7 @@ from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.metrics import LARGEST_KEYS, OTHER
 
 _ALTERED_KEYS: Final = 20
-"""How many altered keys a span names."""
+"""How many altered keys a span names at most."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 

@@ -38,7 +38,8 @@ def names() -> list[str]:
 def load(selection: Iterable[str] | None = None, disabled: Collection[str] = ()) -> list[Instrumentor]:
     """Create the selected instrumentors (default: all), without the disabled ones. One that fails to load is logged and skipped.
 
-    A disabled name may be unknown, because OpenTelemetry's variable lists the instrumentations of other packages too.
+    Raise ConfigError if a selected name is unknown. A disabled name may be unknown, because OpenTelemetry's variable lists the
+    instrumentations of other packages too.
     """
     available = names()
     selected = available if selection is None else list(dict.fromkeys(selection))

@@ -23,7 +23,10 @@ class MissingTargetError(AttributeError):
 
 
 def resolve(module: ModuleType, path: str) -> tuple[Any, str, Any]:
-    """Return what `path` names as parent, attribute name and value. A method of a class is returned unbound, as its class holds it."""
+    """Return what `path` names as parent, attribute name and value. A method is returned unbound, as its class holds it.
+
+    Raise MissingTargetError if it does not exist.
+    """
     try:
         parent, attribute, value = wrapt.resolve_path(module, path)
     except AttributeError as error:
@@ -60,7 +63,7 @@ def wrapper_chain(outermost: object) -> list[Any]:
 
 
 def remove_wrapper(module: ModuleType, path: str, wrapper: Any, *, created_attribute: bool) -> bool:
-    """Remove one wrapper from the target, above or beneath others. Return False if something that is not a wrapt proxy holds it.
+    """Remove one wrapper from the target, above or beneath others. Return False if it cannot be removed, because a closure holds it.
 
     `created_attribute` says that the parent had no such attribute before the wrapper was put there; it is then deleted again.
     """
@@ -85,7 +88,7 @@ def remove_wrapper(module: ModuleType, path: str, wrapper: Any, *, created_attri
 
 
 def is_wrapped_by(module: ModuleType, path: str, wrapper: object) -> bool:
-    """Whether the target has this wrapper, above or beneath others."""
+    """Return whether the target has this wrapper, above or beneath others."""
     try:
         return any(layer is wrapper for layer in wrapper_chain(resolve(module, path)[2]))
     except MissingTargetError:

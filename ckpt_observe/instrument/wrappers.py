@@ -23,7 +23,7 @@ Wrapper: TypeAlias = Callable[[Callable[..., Any], Any, Args, Kwargs], Any]
 
 
 class TimedScope(Protocol):
-    """What a wrapper needs of an operation or phase. It is entered once and left once."""
+    """What a wrapper needs of an operation, task or phase. It is entered once and left once."""
 
     def __enter__(self) -> object:
         """Start the clock and become current in the calling context."""
@@ -117,7 +117,7 @@ class ObservedCall:
 
 
 def _wrap_function(call: ObservedCall) -> Wrapper:
-    """The most frequent kind. The steps of `ObservedCall` are inlined, which saves 0.2 of 1.5 µs."""
+    """Return the wrapper for a plain function, the most frequent kind. The steps of `ObservedCall` are inlined: 1.3 instead of 1.5 µs."""
     begin, record_result, fault = call.begin, call.record_result, call.fault
 
     def wrapper(wrapped: Callable[..., Any], instance: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -234,7 +234,7 @@ def _wrap_result(is_expected: Callable[[Any], bool], observe: Callable[..., Any]
 
 @functools.lru_cache(maxsize=256)  # hasattr takes 300 ns if the attribute is missing, and the answer does not change
 def _is_future(kind: type) -> bool:
-    """Ask the type: an instance may answer to any name (mocks), or do work to answer (lazy values)."""
+    """Return whether a type is a future. The instance is not asked: it may have any attribute (mocks), or do work to answer."""
     return hasattr(kind, "add_done_callback")
 
 

@@ -162,7 +162,7 @@ def take_counts(directory: str) -> Counts:
 
 
 def _read_counts(path: str) -> Counts | None:
-    """Return the counters of a file. None if it is damaged; it is moved aside."""
+    """Return the counters of a file. If it is damaged, move it aside and return None."""
     try:
         stored: _StoredCounts = files.read_json(path, _StoredCounts)
     except FileNotFoundError:

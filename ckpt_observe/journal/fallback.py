@@ -17,10 +17,10 @@ from ckpt_observe.support.files import private_temporary_path
 
 
 def usable_directory(configured: Path) -> tuple[Path, JournalError | None]:
-    """Return a state directory in which a journal can be created, and why it is not the configured one, if it is not.
+    """Return a state directory in which a journal can be created, and why it is not the configured one (None if it is).
 
-    The others are the user's temporary directory and shared memory, which a container with a read-only root still has. JournalError, for
-    the configured directory, if none can be used.
+    The others are the user's temporary directory and shared memory, which a container with a read-only root still has. Raise JournalError,
+    for the configured directory, if none can be used.
     """
     reason: JournalError | None = None
     for directory in (configured, private_temporary_path(), locations.SHARED_MEMORY / f"ckpt_observe-state-{os.geteuid()}"):
@@ -34,7 +34,7 @@ def usable_directory(configured: Path) -> tuple[Path, JournalError | None]:
 
 
 def check_writable(state: Path) -> None:
-    """Create a state directory, and a file in it. JournalError if that fails: the disk may be read-only, or the quota exhausted."""
+    """Check that a journal can be created in a state directory, which is created too. Raise JournalError if not."""
     probe = private_directory(private_directory(state) / JOURNALS) / f"probe-{os.getpid()}-{time.time_ns():x}{UNFINISHED}"
     try:
         probe.mkdir(0o700)  # a directory, because a journal is one, too; what a crash leaves behind is removed with unfinished journals

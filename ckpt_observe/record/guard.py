@@ -39,7 +39,7 @@ def record_fault(error: BaseException) -> None:
 
 
 def raise_host_exception(error: BaseException) -> None:
-    """Raise the exception again if a signal handler of the host program raised it, or if nobody may catch it."""
+    """Raise the exception again if a signal handler of the host program raised it, or if it is a KeyboardInterrupt or the like."""
     if not isinstance(error, Exception) or _comes_from_signal_handler(error.__traceback__):
         raise error
 

@@ -1,4 +1,4 @@
-"""Plug-ins of other packages, announced as entry points."""
+"""Finds and loads plug-ins of other packages, which announce them as entry points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ckpt_observe.support.logs import warn
 
 
 def names(group: str) -> list[str]:
-    """Return the names of the entry points in a group, sorted. None, after a warning, if a package has damaged metadata."""
+    """Return the names of the entry points in a group, sorted. An empty list, after a warning, if a package has damaged metadata."""
     if not _is_announced(group):
         return []
     from importlib.metadata import entry_points  # noqa: PLC0415 - see _is_announced

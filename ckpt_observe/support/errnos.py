@@ -1,4 +1,4 @@
-"""From errno to an error code: one table for the stores of `core` and for the classification of other libraries' errors."""
+"""Maps errno to an error code: one table for the stores of `core` and for the classification of other libraries' errors."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def private_temporary_path() -> Path:
 
 
 def identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """Return which file has this path now, or None. It changes when somebody removes or replaces the file."""
+    """Return device and inode of the file that has this path now, or None. They change when somebody removes or replaces the file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -120,7 +120,7 @@ def _sync(path: str, flags: int) -> None:
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
-    """Open a regular file. DamagedFileError if the path is something else, such as a FIFO, on which a normal `open` waits forever."""
+    """Open a regular file. Raise DamagedFileError if the path is something else, such as a FIFO, on which `open` would wait forever."""
     try:
         file = os.open(path, flags | _SAFE_FLAGS, 0o600)
     except OSError as error:
@@ -144,7 +144,7 @@ def read_file(path: str, limit: int) -> bytes:
 
 
 def read_json(path: str, kind: Any, limit: int = 1 << 20) -> Any:
-    """Return the content of a JSON file as a value of type `kind`. DamagedFileError if it is anything else."""
+    """Return the content of a JSON file as a value of type `kind`. Raise DamagedFileError if it is anything else."""
     data = read_file(path, limit + 1)
     if len(data) > limit:
         raise DamagedFileError(errno.EFBIG, f"larger than {limit} bytes", path)

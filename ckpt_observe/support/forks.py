@@ -48,7 +48,7 @@ def run_in_child(function: Callable[[], None], order: Order = Order.OBJECTS) -> 
 
 
 def run_in_parent(before: Callable[[], None], after: Callable[[], None]) -> None:
-    """Call `before` in the forking thread ahead of each fork, and `after` in the parent once it is done."""
+    """Call `before` in the forking thread ahead of each fork, and `after` in the parent after the fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=before, after_in_parent=after)
 

@@ -46,7 +46,8 @@ class Answer(NamedTuple):
 class HttpClient:
     """A client that keeps its connections, for one thread at a time.
 
-    Trusts the CAs of the system and of certifi, or only those in the file `certificate`. Without `check_hostname` its name is not checked.
+    Trusts the CAs of the system and of certifi, or only those in the file `certificate`. If `check_hostname` is
+    False, the name in the server's certificate is not checked.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class HttpClient:
             self._session.cert = (client_certificate, client_key) if client_key else client_certificate
 
     def request(self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Answer:
-        """Send one request and return the answer, whatever its status. HttpError if no complete answer came within the timeout."""
+        """Send one request and return the answer, whatever its status. Raise HttpError if no complete answer came in time."""
         from requests import RequestException  # noqa: PLC0415
         from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
@@ -171,7 +172,7 @@ def _tls_adapter(options: dict[str, Any]) -> HTTPAdapter:
 
 
 def _keep_headers(request: PreparedRequest) -> PreparedRequest:
-    """Without an `auth` of its own, requests replaces our Authorization header by an entry of ~/.netrc."""
+    """Return the request unchanged. Without this `auth`, requests would replace our Authorization header with an entry of ~/.netrc."""
     return request
 
 
@@ -191,7 +192,7 @@ def _read(response: Response, deadline: float) -> bytes:
 
 
 def _stage(error: Exception) -> str:
-    """Return how far the request came: only after `answer` may the server have acted on it."""
+    """Return how far the request came, as a constant of HttpError. Only at ANSWER may the server have acted on it."""
     from requests import ConnectTimeout, RequestException  # noqa: PLC0415
     from requests.exceptions import InvalidURL, ProxyError, SSLError  # noqa: PLC0415
     from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""A small HTTP server on a thread of its own, for metrics and health checks. Answers GET only; never logs, never looks up names."""
+"""A small HTTP server on a thread of its own, for metrics and health checks. Answers GET only; never logs, never resolves host names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """Content-Length is added."""
+    """The answer to a request. The header Content-Length is added."""
 
     status: int
     body: bytes
@@ -40,7 +40,7 @@ Respond: TypeAlias = Callable[[Request], Response]
 
 
 class HttpServer:
-    """Serves from `start()` until `close()`. The constructor binds the address; OSError if that fails.
+    """Serves from `start()` until `close()`. The constructor binds the address and raises OSError if that fails.
 
     `certificate` is a PEM file with certificate and key, for TLS. Each connection is served by its own thread.
     """
@@ -91,7 +91,7 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that disconnect or speak no TLS."""
+        """Ignore errors of one connection, such as a client that disconnects or speaks no TLS."""
 
 
 class _Handler(BaseHTTPRequestHandler):

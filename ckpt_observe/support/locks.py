@@ -39,7 +39,10 @@ class FileLock:
 
     @classmethod
     def try_acquire(cls, path: str, *, create: bool = True) -> Self | None:
-        """Return the lock, or None if another process or object holds it. Never waits. OSError if the file cannot be opened."""
+        """Return the lock, or None if another process or object holds it, or the file system has no locks. Never waits.
+
+        Raise OSError if the file cannot be opened.
+        """
         fd = files.open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0))
         try:
             _try_lock(fd)
@@ -67,7 +70,7 @@ class FileLock:
 
 
 def is_locked(path: str) -> bool:
-    """Return whether somebody holds the lock, this process included. OSError if the file does not exist."""
+    """Return whether somebody holds the lock, this process included. Raise OSError if the file does not exist."""
     lock = FileLock.try_acquire(path, create=False)
     if lock is not None:
         lock.release()

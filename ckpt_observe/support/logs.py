@@ -12,11 +12,11 @@ from typing import Final
 logger: Final = logging.getLogger("ckpt_observe")
 
 MAX_KEYS: Final = 1024
-"""Keys that are remembered, as a key may be a journal. Beyond it all are forgotten, and conditions that persist are logged again."""
+"""Keys that are remembered; a key may be the path of a journal. Beyond that all are forgotten, and what persists is logged again."""
 
 
 class WarningLog:
-    """Logs the first warning of each key: a full disk is news, but not ten times a second."""
+    """Logs the first warning of each key, until `clear(key)`: a full disk is news, but not ten times a second."""
 
     def __init__(self) -> None:
         self._keys: set[str] = set()
@@ -35,12 +35,12 @@ class WarningLog:
 
 
 def warn(message: str, *args: object, exc_info: BaseException | None = None) -> None:
-    """Log a warning. A handler of the host program that raises must not do so through us."""
+    """Log a warning. Exceptions of the host program's log handlers are dropped."""
     with suppress(Exception):
         logger.warning(message, *args, exc_info=exc_info)
 
 
 def log_error(message: str, *args: object) -> None:
-    """Log an error. A handler of the host program that raises must not do so through us."""
+    """Log an error. Exceptions of the host program's log handlers are dropped."""
     with suppress(Exception):
         logger.error(message, *args)

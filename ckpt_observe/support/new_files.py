@@ -43,7 +43,10 @@ class Content(Protocol):
 
 
 def create_files(directory: int, files: Sequence[tuple[str, Content]]) -> None:
-    """Create these files in the open directory, each complete and synced. FileExistsError if a name is taken; then none remains."""
+    """Create these files in the open directory, each complete and synced. After an error, none of them remains.
+
+    Raise FileExistsError if a name is taken.
+    """
     created: list[str] = []
     try:
         for name, content in files:

@@ -34,14 +34,14 @@ def parse_names(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_choice(variable: str, value: str, choices: Sequence[str]) -> str:
-    """Return the value if it is one of the choices."""
+    """Return the value, which must be one of the choices."""
     if value not in choices:
         raise ConfigError(f"{variable}: {quote(value)} is not valid; use one of: {', '.join(choices)}")
     return value
 
 
 def parse_flag(variable: str, value: Any) -> bool:
-    """Return true or false, which may be written as a word or a digit."""
+    """Return a flag, which may be written as true/false, yes/no, on/off or 1/0."""
     if isinstance(value, bool):
         return value
     word = str(value).strip().lower()
@@ -51,7 +51,7 @@ def parse_flag(variable: str, value: Any) -> bool:
 
 
 def parse_number(variable: str, value: Any, meaning: str, smallest: int = 1, largest: int = MAX_NUMBER) -> int:
-    """Return a whole number. `meaning` completes the sentence "the value is not ..."."""
+    """Return a whole number from `smallest` to `largest`. `meaning` completes the message "the value is not ..."."""
     text = str(value)
     # Python refuses to convert more than 4,300 digits, and `isdecimal` is true for the digits of all scripts.
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_NUMBER)) and smallest <= int(text) <= largest):

@@ -21,7 +21,7 @@ Migrations: TypeAlias = Sequence[Sequence[str]]
 
 
 def connect(path: str | os.PathLike[str], *, busy_seconds: float, create: bool = True) -> sqlite3.Connection:
-    """Open a database file. Waits up to `busy_seconds` for another writer. OSError or sqlite3.Error if it cannot be opened.
+    """Open a database file. It waits up to `busy_seconds` for another writer. Raise OSError or sqlite3.Error if it cannot be opened.
 
     The connection may move between threads, but is used by one at a time.
     """
@@ -44,7 +44,7 @@ def create_private_file(path: str | os.PathLike[str]) -> None:
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise the OSError that opening an existing file for reading and writing would raise, without opening it (see above).
+    """Raise the OSError that opening an existing file for reading and writing would raise, without opening it (see `create_private_file`).
 
     SQLite itself opens a file read-only if it cannot write, and gives a directory and a missing permission the same error.
     """
@@ -56,7 +56,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def enable_wal(connection: sqlite3.Connection) -> None:
-    """Switch the file to write-ahead logging, which is remembered in the file. OperationalError while another process has it open."""
+    """Switch the file to write-ahead logging, which the file remembers. Raise OperationalError if others use it in another mode."""
     connection.execute("PRAGMA journal_mode = WAL")
 
 

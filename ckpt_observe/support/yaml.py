@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][\w.-]*|\d+[smhd]")
-"""Strings that need no quotes, except for the words below."""
+"""Strings that need no quotes, except for `_WORDS`, which YAML takes for booleans or null."""
 _WORDS: Final = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 _UNREADABLE: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 """Characters that JSON accepts as they are, and YAML does not, or takes for the end of a line."""
 
 
 def dump(value: Any) -> str:
-    """Return a document. Values are dicts, lists, strings, numbers, booleans and None."""
+    """Return a dict or list as a YAML document. It may contain dicts, lists, strings, numbers, booleans and None."""
     return "\n".join(_block(value)) + "\n"
 
 

@@ -7,6 +7,7 @@ allow. Such a document is never copied as a whole.
 from __future__ import annotations
 
 import gzip
+import struct
 import sys
 import zlib
 from collections.abc import Callable
@@ -21,6 +22,15 @@ _READ = 64 * 1024
 """Bytes passed to a decompressor per call. Small, because the decompressor copies its unused input whenever a part ends."""
 _OUTPUT = 16 * 1024 * 1024
 """Bytes that a decompressor may produce per call. Some codecs allocate all of it in advance."""
+_MAX_RATIO = 1100
+"""Highest ratio of decompressed to compressed size of a large document. gzip reaches 1032, lz4 255."""
+_PADDED_RATIO = 1000
+"""Highest ratio that our zstd codec produces; zstd itself reaches 21,000, so a file of 200 kB could claim 4 GB of memory."""
+_SMALL = 256 * 1024 * 1024
+"""Bytes. Documents up to this size may have any ratio."""
+_SKIPPABLE = struct.Struct("<II")
+"""The header of a zstd frame that every decompressor skips: a magic number, and the size of what follows."""
+_SKIPPABLE_MAGIC = 0x184D2A50
 
 
 class Codec(Protocol):
@@ -59,11 +69,17 @@ def compress_document(codec: Codec, document: Blob) -> Blob:
 
 
 def decompress_parts(new_stream: Callable[[], Stream], data: Buffer, size: int) -> bytearray:
-    """Return the `size` bytes that all concatenated parts decompress to, or raise CompressionError. Each part needs a new stream."""
+    """Return the `size` bytes that all concatenated parts decompress to, or raise CompressionError. Each part needs a new stream.
+
+    A size that these bytes cannot have is refused before any memory is taken.
+    """
+    if size > max(_SMALL, _MAX_RATIO * len(data)):
+        message = f"the header declares {size} bytes, but {len(data)} compressed bytes are at most {_MAX_RATIO} times as many"
+        raise CompressionError(message, code="compression.bomb")
     result = bytearray()
     view = memoryview(data)
     inputs = (view[start : start + _READ] for start in range(0, len(view), _READ))
-    stream, pending, size_at_last_end = new_stream(), next(inputs, b""), -1
+    stream, pending, size_at_last_end, empty_parts = new_stream(), next(inputs, b""), 0, 0
     while True:
         output = stream.decompress(pending, min(size + 1 - len(result), _OUTPUT))
         result += output
@@ -71,16 +87,22 @@ def decompress_parts(new_stream: Callable[[], Stream], data: Buffer, size: int) 
             raise CompressionError(f"the data decompresses to more than the {size} bytes that its header declares", code="compression.bomb")
         if stream.eof:
             pending = stream.unused_data or next(inputs, b"")
-            if not pending or len(result) == size_at_last_end:  # the end, or an empty part: there could be any number of those
+            empty_parts = empty_parts + 1 if len(result) == size_at_last_end else 0
+            if not pending or empty_parts > 1:  # the end, or more than padding: there could be any number of empty parts
                 break
             stream, size_at_last_end = new_stream(), len(result)
         elif not output and not pending:
             break
         else:
             pending = next(inputs, b"") if stream.needs_input else b""
-    if len(result) < size or not stream.eof or pending:
+    if len(result) < size or not stream.eof or pending or empty_parts > 1:
         raise CompressionError(f"the compressed data is damaged: got {len(result)} of {size} bytes", code="compression.malformed")
     return result
+
+
+def _as_memory_error(error: Exception, message: str = "") -> Exception:
+    """Return a MemoryError if a compression library reports in its own way that memory ran out, else a CompressionError."""
+    return MemoryError(str(error)) if "alloc" in str(error).lower() else CompressionError(message or f"cannot compress: {error}")
 
 
 class GzipCodec:
@@ -134,13 +156,18 @@ class ZstdCodec:
         self._options = {zstd.CompressionParameter.compression_level: 3, zstd.CompressionParameter.checksum_flag: 1}
 
     def compress(self, data: Buffer) -> bytes:
-        return bytes(self._zstd.compress(data, options=self._options))
+        try:
+            compressed = bytes(self._zstd.compress(data, options=self._options))
+        except self._zstd.ZstdError as error:
+            raise _as_memory_error(error) from error
+        padding = len(data) // _PADDED_RATIO - len(compressed) - _SKIPPABLE.size
+        return compressed + _SKIPPABLE.pack(_SKIPPABLE_MAGIC, padding) + bytes(padding) if padding > 0 else compressed
 
     def decompress(self, data: Buffer, size: int) -> bytearray:
         try:
             return decompress_parts(self._zstd.ZstdDecompressor, data, size)
         except self._zstd.ZstdError as error:
-            raise CompressionError(f"the zstd data is damaged: {error}") from error
+            raise _as_memory_error(error, f"the zstd data is damaged: {error}") from error
 
 
 class Lz4Codec:
@@ -156,10 +183,13 @@ class Lz4Codec:
         self._frame: Any = frame
 
     def compress(self, data: Buffer) -> bytes:
-        return bytes(self._frame.compress(data, content_checksum=True))
+        try:
+            return bytes(self._frame.compress(data, content_checksum=True))
+        except RuntimeError as error:
+            raise _as_memory_error(error) from error
 
     def decompress(self, data: Buffer, size: int) -> bytearray:
         try:
             return decompress_parts(self._frame.LZ4FrameDecompressor, data, size)
         except (RuntimeError, EOFError) as error:
-            raise CompressionError(f"the lz4 data is damaged: {error}") from error
+            raise _as_memory_error(error, f"the lz4 data is damaged: {error}") from error

@@ -16,18 +16,34 @@ from ckpt_observe.core.format.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.serializers import Document, Serializer
 from ckpt_observe.core.stores import Store
-from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError
+from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConfigError, IntegrityError
 
 READ_BACK = 1024 * 1024
 """Bytes. Checkpoints up to this size are read back after the write; for larger ones only the size is compared."""
 
 
+_NOT_SAVED = "this checkpoint was not saved; the one before it is intact"
+_NOT_LOADED = "nothing was loaded; the checkpoint is intact"
+
+
+def _out_of_memory(action: str, impact: str) -> CapacityError:
+    error = CapacityError(f"not enough memory to {action}; free some, or raise the limit of this process", code="memory.exhausted")
+    error.impact = impact
+    return error
+
+
 def serialize(serializer: Serializer, state: Any) -> Document:
-    return serializer.dumps(state)
+    try:
+        return serializer.dumps(state)
+    except MemoryError as error:
+        raise _out_of_memory("serialize the state", _NOT_SAVED) from error
 
 
 def compress(codec: Codec, document: Blob) -> Blob:
-    return compress_document(codec, document)
+    try:
+        return compress_document(codec, document)
+    except MemoryError as error:
+        raise _out_of_memory("compress the state", _NOT_SAVED) from error
 
 
 def encrypt(cipher: Cipher, data: Buffer, binding: bytes) -> bytes:
@@ -90,11 +106,17 @@ def decrypt(cipher: Cipher, data: Buffer, binding: bytes, key_id: str) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, size: int) -> Buffer:
-    return codec.decompress(data, size)
+    try:
+        return codec.decompress(data, size)
+    except MemoryError as error:
+        raise _out_of_memory(f"decompress {size} bytes", _NOT_LOADED) from error
 
 
 def deserialize(serializer: Serializer, data: Buffer) -> Any:
-    return serializer.loads(data)
+    try:
+        return serializer.loads(data)
+    except MemoryError as error:
+        raise _out_of_memory(f"load a state of {len(data)} bytes", _NOT_LOADED) from error
 
 
 def apply(target: Any, state: Any) -> None:

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 Buffer = bytes | bytearray | memoryview
 
@@ -66,6 +68,26 @@ class DeferredHeadBlob(Blob):
             yield offset, piece
             offset += len(piece)
         yield 0, self._head()
+
+
+def safe_encode(encoder: Any) -> Callable[[Any], bytearray]:
+    """Return a function that encodes with a msgspec encoder. If memory runs out, it raises MemoryError; `encode` crashes the process."""
+    encode_into = encoder.encode_into
+
+    def encode(value: Any) -> bytearray:
+        buffer = bytearray()
+        encode_into(value, buffer)
+        return buffer
+
+    return encode
+
+
+def require_memory(size: int) -> None:
+    """Raise MemoryError if so many bytes cannot be allocated now. They are not touched, so this takes microseconds."""
+    try:
+        mmap.mmap(-1, size).close()
+    except OSError as error:
+        raise MemoryError(f"cannot allocate {size} bytes") from error
 
 
 def split_evenly(pieces: Iterable[Buffer], size: int) -> Iterator[list[memoryview]]:

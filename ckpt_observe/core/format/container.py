@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ckpt_observe.core.format import parallel
-from ckpt_observe.core.format.blob import Blob, Buffer, DeferredHeadBlob
+from ckpt_observe.core.format.blob import Blob, Buffer, DeferredHeadBlob, safe_encode
 from ckpt_observe.core.model import FORMAT_VERSION, CheckpointInfo, KeyInfo
 from ckpt_observe.errors import CapacityError, CompatibilityError, IntegrityError, SerializationError
 
@@ -36,7 +36,7 @@ _ALIGNMENT = 64
 _SMALL = 16 * 1024
 """Up to this size, copying bytes is cheaper than creating a view."""
 
-_encoder = msgspec.json.Encoder()
+_encode = safe_encode(msgspec.json.Encoder())
 _decoder = msgspec.json.Decoder(CheckpointInfo)
 
 
@@ -104,7 +104,7 @@ def nesting_depth(metadata: dict[str, Any]) -> int:
 
 def _encode_header(info: CheckpointInfo) -> bytes:
     try:
-        body = _encoder.encode(info)[:-1]
+        body = bytes(_encode(info)[:-1])
         too_deep = bool(info.metadata) and body.count(b"[") + body.count(b"{") > MAX_DEPTH and nesting_depth(info.metadata) > MAX_DEPTH
     except (TypeError, ValueError, RecursionError) as error:
         raise SerializationError(f"cannot encode the metadata as JSON: {error}") from error

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ckpt_observe.core.format import digests
-from ckpt_observe.core.format.blob import Blob, Buffer
+from ckpt_observe.core.format.blob import Blob, Buffer, safe_encode
 from ckpt_observe.core.format.state_summary import describe_type
 from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.serializers import tagged_values
@@ -60,7 +60,7 @@ class _Head(msgspec.Struct, frozen=True, omit_defaults=True):
     """The size of each value in bytes, in their order."""
 
 
-_encode = msgspec.json.Encoder().encode
+_encode = safe_encode(msgspec.json.Encoder())
 _decode = msgspec.json.Decoder(_Head).decode
 
 
@@ -126,7 +126,7 @@ def _digest(member: Blob) -> str:
 
 
 def _line(head: _Head) -> bytes:
-    text = _encode(head)
+    text = bytes(_encode(head))
     return text + b" " * (-(len(text) + 1) % _ALIGNMENT) + b"\n"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ckpt_observe.core.format.blob import Buffer
+from ckpt_observe.core.format.blob import Buffer, require_memory, safe_encode
 from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.serializers.keyed_format import KeyedFormat
 from ckpt_observe.core.serializers.serializer import Document
@@ -19,14 +19,22 @@ _NATIVE: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 _ALTERED_STARTS = (b"\xc4", b"\xc5", b"\xc6", b"\xd6\xff", b"\xd7\xff", b"\xc7\x0c\xff")
 """First bytes of MessagePack's binary and timestamp values."""
 
-_encode_json = msgspec.json.Encoder().encode
+_encode_json = safe_encode(msgspec.json.Encoder())
+_decode = msgspec.json.Decoder().decode
+_LARGE = 1024 * 1024
+
+
+def _decode_json(data: Buffer) -> Any:
+    if len(data) >= _LARGE:  # without enough memory for a string, msgspec crashes the process
+        require_memory(2 * len(data))
+    return _decode(data)
 
 
 class JsonSerializer(KeyedFormat):
     """One JSON document on one line, readable with any tool."""
 
     def __init__(self) -> None:
-        super().__init__("json", _encode_json, msgspec.json.Decoder().decode, _NATIVE)
+        super().__init__("json", _encode_json, _decode_json, _NATIVE)
 
     def join(self, members: Mapping[str, Buffer]) -> tuple[bytes]:
         return (b"{" + b",".join([_json_label(key) + value for key, value in members.items()]) + b"}",)
@@ -43,19 +51,19 @@ class JsonSerializer(KeyedFormat):
 @lru_cache(maxsize=1024)
 def _json_label(key: str) -> bytes:
     """Return a key and its colon. Cached, because the keys of a program's states are few and the same in every save."""
-    return _encode_json(key) + b":"
+    return bytes(_encode_json(key)) + b":"
 
 
 class MsgpackSerializer(KeyedFormat):
     """One MessagePack value: smaller and faster than JSON, and supports bytes. Extension types are refused."""
 
     def __init__(self) -> None:
-        super().__init__("msgpack", msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode, _NATIVE | {bytes})
+        super().__init__("msgpack", safe_encode(msgspec.msgpack.Encoder()), msgspec.msgpack.Decoder().decode, _NATIVE | {bytes})
 
     def join(self, members: Mapping[str, Buffer]) -> tuple[bytes]:
-        pieces = [_msgpack_map_start(len(members))]
+        pieces: list[Buffer] = [_msgpack_map_start(len(members))]
         for key, value in members.items():
-            pieces += (self.encode(key), bytes(value))
+            pieces += (self.encode(key), value)
         return (b"".join(pieces),)
 
     def alters(self, state: Any, loaded: Any, data: Buffer) -> bool:
@@ -95,11 +103,15 @@ class PickleSerializer:
     def dumps(self, state: Any) -> Document:
         try:
             return Document((pickle.dumps(state, protocol=5),))
+        except MemoryError:
+            raise
         except Exception as error:  # pickling runs code of the state, which may raise anything
             raise SerializationError(f"this state cannot be pickled: {error}") from error
 
     def loads(self, data: Buffer) -> Any:
         try:
             return pickle.loads(data)  # noqa: S301 - requested by name; see the class
+        except MemoryError:
+            raise
         except Exception as error:  # unpickling may raise anything
             raise SerializationError(f"this pickle cannot be loaded: {error}", code="serialization.malformed") from error

@@ -32,7 +32,7 @@ class KeyedFormat(ABC):
     change it, the state is refused.
     """
 
-    def __init__(self, name: str, encode: Callable[[Any], bytes], decode: Callable[[Buffer], Any], native: frozenset[type]) -> None:
+    def __init__(self, name: str, encode: Callable[[Any], Buffer], decode: Callable[[Buffer], Any], native: frozenset[type]) -> None:
         """`native` are the types that the format itself restores exactly."""
         self.name = name
         self.encode = encode
@@ -58,11 +58,15 @@ class KeyedFormat(ABC):
             loaded = self.decode(data)
             if loaded == state and not _is_tagged(data) and not self.alters(state, loaded, data):
                 return document
+        except MemoryError:
+            raise
         except Exception:  # noqa: S110 - tagged values may work; if not, the error is raised below
             pass
         try:  # comparing runs code of the state, and another thread may be changing it: anything may be raised
             document = self._encode_tagged(state)
             path = _first_difference(state, self.loads(document.pieces[0]), "state")
+        except MemoryError:
+            raise
         except Exception as error:
             path = self._first_refused(state)
             hint = "convert it, or use another format (arrays supports numpy and torch)"
@@ -107,7 +111,7 @@ class KeyedFormat(ABC):
     def _encode(self, state: Any, plain: Any) -> Document:
         encode = self.encode
         if not _is_keyed(state):
-            return Document((encode(plain),))
+            return Document((bytes(encode(plain)),))
         members, keys = {}, {}
         for key, value in plain.items():
             members[key] = encoded = encode(value)

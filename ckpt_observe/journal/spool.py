@@ -14,7 +14,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Final, NamedTuple
 
 from ckpt_observe.errors import DamagedFileError
@@ -77,8 +77,11 @@ class Spool:
                 self._appending = False
 
     def _append(self, data: bytes) -> None:
-        if os.write(self._open_segment(), data) != len(data):  # the disk filled up in the middle
-            # Nothing may follow half a line, and nothing may be truncated that an exporter has read: continue in a new segment.
+        written = os.write(self._open_segment(), data)
+        if written != len(data):  # the disk filled up in the middle
+            # Readers take whole lines, so nobody has read the half one. It is written again later, and must not count as a damaged record.
+            with suppress(OSError):
+                os.ftruncate(self._fd, self._size + data.rfind(b"\n", 0, written) + 1)
             self._finish_segment()
             raise OSError(errno.ENOSPC, "the disk is full")
         self._size += len(data)
@@ -87,7 +90,7 @@ class Spool:
 
     def _open_segment(self) -> int:
         path = segment_path(self._directory, self._segment)
-        if self._fd >= 0 and not os.path.exists(path):  # another process has removed it: continue in a new one
+        if self._fd >= 0 and not self._is_intact(path):  # removed or truncated, and cursors may be behind its end: continue in a new one
             self._finish_segment()
             path = segment_path(self._directory, self._segment)
         if self._fd < 0:
@@ -97,6 +100,12 @@ class Spool:
                 self._segment += 1
                 raise
         return self._fd
+
+    def _is_intact(self, path: str) -> bool:
+        try:
+            return os.stat(path).st_size >= self._size
+        except OSError:
+            return False
 
     def _finish_segment(self) -> None:
         self._unsynced.append(self._fd)

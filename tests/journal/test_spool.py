@@ -223,3 +223,27 @@ def test_change_stamp(tmp_path):
     writer.close()
     assert spool.change_stamp(str(tmp_path), cursor) != after
     assert spool.change_stamp(str(tmp_path / "gone"), cursor) is None
+
+
+def test_half_a_line_is_removed(tmp_path, writer, monkeypatch):
+    """If the disk fills up in the middle of a line, that line is removed: it is written again, so no damaged record is counted."""
+    writer.append(RECORDS[:1])
+    write = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda fd, data: write(fd, data[:-5]))
+        with pytest.raises(OSError, match="full"):
+            writer.append(RECORDS[1:3])
+    writer.append(RECORDS[1:3])
+    payloads, corrupt, cursor = [], 0, Cursor()
+    while (records := read(str(tmp_path), cursor)).end != cursor:
+        payloads, corrupt, cursor = payloads + records.payloads, corrupt + records.corrupt, records.end
+    assert (payloads, corrupt) == ([*RECORDS[:2], *RECORDS[1:3]], 0)
+
+
+def test_records_after_a_truncation_are_read(tmp_path, writer):
+    """If somebody truncates a segment, later records go to a new one: a cursor behind the end would skip them."""
+    writer.append(RECORDS[:3])
+    cursor = read(str(tmp_path), Cursor()).end
+    os.truncate(tmp_path / "spool-00000001.jsonl", 0)
+    writer.append(RECORDS[3:4])
+    assert read(str(tmp_path), cursor).payloads == RECORDS[3:4]

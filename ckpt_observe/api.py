@@ -200,7 +200,7 @@ def observe_environment() -> Watch:
     """Observe this process with the settings of the environment. An exporter with a wrong setting is left out, with a warning.
 
     Raises:
-        ConfigError: A setting is wrong, and no exporter remains.
+        ConfigError: A setting that belongs to no exporter is wrong, or no exporter remains.
 
     """
     settings = config.read(lenient=True)

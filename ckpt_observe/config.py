@@ -80,7 +80,7 @@ class Settings:
     """Servers of the exporters `otlp` and `laminar`, by name."""
     prometheus: Prometheus = _PROMETHEUS
     unusable: dict[str, str] = field(default_factory=dict)
-    """Exporters that are left out because of a wrong setting, with the error. Only if read with `lenient`."""
+    """Exporters that are left out because of a wrong setting: name and error message. Empty unless read with `lenient`."""
     origin: dict[str, str] = field(default_factory=dict)
     """Where each value came from: `argument`, the name of a variable, or a text that starts with `default`.
 
@@ -124,7 +124,7 @@ def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, **a
 
 
 class _ExporterSettings:
-    """The settings of single exporters."""
+    """The settings that belong to one exporter: its server, or how it publishes metrics."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names

@@ -41,7 +41,11 @@ def build_exporters(settings: Settings, names: Iterable[str] | None = None) -> l
     for name in exporter_names(settings) if names is None else names:
         exporter = _try_build(name, settings)
         if exporter.identity in exporters:
-            warn("Exporter %s is not used: it has the identity of another one, %r. Give its class another `name`.", name, exporter.identity)
+            warn(
+                "Exporter %s is not used: it has the identity of another one, %r. Give its class another `name` or `identity`.",
+                name,
+                exporter.identity,
+            )
         exporters.setdefault(exporter.identity, exporter)
     return list(exporters.values())
 
@@ -74,7 +78,10 @@ def exporter_names(settings: Settings) -> tuple[str, ...]:
     provider = sdk_provider() if settings.origin.get("exporters") == "default" else None
     if settings.delivery != "in-process":
         if provider is not None or "provider" in names:
-            warn("Your TracerProvider gets no spans, because delivery (%s) runs in another process.", settings.delivery)
+            warn(
+                "Your TracerProvider gets no spans, because another process delivers them (%s). Use in-process delivery for it.",
+                settings.delivery,
+            )
         if settings.delivery == "companion" and "console" in names:
             warn("Nothing is printed to the console, because the companion has no terminal.")
         return tuple(name for name in names if name not in _UNUSABLE[settings.delivery])

@@ -41,7 +41,7 @@ class Scope(Generic[Scoped]):
     """A context manager for a task, an operation or a phase.
 
     As a decorator of a function, coroutine function or generator, it makes each call one of these. One scope may be used by several
-    threads and asyncio tasks at once.
+    threads and asyncio tasks at once; only in a `with`, each thread or asyncio task needs its own scope of a phase.
     """
 
     def __init__(self, create: Callable[[], Scoped]) -> None:

@@ -79,14 +79,14 @@ def _with_usable_directories(settings: Settings) -> Settings:
     """Return settings with directories that can be used, so that records reach their servers. Warn once if they are not as configured."""
     directory, reason = usable_directory(settings.dir)
     if reason is not None:
-        effect = "no daemon delivers it" if settings.delivery == "daemon" else "it may not survive a restart of the machine or container"
-        _warnings.warn_once("directory", "%s. Records are in %s meanwhile; %s.", reason, directory, effect)
+        effect = "no daemon delivers them" if settings.delivery == "daemon" else "they may not survive a restart of machine or container"
+        _warnings.warn_once("directory", "%s. Records are stored in %s instead; %s.", reason, directory, effect)
     pages = settings.pages_dir
     if pages is not None:
         try:
             private_directory(pages, environment.PAGES_DIR)
         except JournalError as error:
-            _warnings.warn_once("pages", "%s. Another directory is used meanwhile.", error)
+            _warnings.warn_once("pages", "%s. The default directory for pages is used instead.", error)
             pages = None
     return replace(settings, dir=directory, pages_dir=pages)
 

@@ -156,7 +156,7 @@ class Adoption:
 
     def _warn_retry(self, directory: str, error: Exception) -> None:
         if os.path.exists(directory):
-            self._warnings.warn_once("retry", "Cannot adopt %s: %s. Its records are kept. Trying again.", directory, error)
+            self._warnings.warn_once("retry", "Cannot take over the journal %s: %s. Its records are kept. Trying again.", directory, error)
 
     def take_turns(self) -> bool:
         """Adopt waiting journals as places become free. Return whether there is something new for an exporter."""
@@ -283,7 +283,9 @@ class Adoption:
         try:
             outbox.enforce_spool_limit()
         except OSError as error:  # the other journals do not wait for this one
-            self._warnings.warn_once(outbox.directory, "Cannot shrink %s: %s.", outbox.directory, error)
+            self._warnings.warn_once(
+                outbox.directory, "Cannot drop the oldest records of %s: %s. It may exceed its disk limit.", outbox.directory, error
+            )
 
     def release(self) -> None:
         """Release all journals. The next process delivers what is not delivered."""

@@ -70,7 +70,9 @@ class DiskLimit:
                 try:
                     has_dropped, size = self._shrink_journal(directory, outboxes, journal_room, spare_interrupted=spare_interrupted)
                 except OSError as error:  # goes on with the next one
-                    self._warnings.warn_once(directory, "Cannot shrink %s: %s.", directory, error.strerror)
+                    self._warnings.warn_once(
+                        directory, "Cannot drop the oldest records of %s: %s. The disk limit may be exceeded.", directory, error.strerror
+                    )
                     continue
                 total += size
                 if has_dropped:

@@ -61,7 +61,7 @@ class Outbox:
         self._users: set[str] = set()
         self._is_retired = False
         self._use_lock = threading.Lock()
-        """Guards the two above, and is never held during anything else."""
+        """Guards `_users` and `_is_retired`, and is never held during anything else."""
         self.counts: Counter[str] = Counter()
         """Records that were corrupt, unknown, or dropped because of the limit (for each exporter that did not have them yet)."""
 

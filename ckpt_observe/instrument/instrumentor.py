@@ -98,7 +98,7 @@ class Instrumentor(ABC):
                 self._watch(module)
             self._warn_about_targets()
         except Exception:
-            logger.exception("%s is not observed", self.name)
+            logger.exception("Because of an error, %s is not observed", self.name)
 
     def uninstrument(self) -> None:
         """Put the originals back and stop waiting for imports."""
@@ -142,7 +142,7 @@ class Instrumentor(ABC):
                 self._patch_all(name, module)
                 self._warn_about_targets()
         except Exception:
-            logger.exception("%s: %s is not observed", self.name, name)
+            logger.exception("%s: because of an error, %s is not observed", self.name, name)
 
     def _patch_all(self, name: str, module: ModuleType) -> None:
         for target in self.targets():

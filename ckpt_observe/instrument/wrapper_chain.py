@@ -44,7 +44,7 @@ def resolve_owner(module: ModuleType, path: str) -> tuple[Any, str, Any]:
     for candidate in candidates:
         if attribute in getattr(candidate, "__dict__", ()):
             return candidate, attribute, value
-    raise MissingTargetError(f"{module.__name__} computes {path} and does not store it")
+    raise MissingTargetError(f"{module.__name__} computes {path} when it is read, so it cannot be patched")
 
 
 def wrapper_chain(outermost: object) -> list[Any]:
@@ -53,7 +53,7 @@ def wrapper_chain(outermost: object) -> list[Any]:
     layer: Any = outermost
     while not any(layer is other for other in chain):  # by identity: proxies compare like what they wrap
         if len(chain) == MAX_WRAPPERS:
-            raise RuntimeError(f"more than {MAX_WRAPPERS} wrappers on a {type(outermost).__name__}")
+            raise RuntimeError(f"a {type(outermost).__name__} has more than {MAX_WRAPPERS} wrappers; it is not patched")
         chain.append(layer)
         try:
             layer = layer.__wrapped__

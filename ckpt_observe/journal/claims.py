@@ -96,7 +96,7 @@ def _release(*locks: FileLock | None) -> None:
 
 
 def remove_unfinished(directories: Iterable[str]) -> None:
-    """Remove journals that a process was creating or removing a minute ago or earlier, when it died. They hold nothing to deliver."""
+    """Remove journals that were left half-created or half-removed by a process that died. They hold nothing to deliver."""
     for directory in directories:
         with suppress(OSError):
             if time.time() - os.stat(directory).st_mtime > UNFINISHED_SECONDS:

@@ -92,7 +92,7 @@ def create_journal(directory: str, about: About) -> tuple[FileLock, FileLock]:
         for name in (OWNER_LOCK, DELIVERY_LOCK):
             lock = FileLock.try_acquire(os.path.join(temporary, name))
             if lock is None:
-                raise JournalError(f"{directory}: cannot be locked; set CKPT_OBSERVE_DIR to a file system with locks")
+                raise JournalError(f"{directory}: cannot be locked; set CKPT_OBSERVE_DIR to a directory on a file system with locks")
             locks.append(lock)
         files.write_file(os.path.join(temporary, ABOUT), about.encode(), sync=True)
         files.move(temporary, directory)

@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 def recover(claim: Claim, annotate: Callable[[bytes], bytes] = lambda record: record) -> int:
     """Move the operations of a dead owner from its pages to its spool. Return how many were interrupted.
 
-    `annotate` returns a record with what is to be added to it.
+    `annotate` is applied to each record before it is written.
     """
     directory, about = claim.directory, claim.about
     paths = page_files(about.pages)
@@ -130,7 +130,10 @@ class UnfinishedOperation:
     marks: tuple[int, ...] = ()
 
     def finish(self, heartbeat: int, pid: int) -> list[list[Any]]:
-        """Return the lines with an `end`: the operation's, if it had ended, else `interrupted` at the owner's last heartbeat."""
+        """Return the lines with an `end`: its own, if the operation had ended, else an `end` with the outcome `interrupted`.
+
+        The time of the latter is the owner's last heartbeat, or just after the last line if that is later.
+        """
         lines = sorted(self.lines, key=lambda line: (line[0] == events.END, line[0] != events.BEGIN, line[2]))
         if lines[-1][0] == events.END:
             return lines

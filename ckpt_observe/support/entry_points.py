@@ -34,7 +34,7 @@ def load(group: str, name: str) -> Any:
         except Exception as error:  # code of a third party
             package = entry.dist.name if entry.dist else "an unknown package"
             raise ConfigError(f"cannot load {name!r} from {package} ({entry.value}): {type(error).__name__}: {error}") from error
-    raise ConfigError(f"no installed package provides {name!r} in the entry point group {group}")
+    raise ConfigError(f"no installed package provides {name!r} in the entry point group {group}; install one that does")
 
 
 def _is_announced(group: str) -> bool:

@@ -144,7 +144,7 @@ def read_file(path: str, limit: int) -> bytes:
 
 
 def read_json(path: str, kind: Any, limit: int = 1 << 20) -> Any:
-    """Return the content of a JSON file as a value of type `kind`. Raise DamagedFileError if it is anything else."""
+    """Return the content of a JSON file as a value of type `kind`. Raise DamagedFileError if it is not, or has more than `limit` bytes."""
     data = read_file(path, limit + 1)
     if len(data) > limit:
         raise DamagedFileError(errno.EFBIG, f"larger than {limit} bytes", path)

@@ -149,7 +149,7 @@ def test_unreadable_journal(state, leave_journal, monkeypatch, caplog):
     ended_limit = DiskLimit(state, LIMIT)
     ended_limit._shrink([bad, *sorted(path for path in ended_limit._sizes() if path != bad)[::-1]], {})
     assert disk_usage(state) - spool.size(bad) - OVERHEAD <= LIMIT
-    assert caplog.text.count(f"Cannot shrink {bad}: Input/output error.") == 1
+    assert caplog.text.count(f"Cannot drop the oldest records of {bad}: Input/output error.") == 1
 
 
 def test_daemon_delivers_what_it_can(state, leave_journal):

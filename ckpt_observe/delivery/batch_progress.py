@@ -69,15 +69,16 @@ class BatchProgress:
         """Return whether every span that is left has failed alone."""
         return all(len(group) == 1 and span_key(group[0]) in self.suspects for group in self.groups)
 
-    def try_rest_first(self, accepted: int) -> None:
+    def try_rest_first(self) -> None:
         """Move the suspects behind all other spans, which become one group again. Start over if the server accepts nothing at all."""
         spans = [span for group in self.groups for span in group]
-        is_outage = all(before == accepted for _, before in self.suspects.values())
-        if is_outage and len(self.suspects) > MAX_SUSPECTS and len(spans) > len(self.suspects):
-            self.suspects.clear()
-            self.failures = 0
-        suspects = [[span] for span in spans if span_key(span) in self.suspects]
+        suspects = [span for span in spans if span_key(span) in self.suspects]
         rest = [span for span in spans if span_key(span) not in self.suspects]
         if not rest:
-            suspects.append(suspects.pop(0))
-        self.groups = [*([rest] if rest else []), *suspects]
+            self.groups = [[span] for span in (*suspects[1:], suspects[0])]
+        elif not self.accepted and len(suspects) > MAX_SUSPECTS:
+            self.groups = [rest, suspects]  # in this order: the first accepted span may be anywhere
+            self.suspects.clear()
+            self.failures = 0
+        else:
+            self.groups = [rest, *([span] for span in suspects)]

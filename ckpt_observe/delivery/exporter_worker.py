@@ -156,9 +156,10 @@ class ExporterWorker:
             batch.split()
             return
         failures, others_are_accepted = batch.suspect(self._accepted)
-        is_stuck = batch.all_are_suspects() and failures >= STUCK_AFTER and self._unconfirmed < MAX_SUSPECTS
+        is_repeated = failures > 1 if batch.accepted else failures >= STUCK_AFTER and self._unconfirmed < MAX_SUSPECTS
+        is_stuck = is_repeated and batch.all_are_suspects()
         if store is None or not (others_are_accepted or is_stuck):
-            batch.try_rest_first(self._accepted)
+            batch.try_rest_first()
             if self._accepted == batch.accepted_before:
                 raise error
             batch.accepted_before = self._accepted  # the server works: go on at once

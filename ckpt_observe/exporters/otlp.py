@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from ckpt_observe import __version__
 from ckpt_observe.endpoints import GRPC, Endpoint
-from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
+from ckpt_observe.errors import ExporterRefusedError, ExporterServerError
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.exporters.otlp_encoding import encode_requests
 from ckpt_observe.span import Span
@@ -43,6 +43,8 @@ class OtlpExporter(Exporter):
         self.endpoint = endpoint
         self.rejected = 0
         """Spans that the server rejected although it accepted their request (partial success)."""
+        self._has_accepted = False
+        """Whether the server has accepted spans. If so, a span that it refuses is the cause itself."""
         self._transport: Transport | None = None
 
     def __repr__(self) -> str:
@@ -63,7 +65,7 @@ class OtlpExporter(Exporter):
                 for body, group in requests:
                     self._export(body, group)
             except ExporterRefusedError as error:
-                if len(spans) == 1:
+                if len(spans) == 1 and not self._has_accepted:
                     self._retry_if_server_refuses_all(error)
                 raise
 
@@ -74,6 +76,7 @@ class OtlpExporter(Exporter):
 
     def _export(self, body: bytes, _spans: Sequence[Span]) -> None:
         self._count_rejected(self._connect().send(body))
+        self._has_accepted = True
 
     def _connect(self) -> Transport:
         if self._transport is None:
@@ -81,13 +84,15 @@ class OtlpExporter(Exporter):
         return self._transport
 
     def _retry_if_server_refuses_all(self, refusal: ExporterRefusedError) -> None:
-        """If the server refuses an empty request, too, the span is not the cause: raise ExporterRetryError, so that it is kept."""
+        """If the server refuses an empty request, too, the span need not be the cause: raise an error that keeps it and tries others.
+
+        Some servers, such as MLflow, refuse every empty request. So this is only asked before the server has accepted anything.
+        """
         try:
             self._connect().send(b"")
         except ExporterRefusedError:
-            raise ExporterRetryError(
-                f"{refusal}; the server also refuses an empty request, so the span is not the cause and is kept"
-            ) from refusal
+            message = f"{refusal}; the server also refuses an empty request, so the span may not be the cause and is kept"
+            raise ExporterServerError(message) from refusal
 
     def _count_rejected(self, answer: bytes) -> None:
         if not answer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import ssl
 import threading
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -67,20 +67,22 @@ class Received:
         self.authorization = None
         self.poison = None
         self.poison_status = 400
-        self.accepts_empty = False
+        self.accepts_empty = self.refuses_empty = False
+        self.copies = Counter()
         self.released = threading.Event()
 
     def answer(self, spans, authorization):
         if self.authorization and authorization != self.authorization:
             return 401
-        if self.poison and any(span.span_id == self.poison for span in spans):
+        if self.poison and any(span.span_id in self.poison for span in spans):
             return self.poison_status
-        if self.accepts_empty and not spans:
-            return 200
+        if not spans and (self.accepts_empty or self.refuses_empty):
+            return 200 if self.accepts_empty else 400
         return self.answers.popleft() if self.answers else self.otherwise
 
     def keep(self, spans):
         """Store spans as Jaeger does: a repeated span replaces the earlier copy."""
+        self.copies.update(span.span_id for span in spans)
         for span in spans:
             self.spans[span.trace_id, span.span_id] = span
 

@@ -12,6 +12,7 @@ from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, get_value
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from ckpt_observe.delivery.exporter_worker import ExporterWorker
+from ckpt_observe.delivery.set_aside import SetAside
 from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, ExporterUnclearError
 from ckpt_observe.exporters import otlp
@@ -143,6 +144,25 @@ def test_span_that_is_always_refused_is_dropped(collector, exporter):
     assert delivery.deliver([*spans[:40], poisoned, *spans[40:]])
     assert (delivery.delivered, delivery.refused) == (len(spans), 1)
     assert len(collector.spans) == len(spans)
+
+
+@pytest.mark.parametrize("bad", [{1}, {700}, {1, 2, 3, 99, 100, 101, 1500}, set(range(1, 51))])
+def test_server_that_refuses_empty_requests(collector, exporter, tmp_path, bad):
+    """A server that answers 400 to some spans and to every empty request gets each good span once; the bad ones are counted."""
+    spans = [make_span(number, "checkpoint.save") for number in range(1, 1501)]
+    collector.poison, collector.refuses_empty = [spans[number - 1].span_id for number in bad], True
+    delivery, store = ExporterWorker(exporter), SetAside(str(tmp_path))
+    for first in range(0, len(spans), 100):
+        attempts = 0
+        while not delivery.deliver(spans[first : first + 100], store):
+            attempts += 1
+            assert attempts < 200
+    assert collector.copies == {span.span_id: 1 for span in spans if span.span_id not in collector.poison}
+    assert delivery.delivered == len(spans) - len(bad)
+    delivery.retry_now()
+    while SetAside(str(tmp_path)).count():  # those that were set aside before the server had accepted anything
+        delivery.retry_set_aside(SetAside(str(tmp_path)))
+    assert delivery.refused == len(bad)
 
 
 def test_span_that_otlp_cannot_represent_is_dropped(collector, exporter):

@@ -1,6 +1,6 @@
 """Saves in a background thread: the caller serializes the state; compression, encryption and writing happen in the thread.
 
-The returned future completes when the checkpoint is durable, or with its error. At most `depth` saves are queued; the next one blocks
+The returned future completes when the checkpoint is durable, or with its error. At most `depth` saves are unfinished; the next one blocks
 the caller, so that memory stays bounded and a slow store is noticed.
 """
 
@@ -39,7 +39,7 @@ class BackgroundCheckpointer:
         self._slots = threading.BoundedSemaphore(self._depth)
 
     def save(self, task: str, state: Any, **label: Any) -> Future[CheckpointInfo]:
-        """Serialize the state and save it in the background. Accepts the arguments of `Checkpointer.save`."""
+        """Serialize the state and save it in the background. Takes the arguments of `Checkpointer.save`. Blocks while the queue is full."""
         staged = self.checkpointer.stage(state)
         slots = self._slots
         slots.acquire()
@@ -52,7 +52,7 @@ class BackgroundCheckpointer:
         return future
 
     def close(self) -> None:
-        """Wait until every save is durable or has failed."""
+        """Wait until every save is durable or has failed. The Checkpointer itself stays open."""
         self._worker.close()
 
     def __enter__(self) -> Self:
@@ -63,18 +63,18 @@ class BackgroundCheckpointer:
 
 
 def _finish(task: str, slots: threading.BoundedSemaphore, future: Future[CheckpointInfo]) -> None:
-    """Log a failure, because the caller may ignore the future."""
+    """Free the queue slot of a finished save. Log a failure, because the caller may ignore the future."""
     slots.release()
     if not future.cancelled() and (error := future.exception()) is not None:
         logging.getLogger(__name__).warning("Cannot save a checkpoint of %r: %s", task, error)
 
 
 class Workers:
-    """A pool of at most `count` threads that run calls in the caller's context and start over in a forked child."""
+    """A pool of at most `count` threads that run calls in the caller's `contextvars` context. A forked child gets a new pool."""
 
     def __init__(self, count: int, name: str) -> None:
         if count < 1:
-            raise ConfigError(f"at least one thread is needed, not {count}")
+            raise ConfigError(f"the number of threads must be at least 1, not {count}")
         self._count = count
         self._name = name
         self._closed = False

@@ -1,4 +1,4 @@
-"""Imports checkpoints that other tools wrote as JSON Lines, plain or gzip, which is detected from the content."""
+"""Imports checkpoints that other tools wrote as JSON Lines. Whether a file is compressed with gzip is detected from its content."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ckpt_observe.errors import CompressionError, SerializationError
 from ckpt_observe.support.errnos import translate_os_errors
 
 MAX_LINE = 256 * 1024 * 1024
-"""Bytes. A longer line is not a checkpoint, or it is a decompression bomb."""
+"""Bytes. A longer line raises CompressionError: it is not a checkpoint, or a decompression bomb."""
 
 
 def read_json_lines(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """Yield the value of each line that is not empty."""
+    """Yield the value of each line of the file that is not empty. SerializationError if a line is not JSON."""
     with translate_os_errors(f"reading {path}"), open(path, "rb") as file:
         zipped = file.peek(2)[:2] == b"\x1f\x8b"
         lines: IO[bytes] = gzip.GzipFile(fileobj=file) if zipped else file  # type: ignore[assignment]
@@ -47,9 +47,9 @@ def _decode(line: bytes) -> Any:
 
 
 def adopt(checkpointer: Checkpointer, task: str, path: str | os.PathLike[str]) -> CheckpointInfos:
-    """Save every line of the file as a checkpoint of the task, in order. After an error, the lines before it are saved.
+    """Save every line of the file as a checkpoint of the task, in order, and return the headers.
 
-    `step` and `status` are also copied to the header if a line has valid ones.
+    `step` and `status` of a line are also copied to the header if they are valid. After an error, the lines before it stay saved.
     """
     origin = os.fsencode(os.path.basename(path)).decode(errors="replace")
     infos = []

@@ -1,4 +1,4 @@
-"""Retention policies: which checkpoints to keep. Pure functions of the headers; they delete nothing.
+"""Retention policies: which checkpoints to keep. They only decide, from headers and the time; they delete nothing.
 
 `KeepLast(10) | KeepEvery(1000)` keeps what either keeps; `KeepLast(10) & KeepWithin(2**30)` what both keep. Whatever the policy says,
 the newest checkpoint stays, and so do the bases of every incremental checkpoint that is kept.
@@ -29,14 +29,14 @@ class Decision(NamedTuple):
 
 
 class Retention(ABC):
-    """Base class of policies."""
+    """Base class of retention policies. Combine two with | (either keeps) or & (both keep)."""
 
     @abstractmethod
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
-        """Return which of these checkpoints to keep. They are ordered newest first."""
+        """Return the ids of the checkpoints to keep, each with the reason. `infos` are ordered newest first."""
 
     def expired(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Sequence[CheckpointInfo]:
-        """Return which to remove. Called after each save; override it if that is possible without looking at all of them."""
+        """Return the checkpoints to remove. Called after each save; override it if that is possible without looking at all `infos`."""
         reasons = self.keep(infos, now)
         return [info for info in infos if info.id not in reasons]
 
@@ -48,7 +48,10 @@ class Retention(ABC):
 
 
 def _check(value: Any, minimum: int, name: str, *, whole: bool = False) -> None:
-    """Validate an argument in the constructor: after a save it would silently fail or keep everything."""
+    """Raise ConfigError unless the value is a number (`whole`: an integer) of at least `minimum`.
+
+    Called in constructors: used after a save, an invalid value would only be logged, or would keep everything.
+    """
     is_number = isinstance(value, Integral if whole else Real)  # includes NumPy's types
     if not (is_number and value >= minimum):
         kind = "an integer" if whole else "a number"
@@ -65,7 +68,7 @@ class KeepAll(Retention):
 
 @dataclass(frozen=True)
 class KeepLast(Retention):
-    """Keeps the newest `count`."""
+    """Keeps the newest `count` checkpoints."""
 
     count: int
 
@@ -81,7 +84,7 @@ class KeepLast(Retention):
 
 @dataclass(frozen=True)
 class KeepEvery(Retention):
-    """Keeps those whose step is a multiple of `steps`."""
+    """Keeps checkpoints whose step is a multiple of `steps`."""
 
     steps: int
 
@@ -95,7 +98,7 @@ class KeepEvery(Retention):
 
 @dataclass(frozen=True)
 class KeepFor(Retention):
-    """Keeps those not older than `seconds`."""
+    """Keeps checkpoints that are not older than `seconds`."""
 
     seconds: float
 
@@ -109,7 +112,7 @@ class KeepFor(Retention):
 
 @dataclass(frozen=True)
 class KeepWithin(Retention):
-    """Keeps the newest ones that together take at most `size` bytes."""
+    """Keeps the newest checkpoints that together take at most `size` bytes."""
 
     size: int
 
@@ -128,7 +131,7 @@ class KeepWithin(Retention):
 
 @dataclass(frozen=True)
 class KeepTagged(Retention):
-    """Keeps those with this tag."""
+    """Keeps checkpoints with this tag."""
 
     tag: str
 
@@ -166,13 +169,13 @@ class Both(Retention):
 
 
 def plan(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> list[Decision]:
-    """Return the decision for each checkpoint, newest first. `prune` carries out the same plan."""
+    """Return the decision for each checkpoint, in the order of `infos`, which is newest first. `Checkpointer.prune` carries it out."""
     reasons = _reasons_to_keep(policy, infos, now)
     return [Decision(info, info.id in reasons, reasons.get(info.id) or _reason_to_remove(policy)) for info in infos]
 
 
 def removals(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> list[Decision]:
-    """Return only the decisions to remove: after each save, the checkpoints that stay need no decision."""
+    """Like `plan`, but return only the decisions to remove. Faster, because it is called after each save."""
     expired = {info.id: info for info in policy.expired(infos, now)}
     if expired:
         expired.pop(infos[0].id, None)
@@ -183,7 +186,7 @@ def removals(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetim
 
 
 def without_bases(candidates: Sequence[CheckpointInfo], infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
-    """Return the candidates for removal that no remaining checkpoint is built on. `infos` are ordered newest first."""
+    """Return the candidates for removal to which no kept checkpoint refers as its base. `infos`, all of the task, are newest first."""
     ids = {info.id for info in candidates}
     for info in infos:  # a base that stays has bases that stay too; they are older and come later in the list
         if info.id not in ids:

@@ -1,6 +1,7 @@
 """Snapshots of a directory in one bare git repository per task, which may also hold the task's checkpoints.
 
-Every file is stored byte for byte, including ignored files, executable bits and symbolic links. Unchanged files take no space.
+Every file is stored byte for byte, including ignored files, executable bits and symbolic links. Unchanged files take no
+space. Empty directories are not stored.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _KINDS = {"A": "added", "D": "removed", "M": "changed", "T": "changed"}
 
 
 class Change(NamedTuple):
-    """How one file changed."""
+    """How one file changed between two snapshots."""
 
     path: str
     kind: str
@@ -30,7 +31,7 @@ class Change(NamedTuple):
 
 
 class Workspace:
-    """Saves and restores the directory that a task works in."""
+    """Saves and restores the directory that a task works in. The snapshots are in a repository below `root`."""
 
     def __init__(self, root: str | os.PathLike[str], task: str) -> None:
         if "://" in os.fspath(root):
@@ -39,7 +40,7 @@ class Workspace:
         self._task = task
 
     def save(self, directory: str | os.PathLike[str], id: str) -> str:
-        """Save a snapshot of the directory under an id, such as that of a checkpoint. Return the git commit."""
+        """Save a snapshot of the directory under an id, such as that of a checkpoint. Return the git commit. ConflictError if it exists."""
         check_name(id, "checkpoint id")
         self._refuse_own_repository(directory)
         _refuse_inner_repositories(os.fspath(directory))
@@ -50,7 +51,7 @@ class Workspace:
         return self._repository.commit(tree, _SNAPSHOTS + to_reference(id), f"workspace at {id}")
 
     def restore(self, directory: str | os.PathLike[str], id: str) -> None:
-        """Restore the directory from a snapshot. Files that are not in the snapshot are removed; its own `.git` is not touched.
+        """Restore the directory from a snapshot. Files that are not in the snapshot are removed, except `.git` of the directory.
 
         All checks run before anything is removed.
         """
@@ -84,13 +85,19 @@ class Workspace:
         return [Change(path, _KINDS[kind]) for kind, path in zip(fields[::2], fields[1::2], strict=True)]
 
     def _refuse_own_repository(self, directory: str | os.PathLike[str]) -> None:
-        """A snapshot of its own repository would grow each time, and restoring it would remove all later ones."""
+        """Raise ConfigError if the snapshots are stored inside the directory.
+
+        Each would contain the earlier ones, and restoring one would remove all later ones.
+        """
         place = os.path.realpath(directory)
         if os.path.commonpath([place, os.path.realpath(self._repository.path)]) == place:
             raise ConfigError(f"the snapshots are stored inside {directory} itself; store them elsewhere")
 
     def _refuse_damaged(self, commit: str, id: str) -> None:
-        """Check out the snapshot elsewhere first: git stops at an unreadable file, and does not notice swapped contents."""
+        """Raise IntegrityError if the snapshot is damaged. It is checked out in a temporary directory and compared.
+
+        In the workspace, git would stop midway at an unreadable file. It does not notice swapped contents by itself.
+        """
         with translate_os_errors(f"checking snapshot {id!r} of {self._task!r}"), tempfile.TemporaryDirectory() as scratch:
             with self._index(scratch) as (environment, place):
                 self._repository.run("read-tree", commit, environment=environment, cwd=place)
@@ -108,7 +115,10 @@ class Workspace:
 
     @contextmanager
     def _index(self, directory: str | os.PathLike[str]) -> Iterator[tuple[dict[str, str], str]]:
-        """Provide a separate git index for each operation, so that concurrent ones do not interfere."""
+        """Yield git's environment variables with a new index file, so that concurrent operations do not interfere.
+
+        The second value is the absolute path of the directory.
+        """
         place = os.path.abspath(directory)
         with translate_os_errors("making a temporary directory"):
             scratch = tempfile.mkdtemp()
@@ -119,7 +129,7 @@ class Workspace:
 
 
 def _refuse_inner_repositories(directory: str) -> None:
-    """Refuse nested repositories: git would store only their name, and cannot tell which of their files to remove."""
+    """Raise ConfigError if there are nested repositories: git stores only their name, and cannot tell which of their files to remove."""
     for place, folders, files in os.walk(directory):
         if place != directory and (".git" in folders or ".git" in files):
             raise ConfigError(

@@ -22,14 +22,14 @@ from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
 
 
 class ExporterContract:
-    """What delivery can expect of every exporter. If the backend keeps every copy, set `test_repeat_leaves_one_copy = None`."""
+    """What delivery can expect of every exporter. If the backend keeps duplicates, set `test_repeat_leaves_one_copy = None`."""
 
     secrets: ClassVar[tuple[str, ...]] = ()
-    """Values passed to the exporter that must not appear anywhere."""
+    """Secrets that the fixture passes to the exporter. They must not appear in its repr."""
 
     @pytest.fixture
     def exporter(self) -> Any:
-        """Return a new exporter for an empty backend."""
+        """Return a new exporter for an empty backend. Subclasses override this fixture and the next two methods."""
         raise NotImplementedError
 
     def received(self, exporter: Exporter) -> list[Span]:
@@ -41,7 +41,7 @@ class ExporterContract:
         raise NotImplementedError
 
     def test_has_the_interface(self, exporter: Exporter) -> None:
-        """It has every member of `Exporter`, and an identity that no other name shares."""
+        """It has every member of `Exporter`, and its identity starts with its name, so that exporters of other names do not share it."""
         assert isinstance(exporter, Exporter)
         assert exporter.identity.partition("@")[0] == exporter.name
         assert isinstance(exporter.durable, bool)
@@ -101,7 +101,7 @@ class ExporterContract:
         ],
     )
     def test_attribute_round_trips(self, exporter: Exporter, value: Any) -> None:
-        """Attributes of every type are returned unchanged, with their type."""
+        """Attributes of every type arrive unchanged, with their type."""
         exporter.send([make_span(1, "checkpoint.save", attributes={"own.value": value})])
         [span] = self.received(exporter)
         assert (span.attributes["own.value"], type(span.attributes["own.value"])) == (value, type(value))

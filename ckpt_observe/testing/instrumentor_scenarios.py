@@ -60,12 +60,12 @@ class Location:
 
     @property
     def layers(self) -> int:
-        """The number of our wrappers on it."""
+        """The number of our wrappers on the target."""
         return sum(type(layer) is PatchedCallable for layer in wrapper_chain(self.raw))
 
 
 def locate_targets(instrumentor: Instrumentor) -> list[Location]:
-    """Import the modules of the table and return its targets. A required target must exist."""
+    """Import the modules that the instrumentor patches and return where its targets are. AssertionError if a required one is missing."""
     locations = []
     for target in instrumentor.targets():
         try:
@@ -218,7 +218,7 @@ def _wrap_with_closure(location: Location) -> Any:
 
 
 def _stand_in(original: Any, outcome: object) -> Any:
-    """Return a callable of the same kind that accepts any arguments and ends with this outcome."""
+    """Return a callable of the same kind as the original that accepts any arguments and returns or raises the outcome."""
 
     def function(*_args: object, **_kwargs: object) -> object:
         if isinstance(outcome, BaseException):

@@ -39,11 +39,11 @@ class InstrumentorContract:
 
     @pytest.mark.parametrize("order", ORDERS, ids="-".join)
     def test_any_order_of_import_and_switching(self, order: tuple[str, ...]) -> None:
-        """Whatever the order of import and switching, the last switch counts, and off restores the original object."""
+        """In any order of import, instrument() and uninstrument(), the last call counts; uninstrument() restores the original objects."""
         self.run("order", steps=order)
 
     def test_every_order_is_among_them(self) -> None:
-        """The orders above are all there are: no subclass dropped one."""
+        """The test above covers every order: no subclass dropped one."""
         (mark,) = type(self).test_any_order_of_import_and_switching.pytestmark  # type: ignore[attr-defined]
         assert set(mark.args[1]) == set(itertools.permutations(STEPS))
 
@@ -54,11 +54,11 @@ class InstrumentorContract:
     @pytest.mark.parametrize("style", ["wrapt", "closure"])
     @pytest.mark.parametrize("side", ["under", "over"])
     def test_beside_a_third_party(self, style: str, side: str) -> None:
-        """Another package's wrapper stays in place; ours is removed from below or above it, or switched off."""
+        """Another package's wrapper stays in place; ours is removed from below or above it, or disabled if that is not possible."""
         self.run("third_party", style=style, side=side)
 
     def test_results_and_exceptions_are_the_same_objects(self) -> None:
-        """Even if the arguments cannot be understood, the host gets its own result or its own exception."""
+        """Even for calls with unexpected arguments, the host program gets the result or exception of its own function."""
         self.run("odd_calls")
 
     def test_renamed_target_is_reported(self) -> None:

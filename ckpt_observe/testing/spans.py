@@ -15,7 +15,10 @@ MILLISECOND = 1_000_000
 
 
 def make_span(number: int, name: str, *, trace: int = 1, parent: int = 0, start: int = 0, milliseconds: int = 1, **fields: Any) -> Span:
-    """Return a span with the id `number` that begins `start + number` milliseconds after START_UNIX_NANO."""
+    """Return a span with the id `number` that begins `start + number` milliseconds after START_UNIX_NANO and lasts `milliseconds`.
+
+    A `parent` of 0 means none. `fields` are further fields of Span.
+    """
     begin = START_UNIX_NANO + (start + number) * MILLISECOND
     defaults: dict[str, Any] = {"status": "ok", "attributes": {}, "end_unix_nano": begin + milliseconds * MILLISECOND, **fields}
     return Span(
@@ -38,9 +41,9 @@ def make_tree(
     start: int = 0,
     resource: dict[str, Any] | None = None,
 ) -> list[Span]:
-    """Return a task, its operations and their phases, in the order in which they end: the task last.
+    """Return the spans of a task, its operations and their phases, in the order in which they end: the task last.
 
-    `outcome` is the outcome of the last operation.
+    `outcome` is the outcome of the last operation; all others are `ok`.
     """
     common: dict[str, Any] = {"trace": trace, "start": start, "resource": resource or {"service.name": "test"}}
     task_attributes = {names.TASK_NAME: task, names.TASK_ID: f"{task}-{trace}"}

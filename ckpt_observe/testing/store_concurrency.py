@@ -17,7 +17,7 @@ class StoreConcurrencyContract(StoreHarness):
     """How a store handles several writers. A store that exists in one process only sets `test_processes_write_at_once = None`."""
 
     def test_threads_write_at_once(self, store: Store, checkpointer: Checkpointer) -> None:
-        """Several agents save through one store; nothing is lost or mixed up."""
+        """Eight threads save for four tasks through one store; nothing is lost or mixed up."""
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda n: checkpointer.save(f"agent{n % 4}", {"n": n}, id=str(n)), range(40)))
         for n in range(40):

@@ -58,7 +58,7 @@ class StoreDamageContract(StoreHarness):
 
     @pytest.mark.parametrize("name", ["u", "n" * 256])
     def test_damaged_checkpoint_does_not_hide_the_rest(self, store: Store, checkpointer: Checkpointer, name: str) -> None:
-        """Next to empty, truncated and foreign data, intact ones are listed, found and verified; also if the task's name is hashed."""
+        """Beside empty, truncated and foreign data, intact ones are listed, found and verified. Also if the task's name is hashed."""
         for id in "abcdef":
             checkpointer.save(name, {"x": id}, id=id)
         ends = {id: self.raw_read(store, name, id).index(b"\n") + extra for id, extra in (("c", 1), ("d", 3))}

@@ -1,6 +1,6 @@
-"""What a store's test class provides to the contract, and the program of the contract's writer processes.
+"""What a store's test class provides to `StoreContract`, and the function that the contract's writer processes run.
 
-Without pytest, because the writer processes import this module.
+This module does not import pytest, because the writer processes import it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ SAVES_PER_PROCESS = 5
 
 
 class StoreHarness:
-    """Access to a store's medium behind the back of the store. Test classes override these methods."""
+    """Access to a store's medium without the store. Test classes override these methods."""
 
     def raw_read(self, store: Store, task: str, id: str) -> bytes:
         """Return the bytes of a checkpoint as they are in the medium."""
@@ -27,7 +27,7 @@ class StoreHarness:
         raise NotImplementedError
 
     def url(self, store: Store) -> str:
-        """Return the URL with which another process opens the medium. Override it if `location` hides something."""
+        """Return the URL with which another process opens the medium. Override it if `location` lacks something, such as credentials."""
         return store.location
 
 

@@ -76,7 +76,7 @@ class StoreContract(StoreDamageContract, StoreConcurrencyContract):
         assert self.raw_read(store, "t", "a") == before
 
     def test_missing_checkpoint_is_not_found(self, store: Store) -> None:
-        """Every method raises CheckpointNotFoundError for a checkpoint that does not exist, and listings are empty."""
+        """Methods for one checkpoint raise CheckpointNotFoundError if it does not exist; listings are empty."""
         for method in (store.get, store.delete, store.info, store.size, store.quarantine):
             with pytest.raises(CheckpointNotFoundError):
                 method("t", "a")
@@ -105,7 +105,7 @@ class StoreContract(StoreDamageContract, StoreConcurrencyContract):
             assert [info.metadata for info in infos] == [{"lr": 1, "layers": {"sizes": [1, 2]}, "pair": [1, 2]}]
 
     def test_deleted_id_can_be_used_again(self, store: Store, checkpointer: Checkpointer) -> None:
-        """After a delete nothing remains."""
+        """After a delete nothing remains, and the id can be used again."""
         checkpointer.save("t", {"n": 1}, id="a")
         store.delete("t", "a")
         assert store.tasks() == ()

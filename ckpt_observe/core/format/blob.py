@@ -1,4 +1,4 @@
-"""Bytes in several pieces: what serializers produce and stores write. Large pieces are never joined.
+"""Bytes in several pieces: what serializers produce and stores write. Large pieces need not be joined, which would copy them.
 
 `len()` is the number of bytes, not of pieces.
 """
@@ -35,12 +35,12 @@ class Blob:
         return b"".join(self.pieces)
 
     def joined(self) -> Buffer:
-        """Return everything as one buffer. A single piece is not copied."""
+        """Return everything as one buffer. This copies the bytes, unless there is a single piece."""
         pieces = self.pieces
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def as_ready(self) -> Iterator[tuple[int, Buffer]]:
-        """Yield each piece with its offset, in the order in which the pieces become available."""
+        """Yield the offset of each piece and the piece, in the order in which the pieces become available."""
         offset = 0
         for piece in self.pieces:
             yield offset, piece
@@ -91,7 +91,7 @@ def require_memory(size: int) -> None:
 
 
 def split_evenly(pieces: Iterable[Buffer], size: int) -> Iterator[list[memoryview]]:
-    """Yield the bytes in chunks of `size`, each as a list of views. Nothing is copied."""
+    """Yield the bytes in chunks of `size` bytes, the last may be shorter, each as a list of views. Nothing is copied."""
     views: list[memoryview] = []
     room = size
     for piece in pieces:

@@ -2,7 +2,7 @@ r"""The bytes of a stored checkpoint: one line of JSON that people can read, the
 
     {"checkpoint":1,"id":"...","task":"...", ... ,"digest":"sha256:...", ... ,"seal":"..."}\n<payload>
 
-The seal is a hash of the line before it, so damage to the header is detected without reading the payload. The header contains the
+The seal is a hash of the rest of the line, so damage to the header is detected without reading the payload. The header contains the
 digest of the payload.
 """
 
@@ -22,7 +22,7 @@ from ckpt_observe.errors import CapacityError, CompatibilityError, IntegrityErro
 MAX_HEADER = 16 * 1024 * 1024
 """Bytes of the longest header that is written or read."""
 MAX_DEPTH = 100
-"""Nesting of metadata. How deep JSON can be read depends on the reader's call stack; this much can be read anywhere."""
+"""Levels to which metadata may be nested. How deep JSON can be read depends on the reader's call stack; this depth always works."""
 
 ComputeDigests = Callable[[], tuple[str, dict[str, KeyInfo]]]
 """Returns the digest of a payload, and its keys with their digests."""
@@ -32,7 +32,7 @@ _SEAL = b',"seal":"'
 _END = b'"}\n'
 _TAIL = len(_SEAL) + 32 + len(_END)
 _ALIGNMENT = 64
-"""The payload of an `arrays` checkpoint is aligned to this: computing on unaligned arrays takes twice as long."""
+"""Bytes to which the payload of an `arrays` checkpoint is aligned: computing on unaligned arrays takes twice as long."""
 _SMALL = 16 * 1024
 """Up to this size, copying bytes is cheaper than creating a view."""
 
@@ -55,7 +55,7 @@ def pack(info: CheckpointInfo, payload: Blob) -> Blob:
 
 
 def pack_large(info: CheckpointInfo, payload: Blob, compute_digests: ComputeDigests) -> Blob:
-    """Like `pack`, but with pending digests. They are computed while a store writes the payload, and then set in `info`."""
+    """Like `pack`, but `info` has placeholders for digests. They are computed while a store writes the payload, and then set in `info`."""
     msgspec.structs.force_setattr(info, "header_size", len(_encode_header(info)))
     digests = parallel.start(compute_digests)
 
@@ -69,7 +69,10 @@ def pack_large(info: CheckpointInfo, payload: Blob, compute_digests: ComputeDige
 
 
 def read_header(line: Buffer) -> CheckpointInfo:
-    """Return the header at the start of these bytes. The bytes may continue after it."""
+    """Return the header at the start of these bytes, which may continue after it.
+
+    IntegrityError if it is damaged; CompatibilityError if its version is newer than this program.
+    """
     text = _first_line(line)
     body = text[:-_TAIL]
     if text[-_TAIL:] != _SEAL + _seal(body) + _END:
@@ -136,7 +139,7 @@ def _first_line(stored: Buffer) -> bytes:
 
 
 def _seal_error(text: bytes) -> CompatibilityError | IntegrityError:
-    """Check the version before reporting damage, because a newer version may use another seal."""
+    """Return the error for a wrong seal: damage, unless the version is newer, because that may use another seal."""
     try:
         version = _version_decoder.decode(text).checkpoint
     except (msgspec.DecodeError, RecursionError):

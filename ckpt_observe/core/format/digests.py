@@ -18,12 +18,12 @@ ALGORITHM = "sha256"
 LARGE_ALGORITHM = "sha256-4m"
 """sha256 over the sha256 digests of all 4 MiB chunks."""
 KEYED_ALGORITHM = "sha256-keys"
-"""sha256 over the bytes before the keys, one digest of all small keys, and one digest for each large key; these are `sha256-4m`."""
+"""sha256 over the bytes before the keys, one digest of all small keys, and one digest for each large key; these digests are `sha256-4m`."""
 PENDING, PENDING_KEYED = (f"{algorithm}:{'0' * 64}" for algorithm in (LARGE_ALGORITHM, KEYED_ALGORITHM))
-"""Placeholders of the final length for digests that are still being computed."""
+"""Placeholders for digests that are still being computed. They have the final length."""
 CHUNK = 4 * 1024 * 1024
 LARGE = 8 * CHUNK
-"""Payloads of at least this many bytes are hashed by several threads."""
+"""Payloads of at least this many bytes are hashed by several threads, while the store writes them."""
 
 _HASHES: dict[str, Callable[[], Any]] = {"sha256": hashlib.sha256, "blake2b": hashlib.blake2b}
 _MISMATCH = "its content does not match the digest in its header"
@@ -38,7 +38,7 @@ def compute(pieces: Iterable[Buffer], algorithm: str = ALGORITHM) -> str:
 
 
 def compute_large(pieces: Iterable[Buffer]) -> str:
-    """Return the digest over the digests of all chunks."""
+    """Return the `sha256-4m` digest of the concatenated pieces."""
     return compute_each((pieces,))[0]
 
 
@@ -52,7 +52,10 @@ def compute_each(blobs: Sequence[Iterable[Buffer]]) -> list[str]:
 
 
 def compute_keyed(prefix: Buffer, keys: Iterable[tuple[str, Iterable[Buffer]]]) -> str:
-    """Return the digest of a keyed payload from its prefix and each key's digest and bytes. Large keys are not hashed again."""
+    """Return the `sha256-keys` digest of a payload: `prefix`, the bytes before the keys, and each key's digest and bytes.
+
+    For a large key, whose digest is `sha256-4m`, the digest is used and the bytes are not hashed again.
+    """
     large: list[str] = []
     small: list[Buffer] = []
     for key_digest, pieces in keys:
@@ -64,12 +67,12 @@ def compute_keyed(prefix: Buffer, keys: Iterable[tuple[str, Iterable[Buffer]]]) 
 
 
 def compute_key(value: Buffer) -> str:
-    """Return the short digest of one key's bytes. It only tells changed values from unchanged ones."""
+    """Return the short digest of one key's bytes. It detects a changed or damaged value."""
     return hashlib.blake2b(value, digest_size=12).hexdigest()
 
 
 def matches(digest: str, pieces: Iterable[Buffer]) -> bool:
-    """Return whether the pieces have this digest."""
+    """Return whether the pieces have this digest. Always False for `sha256-keys`, which `find_damage` checks."""
     algorithm = digest.partition(":")[0]
     if algorithm in _HASHES:
         return compute(pieces, algorithm) == digest
@@ -82,7 +85,7 @@ def matches_key(digest: str, value: Buffer) -> bool:
 
 
 def find_damage(info: CheckpointInfo, payload: Buffer) -> str | None:
-    """Return what is wrong with a payload, or None. If it was hashed by key, the message names the damaged keys."""
+    """Return what is wrong with a payload, or None if nothing is. If it was hashed by key, the text names damaged large keys."""
     if matches(info.digest, (payload,)):  # most payloads have a single digest
         return None
     if info.digest.startswith(KEYED_ALGORITHM):
@@ -99,7 +102,7 @@ def _find_damaged_keys(info: CheckpointInfo, payload: memoryview) -> str | None:
     actual = dict(zip(large, compute_each([(value,) for value in large.values()]), strict=True))
     damaged = [name for name, digest in actual.items() if digest != stored[name].digest]
     if damaged:
-        return f"the content of {', '.join(map(repr, damaged[:10]))} does not match the digest in its header"
+        return f"the content of {', '.join(map(repr, damaged[:10]))} does not match the digest in the header"
     whole = compute_keyed(payload[:start], [(stored[name].digest, (value,)) for name, value in values.items()])
     return None if whole == info.digest else _MISMATCH
 

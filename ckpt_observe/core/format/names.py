@@ -15,7 +15,7 @@ from ckpt_observe.errors import InvalidNameError
 
 MAX_CHARACTERS = 256
 MAX_FILE_NAME = 200
-"""File systems allow 255 bytes; the rest is for suffixes."""
+"""Bytes. File systems allow 255; the rest is for suffixes."""
 
 _CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _PLAIN = re.compile("[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
@@ -32,7 +32,7 @@ def check_name(name: object, what: str) -> str:
     if not name or len(name) > MAX_CHARACTERS:
         raise InvalidNameError(f"the {what} must have 1 to {MAX_CHARACTERS} characters, not {len(name)}")
     if _CONTROL.search(name):
-        raise InvalidNameError(f"the {what} {name!r:.80} contains a control character or an unpaired surrogate")
+        raise InvalidNameError(f"the {what} {name!r:.80} contains a control character or an unpaired surrogate; remove it")
     return name
 
 
@@ -57,12 +57,12 @@ def to_file_name(name: str) -> str:
 
 
 def from_file_name(file_name: str) -> str | None:
-    """Return the name, or None if the file name only has its hash."""
+    """Return the name; None if the name was too long, because then the file name only has its hash."""
     return None if "~" in file_name else unquote(file_name)
 
 
 def id_to_file_name(id: str) -> str:
-    """Return the file name of an id. A hashed file name stands for itself, so that a damaged checkpoint can be addressed by it."""
+    """Return the file name of an id. A hashed file name is returned as it is, so that a damaged checkpoint can be addressed by it."""
     return id if "~" in id and _HASHED(id) else to_file_name(id)
 
 

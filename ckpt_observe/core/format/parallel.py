@@ -25,7 +25,7 @@ def map_all(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
 
 
 def start(work: Callable[[], T]) -> Future[T]:
-    """Run the work on a thread of its own and return its future."""
+    """Run the work on a new thread and return its future, or run it now if no thread can be started."""
     pool = ThreadPoolExecutor(1, thread_name_prefix="ckpt-digest")
     try:
         future = pool.submit(work)

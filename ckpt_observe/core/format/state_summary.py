@@ -1,7 +1,7 @@
-"""What a header records about a state: the type of each key, nesting and size. Used to check what a load returned.
+"""What a header records about a state: the type of each top-level key, the nesting depth and the number of values.
 
-Digests prove that the bytes are the same. The types also reveal a value that was read back differently: a renamed class, a missing
-library, a format without tuples. They cost no second serialization.
+Digests prove that the bytes are the same. The types also reveal a loaded value that differs from the saved one (a renamed class, a
+missing library, a format without tuples), without serializing it again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_VALUES = 1000
-"""Values that are counted at most. Counting all of a large state would cost more than saving it."""
+"""Counting stops at the nesting level that reaches this many values. Counting all of a large state would cost more than saving it."""
 
 _PLAIN = (dict, str, int, float)
 _NAMES = {kind: kind.__name__ for kind in (*_PLAIN, bool, list, tuple, type(None))}
@@ -19,7 +19,7 @@ _CONTAINERS = frozenset({dict, list, tuple})
 
 
 def name_of_type(kind: type) -> str:
-    """Return the name of a type. A subclass of a plain type (`OrderedDict`, an `IntEnum`) has that name, since it is loaded as such."""
+    """Return the name of a type. For a subclass of dict, str, int or float, it is the name of the base, as which it is loaded."""
     return _NAMES.get(kind) or next((plain.__name__ for plain in _PLAIN if issubclass(kind, plain)), kind.__name__)
 
 
@@ -37,7 +37,7 @@ def has_saved_type(saved: str, state: Any, key: str) -> bool:
 
 
 def measure(state: Any) -> tuple[int, int]:
-    """Return depth of nesting and number of values. Beyond MAX_VALUES values both are lower bounds."""
+    """Return nesting depth and number of values in dicts, lists and tuples. Beyond MAX_VALUES values both are lower bounds."""
     depth, count = 0, 0
     level: list[Any] = [state]
     while level and count < MAX_VALUES:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Fetcher:
-    """Reads states from a store."""
+    """Reads headers and states from a store. With `fallback`, reading the newest checkpoint skips damaged ones."""
 
     def __init__(self, store: Store, pipeline: Pipeline, *, fallback: bool) -> None:
         self.store = store
@@ -41,7 +41,10 @@ class Fetcher:
         return self._first_good(task, lambda name, skipped: self.load(task, name, skipped))
 
     def _first_good(self, task: str, get: Callable[[str, tuple[str, ...]], T]) -> T:
-        """Return what `get` returns for the newest id; with fallback, try the next one if it is damaged."""
+        """Return `get(id, skipped)` for the newest id. With fallback, try the next id if that checkpoint is damaged.
+
+        `skipped` are the ids of the damaged ones so far.
+        """
         skipped: list[str] = []
         for id in self._newest_first(check_name(task, "task")):
             try:
@@ -74,7 +77,7 @@ class Fetcher:
         return Restored(state, info, skipped)
 
     def document(self, task: str, id: str) -> tuple[CheckpointInfo, Buffer]:
-        """Return header and serialized state of a checkpoint, after checking its digest."""
+        """Return header and serialized state of a checkpoint, after checking its digest. Keys that bases hold are not included."""
         info, payload = container.split(steps.read(self.store, task, id))
         steps.validate(_check_identity(info, task, id), payload)
         return info, self.pipeline.unpack(info, payload)
@@ -84,7 +87,7 @@ class Fetcher:
         return info, self.pipeline.decode(info, data)
 
     def base_info(self, info: CheckpointInfo, base: str) -> CheckpointInfo:
-        """Return the header of a base of this checkpoint."""
+        """Return the header of a base of this checkpoint. IntegrityError if it no longer exists."""
         with _reading_base(info, base):
             return self.info(info.task, base)
 

@@ -43,11 +43,11 @@ class LazyState(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         if self.info.keys and key not in self.info.keys:
-            raise KeyError(key)  # before a load is recorded as failed: `get()` relies on KeyError
+            raise KeyError(key)  # `get()` relies on it; raised here, so that instrumentation does not record a failed load
         return self.get_many((key,))[key]
 
     def get_many(self, keys: Sequence[str]) -> dict[str, Any]:
-        """Return the values of several keys. The checkpoint is read once as a whole if the keys are most of it, or if one needs that."""
+        """Return the values of several keys. If they are half of the bytes or more, or one needs it, the whole checkpoint is read once."""
         entries = self.info.keys
         if len(keys) == 1 or 2 * sum(entries[key].size for key in keys if key in entries) < sum(entry.size for entry in entries.values()):
             values = {key: self._read_key(key) for key in keys}
@@ -57,7 +57,7 @@ class LazyState(Mapping[str, Any]):
         return {key: whole[key] for key in keys}
 
     def _read_key(self, key: str) -> Any:
-        """Read one value without the rest, or return _NEEDS_WHOLE."""
+        """Read one value without the rest; return _NEEDS_WHOLE if only the whole checkpoint can be read."""
         if not self.info.keys:
             return _NEEDS_WHOLE
         entry = self.info.keys[key]
@@ -79,6 +79,6 @@ class LazyState(Mapping[str, Any]):
         return self._holders[base]
 
     def _whole(self) -> Mapping[Any, Any]:
-        """Read the whole state. A state that is not a mapping has no keys."""
+        """Read the whole state; return an empty mapping if it is not a mapping."""
         state = self._fetcher.load(self.info.task, self.info.id).state
         return state if isinstance(state, Mapping) else {}

@@ -17,8 +17,8 @@ _LATEST = re.compile(r"latest(?:~(\d{1,9}))?").fullmatch
 def resolve(fetcher: Fetcher, task: str, reference: str) -> CheckpointInfo:
     """Return the header of the referenced checkpoint.
 
-    Ids and `latest~n` also refer to damaged checkpoints, which raises IntegrityError. Steps and times refer only to checkpoints with a
-    readable header.
+    IntegrityError if the header of the checkpoint with this id is damaged; for `latest` and `latest~n`, if a damaged header makes the
+    position uncertain and fallback is off. Steps and times only find checkpoints with a readable header.
     """
     store, latest = fetcher.store, _LATEST(reference)
     back = int(latest[1] or 0) if latest else None
@@ -56,10 +56,10 @@ def _is_newest_unreadable(fetcher: Fetcher, task: str, infos: Sequence[Checkpoin
 
 
 def select(infos: Sequence[CheckpointInfo], task: str, reference: str) -> CheckpointInfo:
-    """Return the referenced one of these checkpoints, which are ordered newest first.
+    """Return the checkpoint of `infos` to which the reference refers. `infos` are ordered newest first.
 
     `latest` and `latest~2` count back from the newest; `step:100` is the newest with that step; `at:<ISO time>` the newest that was
-    created by then; anything else is an id.
+    created by then (UTC unless it has a zone); anything else is an id.
     """
     if (latest := _LATEST(reference)) is not None:
         matches = infos[int(latest[1] or 0) :]
@@ -71,7 +71,7 @@ def select(infos: Sequence[CheckpointInfo], task: str, reference: str) -> Checkp
     else:
         matches = [info for info in infos if info.id == reference]
     if not matches:
-        raise CheckpointNotFoundError(f"{task!r} has no checkpoint {reference!r} among its {len(infos)}")
+        raise CheckpointNotFoundError(f"{task!r} has no checkpoint {reference!r} among its {len(infos)} readable ones")
     return matches[0]
 
 

@@ -23,15 +23,15 @@ class Finding(msgspec.Struct, frozen=True):
     id: str
     good: bool
     code: str = ""
-    """Error code if it is not good."""
+    """Code of the error if the checkpoint is not good."""
     message: str = ""
     quarantined: bool = False
     altered: tuple[str, ...] = ()
-    """Top-level keys whose value has another type than was saved, although the bytes are intact."""
+    """Top-level keys that are missing or have a value of another type than was saved, although the bytes are intact."""
 
 
 def verify(fetcher: Fetcher, task: str | None, id: str | None, *, sample: int | None, quarantine: Quarantine | None) -> list[Finding]:
-    """Check one checkpoint, those of a task, or all; with `sample`, that many at random. Damaged ones go to `quarantine`."""
+    """Check one checkpoint, those of a task, or all; with `sample`, that many at random. `quarantine` is called for damaged ones."""
     if id is not None:
         if task is None:
             raise ConfigError("an id belongs to a task; pass the task too")
@@ -60,7 +60,7 @@ def _verify_one(fetcher: Fetcher, task: str, id: str, quarantine: Quarantine | N
 
 
 def _move_aside(quarantine: Quarantine, task: str, id: str) -> bool:
-    """Return whether it could be moved. A failure does not stop the check of the others."""
+    """Move a damaged checkpoint aside; return whether that worked. A failure is logged, and the other checkpoints are still checked."""
     try:
         quarantine(task, id)
     except CheckpointError as error:

@@ -1,4 +1,4 @@
-"""Runners: an agent loop and a state graph, which share how they checkpoint."""
+"""Runners that save and resume their state: an agent loop and a state graph."""
 
 from ckpt_observe.core.runner.agent import Done, Outcome, run_agent
 from ckpt_observe.core.runner.graph import Graph, GraphState, resume_graph, run_graph

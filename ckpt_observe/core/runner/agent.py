@@ -1,4 +1,4 @@
-"""An agent: a loop of steps over a state that is saved on the way and resumed where it stopped."""
+"""An agent: a loop of steps over a state. The state is saved on the way, and a new run continues from the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Outcome(NamedTuple):
     status: str
     """`completed`, or `stopped` at `max_steps`."""
     resumed_from: str | None
-    """Id of the checkpoint from which the run continued."""
+    """Id of the checkpoint from which the run continued; None if it started with `initial`."""
 
 
 Step = Callable[[Any, Session], Any]
@@ -35,10 +35,11 @@ def run_agent(
 ) -> Outcome:
     """Call `advance(state, session)` until it returns Done, or `max_steps` are completed.
 
-    Continue from the newest checkpoint of the agent, or start with `initial` if there is none. Save when the trigger is due, and at the
-    end of the run with status `completed`, `stopped`, `failed` (the error is raised) or `interrupted`. The saved state is always the one
-    after a completed step. A failing step may have changed its state, so the state is serialized before each step. A state over 1 MiB is
-    not: if a step fails on it, the last checkpoint stays the newest, and the error and the log say so.
+    Continue from the newest checkpoint of the agent, or start with `initial` if there is none. If that checkpoint has the status
+    `completed`, return its state without a step. Save when the trigger is due, and at the end of the run with status `completed`,
+    `stopped`, `failed` (the error is raised) or `interrupted`. The saved state is always the one after a completed step. A failing step
+    may have changed its state, so the state is serialized before each step. A state over 1 MiB is not: if a step fails on it, the last
+    checkpoint stays the newest, and the error and the log say so.
     """
     return _run(Session(checkpointer, agent, settings or RunSettings()), advance, initial, max_steps)
 

@@ -24,9 +24,10 @@ class GraphState:
     node: str | None = None
     """The node that completed last."""
     steps: int = 0
-    """Nodes completed."""
+    """Number of nodes completed, including those before a resume."""
     checkpointed_node: str | None = None
     checkpointed_at: dt.datetime | None = None
+    """After which node the last checkpoint was saved, and when."""
     notes: Notes = field(default_factory=Notes, repr=False, compare=False)
     """Where a node adds notes to the metadata of the run's checkpoints."""
 
@@ -46,15 +47,15 @@ Edge = str | Callable[[GraphState], str]
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """Nodes and edges of a computation. Names are validated on creation; what an edge function returns, during the run."""
+    """Nodes and edges of a computation. Names are checked on creation; the name that an edge function returns, during the run."""
 
     nodes: Mapping[str, Node]
     edges: Mapping[str, Edge]
-    """The next node after each node: a name, or a function of the state that returns one."""
+    """The next node after each node: a name, or a function of the state that returns a name."""
     entry: str
     exits: frozenset[str]
     max_steps: int = 1000
-    """Limit of nodes per run, which ends an infinite loop."""
+    """Nodes that a run may complete, including those before a resume; then ConfigError is raised. It ends an infinite loop."""
 
     def __post_init__(self) -> None:
         if isinstance(self.exits, str):
@@ -79,15 +80,18 @@ class Graph:
 def run_graph(
     graph: Graph, values: Mapping[str, Any], checkpointer: Checkpointer, *, run_id: str | None = None, settings: RunSettings | None = None
 ) -> GraphState:
-    """Run from the entry to an exit. Save a checkpoint after a completed node when the trigger is due."""
+    """Run the graph from its entry to an exit and return the last state. Save after a completed node when the trigger is due.
+
+    After success the checkpoints are removed, unless `preserve` of the settings is true. Without `run_id` the run gets a random id.
+    """
     state = GraphState(run_id=run_id or secrets.token_hex(8), values=MappingProxyType(dict(values)))
     return _walk(graph, state, _session(checkpointer, state.run_id, settings))
 
 
 def resume_graph(graph: Graph, run_id: str, checkpointer: Checkpointer, *, settings: RunSettings | None = None) -> GraphState:
-    """Continue with the node after the last checkpointed one.
+    """Continue a run with the node after the one that was checkpointed last, and return the last state.
 
-    Raise CheckpointNotFoundError if there is no checkpoint, and ConflictError if the run had reached an exit.
+    CheckpointNotFoundError if the run has no checkpoint, ConflictError if it has reached an exit, ConfigError if the graph does not fit.
     """
     return _resume(graph, _session(checkpointer, run_id, settings))
 
@@ -135,7 +139,7 @@ def _walk(graph: Graph, state: GraphState, session: Session) -> GraphState:
 
 
 def _end_with_error(state: GraphState, saved_form: Any, session: Session, error: BaseException) -> None:
-    """Save what completed together with the error. If nothing did, or the run has no trigger, only notify the observers."""
+    """Save the state after the last completed node, and the error. If no node completed or there is no trigger, only notify observers."""
     if not session.saves or state.node is None:
         session.finish(state.steps, "failed" if isinstance(error, Exception) else "interrupted", state.node)
     else:

@@ -1,8 +1,8 @@
 """Notes about a run: timings, resources, choices, renderings, configuration, errors.
 
-They go into the checkpoint's metadata, bounded, so that people and queries can read them without loading the state. Metadata is not
-encrypted. If the checkpoints of a run are, notes that may quote the state (renderings, message and stack of an error) are omitted; do
-not put secrets into the others.
+They are stored in the metadata of the run's checkpoints, with size limits, so that people and queries can read them without loading the
+state. Metadata is never encrypted. If the checkpoints of a run are encrypted, notes that may quote the state (renderings, message and
+stack of an error) are omitted. Do not put secrets into the other notes.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ckpt_observe.core.format import container
 from ckpt_observe.errors import SerializationError
 
 MAX_ENTRIES = 20
-"""Only the last entries of each kind are stored."""
+"""Of choices and of renderings, only this many are stored: the last ones."""
 MAX_TEXT = 2000
 """Characters. The middle of a longer text is omitted."""
 
 MAX_ENTRY = 256 * 1024
-"""Bytes of one entry, so that all entries fit into a header."""
+"""Bytes. A larger entry raises SerializationError, so that all entries fit into a header."""
 
 MAX_STACK = 100_000
-"""Characters of a stack trace, which is useless without its middle. Longer than any framework produces."""
+"""Characters. The middle of a longer stack trace is omitted, but no framework produces one: without its middle it is useless."""
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
@@ -46,7 +46,7 @@ class Notes:
         self._append("choices", {"what": _shorten(what), "chosen": value, "reason": _shorten(reason)})
 
     def rendering(self, template: str, before: str, after: str) -> None:
-        """Record a template before and after it was filled in."""
+        """Record a template before and after it was filled in. Does nothing if the checkpoints are encrypted."""
         if not self._encrypted:
             self._append("renderings", {"template": _shorten(template), "before": _shorten(before), "after": _shorten(after)})
 
@@ -58,7 +58,7 @@ class Notes:
         timing["last"] = seconds
 
     def record_error(self, error: BaseException) -> None:
-        """Record the error that ended the run, with its stack. A strange exception object must not prevent the checkpoint."""
+        """Record the error that ended the run, with its stack. An exception whose `str()` raises must not prevent the checkpoint."""
         error_class = getattr(error, "error_class", None)
         entry = {"class": _shorten(error_class) if isinstance(error_class, str) else "unknown", "type": _shorten(type(error).__qualname__)}
         if not self._encrypted:
@@ -76,7 +76,7 @@ class Notes:
 
 
 def _copy(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy as it will be stored. Raise here if it is invalid: otherwise a save would fail, perhaps the only one of the run."""
+    """Return a copy as it will be stored. SerializationError if it is invalid: later a save would fail, perhaps the only one of the run."""
     try:
         encoded = msgspec.json.encode(entry)
         if len(encoded) > MAX_ENTRY:

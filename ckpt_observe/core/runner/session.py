@@ -34,9 +34,9 @@ class RunSettings:
     observers: Sequence[Hook] = ()
     """Called with the events `saved`, `loaded`, `resumed`, `finished` and `failed`."""
     save_requested: Callable[[], bool] = lambda: False
-    """Called after each step; see `SaveOnSignal.save_requested`."""
+    """Called after each step; True makes the trigger `OnRequest` due. See `SaveOnSignal.save_requested`."""
     configuration: dict[str, Any] | None = None
-    """Stored in every checkpoint of the run."""
+    """Stored in the metadata of every checkpoint of the run."""
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -49,7 +49,7 @@ MAX_SNAPSHOT = 1 << 20
 
 
 class NoSnapshot(NamedTuple):
-    """Replaces a state of which no copy was made before a step: the step may have changed it."""
+    """Replaces a state of which no copy was made before a step. If the step fails, it cannot be saved: the step may have changed it."""
 
     reason: CheckpointError
 
@@ -88,15 +88,18 @@ class Session:
 
     @property
     def saves(self) -> bool:
-        """Whether this run saves checkpoints."""
+        """Whether the run has a trigger that can be due: not `Never()` or `EverySteps(0)`. An agent always saves when its run ends."""
         return self._settings.trigger not in (Never(), EverySteps(0))
 
     def timer(self, name: str) -> AbstractContextManager[None]:
-        """Return a context manager that times a step or node."""
+        """Return a context manager that times a step or node and adds the time to the notes."""
         return _Timer(self.notes, name, self._settings.clock)
 
     def snapshot(self, state: Any) -> Staged | NoSnapshot:
-        """Return a copy of the state before a step. Once a state was too large, no copies are made any more."""
+        """Return a serialized copy of the state before a step, which may change it and fail.
+
+        Return NoSnapshot if the state cannot be serialized, or if it is, or an earlier one was, larger than MAX_SNAPSHOT.
+        """
         if not self._is_large:
             serializer, start = self._checkpointer.serializer, time.perf_counter()
             try:
@@ -111,7 +114,7 @@ class Session:
         return NoSnapshot(CapacityError(text))
 
     def complete_step(self, step: int, visible_state: Any, state: Any, node: str | None = None) -> CheckpointInfo | None:
-        """After a step, save `state` if a save is due. The trigger sees `visible_state`."""
+        """After a step, save `state` if a save is due; return its header, or None. The trigger sees `visible_state`."""
         self._requested |= self._settings.save_requested()
         moment = Moment(
             step=step,
@@ -124,7 +127,7 @@ class Session:
         return None if reason is None else self.save(step, state, status="running", node=node, reason=reason)
 
     def save(self, step: int, state: Any, *, status: str, node: str | None = None, reason: str) -> CheckpointInfo | None:
-        """Save now. `RunSettings.fail_fast` decides whether a failure raises."""
+        """Save now and return the header. After a failure, raise it or, if `RunSettings.fail_fast` is False, return None."""
         metadata = {**self.notes.as_metadata(), "reason": reason, **({"node": node} if node else {})}
         try:
             info = self._checkpointer.save(self.task, state, step=step, status=status, metadata=metadata)
@@ -138,7 +141,10 @@ class Session:
         return info
 
     def end_with_error(self, error: BaseException, step: int, state: Any, status: str, node: str | None = None) -> None:
-        """Save the last recoverable state, if there is one, after an error. That error is the one that is raised."""
+        """After an error, save the last recoverable state, if there is one, and finish the run. The caller raises the error.
+
+        If this save fails, too, that is logged and added to the error as a note.
+        """
         outcome = "failed" if isinstance(error, Exception) else "interrupted"
         try:
             if isinstance(state, NoSnapshot):
@@ -160,7 +166,7 @@ class Session:
         self._notify("finished", step=step, status=status, node=node, info=self._last)
 
     def _clean_up(self) -> None:
-        """Remove all checkpoints of the run. A failure does not fail the run, which has succeeded."""
+        """Remove all checkpoints of the run. A failure is only logged and reported to the observers: the run has succeeded."""
         try:
             if decisions := [Decision(info, keep=False, reason="its run succeeded") for info in self._checkpointer.list(self.task)]:
                 self._checkpointer.prune(self.task, decisions)
@@ -174,7 +180,7 @@ class Session:
 
 
 class _Timer(AbstractContextManager[None]):
-    """Times a block. Not a generator, because contextlib sets attributes of an exception, which fails for an immutable one."""
+    """Times a block. Not a `@contextmanager`, because contextlib sets attributes of an exception, which fails for an immutable one."""
 
     def __init__(self, notes: Notes, name: str, clock: Callable[[], float]) -> None:
         self._notes, self._name, self._clock = notes, name, clock

@@ -27,11 +27,11 @@ class Moment:
 
 
 class Trigger(ABC):
-    """Base class of triggers."""
+    """Base class of triggers. Combine two with | (either is due) or & (both are due)."""
 
     @abstractmethod
     def due(self, moment: Moment) -> str | None:
-        """Return why a save is due now, or None."""
+        """Return the reason why a save is due now; None if none is due."""
 
     def __or__(self, other: Trigger) -> Trigger:
         return AnyOf(self, other)
@@ -42,7 +42,7 @@ class Trigger(ABC):
 
 @dataclass(frozen=True)
 class Never(Trigger):
-    """No automatic saves."""
+    """Never due. An agent still saves when its run ends."""
 
     def due(self, moment: Moment) -> str | None:
         return None
@@ -50,7 +50,7 @@ class Never(Trigger):
 
 @dataclass(frozen=True)
 class EverySteps(Trigger):
-    """Every `count` steps; 0 means never."""
+    """Due when `count` steps have completed since the last save or the start; 0 means never."""
 
     count: int
 
@@ -64,7 +64,7 @@ class EverySteps(Trigger):
 
 @dataclass(frozen=True)
 class EverySeconds(Trigger):
-    """When this much time has passed since the last save."""
+    """Due after a step if `seconds` have passed since the last save or the start."""
 
     seconds: float
 
@@ -78,7 +78,7 @@ class EverySeconds(Trigger):
 
 @dataclass(frozen=True)
 class When(Trigger):
-    """When the predicate returns True."""
+    """Due when `predicate(moment)` returns True."""
 
     predicate: Callable[[Moment], bool]
 
@@ -88,7 +88,7 @@ class When(Trigger):
 
 @dataclass(frozen=True)
 class OnRequest(Trigger):
-    """When a save was requested from outside; see `SaveOnSignal`."""
+    """Due when a save was requested from outside; see `SaveOnSignal`."""
 
     def due(self, moment: Moment) -> str | None:
         return "requested" if moment.requested else None
@@ -96,7 +96,7 @@ class OnRequest(Trigger):
 
 @dataclass(frozen=True)
 class AnyOf(Trigger):
-    """When at least one of the two is due."""
+    """Due when at least one of two triggers is due."""
 
     first: Trigger
     second: Trigger
@@ -107,7 +107,7 @@ class AnyOf(Trigger):
 
 @dataclass(frozen=True)
 class AllOf(Trigger):
-    """When both are due."""
+    """Due when both of two triggers are due."""
 
     first: Trigger
     second: Trigger
@@ -118,9 +118,10 @@ class AllOf(Trigger):
 
 
 class SaveOnSignal:
-    """While the block runs, these signals request a save after the current step, if the trigger contains `OnRequest()`.
+    """While the `with` block runs, these signals request a save after the current step.
 
-    An earlier handler function is called, too. The default action, such as ending the program on SIGTERM, is suppressed.
+    Pass its method `save_requested` to `RunSettings`, and use a trigger that contains `OnRequest()`. An earlier handler function is
+    called, too. The default action, such as ending the program on SIGTERM, is suppressed.
     """
 
     def __init__(self, signals: Sequence[signal.Signals] = (signal.SIGUSR1,)) -> None:

@@ -33,9 +33,9 @@ _NATIVE: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 _EQUAL = (str, int, float)
 """A subclass of these, such as a member of an IntEnum, is loaded as an equal value of the plain type."""
 _HASHED_AT_ONCE = 1024 * 1024
-"""Values up to this size are hashed in `dumps`; larger ones later, when the program does not wait."""
+"""Bytes. Values up to this size are hashed in `dumps`; larger ones later, usually while the store writes."""
 _LINE_GUESS = 4096
-"""Most first lines are shorter than this."""
+"""Bytes that are searched first for the end of the first line. Most first lines are shorter."""
 
 _DECODE_ERRORS = (ValueError, TypeError, AttributeError, IndexError, ArithmeticError, RuntimeError, SyntaxError, msgspec.MsgspecError)
 """What numpy, torch and msgspec raise for invalid bytes."""
@@ -49,6 +49,7 @@ class _ArrayInfo(msgspec.Struct, frozen=True):
     offset: int
     size: int
     torch: str = ""
+    """Element type of the tensor if it was a torch tensor; empty for a numpy array."""
 
 
 class _Head(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,7 +58,7 @@ class _Head(msgspec.Struct, frozen=True, omit_defaults=True):
     arrays: tuple[_ArrayInfo, ...] = ()
     state: Any = None
     keys: dict[str, int] | None = None
-    """The size of each value in bytes, in their order."""
+    """Size of each value in bytes, in the order of the values; None if the state is not a mapping."""
 
 
 _encode = safe_encode(msgspec.json.Encoder())
@@ -76,7 +77,7 @@ class ArraysSerializer:
             members = {key: _dump_value(value) for key, value in state.items()}
             keys = {key: KeyInfo(describe_type(state[key]), len(member), _digest(member)) for key, member in members.items()}
         except (TypeError, ValueError, LookupError, RuntimeError, msgspec.MsgspecError) as error:
-            raise SerializationError(f"this state cannot be saved as arrays: {error}") from error
+            raise SerializationError(f"this state cannot be saved in the arrays format: {error}") from error
         return Document(self.join(members), keys, members)
 
     def loads(self, data: Buffer) -> Any:
@@ -98,7 +99,7 @@ class ArraysSerializer:
         except MissingExtraError:
             raise
         except _DECODE_ERRORS as error:
-            raise SerializationError(f"these bytes are not arrays: {error}", code="serialization.malformed") from error
+            raise SerializationError(f"these bytes are not in the arrays format: {error}", code="serialization.malformed") from error
 
     def join(self, members: Mapping[str, Blob]) -> list[Buffer]:
         sizes = {key: len(member) for key, member in members.items()}
@@ -153,14 +154,14 @@ class _ExtractedArrays:
         self._offset = 0
 
     def extract(self, value: Any) -> Any:
-        """Return a reference that replaces the array; NotImplemented for other values that can be saved."""
+        """Return a reference that replaces an array; NotImplemented for other values that can be saved. SerializationError for the rest."""
         array, torch = _as_numpy(value)
         if array is None:
             if type(value) in tagged_values.SUPPORTED or isinstance(value, _EQUAL):
                 return NotImplemented
-            raise SerializationError(f"a {type(value).__name__} would not be loaded from arrays as it was saved: convert it")
+            raise SerializationError(f"a {type(value).__name__} would not be loaded as it was saved: convert it to a supported type")
         if array.dtype.kind not in _KINDS:
-            raise SerializationError(f"an array of {array.dtype} is more than plain data: convert it")
+            raise SerializationError(f"cannot save an array of {array.dtype}: convert it to numbers, text or times")
         flat = np.ascontiguousarray(array)
         memory = memoryview(flat.reshape(-1).view(np.uint8)) if flat.nbytes else memoryview(b"")
         self.arrays.append(_ArrayInfo(array.dtype.str, array.shape, self._offset, flat.nbytes, torch))
@@ -171,7 +172,7 @@ class _ExtractedArrays:
 
 
 def _as_numpy(value: Any) -> tuple[Any, str]:
-    """Return an array or tensor as a numpy array, and the tensor's dtype; None for anything else."""
+    """Return an array or tensor as a numpy array, and the dtype of a tensor or an empty string. The array is None for anything else."""
     if type(value) in (np.ndarray, np.memmap):  # not for other subclasses, such as masked arrays, which are more than their data
         return value, ""
     torch = sys.modules.get("torch")

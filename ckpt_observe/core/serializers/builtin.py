@@ -17,7 +17,7 @@ from ckpt_observe.errors import SerializationError
 
 _NATIVE: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 _ALTERED_STARTS = (b"\xc4", b"\xc5", b"\xc6", b"\xd6\xff", b"\xd7\xff", b"\xc7\x0c\xff")
-"""First bytes of MessagePack's binary and timestamp values."""
+"""First bytes of MessagePack's binary and timestamp values, which may be loaded as another type than was saved."""
 
 _encode_json = safe_encode(msgspec.json.Encoder())
 _decode = msgspec.json.Decoder().decode
@@ -67,7 +67,7 @@ class MsgpackSerializer(KeyedFormat):
         return (b"".join(pieces),)
 
     def alters(self, state: Any, loaded: Any, data: Buffer) -> bool:
-        """A time is loaded as the same moment in UTC, and a bytearray as bytes.
+        """Return True if a time would be loaded as the same moment in UTC, or a bytearray as bytes: both are equal to what was saved.
 
         The bytes searched for may also occur by chance in numbers and text, so the state is compared once more without such types.
         """

@@ -41,7 +41,7 @@ class KeyedFormat(ABC):
 
     @abstractmethod
     def join(self, members: Mapping[str, Buffer]) -> tuple[bytes]:
-        """Return a document with these serialized values, as one piece."""
+        """Return a document with these serialized values by key, as one piece."""
 
     @abstractmethod
     def offsets(self, keys: Mapping[str, KeyInfo]) -> dict[str, int]:
@@ -83,7 +83,7 @@ class KeyedFormat(ABC):
             raise SerializationError(f"these bytes are not {self.name}: {error}", code="serialization.malformed") from error
 
     def _first_refused(self, state: Any) -> str:
-        """Return the path of the first value that cannot be encoded, as deep as it can be determined."""
+        """Return the path of the first value that cannot be encoded, such as `state['a'][0]`, as deep as it can be determined."""
         path, value = "state", state
         for _ in range(_MAX_PATH):
             try:

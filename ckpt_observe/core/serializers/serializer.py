@@ -1,4 +1,4 @@
-"""The contract of a serializer: it turns a state into bytes and back, and returns an equal state or raises."""
+"""The contract of a serializer: it turns a state into bytes and back. A load returns an equal state or raises."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ class Serializer(Protocol):
     """Recorded in the header of a checkpoint."""
 
     def dumps(self, state: Any) -> Document:
-        """Serialize a state. SerializationError if loading it would not return an equal state."""
+        """Serialize a state. SerializationError if it cannot be serialized, or if loading it would not return an equal state.
+
+        pickle does not check the latter.
+        """
         ...
 
     def loads(self, data: Buffer) -> Any:
@@ -81,7 +84,7 @@ class KeyedSerializer(Serializer, Protocol):
     """A serializer whose documents consist of separately serialized keys."""
 
     def join(self, members: Mapping[str, Any]) -> Sequence[Buffer]:
-        """Return the pieces of a document with these members, which this serializer made."""
+        """Return the pieces of a document with these members: values by key that this serializer has serialized."""
         ...
 
     def offsets(self, keys: Mapping[str, KeyInfo]) -> dict[str, int]:

@@ -81,7 +81,7 @@ def wrap(value: Any, native: frozenset[type], replace: Callable[[Any], Any] | No
 
 
 def unwrap(plain: Any, decoders: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})) -> Any:
-    """Return the value that `wrap` encoded. `decoders` adds tags. ValueError if a tag is unknown."""
+    """Return the value that `wrap` encoded. `decoders` maps further tags to functions. ValueError if a tag is unknown."""
     if type(plain) is list:
         return [unwrap(item, decoders) for item in plain]
     if type(plain) is not dict:

@@ -1,7 +1,7 @@
-"""Checkpoints as files: `<root>/<task>/<id>.ckpt`, one file each, readable with `head -1`.
+"""Checkpoints as files: `<root>/<task>/<id>.ckpt`, one file each. `head -1` shows the header.
 
 When `put` returns, the file and its directories are synced. A file appears only with its complete content: the bytes are written to an
-unnamed file and synced, then the file is linked under its name, which fails if the name exists. Safe between threads and processes.
+unnamed or temporary file and synced, then it is linked under its name, which fails if the name exists. Safe between threads and processes.
 Files have mode 0600 and directories 0700, because a state may be confidential.
 """
 
@@ -150,7 +150,7 @@ class FileStore(Store):
                 raise ConflictError(f"{task!r} already has a checkpoint {existing!r}") from error
 
     def _prepare(self, task: str) -> None:
-        """Make the directory durable and clean before the first write: the process that created it may have been killed."""
+        """Sync the directory and remove abandoned files before the first write: the process that created it may have been killed."""
         files.make_directory(os.path.join(self._root, to_file_name(task)))  # syncs the parent even if the directory exists
         with self._open_directory(task) as directory:
             new_files.remove_abandoned(directory)
@@ -181,7 +181,10 @@ class FileStore(Store):
 
     @contextmanager
     def _scan(self, task: str, *, is_encoded: bool = False) -> Iterator[tuple[int, Sequence[os.DirEntry[str]]]]:
-        """Open a task's directory and yield it with its checkpoint files; no files if the directory does not exist."""
+        """Yield the descriptor of a task's directory and its checkpoint files; -1 and no files if the directory does not exist.
+
+        With `is_encoded`, `task` is already the name of the directory.
+        """
         with translate_os_errors(f"listing checkpoints of {task!r} in {self._root}"):
             path = os.path.join(self._root, task if is_encoded else to_file_name(task))
             try:

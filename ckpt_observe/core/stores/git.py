@@ -1,8 +1,8 @@
 """Checkpoints in git: `git:///path`, one bare repository per task and one commit per checkpoint.
 
-Any git tool reads them: `git --git-dir /path/<task>.git show refs/checkpoints/<id>:checkpoint | head -1`. Objects and references are
-synced before `put` returns. Safe between threads and processes. Each operation starts several processes, so this store is meant for
-checkpoints that belong to a workspace (see `core.workspace`), not for thousands per minute.
+Any git tool reads them: `git --git-dir /path/<task>.git show refs/checkpoints/<id>:checkpoint | head -1`, with a `.` of the id written as
+`%2E` and `_` as `_1`. Objects and references are synced before `put` returns. Safe between threads and processes. Each operation starts
+several processes, so this store is meant for checkpoints that belong to a workspace (see `core.workspace`), not for thousands per minute.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class GitStore(Store):
         return sorted(self._headers(self.repository(task)), key=creation_order, reverse=True)
 
     def ids(self, task: str) -> tuple[str, ...]:
-        """An id that is too long for a reference is only in the header; if that is damaged, the reference is returned instead."""
+        """An id that is too long for a reference is only in the header; if that is damaged, the reference's name is returned instead."""
         names = {reference: from_reference(reference) for reference in self.repository(task).references(_CHECKPOINTS)}
         listed = {to_reference(info.id): info.id for info in self.list(task)} if any("~" in name for name in names.values()) else {}
         return tuple(listed.get(reference) or name for reference, name in names.items())

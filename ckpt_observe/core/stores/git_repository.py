@@ -19,7 +19,7 @@ from ckpt_observe.support import files
 from ckpt_observe.support.errnos import translate_os_errors
 
 NO_COMMIT = "0" * 40
-"""The commit of a damaged reference."""
+"""Stands for the commit of a damaged reference. To git it means that a reference does not exist."""
 
 _SETTINGS = ("core.fsync=all", "core.fsyncMethod=fsync", "gc.auto=0", "user.name=ckpt", "user.email=ckpt@localhost")
 _ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
@@ -49,7 +49,7 @@ _QUOTED = re.compile(rb"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")")
 
 
 class GitRepository:
-    """One bare repository, which may not exist yet."""
+    """One bare repository, which may not exist yet; see `create`."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -62,7 +62,7 @@ class GitRepository:
         if self.exists():
             return
         if shutil.which("git") is None:
-            raise ConfigError("the git store needs the git program, which is not installed")
+            raise ConfigError("git checkpoints and snapshots need the git program, which is not installed")
         temporary = f"{self.path}.{secrets.token_hex(4)}.tmp"
         with translate_os_errors(f"making {self.path}"):
             files.make_directory(temporary)
@@ -116,7 +116,7 @@ class GitRepository:
         return commit
 
     def remove(self, reference: str, commit: str) -> None:
-        """Remove a reference to this commit. git refuses to remove a damaged reference, so its file is moved to `damaged/`."""
+        """Remove a reference to this commit. With NO_COMMIT it is damaged, and git cannot remove it: its file is moved to `damaged/`."""
         if commit != NO_COMMIT:
             self.run("update-ref", "-d", reference, commit)
             return
@@ -128,7 +128,7 @@ class GitRepository:
             files.sync_directory(directory)
 
     def references(self, prefix: str) -> dict[str, str]:
-        """Return the names below a prefix with their commits; NO_COMMIT if the reference is damaged."""
+        """Return the commits of all references below a prefix, by name without the prefix; NO_COMMIT if a reference is damaged."""
         if not self.exists():
             return {}
         process = self._run("for-each-ref", "--format=%(objectname) %(refname)", prefix)
@@ -144,10 +144,10 @@ class GitRepository:
 
 
 def to_reference(id: str) -> str:
-    """Return the last part of an id's reference. git forbids two dots, the ending .lock and tildes, which file names may have."""
+    """Return the last part of an id's reference: its file name without what git forbids (two dots, the ending .lock, tildes)."""
     return id_to_file_name(id).replace("_", "_1").replace("~", "_2").replace(".", "%2E")
 
 
 def from_reference(name: str) -> str:
-    """Return the id, or its hashed file name if it is too long for a reference."""
+    """Return the id from the last part of its reference; its hashed file name if the id was too long."""
     return id_from_file_name(name.replace("_2", "~").replace("_1", "_"))

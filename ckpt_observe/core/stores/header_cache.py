@@ -15,11 +15,11 @@ from ckpt_observe.support import forks
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # O_NONBLOCK: opening a pipe must not wait for a writer
 _HEADER_GUESS = 16 * 1024
 _MAX_HEADERS = 100_000
-"""Cached headers; each takes about 2 KB."""
+"""Maximum number of cached headers; each takes about 2 KB."""
 
 
 class HeaderCache:
-    """Headers by folder and file name. An entry whose fingerprint changed is read again."""
+    """Headers by folder and file name. An entry is read again if its fingerprint, such as the file's time and size, has changed."""
 
     def __init__(self) -> None:
         self._folders: dict[str, dict[str, tuple[object, CheckpointInfo]]] = {}
@@ -32,13 +32,13 @@ class HeaderCache:
         self._lock = threading.Lock()
 
     def get(self, folder: str, name: str, fingerprint: object, read: Callable[[], CheckpointInfo]) -> CheckpointInfo:
-        """Return the cached header, or read and cache it. IntegrityError if it belongs to another task or id."""
+        """Return the cached header, or read and cache it. IntegrityError if its task and id do not match folder and name."""
         entry = self._folders.get(folder, {}).get(name)
         if entry is not None and entry[0] == fingerprint:
             return entry[1]
         info = read()
         if (to_file_name(info.task), to_file_name(info.id)) != (os.path.basename(folder), name.rpartition(".")[0]):
-            raise IntegrityError(f"{name} contains checkpoint {info.id!r} of {info.task!r}", code="integrity.malformed")
+            raise IntegrityError(f"{name} contains another checkpoint: {info.id!r} of {info.task!r}", code="integrity.malformed")
         with self._lock:
             self._add(folder, name, (fingerprint, info))
         return info
@@ -55,7 +55,7 @@ class HeaderCache:
             self._count += 1
 
     def remove_deleted(self, folder: str, names: Collection[str]) -> None:
-        """Drop the entries of files that no longer exist, if there are any: retention keeps deleting files."""
+        """Drop the entries of a folder that are not in `names`, the files that exist: retention keeps deleting files."""
         if len(self._folders.get(folder, ())) <= len(names):
             return
         with self._lock:
@@ -84,7 +84,7 @@ class FileHeaderCache(HeaderCache):
 
 
 def read_file_header(directory: int, name: str) -> CheckpointInfo:
-    """Return the header of a file in an open directory, checked."""
+    """Return the header of a file in an open directory, after checking its seal."""
     file = os.open(name, OPEN_FLAGS, dir_fd=directory)
     try:
         start = os.read(file, _HEADER_GUESS)

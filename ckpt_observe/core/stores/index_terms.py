@@ -1,4 +1,4 @@
-"""Index terms: a 32-bit number for each tag and parameter of a checkpoint, so that an index can narrow down a query.
+"""Index terms: a 32-bit number for each tag and metadata entry of a checkpoint, so that an index can narrow down a query.
 
 Values that are equal in Python have the same term. Different values may share one, so every match is checked against its header.
 """
@@ -16,12 +16,12 @@ from ckpt_observe.core.query import Query
 _TAG_PREFIX = crc32(b"#")
 _ERROR_TYPE = "type of error"
 _MAX_TERMS = 100
-"""Per checkpoint. Metadata with more entries holds data that nobody searches for entry by entry."""
+"""Per checkpoint. With more tags and entries it gets no terms: such metadata is data that nobody searches for entry by entry."""
 _pack_float = Struct("<d").pack
 
 
 def terms_of(info: CheckpointInfo) -> list[int] | None:
-    """Return the terms of a checkpoint, or None if they would not cover everything that a query may ask for."""
+    """Return the terms of a checkpoint; None if there are too many, or if a tag or entry that a query may ask for has no term."""
     if not info.tags and not info.metadata:
         return []
     configuration = info.metadata.get("configuration")
@@ -39,7 +39,7 @@ def terms_of(info: CheckpointInfo) -> list[int] | None:
 
 
 def required_terms(query: Query) -> list[int]:
-    """Return the terms that every match has. Conditions without a term are only checked against the header."""
+    """Return the terms that every match of the query has. Conditions without a term are only checked against the header."""
     terms = [_parameter_term(name, value) for name, value in query.parameters.items()]
     if query.tag is not None:
         terms.append(_tag_term(query.tag))
@@ -53,7 +53,7 @@ def _tag_term(tag: Any) -> int | None:
 
 
 def _parameter_term(name: Any, value: Any) -> int | None:
-    """Return None if the value is not a scalar, or if JSON does not preserve it."""
+    """Return the term of a metadata entry; None if the value is not a scalar, or if JSON does not preserve it."""
     kind = type(value)
     if type(name) is not str:
         return None

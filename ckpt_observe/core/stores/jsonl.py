@@ -31,7 +31,7 @@ class JsonlStore(FileStore):
     def __init__(self, url: str) -> None:
         base, _, option = url.partition("?")
         if option not in ("", "gzip"):
-            raise ConfigError(f"unknown option ?{option} of a jsonl store: only ?gzip is known")
+            raise ConfigError(f"unknown option ?{option} of a jsonl store: use ?gzip or no option")
         super().__init__("file" + base.removeprefix("jsonl"))
         self.location = url
         self._gzip = option == "gzip"
@@ -69,7 +69,7 @@ def _decode(stored: Buffer) -> Buffer:
 
 
 def _decompress(stored: Buffer) -> bytes:
-    """Return the lines of a gzip file. Never produces more bytes than the first line declares."""
+    """Return the lines of a gzip file. Decompresses no more bytes than the first line declares."""
     stream = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
         start = stream.decompress(stored, container.MAX_HEADER)

@@ -26,14 +26,14 @@ _MESSAGES: tuple[tuple[str, type[CheckpointError], str], ...] = (
 )
 """Connection failures and forbidden listings can only be recognized by their message."""
 _NO_BUCKET = ("<Code>NoSuchBucket<", "<Code>ContainerNotFound<")
-"""The answers of S3 and Google, and of Azure. obstore reports both as a missing object."""
+"""Parts of the answers for a missing bucket: of S3 and Google, and of Azure. obstore reports it like a missing object."""
 _BEYOND_END = ("status code: 416 ", "StartTooLarge {")
 """Messages of the service and of obstore for a range that starts after the end of the object. URLs in messages contain no spaces."""
 
 
 @contextmanager
 def translate_object_errors(action: str, location: str) -> Iterator[None]:
-    """Raise errors of the block as CheckpointErrors."""
+    """Raise errors of the block as CheckpointErrors. `action` and `location` are for the message."""
     try:
         yield
     except CheckpointError:
@@ -53,7 +53,7 @@ def is_missing_bucket(error: BaseException) -> bool:
 
 
 def _to_checkpoint_error(error: BaseException, action: str) -> CheckpointError:
-    """Obstore's message is not included, because it may contain the data that was sent."""
+    """Return the CheckpointError for an error. obstore's message is left out, because it may contain the data that was sent."""
     if is_missing_bucket(error):
         return StorageError(f"{action}: the bucket does not exist. Create it first", code="storage.no_bucket", retryable=False)
     for source_type, target_type, code, retryable in _TYPES:

@@ -35,12 +35,12 @@ _SUFFIX = ".ckpt"
 _QUARANTINE_SUFFIX = ".bad"
 _HEADER_GUESS = 16 * 1024
 _REQUEST_SECONDS = 30
-"""Timeout of a request. Large uploads get the time that a slow connection needs in addition."""
+"""Timeout of a request. Large uploads get more: the time for _MIN_BYTES_PER_SECOND in addition."""
 _MIN_BYTES_PER_SECOND = 256 * 1024
 _PART = 8 * 1024 * 1024
 """Larger objects are read in parts of this size, one request each."""
 _MAX_SIZES = {"s3": 5 << 30, "gs": 5 << 40, "az": 5000 << 20}
-"""Bytes that the service accepts in one request."""
+"""Bytes that each service accepts in one request, which is the limit for a checkpoint."""
 _CLOCK_TOLERANCE = dt.timedelta(seconds=1)
 """Services report times of writing in whole seconds. In doubt, a damaged object counts as newer."""
 _ALLOW_HTTP = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}

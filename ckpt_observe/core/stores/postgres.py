@@ -1,6 +1,6 @@
 """Checkpoints in PostgreSQL: `postgresql://user@host/database`. Extra `postgres`.
 
-When `put` returns, the transaction is committed with synchronous_commit on, whatever the server's default: it is on the server's disk.
+When `put` returns, the transaction is committed with synchronous_commit on, whatever the server's default: the data is on its disk.
 Safe between threads, processes and hosts. Lists and finds by index. After a lost connection the next call reconnects; for retries use
 `RetryingStore`. A checkpoint can have up to 1 GB, PostgreSQL's limit for a value.
 """
@@ -51,7 +51,7 @@ FROM to_regclass('ckpt_checkpoints') AS checkpoints
 """Whether the table exists, and whether it has the newest column."""
 _INSERT = f"INSERT INTO ckpt_checkpoints ({sql.COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"  # noqa: S608
 _SETUP_LOCK = 0x636B7074
-"""Advisory lock for creating tables: two CREATE IF NOT EXISTS at the same time can still collide."""
+"""Number of the advisory lock for creating tables: two CREATE IF NOT EXISTS at the same time can still collide."""
 _CONNECT_SECONDS = 10
 
 _ERRORS: tuple[tuple[str, type[CheckpointError], str, bool], ...] = (
@@ -70,7 +70,7 @@ _ERRORS: tuple[tuple[str, type[CheckpointError], str, bool], ...] = (
     ("53", UnavailableError, "unavailable.connection", True),
     ("08", UnavailableError, "unavailable.connection", True),
 )
-"""Exception, code and whether a retry can help, by SQLSTATE or its first letters. The first match counts."""
+"""Exception, code and whether a retry can help, by SQLSTATE or its first characters. The first match counts."""
 
 
 class PostgresStore(SqlStore):

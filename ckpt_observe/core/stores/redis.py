@@ -56,7 +56,7 @@ return 1
 """
 _TASKS = "ckpt:tasks"
 _TIMEOUT_SECONDS = 30.0
-"""For a command and its answer."""
+"""Timeout for connecting, and for each command."""
 
 _ERRORS: tuple[tuple[type[Exception], type[CheckpointError], str, bool], ...] = (
     (exceptions.AuthenticationError, AccessError, "storage.permission", False),
@@ -67,7 +67,7 @@ _ERRORS: tuple[tuple[type[Exception], type[CheckpointError], str, bool], ...] = 
     (exceptions.OutOfMemoryError, CapacityError, "memory.exhausted", False),
     (exceptions.RedisError, StorageError, "storage.io", True),
 )
-"""Exception, code and whether a retry can help. The first match counts, so subclasses come before their bases."""
+"""By exception of redis-py: ours, its code, and whether a retry can help. The first match counts, so subclasses come first."""
 
 
 class RedisStore(Store):
@@ -141,7 +141,7 @@ class RedisStore(Store):
         self._client.close()
 
     def _newest_ids(self, task: str, last: int) -> tuple[str, ...]:
-        """Return ids, newest first, up to and including index `last`."""
+        """Return ids, newest first, up to and including index `last`; -1 for all."""
         with _translate_errors("listing checkpoints", self.location):
             return tuple(id.decode() for id in self._client.zrevrange(_index(task), 0, last))
 
@@ -153,7 +153,7 @@ class RedisStore(Store):
         return values
 
     def _remove(self, task: str, id: str, *, target: str) -> None:
-        """Delete a checkpoint, or rename it if there is a target."""
+        """Delete a checkpoint or, if `target` is not empty, rename its key to that."""
         with _translate_errors("removing a checkpoint", self.location):
             if not self._remove_script([_key(task, id), _index(task), _TASKS], [id, task, target]):
                 raise self._not_found(task, id)

@@ -21,7 +21,7 @@ _random = random.SystemRandom()  # not the global generator, whose sequence a tr
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """Number of attempts and the delays between them. Delays double, and are randomly shortened so that clients do not retry in step."""
+    """Number of attempts, and seconds between them. Delays double, and are randomly shortened so that clients do not retry in step."""
 
     attempts: int = 5
     first_delay: float = 0.1
@@ -29,7 +29,7 @@ class RetryPolicy:
     sleep: Callable[[float], object] = time.sleep
 
     def wait(self, attempt: int) -> None:
-        """Wait after the attempt of that number, starting at 0."""
+        """Sleep after a failed attempt. `attempt` is its number, starting at 0."""
         self.sleep(min(self.max_delay, self.first_delay * 2**attempt) * _random.uniform(0.5, 1))
 
 
@@ -41,7 +41,7 @@ class RetryingStore(StoreWrapper):
         self._policy = policy or RetryPolicy()
 
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
-        """Safe to retry: a conflict with the same bytes is our own earlier attempt, whose answer was lost."""
+        """Store a checkpoint, with retries. If a retry finds the same bytes under this id, an earlier attempt has stored them."""
         is_retry = False
 
         def attempt() -> None:
@@ -114,7 +114,7 @@ class RetryingStore(StoreWrapper):
             raise
 
     def _retry_removal(self, call: Callable[[], None]) -> None:
-        """Retry a call that removes a checkpoint. If a retry does not find it, the first attempt has worked."""
+        """Retry a call that removes a checkpoint. If a retry does not find it, an earlier attempt has removed it."""
         is_retry = False
 
         def attempt() -> None:

@@ -1,6 +1,6 @@
 """The base of the SQL stores: one table, whose columns index the headers.
 
-The header is stored as it was written and checked by every reader. The columns are only used to find it.
+The header is stored as it was written and checked by every reader. The other columns are only used to find it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ COLUMNS = "task, id, created, step, status, error_class, stored_size, facts, hea
 _MIGRATION_ROWS = 500
 """Rows per transaction when index terms are added to rows of an older version. Between transactions other writers get a turn."""
 _MIGRATION_SIZE = 64 * 1024
-"""Stored size up to which rows get index terms later. Larger rows stay without, so every query for terms reads their headers."""
+"""Bytes. Rows of an older version get index terms only up to this stored size. Every query for terms reads the headers of the others."""
 
 T = TypeVar("T")
 
 
 def to_row(info: CheckpointInfo, blob: Blob, terms: Any) -> tuple[Any, ...]:
-    """Return the values of COLUMNS. `terms` are the encoded index terms, stored in the column `facts`."""
+    """Return the values of COLUMNS. `terms` is the value of the column `facts`: the encoded index terms, or None."""
     header = blob.pieces[0]
     rest = blob.pieces[1:]
     payload = rest[0] if len(rest) == 1 else b"".join(rest)
@@ -49,13 +49,13 @@ def check_types(kind: Any, values: Sequence[T]) -> Sequence[T]:
 
 
 def column_error() -> IntegrityError:
-    return IntegrityError("a column of this database contains a value of the wrong type: it is damaged", code="integrity.malformed")
+    return IntegrityError("this database is damaged: a column contains a value of the wrong type", code="integrity.malformed")
 
 
 def to_conditions(query: Query, placeholder: str) -> tuple[str, list[Any]]:
     """Return the part of a query that columns can answer, as SQL and its values. The rest is checked against each header.
 
-    Names and values of the query never become SQL text.
+    Names and values of the query never become SQL text; `placeholder` takes their place.
     """
     conditions: list[tuple[str, Any]] = [
         ("task =", query.task),
@@ -75,7 +75,7 @@ def to_conditions(query: Query, placeholder: str) -> tuple[str, list[Any]]:
 class SqlStore(Store):
     """A table of checkpoints with one connection and one lock. Subclasses implement connecting, querying and committing.
 
-    The column `facts` contains the index terms. It is NULL if they are unknown, as in rows of older versions.
+    The column `facts` contains the index terms. It is NULL in rows of older versions, and if `index_terms.terms_of` returns None.
     """
 
     _has_term: str
@@ -107,10 +107,10 @@ class SqlStore(Store):
 
     @abstractmethod
     def _transaction(self, action: str) -> AbstractContextManager[Any]:
-        """Return a context with the connection in a transaction, which is durable when the context ends."""
+        """Return a context with the connection in a transaction, which is durable when the context ends. `action` is for error messages."""
 
     def reset_after_fork(self) -> None:
-        """Use a new lock and a new connection: those of the parent belong to the parent."""
+        """Use a new lock and a new connection: the parent still uses the inherited connection, and may have held the lock."""
         self._lock = threading.RLock()
         forks.keep_alive(self._connection)
         self._connection = None
@@ -169,7 +169,7 @@ class SqlStore(Store):
         return self._rows(statement, (*values, *limit))
 
     def _columns(self, kind: Any, columns: str, task: str, id: str, values: tuple[Any, ...] = ()) -> Sequence[Any]:
-        """Return columns of one row, all of this type. `values` are for placeholders in the columns."""
+        """Return columns of one row, all of type `kind`. `values` are for placeholders in them. CheckpointNotFoundError if no row."""
         rows = self._rows(f"SELECT {columns} {self._from_row}", (*values, task, id))
         if not rows:
             raise self._not_found(task, id)

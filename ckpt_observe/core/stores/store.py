@@ -24,9 +24,9 @@ class Capabilities(NamedTuple):
     """What a store guarantees and supports."""
 
     durability: str
-    """What a checkpoint survives once `put` has returned: `nothing`, the end of the `process` or `machine`, or what the `server` does."""
+    """What a checkpoint survives after `put`: `nothing`, the end of the `process`, of the `machine`, or what the `server` is set to."""
     writers: str
-    """What may write at the same time: `threads`, `processes` or `hosts`."""
+    """What may write at the same time: `threads` of one process, `processes` of one machine, or several `hosts`."""
     max_size: int | None = None
     """Size of the largest possible checkpoint in bytes; None if only the medium limits it."""
     reads_ranges: bool = False
@@ -38,7 +38,7 @@ class Capabilities(NamedTuple):
 class Store(ABC):
     """Stores checkpoints by task and id. A checkpoint is written once and never changed.
 
-    Every error is a CheckpointError. All methods may be called from several threads.
+    Errors are CheckpointErrors, or ConfigErrors if the store is set up wrongly. All methods may be called from several threads.
     """
 
     kind: str
@@ -46,12 +46,13 @@ class Store(ABC):
 
     def __init__(self, location: str) -> None:
         self.location = location
-        """Its address for messages and logs, without credentials."""
+        """Address of the store for messages and logs, without credentials."""
 
     @abstractmethod
     def put(self, info: CheckpointInfo, blob: Blob) -> None:
-        """Store a checkpoint. When this returns, it is durable as `capabilities` says; when it raises, nothing was stored.
+        """Store a checkpoint. When this returns, it is durable as `capabilities` says.
 
+        When this raises, nothing was stored, unless the answer of a server was lost.
         ConflictError if the id exists. If two writers use the same id at the same moment, one of them succeeds.
         """
 
@@ -69,14 +70,14 @@ class Store(ABC):
 
     @abstractmethod
     def list(self, task: str) -> CheckpointInfos:
-        """Return the checkpoints of a task, newest first, without those whose header is damaged."""
+        """Return the headers of a task's checkpoints, newest first, without damaged ones."""
 
     @abstractmethod
     def ids(self, task: str) -> tuple[str, ...]:
         """Return the ids of all checkpoints of a task, including damaged ones, in any order."""
 
     def newest(self, task: str) -> str | None:
-        """Return the id of the newest checkpoint, damaged or not: loading it must report the damage, not return an older state.
+        """Return the id of the newest checkpoint, damaged or not; None if there is none. A load must report damage, not use an older state.
 
         This default assumes that any checkpoint with an unreadable header may be the newest. Stores that know times of writing override it.
         """
@@ -90,15 +91,15 @@ class Store(ABC):
 
     @abstractmethod
     def quarantine(self, task: str, id: str) -> None:
-        """Move a checkpoint aside without losing its bytes. It is no longer listed or loaded, and its id can be used again."""
+        """Move a checkpoint aside without losing its bytes. It is no longer listed or loaded; its id can be used again."""
 
     def put_many(self, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
-        """Store several checkpoints in order, if possible with fewer syncs than one by one. After an error the rest is not stored."""
+        """Store several checkpoints in order, if possible with fewer syncs than one by one. After an error, some or none are stored."""
         for info, blob in batch:
             self.put(info, blob)
 
     def info(self, task: str, id: str) -> CheckpointInfo:
-        """Return the header of a checkpoint, checked."""
+        """Return the header of a checkpoint, after checking its seal."""
         return container.read_header(self.get(task, id))
 
     def size(self, task: str, id: str) -> int:
@@ -110,14 +111,14 @@ class Store(ABC):
         return self.get(task, id)[start : start + size]
 
     def find(self, query: Query) -> CheckpointInfos:
-        """Return the checkpoints that match a query, newest first. This default reads every header; stores with an index override it."""
+        """Return the headers that match a query, newest first. This default reads every header; stores with an index override it."""
         tasks = self.tasks() if query.task is None else (query.task,)
         matches = [info for task in tasks for info in self.list(task) if query.matches(info)]
         matches.sort(key=creation_order, reverse=True)
         return matches[: query.limit]
 
     def close(self) -> None:  # noqa: B027 - most stores hold nothing
-        """Release connections. May be called twice. Using a store with a connection after that raises StorageError."""
+        """Release connections. May be called twice. Do not use the store afterwards; the SQL stores then raise StorageError."""
 
     def __enter__(self) -> Self:
         return self
@@ -182,12 +183,12 @@ class StoreWrapper(Store):
 
 
 def copy_metadata(info: CheckpointInfo) -> CheckpointInfo:
-    """Return a cached header with its own copy of the metadata, which the caller may change."""
+    """Return a cached header with a new copy of its metadata, because the caller may change that."""
     return msgspec.structs.replace(info, metadata=msgspec.to_builtins(info.metadata)) if info.metadata else info
 
 
 def creation_order(info: CheckpointInfo) -> tuple[object, str]:
-    """Sort key, oldest first."""
+    """Return the sort key of a header: its time, then its id. Sorts oldest first."""
     return info.created, info.id
 
 

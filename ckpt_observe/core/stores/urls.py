@@ -32,7 +32,7 @@ def path_to_url(scheme: str, path: str) -> str:
 
 
 def server_address(url: str) -> tuple[str, int | None, str]:
-    """Return host, port and path of a server's URL, without credentials."""
+    """Return host, port (None if not set) and path of a server's URL, without credentials. ConfigError if it is invalid."""
     try:
         parts = urlsplit(url)
         return parts.hostname or "", parts.port, parts.path

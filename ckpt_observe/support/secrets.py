@@ -78,7 +78,7 @@ _RUNS: Final = re.compile(r"[A-Za-z0-9]{8,}")
 
 def _prefixed(name: str, prefixes: str, body: str, triggers: tuple[str, ...], check: Callable[[str], bool] | None = None) -> Pattern:
     """Return the row for keys that start with a telling prefix. Upper and lower case matter."""
-    return Pattern(name, triggers, re.compile(rf"(?<![A-Za-z0-9])(?:{prefixes}){body}"), check)
+    return Pattern(name, triggers, re.compile(rf"(?<![A-Za-z0-9])(?:{prefixes}){body}[\w-]*"), check)
 
 
 def _any_case(pattern: str) -> re.Pattern[str]:
@@ -131,30 +131,30 @@ PATTERNS: Final = (
         "webhook", ("hooks.slack", "api/webhooks/"),
         _any_case(r"(?P<keep>hooks\.slack\.com/\w+/|discord(?:app)?\.com/api/webhooks/)[\w/-]{16,}"),
     ),
-    # Keys that start with a telling prefix. Those of several parts come first: a part may look like another key.
+    # Keys that start with a telling prefix. Those whose keys may contain `-` and `_`, and thus by chance another prefix, come first.
     _prefixed("sendgrid", r"SG\.", r"[\w-]{16,}\.[\w-]{16,}", ("sg.",)),
-    _prefixed("openai, anthropic, stripe", "[spr]k[-_]", r"[\w-]{16,}", ("sk-", "sk_", "pk-", "pk_", "rk-", "rk_"), looks_random),
-    _prefixed("github", "gh[pousr]_|github_pat_", r"\w{16,}", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_")),
+    _prefixed("google", r"AIza|ya29\.|GOCSPX-|1//0", r"[\w-]{16,}", ("aiza", "ya29.", "gocspx-", "1//0")),
     _prefixed(
         "gitlab", "gl(?:pat|dt|rt|ptt|cbt|ft|agent|oas)-", r"[\w.-]{16,}",
         ("glpat-", "gldt-", "glrt-", "glptt-", "glcbt-", "glft-", "glagent-", "gloas-"),
     ),
-    _prefixed("huggingface", "hf_|api_org_", "[A-Za-z0-9]{16,}", ("hf_", "api_org_")),
-    _prefixed("google", r"AIza|ya29\.|GOCSPX-|1//0", r"[\w-]{16,}", ("aiza", "ya29.", "gocspx-", "1//0")),
-    _prefixed("aws", "AKIA|ASIA|ABIA|ACCA", "[A-Z0-9]{12,}", ("akia", "asia", "abia", "acca")),
     _prefixed("slack", "xox[a-z]-|xapp-", r"[\w-]{10,}", ("xox", "xapp-")),
+    _prefixed("vault", r"hv[sb]\.", r"[\w-]{24,}", ("hvs.", "hvb.")),
     _prefixed("npm, docker, pypi", "npm_(?=[A-Za-z0-9]{24})|dckr_pat_|pypi-AgE", r"[\w-]{16,}", ("npm_", "dckr_pat_", "pypi-age")),
+    _prefixed("openai, anthropic, stripe", "[spr]k[-_]", r"[\w-]{16,}", ("sk-", "sk_", "pk-", "pk_", "rk-", "rk_"), looks_random),
+    _prefixed("github", "gh[pousr]_|github_pat_", r"\w{16,}", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_")),
+    _prefixed("aws", "AKIA|ASIA|ABIA|ACCA", "[A-Z0-9]{12,}", ("akia", "asia", "abia", "acca")),
+    _prefixed("huggingface", "hf_|api_org_", "[A-Za-z0-9]{16,}", ("hf_", "api_org_")),
     _prefixed(
         "digitalocean, databricks, shopify", "do[opr]_v1_|dapi|shp(?:at|ss|ca|pa)_", "[0-9a-f]{32,}",
         ("_v1_", "dapi", "shpat_", "shpss_", "shpca_", "shppa_"),
     ),
-    _prefixed("vault", r"hv[sb]\.", r"[\w-]{24,}", ("hvs.", "hvb.")),
+    _prefixed("age", "AGE-SECRET-KEY-1", "[A-Z0-9]{16,}", ("age-secret-key-1",)),
     _prefixed(
         "services", "gsk_|xai-|pplx-|r8_|tvly-(?:dev-)?|lsv2_[ps][tk]_|whsec_|lin_api_|ntn_|glsa_|glc_|sbp_",
         r"[A-Za-z0-9]{20,}[\w+/=-]*",
         ("gsk_", "xai-", "pplx-", "r8_", "tvly-", "lsv2_", "whsec_", "lin_api_", "ntn_", "glsa_", "glc_", "sbp_"),
     ),
-    _prefixed("age", "AGE-SECRET-KEY-1", "[A-Z0-9]{16,}", ("age-secret-key-1",)),
 )  # fmt: skip
 
 SECRET_NAME: Final = re.compile(

@@ -108,33 +108,33 @@ EXAMPLES: dict[str, tuple[list[Form], list[str]]] = {
     "jwt": ([Form("eyJ{}.{}.{}", URL_SAFE), Form("jwt_eyJ{}.{}.", URL_SAFE)], ["eyJ", "heyJude.mp3"]),
     "webhook": ([Form("https://hooks.slack.com/services/T0/B0/{}"), Form("https://discord.com/api/webhooks/1/{}", URL_SAFE)], ["hooks.slack.com"]),
     "sendgrid": ([Form("SG.{}.{}", URL_SAFE, 32)], ["SG.example.com"]),
+    "google": (
+        [Form("AIza{}", URL_SAFE, 35), Form("ya29.{}", URL_SAFE, 60), Form("GOCSPX-{}", URL_SAFE, 28), Form("1//0{}", URL_SAFE, 60)],
+        ["ya29.", "AIzaShort"],
+    ),
+    "gitlab": ([Form("glpat-{}", URL_SAFE, 20), Form("gldt-{}", URL_SAFE, 20)], ["glpat-", "global-attention-layer-17"]),
+    "slack": ([Form("xoxb-123456789012-{}"), Form("xapp-1-A0-{}")], ["xoxo", "xapp-"]),
+    "vault": ([Form("hvs.{}", URL_SAFE, 90)], ["hvs.example.com"]),
+    "npm, docker, pypi": (
+        [Form("npm_{}", LETTERS, 36), Form("dckr_pat_{}", URL_SAFE, 27), Form("pypi-AgEIcHlwaS5vcmc{}", URL_SAFE, 100)],
+        ["npm_config_registry_of_the_company", "pypi-publish-workflow-name"],
+    ),
     "openai, anthropic, stripe": (
         [Form("sk-{}", LETTERS, 48), Form("sk-proj-{}", URL_SAFE, 64), Form("sk-ant-api03-{}", URL_SAFE, 90), Form("sk_live_{}"), Form("my_rk_test_{}")],
         ["skip-connection-v2-final", "task-0123456789abcdef0", "sk-learn-pipeline-classification", "sk-learn-gradient-boosting-v2"],
     ),
     "github": ([Form("ghp_{}", LETTERS, 36), Form("gho_{}", LETTERS, 36), Form("github_pat_{}_{}", LETTERS, 22)], ["ghp_short", "github_patch_1"]),
-    "gitlab": ([Form("glpat-{}", URL_SAFE, 20), Form("gldt-{}", URL_SAFE, 20)], ["glpat-", "global-attention-layer-17"]),
-    "huggingface": ([Form("hf_{}", string.ascii_letters, 34), Form("api_org_{}", string.ascii_letters, 34)], ["hf_hub_download", "hf_transformers"]),
-    "google": (
-        [Form("AIza{}", URL_SAFE, 35), Form("ya29.{}", URL_SAFE, 60), Form("GOCSPX-{}", URL_SAFE, 28), Form("1//0{}", URL_SAFE, 60)],
-        ["ya29.", "AIzaShort"],
-    ),
     "aws": ([Form("AKIA{}", CAPITALS, 16), Form("ASIA{}", CAPITALS, 16)], ["asia-northeast1-a-bucket", "ASIA-PACIFIC-REGION-1"]),
-    "slack": ([Form("xoxb-123456789012-{}"), Form("xapp-1-A0-{}")], ["xoxo", "xapp-"]),
-    "npm, docker, pypi": (
-        [Form("npm_{}", LETTERS, 36), Form("dckr_pat_{}", URL_SAFE, 27), Form("pypi-AgEIcHlwaS5vcmc{}", URL_SAFE, 100)],
-        ["npm_config_registry_of_the_company", "pypi-publish-workflow-name"],
-    ),
+    "huggingface": ([Form("hf_{}", string.ascii_letters, 34), Form("api_org_{}", string.ascii_letters, 34)], ["hf_hub_download", "hf_transformers"]),
     "digitalocean, databricks, shopify": (
         [Form("dop_v1_{}", HEX, 64), Form("dapi{}", HEX, 32), Form("shpat_{}", HEX, 32)],
         ["encoder_v1_large_with_attention", "dapi"],
     ),
-    "vault": ([Form("hvs.{}", URL_SAFE, 90)], ["hvs.example.com"]),
+    "age": ([Form("AGE-SECRET-KEY-1{}", CAPITALS, 58)], ["age-secret-key-1"]),
     "services": (
         [Form(prefix + "{}", LETTERS, 40) for prefix in ("gsk_", "xai-", "pplx-", "r8_", "tvly-dev-", "lsv2_pt_", "whsec_", "lin_api_", "glsa_")],
         ["xai-explanations", "tvly-dev-", "r8_model"],
     ),
-    "age": ([Form("AGE-SECRET-KEY-1{}", CAPITALS, 58)], ["age-secret-key-1"]),
 }  # fmt: skip
 """For each row: forms that are redacted, and texts that stay as they are."""
 

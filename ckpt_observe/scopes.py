@@ -106,7 +106,7 @@ def task(
     """
     values = {names.TASK_NAME: name, names.TASK_ID: id, names.USER_ID: user, names.SESSION_ID: session, names.INTERVAL: interval}
     shared = _redact_once({key: value for key, value in values.items() if value is not None})
-    task_attributes = _redact_once(attributes or {})
+    task_attributes = _redact_once(attributes)
     return Scope(lambda: Task(name, shared(), task_attributes()))
 
 
@@ -129,15 +129,15 @@ def checkpoint(
         ConfigError: The operation has another name. Metrics and dashboards rely on this fixed set.
 
     """
-    if operation not in OPERATIONS:
-        raise ConfigError(f"'{operation}' is not a checkpoint operation; use one of: {', '.join(OPERATIONS)}")
+    if not isinstance(operation, str) or operation not in OPERATIONS:
+        raise ConfigError(f"'{redact.name(operation)}' is not a checkpoint operation; use one of: {', '.join(OPERATIONS)}")
     values = {names.SYSTEM: "custom", names.ID: id, names.STEP: step}
-    span_attributes = _redact_once({key: value for key, value in values.items() if value is not None} | dict(attributes or {}))
+    span_attributes = _redact_once({key: value for key, value in values.items() if value is not None}, attributes)
     return Scope(lambda: Operation(operation, span_attributes()))
 
 
-def _redact_once(attributes: Mapping[str, Any]) -> Callable[[], Mapping[str, Any]]:
-    """Return a function that returns the redacted attributes. They are computed at its first call while recording is on.
+def _redact_once(*parts: Mapping[str, Any] | None) -> Callable[[], Mapping[str, Any]]:
+    """Return a function that returns the redacted attributes of all parts. They are computed at its first call while recording is on.
 
     Before that it returns an empty mapping.
     """
@@ -145,7 +145,7 @@ def _redact_once(attributes: Mapping[str, Any]) -> Callable[[], Mapping[str, Any
 
     def redacted_attributes() -> Mapping[str, Any]:
         if recorder.on and not cache:
-            cache.append(redact.attributes(attributes))
+            cache.append(redact.Redacted(item for part in parts for item in redact.attributes(part).items()))
         return cache[0] if cache else _NO_ATTRIBUTES
 
     return redacted_attributes

@@ -75,7 +75,10 @@ class OtelSpan(trace.Span):
 
     def set_attribute(self, key: str, value: Any) -> None:
         """Set one attribute of the running phase, or of the operation."""
-        self.set_attributes({key: value})
+        try:
+            self.set_attributes({key: value})
+        except Exception as error:  # a key without a hash
+            record_fault(error)
 
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
         """Record an event. An invalid name is converted to text, an invalid time replaced with now: else no backend could read the span."""
@@ -85,17 +88,22 @@ class OtelSpan(trace.Span):
 
     def link(self, trace_id: str, span_id: str, attributes: Mapping[str, Any] | None = None) -> None:
         """Link another span, such as the save that a restore reads. Invalid ids are ignored, as in OpenTelemetry."""
-        if self.open_page and (target := parse_traceparent(f"00-{trace_id}-{span_id}-01".lower())):
-            self.write((events.LINK, self.span_id, self.now(), target.trace, target.span, redact.attributes(attributes)))
+        try:
+            if self.open_page and (target := parse_traceparent(f"00-{trace_id}-{span_id}-01".lower())):
+                self.write((events.LINK, self.span_id, self.now(), target.trace, target.span, redact.attributes(attributes)))
+        except Exception as error:  # raised by the `__str__` of an argument
+            record_fault(error)
 
     def add_link(self, context: trace.SpanContext | None, attributes: Any = None) -> None:
         """Link another span by its context."""
-        if context is not None:
+        if isinstance(context, trace.SpanContext):
             self.link(f"{context.trace_id:032x}", f"{context.span_id:016x}", attributes)
 
     def record_exception(self, exception: BaseException, attributes: Any = None, timestamp: Any = None, escaped: bool = False) -> None:
         """Record, as an event, an exception that the host program handled."""
-        self.add_event(spans.EVENT_EXCEPTION, {**exception_attributes(exception, stack=True), **(attributes or {})}, timestamp)
+        if isinstance(exception, BaseException):
+            event_attributes = {**exception_attributes(exception, stack=True), **redact.attributes(attributes)}
+            self.add_event(spans.EVENT_EXCEPTION, event_attributes, timestamp)
 
     def update_name(self, name: str) -> None:
         """Do nothing: the names of our spans are fixed."""

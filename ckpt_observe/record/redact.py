@@ -7,6 +7,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
+from ckpt_observe.record.guard import record_fault
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.attributes import ATTRIBUTES
 from ckpt_observe.support import secrets
@@ -61,33 +62,39 @@ def name(raw: Any) -> str:
 
 
 def attributes(raw: Mapping[Any, Any] | None, length: int = MAX_TEXT, count: int = MAX_ATTRIBUTES) -> Redacted:
-    """Return attributes without secrets, of OpenTelemetry's types: at most `count`, and texts of at most `length` characters."""
+    """Return attributes without secrets, of OpenTelemetry's types: at most `count`, and texts of at most `length` characters.
+
+    Never raises. Of a mapping that raises, the attributes until then are returned.
+    """
     clean = Redacted()
-    if not isinstance(raw, Mapping):
-        return clean
-    items: Iterable[tuple[Any, Any]] = raw.items()
-    if len(raw) > count:
-        items = islice(sorted(items, key=_rank), count)
-    for key, each in items:
-        kind = type(each)
-        if kind is str:
-            safe = _cached_text(each) if length == MAX_TEXT and len(each) <= _MAX_CACHED else text(each, length)
-        else:
-            safe = each if kind is bool or each is None else value(each, length)
-        if key in _safe_keys:
-            clean[key] = safe
-        else:
-            label = name(key)
-            clean[label if len(label) <= length else label[: length - 1] + "…"] = REDACTED if _is_secret(key, label, each) else safe
+    try:
+        if not isinstance(raw, Mapping):
+            return clean
+        items: Iterable[tuple[Any, Any]] = raw.items()
+        if len(raw) > count:
+            items = islice(sorted(items, key=_rank), count)
+        for key, each in items:
+            kind = type(each)
+            if kind is str:
+                safe = _cached_text(each) if length == MAX_TEXT and len(each) <= _MAX_CACHED else text(each, length)
+            else:
+                safe = each if kind is bool or each is None else value(each, length)
+            if type(key) is str and key in _safe_keys:
+                clean[key] = safe
+            else:
+                label = name(key)
+                clean[label if len(label) <= length else label[: length - 1] + "…"] = REDACTED if _is_secret(label, each) else safe
+    except Exception as error:  # raised by the mapping
+        record_fault(error)
     return clean
 
 
-def _is_secret(key: Any, label: str, each: Any) -> bool:
+def _is_secret(label: str, each: Any) -> bool:
     """Return whether the key says that the value is secret. Remember harmless keys."""
     match = SECRET_NAME.search(label)
     if match is not None:
         return not (isinstance(each, int | float) and match[0].lower() == "token")  # a number of tokens is not secret
-    if label == key and len(label) <= _MAX_CACHED and len(_safe_keys) < 10_000:
+    if len(label) <= _MAX_CACHED and len(_safe_keys) < 10_000:
         _safe_keys.add(label)
     return False
 

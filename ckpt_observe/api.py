@@ -22,8 +22,7 @@ from ckpt_observe.support import forks
 from ckpt_observe.support.logs import WarningLog
 
 if TYPE_CHECKING:  # imported at the first operation: every program pays for an import, but few save checkpoints
-    from ckpt_observe.journal.journal import Journal
-    from ckpt_observe.wiring import DeliveryHandle
+    from ckpt_observe.wiring import DeliveryHandle, JournalHandle
 
 EXIT_TIMEOUT: Final = 2.0
 """Seconds that the exit of a program may wait for exporters. The next process delivers what is left on disk."""
@@ -40,7 +39,7 @@ class Watch:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._starting = self._closed = False
-        self._journal: Journal | None = None
+        self._journal: JournalHandle | None = None
         self._delivery: DeliveryHandle | None = None
         self._environ = dict(os.environ) if settings.delivery == "companion" else {}
         """The environment from which the settings were read, keys included, for a companion. Empty in the other delivery modes."""
@@ -110,7 +109,7 @@ class Watch:
             journal = self._ensure_journal()
             return journal.take() if journal else None
 
-    def _ensure_journal(self) -> Journal | None:
+    def _ensure_journal(self) -> JournalHandle | None:
         with _lock:
             if self._journal is None and not self._starting and not self._closed:
                 self._starting = True

@@ -18,8 +18,10 @@ from ckpt_observe.delivery.companion import Companion, lock_path
 from ckpt_observe.delivery.daemon import Daemon
 from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.delivery.disk_limit import DiskLimit
+from ckpt_observe.delivery.exporter_worker import ExporterWorker
 from ckpt_observe.delivery.handover import Handover
 from ckpt_observe.delivery.lost_steps import History, LastSave
+from ckpt_observe.delivery.memory_delivery import MemoryDelivery
 from ckpt_observe.errors import JournalError
 from ckpt_observe.exporter import Exporter, Health
 from ckpt_observe.exporter_selection import build_exporters, exporter_identities, exporter_names
@@ -27,10 +29,18 @@ from ckpt_observe.journal.directory import About, Counts
 from ckpt_observe.journal.fallback import usable_directory
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.journal.locations import private_directory
+from ckpt_observe.journal.pages import AnyPage
 from ckpt_observe.record import redact
 from ckpt_observe.record.guard import faults
 from ckpt_observe.semconv import metrics
 from ckpt_observe.support.logs import WarningLog, warn
+
+
+class JournalHandle(Protocol):
+    """What `observe()` needs of a journal."""
+
+    def take(self) -> AnyPage | None: ...
+    def close_after_fork(self) -> None: ...
 
 
 class DeliveryHandle(Protocol):
@@ -47,13 +57,19 @@ ReplaceDelivery: TypeAlias = Callable[[DeliveryHandle, Callable[[], DeliveryHand
 # The host program
 
 
-def start_delivery(settings: Settings, environ: Mapping[str, str], replace_delivery: ReplaceDelivery) -> tuple[Journal, DeliveryHandle]:
+def start_delivery(
+    settings: Settings, environ: Mapping[str, str], replace_delivery: ReplaceDelivery
+) -> tuple[JournalHandle, DeliveryHandle]:
     """Create the journal and start delivering it. Called at the first operation of a process.
 
     `environ` is the environment from which the settings were read; a companion gets it. `replace_delivery` is called if no companion can be
     started, to deliver in this process instead.
     """
-    settings = _with_usable_directories(settings)
+    try:
+        settings = _with_usable_directories(settings)
+    except JournalError as error:
+        delivery = _start_in_memory(settings, error)
+        return delivery, delivery
     if settings.delivery == "in-process":
         exporters = build_exporters(settings)
         journal = _create_journal(settings, [exporter.identity for exporter in exporters if exporter.durable])
@@ -92,6 +108,20 @@ def _with_usable_directories(settings: Settings) -> Settings:
 
 
 _warnings: Final = WarningLog()
+
+
+def _start_in_memory(settings: Settings, reason: JournalError) -> MemoryDelivery:
+    """Deliver without files, to the exporters that need none. JournalError if there is no such exporter."""
+    settings = replace(settings, delivery="in-process")
+    names = [name for name in exporter_names(settings) if name not in ("local", "prometheus")]
+    if not names:
+        raise reason
+    message = "%s. Records are kept in memory instead, and end with the process if they are not delivered; traces and metrics are not stored."
+    _warnings.warn_once("directory", message, reason)
+    delivery = MemoryDelivery(build_exporters(settings, names), resource(settings), genai_events=settings.genai_events)
+    delivery.start()
+    _start_exporters(delivery.workers, lambda: {**delivery.health(), **_fault_counts()})
+    return delivery
 
 
 def _create_journal(settings: Settings, identities: Iterable[str]) -> Journal:
@@ -175,9 +205,13 @@ def _build_delivery(
 def start(delivery: Delivery, health: Health | None = None) -> None:
     """Start a delivery and its exporters. `health` returns the counters that exporters publish, by default those of the delivery."""
     delivery.start()
-    for worker in delivery.workers:
+    _start_exporters(delivery.workers, health or delivery.health)
+
+
+def _start_exporters(workers: Iterable[ExporterWorker], health: Health) -> None:
+    for worker in workers:
         try:
-            worker.exporter.start(health or delivery.health)
+            worker.exporter.start(health)
         except Exception as error:  # of another package: the other exporters go on, and this one may still accept spans
             warn("Exporter %s: start() failed: %r", worker.name, error)
 

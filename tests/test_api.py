@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 import ckpt_observe
-from ckpt_observe import api, config, wiring
+from ckpt_observe import api, config, exporter_selection, wiring
 from ckpt_observe.core import Checkpointer
+from ckpt_observe.errors import ExporterRetryError
+from ckpt_observe.exporter import Exporter
 from ckpt_observe.journal import locations
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.semconv import attributes as names
@@ -245,6 +247,46 @@ def test_state_directory_that_cannot_be_used(monkeypatch, tmp_path, caplog, othe
     [warning] = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
     assert "set CKPT_OBSERVE_DIR" in warning
     assert str(other_directories[count - 1]) in warning
+
+
+def test_no_directory_can_be_used(monkeypatch, tmp_path, caplog, other_directories):
+    """Spans are delivered from memory to exporters that need no file, also after an outage. Those that store on this machine are left out."""
+    monkeypatch.setattr(wiring, "_warnings", WarningLog())
+    for directory in [tmp_path / "state", *other_directories]:
+        directory.write_text("x")
+    exporter = FlakyExporter()
+    monkeypatch.setitem(exporter_selection.EXPORTERS, "console", lambda _settings: exporter)
+    watch = ckpt_observe.observe(exporters="console,local", dir=tmp_path / "state")
+    with ckpt_observe.checkpoint("save", id="large") as operation:
+        for number in range(50):  # needs more than one page
+            operation.add_event("event", {"text": "x" * 1000, "number": number})
+    child = os.fork()
+    if not child:
+        os._exit(7 if save("child").span_id and api._watch.close(20) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    save("small")
+    assert watch.flush(20)
+    assert watch.close(20)
+    operations = [span for span in exporter.spans if names.OPERATION in span.attributes]
+    assert [span.attributes[names.ID] for span in operations] == ["large", "small"]
+    assert len(operations[0].events) > 3
+    [warning] = [entry.getMessage() for entry in caplog.records if "CKPT_OBSERVE_DIR" in entry.getMessage()]
+    assert "Records are kept in memory" in warning
+
+
+class FlakyExporter(Exporter):
+    """Fails once."""
+
+    name = "console"
+
+    def __init__(self):
+        self.spans, self.failures = [], 1
+
+    def send(self, spans):
+        if self.failures:
+            self.failures -= 1
+            raise ExporterRetryError("down")
+        self.spans += spans
 
 
 def test_pages_directory_that_cannot_be_used(monkeypatch, tmp_path, state, caplog, stored_spans):

@@ -1,5 +1,7 @@
 """Where records are kept if the state directory cannot be used: in a temporary directory, or else in shared memory.
 
+If neither can be used, they are delivered from memory (`delivery/memory_delivery.py`).
+
 A container may have a read-only root, and a user a home directory that is not writable. Servers must get their spans all the same.
 """
 

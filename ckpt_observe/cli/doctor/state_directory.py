@@ -11,7 +11,7 @@ from typing import Final
 from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
 from ckpt_observe.config import Settings
 from ckpt_observe.delivery import daemon, outbox
-from ckpt_observe.errors import CkptObserveError
+from ckpt_observe.errors import CkptObserveError, JournalError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, read_about
 from ckpt_observe.journal.fallback import usable_directory
@@ -66,7 +66,10 @@ def _check_state_directory(directory: Path) -> tuple[str, str]:
 
 
 def _check_fallback(configured: Path) -> tuple[str, str]:
-    directory, _ = usable_directory(configured)
+    try:
+        directory, _ = usable_directory(configured)
+    except JournalError:
+        return PROBLEM, "none can be written, so programs keep records in memory until they are delivered; nothing survives a crash"
     return NOTE, f"programs use {directory} meanwhile, which may not survive a restart; see: ckpt-observe traces --dir {directory}"
 
 

@@ -116,7 +116,9 @@ def _start_in_memory(settings: Settings, reason: JournalError) -> MemoryDelivery
     names = [name for name in exporter_names(settings) if name not in ("local", "prometheus")]
     if not names:
         raise reason
-    message = "%s. Records are kept in memory instead, and end with the process if they are not delivered; traces and metrics are not stored."
+    message = (
+        "%s. Records are kept in memory instead, and end with the process if they are not delivered; traces and metrics are not stored."
+    )
     _warnings.warn_once("directory", message, reason)
     delivery = MemoryDelivery(build_exporters(settings, names), resource(settings), genai_events=settings.genai_events)
     delivery.start()

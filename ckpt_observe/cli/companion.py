@@ -1,7 +1,7 @@
 """The companion process: `python -m ckpt_observe.cli.companion`. Started by a host program (`delivery/companion.py`), never by people.
 
-It delivers for every process of its state directory that has the same exporters, and exits shortly after the last of them when
-everything is delivered. The host program only sees an intermediate process, which exits when the companion works (0) or failed (1).
+It delivers for every process of its state directory that has the same exporters. It exits shortly after the last of them has ended and
+everything is delivered. The host program starts an intermediate process, which exits with 0 when the companion works, or 1 if it failed.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from ckpt_observe.support.logs import logger
 
 POLL_INTERVAL: Final = 0.2
 LINGER: Final = 2.0
-"""Seconds to stay after the last process ended, so that a loop of short programs does not start one each."""
+"""Seconds to stay after the last process ended, so that a loop of short programs does not start a companion each time."""
 MAX_ALONE: Final = 600.0
 """Seconds to keep trying after the last process ended, while an exporter is down. Then the records wait on disk for the next companion."""
 STOP_TIMEOUT: Final = 5.0
+"""Seconds to deliver the rest before the companion exits."""
 LOG: Final = "companion.log"
 LOG_SIZE: Final = 1 << 20
-"""Maximum size in bytes."""
+"""Maximum size of the log file in bytes."""
 
 
 def main() -> int:
-    """Return the exit code of the intermediate process. The companion itself never returns."""
+    """Fork the companion, and return the exit code of this intermediate process. In the companion, this function never returns."""
     reader, writer = os.pipe()
     if os.fork():
         os.close(writer)
@@ -47,7 +48,7 @@ def main() -> int:
     try:
         _run(writer)
     except BaseException:
-        logger.exception("The companion failed and exits.")
+        logger.exception("The companion failed and exits. The host programs start another one or deliver themselves.")
         os._exit(1)
     os._exit(0)
 
@@ -82,9 +83,10 @@ def _report_ready(writer: int) -> None:
 
 
 def _waiting_journals(state: Path, live_exporters: LiveExporters) -> set[str]:
-    """Return the journals that are left to us. Some processes may have started while we still held the lock, and started no companion.
+    """Return the journals of processes for which this companion delivers.
 
-    A process that checks after the release finds no companion, and starts one.
+    A process that started while we still held the lock has started no companion, so we must go on for it. A process that checks after
+    the release finds no companion, and starts one.
     """
     directories = set()
     for directory in glob.glob(os.path.join(glob.escape(str(state / JOURNALS)), "*")):
@@ -95,7 +97,7 @@ def _waiting_journals(state: Path, live_exporters: LiveExporters) -> set[str]:
 
 
 def _wait_until_alone(delivery: Delivery, stop: StopSignal) -> None:
-    """Wait until all processes that we deliver for have ended, and everything is delivered."""
+    """Wait until all processes that we deliver for have ended and everything is delivered, for at most MAX_ALONE, or until a signal."""
     alone_since = time.monotonic()
     while not stop.wait(POLL_INTERVAL):
         now = time.monotonic()
@@ -106,7 +108,7 @@ def _wait_until_alone(delivery: Delivery, stop: StopSignal) -> None:
 
 
 class _BoundedLog(logging.StreamHandler[TextIO]):
-    """Truncates the file when it is full. Other writers append, and so continue in the empty file."""
+    """Empties the log file when it exceeds LOG_SIZE. Other companions append to the same file, so they continue in the empty file."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError):

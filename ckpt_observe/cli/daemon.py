@@ -1,7 +1,7 @@
-"""`ckpt-observe daemon`: delivers the records of every process of a state directory, in the foreground, until SIGTERM or SIGINT.
+"""`ckpt-observe daemon`: delivers for the programs of a state directory that use the delivery mode `daemon`, until SIGTERM or SIGINT.
 
-Processes with `CKPT_OBSERVE_DELIVERY=daemon` deliver nothing themselves: they have no exporter and no socket. The daemon's own exporters
-decide where their spans and metrics go. It also delivers the records of dead processes, whatever their delivery mode was.
+Programs with `CKPT_OBSERVE_DELIVERY=daemon` deliver nothing themselves: they have no exporter and no socket. The exporters of the daemon
+decide where their spans and metrics go. The daemon also delivers the records of dead processes, whatever their delivery mode was.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
         "daemon",
-        help="deliver the records of all processes on this machine",
+        help="deliver the records of all programs with CKPT_OBSERVE_DELIVERY=daemon",
         description=command_description(__doc__),
         epilog="Exit codes: 0 stopped by a signal, 1 the state directory already has a daemon, 2 wrong settings.",
     )
@@ -51,7 +51,7 @@ def run(args: Namespace) -> int:
     with HealthServer(args.health, Readiness(settings.dir, delivery)):
         wiring.start(delivery)
         names = ", ".join(worker.name for worker in delivery.workers)
-        logger.info("Delivering %s to %s. Health checks on %s:%d.", settings.dir, names, *args.health)
+        logger.info("Delivering the records in %s to %s. Health checks on %s:%d.", settings.dir, names, *args.health)
         while not stop.wait(POLL_INTERVAL):
             pass
         is_delivered = delivery.close(STOP_TIMEOUT)
@@ -63,5 +63,5 @@ def run(args: Namespace) -> int:
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9465")
+        raise ArgumentTypeError(f"{text!r} is not HOST:PORT with a port from 0 to 65535, such as 127.0.0.1:9465")
     return host.strip("[]"), int(port)

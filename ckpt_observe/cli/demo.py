@@ -1,4 +1,4 @@
-"""`ckpt-observe demo`: runs a small agent that saves, fails once, is killed during a write and restores; then prints its trace."""
+"""`ckpt-observe demo`: runs a small agent with saves, a failed save, a process killed during a save, and a restore; prints its trace."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run(args: Namespace) -> int:
         watch = ckpt_observe.observe(exporters=exporters, service="ckpt-observe-demo", dir=args.dir)
         trace_id = _run_agent(checkpoints, watch.settings)
         if not watch.close(timeout=10):
-            print_error("some records were not delivered; for the reason run: ckpt-observe doctor")
+            print_error("some records were not delivered within 10 s; for the reason run: ckpt-observe doctor")
             return ERROR
     with TraceReader(watch.settings.dir / FILENAME) as reader:
         spans = reader.spans(trace_id)

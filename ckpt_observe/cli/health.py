@@ -19,15 +19,15 @@ from ckpt_observe.journal import spool
 from ckpt_observe.support.http_server import HttpServer, Request, Response
 
 STUCK_AFTER: Final = 30.0
-"""Seconds without a pass of the delivery after which it counts as stuck."""
+"""Seconds without a pass of the delivery thread after which delivery counts as stuck."""
 FAILING_AFTER: Final = 60.0
-"""Seconds that an exporter may fail before we report it. A restart of its server takes less."""
+"""Seconds that an exporter may fail before that is reported as a problem. A restart of its server takes less."""
 MAX_BACKLOG: Final = SPOOL_LIMIT // 2
-"""Bytes of one process that may wait for delivery before we report it. At twice that, records are dropped."""
+"""Bytes of one process that may wait for delivery before that is reported as a problem. At twice as many, records are dropped."""
 
 
 class Readiness:
-    """Finds the problems of one delivery."""
+    """Finds the reasons why the daemon cannot deliver. `state` is its state directory."""
 
     def __init__(self, state: Path, delivery: Delivery) -> None:
         self._state, self._delivery = state, delivery
@@ -65,7 +65,7 @@ class Readiness:
 
 
 class HealthServer:
-    """Serves `/healthz` and `/readyz` as a context manager. ConfigError if the address is not available."""
+    """A context manager that serves `/healthz` and `/readyz` inside its block. ConfigError if the address is not available."""
 
     def __init__(self, address: tuple[str, int], readiness: Readiness) -> None:
         self._checks = {"/healthz": readiness.liveness_problems, "/readyz": readiness.problems}

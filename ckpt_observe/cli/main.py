@@ -26,7 +26,7 @@ COMMANDS: Final = {
 
 
 def create_parser(arguments: Sequence[str]) -> ArgumentParser:
-    """Return a parser for the command in the arguments, or for all commands if there is none."""
+    """Return a parser for the command in the arguments, or for all commands if they contain no known command."""
     parser = ArgumentParser(
         prog="ckpt-observe",
         description="Records every checkpoint operation of a program as a trace that survives a crash of the process.",
@@ -42,7 +42,7 @@ def create_parser(arguments: Sequence[str]) -> ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code."""
+    """Run the command in `arguments` (None: those of this process) and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         args = create_parser(arguments).parse_args(arguments)

@@ -18,7 +18,7 @@ NOT_FOUND = 4
 
 
 class Column(NamedTuple):
-    """A column of a table. On a terminal, values are formatted with `format`; in a pipe they are printed as they are."""
+    """A column of a table. On a terminal, values are formatted with `format`; in a pipe or file they are printed with `str`."""
 
     header: str
     format: Callable[[Any], str] = str
@@ -55,7 +55,7 @@ def print_error(message: object) -> None:
 
 
 def until_pipe_closes(run: Callable[[Namespace], int]) -> Callable[[Namespace], int]:
-    """Let a command exit silently if the reader of its output stops reading, as in `... | head`."""
+    """Let a command exit silently, with code 0, if the reader of its output stops reading, as in `... | head`."""
 
     @wraps(run)
     def wrapper(args: Namespace) -> int:

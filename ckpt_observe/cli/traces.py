@@ -37,7 +37,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "traces",
         help="list the newest traces, or show one as a tree",
-        description="Lists the newest traces of the local store, or shows one trace as a tree. "
+        description="Lists the newest traces of the local store, or shows one trace as a tree. One span must match all filters. "
         "In a pipe, the list is tab-separated without a header: "
         "id, end in Unix nanoseconds, seconds, operations, errors, interrupted, name.",
         epilog="Exit codes: 0 success, 1 the store cannot be read, 2 wrong usage or ambiguous ID, 4 no such trace or store.",
@@ -45,10 +45,10 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     parser.add_argument("trace", nargs="?", metavar="TRACE_ID", help="trace ID or unique ID prefix")
     parser.add_argument("--json", action="store_true", help="print the spans, one JSON object per line")
     parser.add_argument("--limit", type=_positive, default=20, metavar="N", help="show at most N traces (default 20)")
-    parser.add_argument("--since", type=_ago, default=0, metavar="AGE", help="only traces that ended in this time: 90s, 15m, 1h, 7d")
-    parser.add_argument("--task", metavar="NAME", help="only traces of this task")
-    parser.add_argument("--outcome", choices=OUTCOMES, help="only traces with this outcome")
-    parser.add_argument("--operation", choices=OPERATIONS, help="only traces with this operation")
+    parser.add_argument("--since", type=_ago, default=0, metavar="AGE", help="only traces that ended at most AGE ago: 90s, 15m, 1h, 7d")
+    parser.add_argument("--task", metavar="NAME", help="only traces of the task with this name")
+    parser.add_argument("--outcome", choices=OUTCOMES, help="only traces in which a span has this outcome")
+    parser.add_argument("--operation", choices=OPERATIONS, help="only traces that contain this operation")
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")
     parser.set_defaults(run=run)
 
@@ -89,7 +89,7 @@ def _list(reader: TraceReader, args: Namespace) -> int:
 def _show(reader: TraceReader, args: Namespace) -> int:
     matches = reader.find(args.trace)
     if not matches:
-        print_error(f"no trace ID in {reader.path} starts with {args.trace!r}; `ckpt-observe traces` lists all")
+        print_error(f"no trace ID in {reader.path} starts with {args.trace!r}; `ckpt-observe traces` lists the newest")
         return NOT_FOUND
     if len(matches) > 1:
         print_error(f"{args.trace!r} is ambiguous; it matches:")
@@ -120,8 +120,8 @@ def _positive(text: str) -> int:
 
 
 def _ago(text: str) -> int:
-    """Return the time this long ago, in Unix nanoseconds."""
+    """Return the current time minus a duration such as `90s`, in Unix nanoseconds."""
     match = re.fullmatch(r"(\d+)([smhdw])", text)
     if match is None:
-        raise ArgumentTypeError(f"{text!r} is not a duration such as 90s, 15m, 1h or 7d")
+        raise ArgumentTypeError(f"{text!r} is not a duration: use a whole number and s, m, h, d or w, such as 90s, 15m, 1h or 7d")
     return time.time_ns() - int(match[1]) * _SECONDS[match[2]] * 1_000_000_000

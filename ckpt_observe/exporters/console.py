@@ -1,6 +1,6 @@
 """Prints spans to standard error as text trees: each operation with its phases when it ends, and the task when it ends.
 
-Repeated spans are printed again. If the stream is closed, that is reported once and everything after it is dropped.
+A span that is delivered twice is printed twice. If the stream is closed, `send` raises ExporterRefusedError once and then drops all spans.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ckpt_observe.tracestore.formatting import wants_colour
 from ckpt_observe.tracestore.tree import render, walk
 
 _MAX_PENDING: Final = 1000
-"""Phases that wait for their operation. Larger than a batch; the limit is for operations that never arrive."""
+"""Phases that wait for their operation. If there are more, all are printed without it: the operation probably never arrives."""
 
 
 class ConsoleExporter(Exporter):
-    """Prints to `file`, or to the current `sys.stderr`."""
+    """Prints to `file`. If that is None, prints to what `sys.stderr` is at that moment."""
 
     name = "console"
     durable = False
@@ -36,7 +36,10 @@ class ConsoleExporter(Exporter):
         return "ConsoleExporter()"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Print complete operations. ExporterRefusedError (once) if the stream is closed, ExporterRetryError if writing fails."""
+        """Print tasks and complete operations. A phase waits until its operation arrives.
+
+        Raises ExporterRefusedError (only once) if the stream is closed, and ExporterRetryError if writing fails for another reason.
+        """
         if self._is_closed:
             return
         complete, pending = _split_pending(_trees((*self._pending, *spans)))
@@ -63,7 +66,7 @@ class ConsoleExporter(Exporter):
             if isinstance(error, OSError) and error.errno not in (errno.EPIPE, errno.EBADF):
                 raise ExporterRetryError(f"cannot write to the console: {error}") from error
             self._is_closed = True
-            raise ExporterRefusedError(f"the console is closed: {error}") from error
+            raise ExporterRefusedError(f"the console is closed, so spans are no longer printed: {error}") from error
 
 
 def _trees(spans: Iterable[Span]) -> list[list[Span]]:
@@ -76,7 +79,7 @@ def _trees(spans: Iterable[Span]) -> list[list[Span]]:
 
 
 def _split_pending(trees: Iterable[list[Span]]) -> tuple[list[Span], list[Span]]:
-    """Return the spans to print, and the phases that arrived before their operation."""
+    """Return the spans to print, and the phases whose operation has not arrived yet."""
     complete: list[Span] = []
     pending: list[Span] = []
     for tree in trees:

@@ -1,7 +1,9 @@
-"""Sends spans to Laminar, its cloud or a self-hosted server: OTLP over HTTP with the project's key, shaped by `laminar_shape`. No metrics.
+"""Sends spans to Laminar (cloud or self-hosted) as OTLP over HTTP, with the API key of the project. Metrics are never sent.
+
+`laminar_shape` first changes the spans to the form that Laminar displays well.
 
 Laminar's server stores every copy of a span that it receives, so each span must be sent only once. If an answer was lost, or another
-process may have sent spans before it died, the exporter first asks the server which of them it has (`POST /v1/sql/query`).
+process may have sent spans before it died, the exporter first asks the server which of these spans it has (`POST /v1/sql/query`).
 """
 
 from __future__ import annotations
@@ -25,28 +27,31 @@ from ckpt_observe.span import Span
 from ckpt_observe.support.logs import WarningLog
 
 SETTLE_SECONDS: Final = 5.0
-"""Seconds after which a query is certain to return an accepted span. Measured: 0.3 to 0.6 s, but the server's queue may be longer."""
+"""Seconds until a query returns a span that the server has accepted. Measured: 0.3 to 0.6 s; the rest is a margin for a busy server."""
 _IDS_PER_QUERY: Final = 500
-"""The answer is then about 30 KiB; at most 64 KiB are read."""
+"""Span ids in one query. The answer is then about 30 KiB; of an answer, at most 64 KiB are read."""
 _MAX_STORED: Final = 20_000
-"""Several batches. Needed for the spans of a batch that were accepted before the rest of it failed."""
+"""Spans that are remembered as stored: several batches. Needed if a part of a batch was accepted and the rest failed."""
 _MAX_PROCESSES: Final = 10_000
-"""For a daemon that delivers for months. If a process is forgotten, the server is asked about it again, which is harmless."""
+"""Processes that are remembered as checked; then all are forgotten, so that the memory of a daemon does not grow for months.
+
+For a forgotten process, the server is asked once more, which is harmless.
+"""
 _SpanKey: TypeAlias = tuple[str, str]
 _HEX: Final = re.compile(r"[0-9a-f]+")
 
 
 class LaminarExporter(OtlpExporter):
-    """For one thread at a time."""
+    """Sends each span to Laminar once. For one thread at a time."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint, "laminar")
         self._stored: dict[_SpanKey, None] = {}
         """Spans that the server certainly has, oldest first."""
         self._uncertain: dict[_SpanKey, float] = {}
-        """Spans that the server may have, with the time from which on its answer is final."""
+        """Spans that the server may have, with the time (monotonic clock) after which "not stored" is a reliable answer."""
         self._checked_processes: set[str] = set()
-        """Other processes whose first batch was checked."""
+        """`service.instance.id` of the other processes whose first batch was marked as uncertain."""
         self._warnings = WarningLog()
         self._host, self._start = socket.gethostname(), time.time_ns()
 
@@ -54,7 +59,10 @@ class LaminarExporter(OtlpExporter):
         return f"LaminarExporter({self.endpoint!r})"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Send each span once, or raise ExporterRetryError (later) or ExporterRefusedError (never)."""
+        """Send the spans that the server does not have yet.
+
+        ExporterRetryError: call it again later with the same spans. ExporterRefusedError: the server will never accept them.
+        """
         self._check_new_processes(spans)
         uncertain = [span for span in spans if _key(span) in self._uncertain]
         if uncertain:
@@ -78,7 +86,7 @@ class LaminarExporter(OtlpExporter):
             self._checked_processes = new if len(self._checked_processes) > _MAX_PROCESSES else self._checked_processes | new
 
     def _is_from_this_process(self, span: Span) -> bool:
-        """Compare the time, too: an earlier container may have had the same pid and host name."""
+        """Return whether this process recorded the span. Compares times, too: an earlier container may have had the same pid and host."""
         resource = span.resource
         is_same = resource.get("process.pid") == os.getpid() and resource.get("host.name") == self._host
         return is_same and span.end_unix_nano >= self._start
@@ -92,7 +100,10 @@ class LaminarExporter(OtlpExporter):
             del self._stored[oldest]
 
     def _resolve(self, spans: Sequence[Span]) -> None:
-        """Ask the server which of these spans it has. A positive answer is final at once, a negative one after SETTLE_SECONDS."""
+        """Ask the server which of these spans it has, and mark those as stored.
+
+        A span that it does not have may still be in its queue: until SETTLE_SECONDS have passed, raise ExporterRetryError.
+        """
         stored_ids = self._query_stored_ids(spans)
         stored = [span for span in spans if span.span_id in stored_ids]
         self._mark_stored(stored)
@@ -101,7 +112,7 @@ class LaminarExporter(OtlpExporter):
         absent = [_key(span) for span in spans if span.span_id not in stored_ids]
         delay = max((self._uncertain[key] for key in absent), default=0.0) - time.monotonic()
         if delay > 0:
-            raise ExporterRetryError(f"{self.endpoint.shown}: an answer was lost; asking again which spans arrived", delay)
+            raise ExporterRetryError(f"{self.endpoint.shown}: some spans may have arrived already; the server is asked again soon", delay)
         for key in absent:
             del self._uncertain[key]
 
@@ -113,14 +124,16 @@ class LaminarExporter(OtlpExporter):
             try:
                 answer = transport.post(self.endpoint.url.removesuffix(TRACES_PATH) + "/v1/sql/query", query, "application/json")
                 stored_ids |= {laminar.span_id(row["span_id"]) for row in msgspec.json.decode(answer, type=_QueryResult).data}
-            except (ExporterRefusedError, ExporterSetupError) as error:  # the key may only write, or the server has no such page
-                message = "Laminar cannot be asked which spans arrived (%s). Some spans may be stored twice."
+            except (ExporterRefusedError, ExporterSetupError) as error:  # the key may only write, or the server has no such URL
+                message = "Laminar did not answer which spans it has (%s). Some spans may be stored twice. Check that the API key may read."
                 self._warnings.warn_once("query", message, error)
                 for span in spans:
                     self._uncertain[_key(span)] = 0.0
                 return stored_ids
             except (msgspec.MsgspecError, KeyError) as error:
-                raise ExporterRetryError(f"{self.endpoint.shown}: the answer to a query has an unexpected format") from error
+                raise ExporterRetryError(
+                    f"{self.endpoint.shown}: the answer to the query for stored spans has an unexpected format"
+                ) from error
         return stored_ids
 
 

@@ -1,4 +1,4 @@
-"""Shapes spans for Laminar. Each function says what its server or page showed without it (versions of June 2026)."""
+"""Changes spans to a form that Laminar displays well. Docstrings and comments say how it showed unchanged spans (June 2026)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _OUTPUT: Final = (
 )  # fmt: skip
 _METADATA: Final = (names.TASK_NAME, names.TASK_ID, "service.name")
 _LLM: Final = ("gen_ai.", "ai.toolCall.", "lmnr.")
-"""Attributes that would turn the span into a model call or control Laminar."""
+"""Prefixes of attributes that would turn the span into a model call or control Laminar. They get the prefix `own.`."""
 _json = msgspec.json.Encoder().encode
 
 
 def shape(span: Span) -> Span:
-    """Return the span as it is sent. Equal spans give equal results."""
+    """Return the span in the form that is sent to Laminar. Equal spans give equal results."""
     end = max(span.end_unix_nano, span.start_unix_nano)  # a span that ends before it starts is shown as "No spans found"
     attributes = {
-        **span.resource,  # resource and links are not stored
+        **span.resource,  # Laminar does not store the resource and the links, so they become attributes
         **_links(span.links),
         **{_safe(name): _finite(value) for name, value in span.attributes.items()},
         **_association(span),
@@ -47,7 +47,10 @@ def shape(span: Span) -> Span:
 
 
 def _path(span: Span) -> dict[str, Any]:
-    """Return the complete path, without which children of a running task are hidden, or nothing: a partial path creates a false root."""
+    """Return the attributes for the path from the root to the span; none if its ancestors are unknown.
+
+    Without a path, the children of a running task are hidden. A partial path would create a false root.
+    """
     if span.ancestors is UNSET:
         return {}
     chain = (*span.ancestors, (span.span_id, span.name))
@@ -55,7 +58,10 @@ def _path(span: Span) -> dict[str, Any]:
 
 
 def _association(span: Span) -> dict[str, Any]:
-    """Return what fills the columns and filters of the page. Values must be strings, and each metadata key a separate attribute."""
+    """Return the attributes for Laminar's columns and filters: session, user, tags and metadata.
+
+    All but the tags must be strings, and each metadata key is a separate attribute.
+    """
     attributes = {**span.resource, **span.attributes}
     association: dict[str, Any] = {laminar.METADATA + name: str(attributes[name]) for name in _METADATA if name in attributes}
     for laminar_name, name in ((laminar.SESSION, names.SESSION_ID), (laminar.USER, names.USER_ID)):
@@ -67,13 +73,19 @@ def _association(span: Span) -> dict[str, Any]:
 
 
 def _summary(name: str, keys: Sequence[str], attributes: Mapping[str, Any]) -> dict[str, str]:
-    """Return the input or output of the span as a JSON string; other types are dropped."""
+    """Return the attribute `name` with the attributes in `keys` as a JSON string, which is the only type that Laminar accepts here.
+
+    Return an empty mapping if the span has none of them.
+    """
     values = {key.removeprefix(OPERATION_PREFIX): _finite(attributes[key]) for key in keys if key in attributes}
     return {name: _json(values).decode()} if values else {}
 
 
 def _events(span: Span, end: int) -> tuple[SpanEvent, ...]:
-    """Return an `exception` event only if the span failed: this event marks the span, and permanently its whole trace, as failed."""
+    """Return the events, with an `exception` event if and only if the span failed; it is added or renamed if necessary.
+
+    This event marks the span, and permanently its whole trace, as failed.
+    """
     if span.status != "error":
         return tuple(structs.replace(event, name=RECOVERED) if event.name == EVENT_EXCEPTION else event for event in span.events)
     if any(event.name == EVENT_EXCEPTION for event in span.events):
@@ -96,7 +108,7 @@ def _safe(name: str) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Return NaN and infinity as strings: as numbers they become null."""
+    """Return NaN and infinity as strings, because Laminar stores them as null; other values unchanged."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

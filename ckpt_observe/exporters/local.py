@@ -17,7 +17,10 @@ from ckpt_observe.tracestore import FILENAME, MAX_BYTES, TraceWriter
 
 
 class LocalExporter(Exporter):
-    """Spans are durable when `send` returns; a repeated span replaces the earlier copy. For one thread at a time."""
+    """Writes spans to the local trace store. For one thread at a time.
+
+    Spans are durable when `send` returns. A repeated span replaces the earlier copy.
+    """
 
     name = "local"
 
@@ -32,7 +35,10 @@ class LocalExporter(Exporter):
         return f"LocalExporter({str(self.path)!r})"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Store all spans, or raise ExporterRetryError (file locked, full, damaged or not ours) or ExporterRefusedError (invalid value)."""
+        """Store all spans or none.
+
+        ExporterRetryError if the file is locked, damaged or not ours, or the disk is full. ExporterRefusedError if a value is invalid.
+        """
         if not spans:
             return
         try:

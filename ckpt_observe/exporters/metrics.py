@@ -1,8 +1,8 @@
-"""Adds spans to the metrics of a state directory and publishes these: on an endpoint, to a file, a Pushgateway or an OTel Collector.
+"""Adds spans to the metrics of a state directory and publishes these metrics: on an endpoint, to a file, Pushgateway or OTel Collector.
 
-`send` only adds to the store on disk, which is quick, uses no network, and is done by every process for itself. Publishing is done by one
+`send` only adds to the store on disk, which is quick and uses no network; every process that delivers does it. Publishing is done by one
 process at a time: the one that holds the publisher's lock, which the kernel releases when that process dies. The others try to get it
-every two seconds. Several processes with the same port are therefore the normal case: one serves the total of all, another takes over.
+every two seconds. Several processes with the same port are therefore normal: one serves the total of all; when it ends, another takes over.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLOSE_TIMEOUT: Final = 2.0
 """Seconds that `close` waits for the last publication."""
 
 Gather: TypeAlias = Callable[[], tuple[StoredMetrics, Snapshot]]
-"""Returns all current metrics."""
+"""Returns the contents of the metric store, and the snapshot of all current metrics that is made from them."""
 
 
 class Publisher(Protocol):
@@ -43,7 +43,7 @@ class Publisher(Protocol):
     """Seconds between two publications."""
 
     def publish(self, gather: Gather, /) -> None:
-        """Publish the current metrics. An exception means not now; it is called again later."""
+        """Publish the current metrics. If it raises any exception, it is called again later."""
 
     def close(self) -> None: ...
 
@@ -52,14 +52,14 @@ class Publisher(Protocol):
 
 
 class PublisherLock:
-    """The right to publish for all processes of a state directory. It is never waited for and kept until `release()`."""
+    """The right to publish for all processes of a state directory. Acquiring it never blocks. It is held until `release()`."""
 
     def __init__(self, directory: Path, publisher: str) -> None:
         self._path = lock_path(directory, publisher)
         self._lock: FileLock | None = None
 
     def try_acquire(self) -> bool:
-        """Return whether this process holds the lock, after trying to get it. OSError if the directory cannot be used."""
+        """Try to get the lock if this object does not hold it, and return whether it does now. OSError if the directory cannot be used."""
         if self._lock is None:
             self._lock = FileLock.try_acquire(self._path)
         return self._lock is not None
@@ -96,7 +96,10 @@ class MetricsExporter(Exporter):
         return f"MetricsExporter({str(self.path)!r}, {[publisher.name for publisher in self._publishers]})"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Count all new spans, or raise ExporterRetryError (file locked, full or damaged) or ExporterRefusedError (invalid span)."""
+        """Add all spans that were not counted before, or none.
+
+        ExporterRetryError if the file is locked or damaged, or the disk is full. ExporterRefusedError if a span is invalid.
+        """
         if spans:
             try:
                 self._change(lambda store: store.add_spans(spans))
@@ -104,7 +107,7 @@ class MetricsExporter(Exporter):
                 raise ExporterRefusedError(f"a span cannot be counted: {error}") from error
 
     def start(self, health: Health) -> None:
-        """Publish from now on, and report the counters of this process."""
+        """Start the threads that publish the metrics and that add this process's own counters, which `health` returns, to the store."""
         jobs: list[tuple[Callable[..., None], tuple[object, ...]]] = [(self._report_forever, (health,))]
         jobs += [(self._publish_forever, pair) for pair in zip(self._publishers, self._publisher_locks, strict=True)]
         self._threads = [threading.Thread(target=run, args=args, name="ckpt-observe-metrics", daemon=True) for run, args in jobs]
@@ -112,7 +115,7 @@ class MetricsExporter(Exporter):
             thread.start()
 
     def close(self) -> None:
-        """Publish a last time and stop. May be called twice."""
+        """Publish a last time and stop, after CLOSE_TIMEOUT at the latest. May be called twice."""
         self._stopping.set()
         deadline = time.monotonic() + CLOSE_TIMEOUT
         for thread in self._threads:
@@ -121,7 +124,7 @@ class MetricsExporter(Exporter):
             self._close_store()
 
     def _change(self, change: Callable[[MetricStore], None]) -> None:
-        """Apply a change to the store, which is opened if needed, and closed after any error."""
+        """Apply a change to the store, which is opened if needed and closed after any error. ExporterRetryError if the file fails."""
         with self._store_lock:
             if self._store is not None and self._store.is_replaced():
                 self._close_store()
@@ -131,7 +134,9 @@ class MetricsExporter(Exporter):
                 change(self._store)
             except (sqlite3.Error, OSError) as error:
                 self._close_store()
-                message = f"{self.path}: {error}. If the file is damaged or not ours, move it away and a new one is created."
+                message = (
+                    f"{self.path}: {error}. If the file is damaged or belongs to another program, move it away; a new one is then created."
+                )
                 raise ExporterRetryError(message) from error
             except BaseException:
                 self._close_store()
@@ -143,7 +148,7 @@ class MetricsExporter(Exporter):
             store.close()
 
     def _report_forever(self, health: Health) -> None:
-        """Add what this process's own counters grew by, at the start, at intervals and at the end."""
+        """Add the increase of this process's own counters to the store: at the start, every TAKEOVER_INTERVAL and at the end."""
         stopping, pause = False, 0.0
         while not stopping:
             stopping = self._stopping.wait(pause)
@@ -154,7 +159,7 @@ class MetricsExporter(Exporter):
                     self._change(lambda store: store.add_counts(changes))  # noqa: B023 - called immediately
                 self._reported = dict(counters)
             except ExporterRetryError:
-                pass  # `send` reports the same error; the next report contains these counts
+                pass  # `send` raises the same error, and the next pass adds these counts
 
     def _publish_forever(self, publisher: Publisher, lock: PublisherLock) -> None:
         stopping, pause = False, 0.0
@@ -169,13 +174,15 @@ class MetricsExporter(Exporter):
                         pause = TAKEOVER_INTERVAL
                     self._warnings.clear(publisher.name)
                 except Exception as error:  # any error: metrics must not stop for the rest of the process
-                    self._warnings.warn_once(publisher.name, "Metrics are not published (%s): %s. Trying again.", publisher.name, error)
+                    self._warnings.warn_once(
+                        publisher.name, "Metrics are not published (%s): %s. Publishing is retried.", publisher.name, error
+                    )
                     pause = min(max(TAKEOVER_INTERVAL, 2 * pause), max(TAKEOVER_INTERVAL, publisher.interval))
         publisher.close()
         lock.release()
 
     def reset_after_fork(self) -> None:
-        """Sockets, locks and connections belong to the parent. SQLite forbids even closing its connection in the child."""
+        """In a forked child: release copies of the parent's sockets and locks. The SQLite connection must not even be closed here."""
         if self._store is not None:
             forks.keep_alive(self._store)
             self._store = None

@@ -1,7 +1,8 @@
-"""Sends spans to any OTLP backend, such as an OTel Collector, Jaeger or Tempo, over HTTP/protobuf or gRPC as `OTEL_EXPORTER_OTLP_*` says.
+"""Sends spans to any OTLP backend, such as an OTel Collector, Jaeger or Tempo, over HTTP/protobuf or gRPC (`OTEL_EXPORTER_OTLP_PROTOCOL`).
 
-It sends only our own spans and the resource of their process: one request at a time, each with a deadline and below 4 MiB, the default
-limit of gRPC servers. Repeating a request is harmless, because spans keep their ids.
+It sends only our own spans and the resource of their process, one request at a time, each with a deadline. A request stays below 4 MiB,
+the default limit of gRPC servers, unless a single span is larger. A repeated request contains the same span ids, by which most backends
+remove duplicates; Laminar does not (see `laminar`).
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ USER_AGENT: Final = f"ckpt_observe/{__version__}"
 
 
 class Transport(Protocol):
-    """Sends one request."""
+    """Sends export requests to one endpoint."""
 
     status: int | str
     headers: Mapping[str, str]
 
     def send(self, body: bytes, /) -> bytes:
-        """Return the body of the answer, or raise a subclass of ExporterRetryError, or ExporterRefusedError."""
+        """Send one request and return the body of the answer. ExporterRetryError (or a subclass) or ExporterRefusedError if it fails."""
 
     def close(self) -> None: ...
 
 
 class OtlpExporter(Exporter):
-    """For one thread at a time. Connects with the first batch."""
+    """Sends spans to one OTLP endpoint. For one thread at a time. Connects with the first batch."""
 
     def __init__(self, endpoint: Endpoint, name: str = "otlp") -> None:
         self.name = name
@@ -55,7 +56,10 @@ class OtlpExporter(Exporter):
         return f"{self.name}@{self.endpoint.fingerprint}"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Send all spans, or raise ExporterRetryError (later) or ExporterRefusedError (never)."""
+        """Send all spans.
+
+        ExporterRetryError: call it again later with the same spans. ExporterRefusedError: the backend will never accept them.
+        """
         try:
             requests = list(encode_requests(spans, __version__, MAX_REQUEST_BYTES))
         except (TypeError, ValueError, struct.error) as error:
@@ -84,9 +88,9 @@ class OtlpExporter(Exporter):
         return self._transport
 
     def _retry_if_server_refuses_all(self, refusal: ExporterRefusedError) -> None:
-        """If the server refuses an empty request, too, the span need not be the cause: raise an error that keeps it and tries others.
+        """Raise an error that keeps the span and tries others, if the server also refuses an empty request: the span need not be the cause.
 
-        Some servers, such as MLflow, refuse every empty request. So this is only asked before the server has accepted anything.
+        Some servers, such as MLflow, refuse every empty request. So this is called only before the server has accepted anything.
         """
         try:
             self._connect().send(b"")
@@ -110,7 +114,7 @@ class OtlpExporter(Exporter):
 
 
 def open_transport(endpoint: Endpoint) -> Transport:
-    """Return the transport for the protocol of the endpoint. Its libraries are imported only now."""
+    """Return the transport for the protocol of the endpoint. The libraries of a protocol are imported only if it is used."""
     if endpoint.protocol == GRPC:
         from ckpt_observe.exporters.otlp_grpc import GrpcTransport  # noqa: PLC0415
 

@@ -79,7 +79,7 @@ def _span(span: Span) -> bytes:
 
 
 def status_message(span: Span) -> str:
-    """Return the description of an error status: the message of the last exception."""
+    """Return the description for an error status: the message of the last `exception` event, or an empty string."""
     messages = (event.attributes.get(EXCEPTION_MESSAGE) for event in reversed(span.events) if event.name == EVENT_EXCEPTION)
     return str(next(messages, None) or "")
 
@@ -112,7 +112,10 @@ def _key(key: str) -> bytes:
 
 
 def _value(value: Any) -> bytes:
-    """Return an AnyValue. Empty strings are written, too: an AnyValue without a field has no value."""
+    """Return the value as an encoded AnyValue. Integers of more than 64 bits become strings.
+
+    Only None is an AnyValue without a field, which means "no value"; empty strings are written.
+    """
     kind = type(value)
     if kind is str:
         return _field(b"\x0a", value.encode())

@@ -3,7 +3,7 @@
 The status codes follow https://opentelemetry.io/docs/specs/otlp/#failures; in addition, a backend that is configured wrongly or
 fails with an internal error is retried, because the spans need not be the cause.
 
-Not the exporter of `opentelemetry-exporter-otlp`: it takes spans of the SDK, retries within the call, and has no public way to its channel.
+The exporter of `opentelemetry-exporter-otlp` is not used: it takes spans of the SDK, retries within the call, and hides its channel.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _WRONG_SETUP: Final = frozenset({_CODE.UNAUTHENTICATED, _CODE.PERMISSION_DENIED,
 
 
 class GrpcTransport:
-    """Keeps its channel open. For one thread at a time."""
+    """Sends OTLP requests over one gRPC channel, which stays open. For one thread at a time."""
 
     def __init__(self, endpoint: Endpoint, user_agent: str) -> None:
         self._endpoint = endpoint
         self.status: int | str = 0
-        """Name of the last status; 0 before the first answer."""
+        """Name of the last gRPC status, such as `OK` or `UNAVAILABLE`; 0 before the first request."""
         self.headers: Mapping[str, str] = {}
         """Always empty: gRPC answers have no useful headers."""
         self._metadata = tuple(endpoint.headers.items())
@@ -42,7 +42,7 @@ class GrpcTransport:
         self._export = self._channel.unary_unary(_EXPORT_METHOD)  # bytes in, bytes out
 
     def send(self, body: bytes) -> bytes:
-        """Send an export request and return the answer. Raises an ExporterError for any other status than OK."""
+        """Send an export request and return the answer. Raises a subclass of ExporterError for any status other than OK."""
         compression = grpc.Compression.Gzip if self._endpoint.gzip else grpc.Compression.NoCompression
         try:
             answer: bytes = self._export(body, timeout=self._endpoint.timeout, metadata=self._metadata, compression=compression)
@@ -84,7 +84,7 @@ def _open_channel(endpoint: Endpoint, user_agent: str) -> Any:
 
 
 def _retry_delay(error: Any) -> float | None:
-    """Return the seconds that the server asks us to wait, if it does."""
+    """Return the seconds that the server asks us to wait before a retry, or None if it does not ask."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
             try:

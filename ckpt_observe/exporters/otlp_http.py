@@ -3,13 +3,15 @@
 | answer | result |
 | --- | --- |
 | 2xx | accepted |
-| 408, 429, 502, 503, 504 | retry later; `Retry-After` is honoured |
-| 500 and all other 5xx | the server failed: retry later, and isolate the span if one is the cause |
-| 301 to 308, 401, 403, 404, 405, 407 | the backend is configured wrongly: retry later, because somebody may fix it |
-| anything else | refused |
+| none | ExporterRetryError; ExporterUnclearError if the request was sent, at least in part |
+| 408, 429, 503 | ExporterRetryError, with the time of `Retry-After` |
+| 502, 504 | ExporterUnclearError, with the time of `Retry-After` |
+| 500 and all other 5xx | ExporterServerError: the server failed; retried, and if one span is the cause, that span is isolated |
+| 301, 302, 303, 305, 307, 308, 401, 403, 404, 405, 407 | ExporterSetupError: configured wrongly; retried, because somebody may fix it |
+| anything else | ExporterRefusedError |
 
-The specification forbids to retry after 500. We do, because a server with a full disk or a lost database answers 500, too, and dropping the
-spans would lose everything until it is repaired.
+The OTLP specification forbids a retry after 500. We retry, because a server with a full disk or a lost database answers 500, too, and
+dropping the spans would lose everything until it is repaired.
 """
 
 from __future__ import annotations
@@ -44,14 +46,14 @@ _GZIP_LEVEL: Final = 1
 
 
 class HttpTransport:
-    """Keeps its connection open. For one thread at a time."""
+    """Sends OTLP requests over one HTTP connection, which stays open. For one thread at a time."""
 
     def __init__(self, endpoint: Endpoint, user_agent: str) -> None:
         self._endpoint = endpoint
         self.status: int | str = 0
-        """Status of the last answer; 0 if there was none."""
+        """HTTP status of the last answer; 0 if the last request got none."""
         self.headers: Mapping[str, str] = {}
-        """Headers of the last answer."""
+        """Headers of the last answer; empty if the last request got none."""
         self._client = HttpClient(
             endpoint.timeout,
             headers={"user-agent": user_agent, **endpoint.headers},
@@ -67,7 +69,7 @@ class HttpTransport:
         return self.post(self._endpoint.url, body, PROTOBUF)
 
     def post(self, url: str, body: bytes, content_type: str, headers: Mapping[str, str] | None = None) -> bytes:
-        """Send any request to the same server and return the body of the answer."""
+        """Send a POST request to a URL of the same server and return the body of the answer. Raises as `send` does."""
         self.status, self.headers = 0, {}
         try:
             answer = self._client.request("POST", url, body, {"content-type": content_type, **(headers or {})})
@@ -107,7 +109,10 @@ class HttpTransport:
 
 
 def _retry_after(answer: Answer) -> float | None:
-    """Return the seconds of the `Retry-After` header, a number or a date. At most an hour, because servers make mistakes."""
+    """Return the seconds until the time in the `Retry-After` header, a number or a date; None if it is missing or invalid.
+
+    At most an hour, because servers make mistakes.
+    """
     text = answer.headers.get("retry-after", "").strip()
     try:
         seconds = float(text) if text.isdigit() else parsedate_to_datetime(text).timestamp() - time.time()

@@ -1,7 +1,7 @@
-"""Pushes the same metrics as OTLP over HTTP: cumulative sums, gauges, and histograms with exemplars.
+"""Pushes the metrics that Prometheus would scrape as OTLP over HTTP: cumulative sums, gauges, and histograms with exemplars.
 
-One process pushes the total of all (see `metrics`). There is one stream, identified by the id of the store; it continues across restarts
-and takeovers, and its sums start when the store was created. Never used for Laminar, which accepts spans only.
+One process pushes the total of all (see `metrics`). There is one stream, identified by the id of the metric store; it continues across
+restarts and takeovers, and the start time of its sums is the creation of that store. Never used for Laminar, which accepts spans only.
 
 `opentelemetry-exporter-otlp` encodes the metrics. Its exporter does not send them: it retries within the call, follows redirects, ignores
 partial success, and gives no reason for a failure. Our transport for spans does not have these problems.
@@ -42,7 +42,7 @@ _Times: TypeAlias = dict[str, int]
 
 
 class OtlpMetricsPublisher:
-    """Pushes to an OTel Collector at an interval in seconds."""
+    """Pushes the metrics to an OTel Collector every `interval` seconds. `resource` has the attributes of the service."""
 
     name = "otlp"
 
@@ -53,7 +53,7 @@ class OtlpMetricsPublisher:
         import_libraries()
 
     def publish(self, gather: Gather) -> None:
-        """Push the metrics. ExporterError if the OTel Collector does not accept them; the next push contains them."""
+        """Push the metrics. ExporterError if the OTel Collector does not accept them. Nothing is lost: each push contains the totals."""
         body = encode_snapshot(*gather(), self._resource, time.time_ns())
         with closing(HttpTransport(self.endpoint, USER_AGENT)) as transport:
             self._check_rejected(transport.send(body))
@@ -73,7 +73,7 @@ class OtlpMetricsPublisher:
 
 
 def encode_snapshot(stored: StoredMetrics, snapshot: Snapshot, resource: Mapping[str, str], now: int) -> bytes:
-    """Return a snapshot as one OTLP request. `now` is in Unix nanoseconds."""
+    """Return a snapshot as one OTLP request. `stored` gives the id and start time of the stream; `now` is in Unix nanoseconds."""
     times = {"start_time_unix_nano": int(stored.created * 1e9), "time_unix_nano": now}
     metrics = [sdk.Metric(spec.name, spec.meaning, spec.unit, _data(spec, series, times)) for spec, series in snapshot]
     scope_metrics = sdk.ScopeMetrics(_SCOPE, metrics, schema_url="")

@@ -1,7 +1,7 @@
 """Publishes metrics for Prometheus: an endpoint to scrape, a file for node_exporter, or a Pushgateway.
 
 A batch job may end before it is scraped, so it uses the file or the gateway: both are written while the job runs and once more at its end.
-They get the total of all runs of the state directory, so counters continue across runs.
+Both get the total of all runs of the state directory, so counters continue across runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PUSH_TIMEOUT: Final = 5.0
 
 
 def build_publishers(settings: Prometheus, service: str) -> list[Publisher]:
-    """Return the publishers that the settings name: a file or gateway, else the endpoint, else none (port `none`)."""
+    """Return publishers for the text file and the Pushgateway, if set; if neither is, the endpoint, unless its port is `none`."""
     publishers: list[Publisher] = []
     if settings.textfile:
         publishers.append(TextFilePublisher(settings.textfile))
@@ -53,11 +53,11 @@ class ScrapeEndpoint:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and port, or None if it does not listen."""
+        """Host and port, or None while it does not listen."""
         return self._server.address if self._server else None
 
     def publish(self, gather: Gather) -> None:
-        """Listen, unless it already does. OSError if another program uses the port."""
+        """Listen, unless it already does. OSError if another program uses the port or the address cannot be bound."""
         if self._server is not None:
             return
         settings = self._settings
@@ -91,9 +91,9 @@ class ScrapeEndpoint:
 
     def _respond(self, request: Request, gather: Gather) -> Response:
         if not self._is_expected_host(request):
-            return Response(421, b"wrong Host header\n")
+            return Response(421, b"wrong Host header: use the configured host or a loopback address\n")
         if not self._is_authorized(request):
-            return Response(401, b"a token is required\n", [("WWW-Authenticate", "Bearer")])
+            return Response(401, b"the bearer token is missing or wrong\n", [("WWW-Authenticate", "Bearer")])
         if request.path != "/metrics":
             return Response(404, b"see /metrics\n")
         try:
@@ -104,7 +104,10 @@ class ScrapeEndpoint:
         return Response(200, render(snapshot, content_type), [("Content-Type", content_type)])
 
     def _is_expected_host(self, request: Request) -> bool:
-        """Reject other host names, so that a web page cannot reach us through a name that it points to this address (DNS rebinding)."""
+        """Return whether the `Host` header names our host or loopback. With a token or TLS, every header is accepted.
+
+        Otherwise a web page could read the metrics through a name that it points to this address (DNS rebinding).
+        """
         settings = self._settings
         if settings.token or settings.tls:
             return True
@@ -138,7 +141,7 @@ class TextFilePublisher:
 
 
 class PushgatewayPublisher:
-    """Replaces the metrics that a Pushgateway has for this job."""
+    """Pushes to a Pushgateway, where each push replaces all metrics of this job."""
 
     name = "pushgateway"
     interval = PUSH_INTERVAL
@@ -160,7 +163,10 @@ class PushgatewayPublisher:
         self._push(self._url, self._job, self._collector_type(gather), timeout=PUSH_TIMEOUT, handler=self._handle)
 
     def _handle(self, url: str, method: str, timeout: float | None, headers: list[tuple[str, str]], data: bytes) -> Callable[[], None]:
-        """Send with our own client. The handler of prometheus_client follows redirects and prints the credentials of the URL in errors."""
+        """Return a function that sends the request with our own client.
+
+        The handler of prometheus_client follows redirects and prints the credentials of the URL in errors.
+        """
 
         def send() -> None:
             with closing(HttpClient(timeout or PUSH_TIMEOUT, headers=self._headers)) as client:

@@ -38,12 +38,12 @@ class PrometheusCollector(Collector):
         self._warnings = WarningLog()
 
     def describe(self) -> Iterator[Metric]:
-        """Yield the names and types of all metrics. A registry calls it to detect duplicates, without reading the store."""
+        """Yield all metrics without values, so that a registry can detect duplicate names. Does not read the store."""
         for spec in METRICS:
             yield _family(spec, {})
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current metrics, or none and log a warning if they cannot be read: the program's own metrics must still be served."""
+        """Yield the current metrics. If they cannot be read, log a warning and yield none: the program's own must still be served."""
         try:
             families = list(to_families(gather(self._directory, __version__)[1]))
             self._warnings.clear("read")
@@ -55,7 +55,7 @@ class PrometheusCollector(Collector):
 
 
 class SnapshotCollector(Collector):
-    """Collects what a function returns; errors are raised. For `push_to_gateway`."""
+    """Collects the metrics that `gather` returns, for `push_to_gateway`. Unlike `PrometheusCollector`, it raises if they cannot be read."""
 
     def __init__(self, gather: Gather) -> None:
         self._gather = gather
@@ -101,5 +101,5 @@ def _exemplar(exemplar: Exemplar | None) -> PrometheusExemplar | None:
 
 
 def _clean(value: str) -> str:
-    """Replace what cannot be encoded, as our own writer does: one bad label would fail the program's whole page."""
+    """Replace characters that cannot be encoded, as `prometheus_text` does: one bad label would fail the program's whole page."""
     return value.replace("\0", "�").encode("utf-8", "replace").decode()

@@ -24,12 +24,12 @@ _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\"", "\0": "ï¿
 
 
 def negotiate(accept: str) -> str:
-    """Return the content type for an `Accept` header. Only OpenMetrics has exemplars."""
+    """Return the content type for an `Accept` header: OpenMetrics, which has exemplars, if the client accepts it, else the text format."""
     return OPENMETRICS if "application/openmetrics-text" in accept else TEXT
 
 
 def render(snapshot: Snapshot, content_type: str = TEXT) -> bytes:
-    """Return the snapshot as one page."""
+    """Return the snapshot as one page in the format of `content_type`."""
     openmetrics = content_type == OPENMETRICS
     lines = [line for spec, series in snapshot for line in _family(spec, series, openmetrics=openmetrics)]
     return "".join([*lines, "# EOF\n" if openmetrics else ""]).encode("utf-8", "replace")

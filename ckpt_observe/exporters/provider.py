@@ -1,7 +1,7 @@
-"""Hands spans to the TracerProvider of the host program: through its processors, with its resource.
+"""Hands spans to the span processors of the host program's TracerProvider, with the resource of that provider.
 
-They are finished spans with their original ids and times, in the scope `ckpt_observe`; the program's own spans are not affected. From then
-on the provider is responsible for them: if the process is killed, spans in its queue are lost.
+The spans are finished, keep their ids and times, and have the scope `ckpt_observe`; the program's own spans are not affected. From then on
+the provider is responsible for them: if the process is killed, spans in the provider's queue are lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ckpt_observe.span import Span
 from ckpt_observe.support.logs import warn
 
 SPANS_PER_FLUSH: Final = 512
-"""The queue of a batch processor has room for 2048 spans and then drops the oldest, so a backlog is flushed in between."""
+"""Spans after which the provider is flushed: the queue of a batch processor has room for 2048 spans and then drops the oldest."""
 FLUSH_MILLISECONDS: Final = 30_000
 _PROCESS_ATTRIBUTES: Final = ("service.instance.id", "process.pid", "host.name")
 _STATUS: Final = {"ok": StatusCode.OK, "error": StatusCode.ERROR, "unset": StatusCode.UNSET}
@@ -34,7 +34,7 @@ _MAX_DECISIONS: Final = 1000
 
 
 class ProviderExporter(Exporter):
-    """`find` returns the provider, or None if there is none yet. `is_laminar` tells whether it is that of Laminar."""
+    """Hands spans to the TracerProvider that `find` returns; None if there is none yet. `is_laminar` tells whether it is Laminar's."""
 
     name = "provider"
     durable = False
@@ -48,12 +48,14 @@ class ProviderExporter(Exporter):
         return "ProviderExporter()"
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Hand the spans to every processor of the provider. ExporterRetryError while there is no provider."""
+        """Hand the spans that the provider's sampler accepts to all processors. ExporterRetryError while there is no provider."""
         if not spans:
             return
         provider = self._find()
         if provider is None:
-            raise ExporterRetryError("no TracerProvider of the OpenTelemetry SDK is set in this process")
+            raise ExporterRetryError(
+                "no TracerProvider of the OpenTelemetry SDK is set in this process; spans are kept until the program sets one"
+            )
         laminar = self._is_laminar(provider)
         for number, span in enumerate(spans, 1):
             flags = self._flags(provider, span)
@@ -72,10 +74,16 @@ class ProviderExporter(Exporter):
         except Exception as error:  # a processor of the program: others already have the span, and a retry would fail again
             if not self._has_warned:
                 self._has_warned = True
-                warn("A span processor of your TracerProvider failed.", exc_info=error)
+                warn(
+                    "A span processor of your TracerProvider raised an exception; checkpoint spans may be missing. Logged only once.",
+                    exc_info=error,
+                )
 
     def _flags(self, provider: Any, span: Span) -> TraceFlags | None:
-        """Return the sampler's decision, None to drop the span. A trace that began elsewhere is sampled, else it would not be recorded."""
+        """Return the trace flags that the provider's sampler decides for the trace, or None to drop the span.
+
+        A trace with unknown ancestors began elsewhere and is sampled: otherwise the span would not have been recorded.
+        """
         if span.ancestors is UNSET:
             return TraceFlags(TraceFlags.SAMPLED)
         if span.trace_id not in self._decisions:
@@ -89,7 +97,7 @@ class ProviderExporter(Exporter):
 
 
 def to_readable_span(span: Span, resource: Resource, flags: TraceFlags) -> ReadableSpan:
-    """Return the span as a span of the SDK."""
+    """Return the span as a span of the SDK with this resource, to which a span of another process adds its own identity."""
     if span.resource.get("process.pid", os.getpid()) != os.getpid():  # a dead process: its spans keep their own identity
         resource = resource.merge(Resource({name: span.resource[name] for name in _PROCESS_ATTRIBUTES if name in span.resource}))
     description = status_message(span) if span.status == "error" else None

@@ -1,7 +1,7 @@
 """Adds up one batch of spans in memory: counters, histograms and attempts.
 
-The spans of an operation arrive in one batch, its phases before itself. This assigns a phase to its operation even if a span of another
-library is between the two.
+The spans of an operation arrive in one batch, its phases before the operation itself. A phase is therefore assigned to the operation that
+follows it, even if its parent is a span of another library.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from ckpt_observe.span import Span
 SeriesKey: TypeAlias = tuple[str, tuple[str, ...]]
 """The name of a metric and its label values, in the order of its spec."""
 LimitLabel: TypeAlias = Callable[[str, Any], str]
-"""Takes a label and a raw value, returns a value of a bounded set."""
+"""Takes the name of a label and a raw value, and returns a label value from a bounded set."""
 SpanGroup: TypeAlias = tuple[Span, list[Span]]
 """An operation or task, and its phases."""
 
 _SIZES: Final = (("state", names.SIZE_STATE), ("serialized", names.SIZE_SERIALIZED), ("stored", names.SIZE_STORED))
 _READ_OPERATIONS: Final = ("load", "restore")
 _MAX_AMOUNT: Final = 1e300
-"""Excludes infinity and integers too large for a float."""
+"""Values from here on are ignored: infinity, and integers too large for a float."""
 
 
 def group_spans(spans: Iterable[Span]) -> Iterator[SpanGroup]:
-    """Group phases with the operation or task that they belong to."""
+    """Yield each operation or task with its phases: the phases of the same trace that come directly before it."""
     phases: list[Span] = []
     for span in spans:
         if names.PHASE in span.attributes:
@@ -52,7 +52,7 @@ class BatchAggregator:
         """By operation and task."""
 
     def count(self, spec: MetricSpec, labels: tuple[str, ...], value: float = 1.0, exemplar: Exemplar | None = None) -> None:
-        """Add to a counter."""
+        """Add to a counter. `exemplar` replaces the exemplar of the counter."""
         counter = self.counters.get((spec.name, labels))
         if counter is None:
             self.counters[spec.name, labels] = Counter(value, exemplar)
@@ -110,7 +110,7 @@ class BatchAggregator:
             self._observe(metrics.RESTORE_AGE, (task,), age, span)
 
     def _add_findings(self, operation: str, task: str, outcome: str, error_class: str, attributes: dict[str, Any]) -> None:
-        """Add damaged, altered and deleted checkpoints."""
+        """Add the numbers of damaged checkpoints, altered keys and deleted checkpoints, and the bytes that were freed."""
         damaged = amount(attributes.get(names.DAMAGED_COUNT)) + (error_class == "integrity")
         if damaged:
             self.count(metrics.CORRUPTION, (operation, task), damaged)
@@ -123,7 +123,7 @@ class BatchAggregator:
 
 
 def amount(value: Any) -> float:
-    """Return the value if it can be added up, else 0. Attributes may come from other programs and have any type."""
+    """Return a positive, finite number as a float, and 0 for any other value. Attributes may come from other programs and have any type."""
     return float(value) if value is not None and isinstance(value, int | float) and 0 < value < _MAX_AMOUNT else 0.0
 
 
@@ -152,7 +152,10 @@ def _attempt(span: Span, operation: str, outcome: str, error_class: str, now: fl
 
 
 def _key_sizes(attributes: dict[str, Any], limit: LimitLabel) -> dict[str, float]:
-    """Return the sizes of the largest keys; the rest of the serialized state is `_other_`. Keys may be ids that change with every save."""
+    """Return the sizes of the largest keys; the rest of the serialized state is `_other_`.
+
+    Names of keys are limited, because they may be ids that change with every save.
+    """
     key_names = _as_sequence(attributes.get(names.KEY_NAMES))
     pairs = islice(zip(key_names, _as_sequence(attributes.get(names.KEY_SIZES)), strict=False), LARGEST_KEYS)
     sizes = {key: size for name, raw in pairs if (size := amount(raw)) and name != OTHER and (key := limit("key", name)) != OTHER}

@@ -22,7 +22,10 @@ _blocked: dict[str, threading.Thread] = {}
 
 
 def free_bytes(locations: Iterable[str]) -> dict[str, float]:
-    """Return the bytes that an ordinary user can still write, by location. Other machines, and paths without an answer, are omitted."""
+    """Return the bytes that an ordinary user can still write, by location.
+
+    Locations on other machines, and paths that do not exist or do not answer in time, are omitted.
+    """
     results: dict[str, float] = {}
     paths = {location: path for location in locations if (path := _local_path(location))}
     threads = {path: _start_measuring(path, results) for path in set(paths.values()) if not _is_blocked(path)}

@@ -17,33 +17,33 @@ _CLOSED_SETS: Final = {"operation": OPERATIONS, "outcome": OUTCOMES, "error_clas
 UNUSED_DAYS: Final = 30
 """Days without use after which a value may be replaced."""
 STATUS_SERIES: Final = "progress"
-"""Stands in the table of series where a metric has its name, for the `OperationStatus` of an operation and a task."""
+"""Rows of the table `series` with this name instead of a metric's hold an `OperationStatus`; their labels are operation and task."""
 MAX_LENGTH: Final = 128
-"""Characters of a value. Longer values are cut."""
+"""Maximum number of characters of a label value. Longer values are cut."""
 
 
 class LabelLimiter:
-    """Maps raw values to label values within one transaction at a time. After a failed transaction, discard it: its cache may be wrong."""
+    """Maps raw values to label values, one transaction at a time. After a failed transaction, discard this object: its cache is wrong."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._today = 0
         self._admitted: dict[tuple[str, str], str] = {}
-        """Results of today. Each value in use is marked in the database once a day."""
+        """Results of today, by label and value. A cached value is not marked as used in the database again, so that is done once a day."""
         self._full: set[str] = set()
         """Labels whose set is full today, without a value that may be replaced."""
         self.overflow: Counter[str] = Counter()
-        """How often a value became `_other_`, by label. The caller reads and clears it."""
+        """How often a value became `_other_` because the set of its label is full, by label. The caller reads and clears it."""
 
     def begin(self, today: int) -> None:
-        """Start a transaction on this day."""
+        """Prepare for a transaction. `today` is the number of days since 1970; on a new day the caches are cleared."""
         if today != self._today:
             self._today = today
             self._admitted.clear()
             self._full.clear()
 
     def __call__(self, name: str, raw: Any) -> str:
-        """Return the value to use for a label: the raw one, shortened, or `_other_`. None becomes an empty string."""
+        """Return the value to use for a label: the raw value, cut to MAX_LENGTH, or `_other_`. None becomes an empty string."""
         if raw is None or raw == "":
             return ""
         value = str(raw)[:MAX_LENGTH]
@@ -65,7 +65,7 @@ class LabelLimiter:
         return OTHER
 
     def _admit(self, name: str, value: str) -> bool:
-        """Mark a value as used today, and add it to the set if there is room. Return False if there is none."""
+        """Mark a value as used today, and add it to the set of its label if it is new. Return False if it is new and there is no room."""
         run = self._connection.execute
         if run("UPDATE label SET day = ? WHERE name = ? AND value = ?", (self._today, name, value)).rowcount:
             return True
@@ -78,7 +78,7 @@ class LabelLimiter:
         return True
 
     def _make_room(self, name: str) -> bool:
-        """Remove the least recently used value and its series, if it is old enough. Return whether one was removed."""
+        """Remove the least recently used value and its series, if it was not used for UNUSED_DAYS. Return whether one was removed."""
         run = self._connection.execute
         query = "SELECT value FROM label WHERE name = ? AND day < ? ORDER BY day LIMIT 1"
         oldest = run(query, (name, self._today - UNUSED_DAYS)).fetchone()

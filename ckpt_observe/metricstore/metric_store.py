@@ -1,11 +1,11 @@
 """The metrics of all processes, in one SQLite file of the state directory: `metrics.db`.
 
-Every process adds its own spans, one transaction per batch; the process that publishes reads the total. A counter therefore survives the
-process that counted, nobody collects values from processes that may be dead, and a restart continues where the last run stopped.
+Every process that delivers adds spans, one transaction per batch; the process that publishes reads the total. A counter therefore survives
+the process that counted, nobody collects values from processes that may be dead, and a restart continues where the last run stopped.
 
-**Counted once.** A delivery repeats a batch, or a part of it, if it died between the commit here and the update of its cursor. The ids of
-the operations counted last are stored in the same transaction as the values, so an operation that is repeated within the next 100,000 is
-not counted again. A longer repetition takes a damaged cursor file and another exporter that was down for longer than that.
+**Counted once.** A batch, or a part of it, is delivered again if the process died between the commit here and the update of its cursor. The
+ids of the last 100,000 operations are stored in the same transaction as the values, and these operations are not counted again. An older
+operation is delivered again only if the cursor file was damaged while another exporter, down for that long, kept the records on disk.
 
 **Durable.** After `add_spans` returns, the values survive a power failure, so no counter goes backwards.
 """
@@ -35,7 +35,7 @@ FILENAME: Final = "metrics.db"
 BUSY_SECONDS: Final = 5.0
 """How long to wait for another writer, which holds the lock for one batch."""
 DEDUPLICATED_OPERATIONS: Final = 100_000
-"""Operations whose repetition is detected."""
+"""Number of operations and tasks, counted last, that are recognised if they are delivered again."""
 _IDS_PER_QUERY: Final = 500
 """Below the parameter limit of old SQLite versions (999)."""
 _MIGRATIONS: Final = (
@@ -70,9 +70,9 @@ class StoredMetrics(msgspec.Struct, frozen=True):
 
 
 class MetricStore:
-    """One connection, for one thread at a time. After an exception from a method that adds, close it and open a new one.
+    """One connection to the store, for one thread at a time. After an exception from `add_spans` or `add_counts`, open a new store.
 
-    sqlite3.Error or OSError if the file cannot be opened, is not ours, or is of a newer version.
+    The constructor creates a missing file. sqlite3.Error or OSError if it cannot be opened, is not a database, or is of a newer version.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,7 +85,7 @@ class MetricStore:
         return files.identity(self._path) != self._file
 
     def add_spans(self, spans: Sequence[Span]) -> None:
-        """Count every operation that was not counted yet: all of them, or none (sqlite3.Error)."""
+        """Add every operation and task that was not counted yet: all of them, or none and sqlite3.Error is raised."""
         with sqlite.transaction(self._connection):
             now = time.time()
             self._limit_label.begin(int(now // 86400))
@@ -98,13 +98,13 @@ class MetricStore:
             self._add_batch(batch)
 
     def add_counts(self, counts: Mapping[SeriesKey, float]) -> None:
-        """Add to counters that are not computed from spans."""
+        """Add to counters that are not computed from spans: all of them, or none and sqlite3.Error is raised."""
         with sqlite.transaction(self._connection):
             for key, value in counts.items():
                 self._add_point(key, Counter(value))
 
     def read(self) -> StoredMetrics:
-        """Return everything, as of one moment."""
+        """Return all metrics and statuses of the store, as of one moment."""
         with sqlite.snapshot(self._connection):
             about = self._connection.execute("SELECT created, id FROM about").fetchone()
             rows = self._connection.execute("SELECT metric, labels, point FROM series ORDER BY metric, labels").fetchall()
@@ -188,7 +188,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError(
             f"written by a newer ckpt_observe (schema version {version}, this one supports {len(_MIGRATIONS)}): upgrade ckpt_observe"
         )
-    with suppress(sqlite3.OperationalError):  # another process is opening the new file, too; the next one tries again
+    with suppress(sqlite3.OperationalError):  # another process is opening the new file, too; the next process to open it tries again
         sqlite.enable_wal(connection)
     if version == 0:
         with sqlite.transaction(connection):

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 MIN_GAPS: Final = 3
-"""Gaps between saves that are needed before a learned interval is reported."""
+"""Number of gaps between saves that must have been measured before a learned interval is reported."""
 FAILURE_OUTCOMES: Final = ("error", "interrupted")
 
 
@@ -23,23 +23,23 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     end: float
     outcome: str
     verified: bool = False
-    """The checkpoint was read back and checked."""
+    """The checkpoint was read back and checked, and neither damage nor an altered key was found."""
     detected: float = 0.0
     """When the outcome became known: the end, or for an operation whose process died, when its records were found."""
     error_classes: tuple[str, ...] = ()
-    """The class of its own failure, and `integrity` if it found damage."""
+    """The error class of the operation if it failed, and `integrity` if it found damaged checkpoints."""
     altered: bool = False
     """The state read back differs from the state saved."""
     run_id: str = ""
-    """The id of the task run. Intervals are learned within one run, not across the night between two."""
+    """The id of the task run. Intervals are learned within one run, so that the night between two runs does not count."""
     save_id: str = ""
-    """Step or id of the checkpoint. Ranks that save the same step count as one save."""
+    """Step of a save, or the id of the checkpoint if there is no step. Ranks (processes) that save the same step count as one save."""
     interval: float = 0.0
-    """The interval that the program declared, or 0."""
+    """Seconds between two saves, as declared by the program, or 0."""
     sizes: dict[str, float] = {}
     peak_memory: float = 0.0
     key_sizes: dict[str, float] = {}
-    """Sizes of the largest top-level keys of the state."""
+    """Sizes of the largest top-level keys of the state, in bytes."""
     location: str = ""
 
 
@@ -62,19 +62,19 @@ class OperationStatus(msgspec.Struct, array_like=True):
     learned_interval: float = 0.0
     gap_count: int = 0
     save_end: float = 0.0
-    """When the first part of the newest save ended. Gaps are measured from here."""
+    """When the last successful save ended; if several ranks saved it, when the first of them ended. Gaps are measured from here."""
     run_id: str = ""
     save_id: str = ""
     key_sizes: dict[str, float] = {}
     location: str = ""
-    """Location of the newest attempt."""
+    """Location of the checkpoint store in the attempt that started last."""
     last_detected: dict[str, float] = {}
     """When a failure of each error class last became known. An alert must not miss a death that is discovered a day later."""
     last_altered: float = 0.0
 
     @property
     def interval(self) -> float:
-        """The expected seconds between two saves, or 0 if unknown."""
+        """The expected seconds between two saves, declared or else learned; 0 if unknown."""
         return self.declared_interval or (self.learned_interval if self.gap_count >= MIN_GAPS else 0.0)
 
     def apply(self, attempt: Attempt) -> None:
@@ -106,7 +106,10 @@ class OperationStatus(msgspec.Struct, array_like=True):
             self.last_success = attempt.end
 
     def _learn_interval(self, attempt: Attempt) -> None:
-        """Average over about four gaps. One gap at most doubles the interval, so that an outage does not silence the next alert."""
+        """Average over about the last four gaps between saves of a run.
+
+        One gap at most doubles the interval, so that an outage does not silence the next alert.
+        """
         if self.save_end and (attempt.start < self.save_end or (attempt.save_id and attempt.save_id == self.save_id)):
             return  # another part of the same save
         if self.save_end and attempt.run_id == self.run_id:

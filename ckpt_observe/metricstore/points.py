@@ -43,7 +43,7 @@ class Histogram(msgspec.Struct, array_like=True):
     """By index of the bucket."""
 
     def add(self, other: Histogram) -> None:
-        """Add a histogram. If its bounds are those of another version, start over; scrapers see that as a counter reset."""
+        """Add a histogram. If it has another number of buckets (another version), replace this one; scrapers see a counter reset."""
         if len(self.counts) != len(other.counts):
             self.counts, self.sum, self.exemplars = [0] * len(other.counts), 0.0, {}
         self.counts = [count + added for count, added in zip(self.counts, other.counts, strict=True)]

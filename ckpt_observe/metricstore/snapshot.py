@@ -1,7 +1,7 @@
-"""All metrics at one moment, in the order of the table: the stored totals, what runs now, and zeros.
+"""All metrics at one moment, in the order of `semconv.metrics.METRICS`: the stored totals, what runs now, and zeros.
 
-A counter that first appears with the value 1 has never increased as far as Prometheus can tell. As soon as an operation of a task is
-known, all its outcomes and error classes therefore have a series, so that an alert sees the first failure.
+A counter that first appears with the value 1 has never increased as far as Prometheus can tell. As soon as an operation of a task has been
+counted, every outcome and error class therefore has a series, with the value 0 if needed, so that an alert sees the first failure.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ _OUTCOMES_WITH_CLASS: Final = (
 
 
 def gather(directory: Path, version: str) -> tuple[StoredMetrics, Snapshot]:
-    """Return all metrics of a state directory, from any process and thread. sqlite3.Error or OSError if they cannot be read now."""
+    """Return the stored metrics of a state directory and the snapshot of all metrics. `version` is that of ckpt_observe.
+
+    May be called in any process and thread. sqlite3.Error or OSError if the metrics cannot be read now.
+    """
     with closing(MetricStore(directory / FILENAME)) as store:
         stored = store.read()
     locations = {status.location for (operation, _), status in stored.statuses.items() if operation == "save"}
@@ -77,7 +80,7 @@ def _add_zeros(series: dict[str, Series]) -> None:
 
 
 def _add_statuses(series: dict[str, Series], stored: StoredMetrics) -> None:
-    """Add the gauges of each operation and task. What never happened has no series: an age since 1970 would be an alarm."""
+    """Add the gauges of each operation and task. A time of 0 (never) gets no series: its age, counted from 1970, would raise an alert."""
 
     def add(spec: MetricSpec, labels: tuple[str, ...], value: float) -> None:
         if value:
@@ -105,7 +108,7 @@ def _add_statuses(series: dict[str, Series], stored: StoredMetrics) -> None:
 
 
 def _add_storage(series: dict[str, Series], stored: StoredMetrics, space: Mapping[str, float]) -> None:
-    """Add the bytes that are stored, the sizes of the largest keys, and the free space at the locations of saves."""
+    """Add, for each task, the bytes in the store, the sizes of the largest keys, and the free space at the location of its saves."""
     stored_bytes: dict[tuple[str, ...], float] = {}
     for (kind, operation, task), point in stored.points.get(metrics.SIZE.name, {}).items():
         if (kind, operation) == ("stored", "save") and isinstance(point, Histogram):
@@ -120,7 +123,7 @@ def _add_storage(series: dict[str, Series], stored: StoredMetrics, space: Mappin
 
 
 def _add_running(series: dict[str, Series], stored: StoredMetrics, running: Iterable[RunningOperation]) -> None:
-    """Add how many operations and tasks run now and when the oldest began. Known ones that do not run are 0."""
+    """Add how many operations and tasks run now and when the oldest began. If none of a known kind runs, its number is 0."""
     task_names = {task for _, task in stored.statuses}
     operations: dict[tuple[str, ...], float] = dict.fromkeys(stored.statuses, 0.0)
     tasks: dict[tuple[str, ...], float] = {(task,): 0.0 for task in task_names}

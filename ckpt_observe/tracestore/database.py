@@ -1,7 +1,7 @@
 """The file of the trace store: its tables, the migrations that create them, how it is opened, and what its errors mean.
 
-The header of the file identifies it: `application_id` marks it as ours, `user_version` is the number of migrations it has seen. Both
-change in the same transaction as the tables. Migrations are only ever appended.
+The header of the file identifies it: `application_id` marks it as ours, `user_version` is the number of migrations applied to it. Both
+change in the same transaction as the tables. New migrations are appended; existing ones never change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ APPLICATION_ID: Final = 0x636B7074
 BUSY_SECONDS: Final = 5.0
 """How long to wait for another writer, which holds the lock for one batch."""
 
-# Traces are searched by these and by name. Each has an index ordered by time, so that no list reads the whole store.
+# Columns by which traces are searched, besides the name. Each has an index ordered by time, so that no search reads the whole store.
 _FACETS_1: Final = ("outcome", "operation", "task_name", "task_id", "session_id", "error_class")
 
 # The summary of a trace is updated whenever spans are added, changed or removed, so that listing traces never counts spans.
@@ -44,9 +44,9 @@ ON CONFLICT (trace_id) DO UPDATE SET
     interrupted = interrupted + excluded.interrupted;
 """
 COUNT_IN: Final = _ADD_TO_SUMMARY.format(values="?, ?, ?, ?, ?, ?, ?, ?", is_root="?")
-"""Adds the new spans of a batch to the summary of their trace. As a trigger on each insert it took half of the time of a write.
+"""Adds the new spans of one trace to its summary. As a trigger on each insert it took half of the time of a write.
 
-The last parameter says whether the earliest span is a root."""
+The parameters are the columns of `trace`, and whether the earliest new span is a root."""
 _COUNT_IN_BY_TRIGGER: Final = _ADD_TO_SUMMARY.format(
     values="NEW.trace_id, NEW.name, NEW.start_unix_nano, NEW.end_unix_nano, 1, NEW.operation IS NOT NULL, "
     "NEW.operation IS NOT NULL AND NEW.outcome IS 'error', NEW.operation IS NOT NULL AND NEW.outcome IS 'interrupted'",
@@ -95,7 +95,7 @@ class _Explanation(NamedTuple):
 
 
 MOVE_IT: Final = "Move it away, or set CKPT_OBSERVE_DIR to another directory. The file was not changed."
-_IS_RETRIED: Final = "The write is retried."
+_IS_RETRIED: Final = "Delivery retries its writes; retry a command yourself."
 _EXPLANATIONS: Final = {
     sqlite3.SQLITE_BUSY: _Explanation("is locked by another process", _IS_RETRIED),
     sqlite3.SQLITE_LOCKED: _Explanation("is locked by another thread", _IS_RETRIED),
@@ -117,7 +117,7 @@ _UNKNOWN: Final = _Explanation("cannot be used", "Please report this.")
 
 @contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Raise errors of SQLite and the file system, and values that no column can hold, as TraceStoreError with advice."""
+    """Turn errors of SQLite and the file system, and of values that cannot be stored or decoded, into TraceStoreError with advice."""
     try:
         yield
     except sqlite3.Error as error:
@@ -130,7 +130,10 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:
-    """Open the store and upgrade its tables. A file of another program or of a newer version raises TraceStoreError and is not changed."""
+    """Open the store and upgrade its tables. TraceStoreError if that fails, or if the file does not exist and `create` is False.
+
+    A file of another program or of a newer version is not changed and raises TraceStoreError, too.
+    """
     with translate_errors(path):
         if create:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -166,6 +169,6 @@ def _read_version(connection: sqlite3.Connection, path: Path) -> int:
     if version > len(MIGRATIONS):
         raise TraceStoreError(
             f"{path} was written by a newer ckpt_observe (schema version {version}, this one supports {len(MIGRATIONS)}). "
-            f"Upgrade ckpt_observe. {MOVE_IT}"
+            "Upgrade ckpt_observe, move the file away, or set CKPT_OBSERVE_DIR to another directory. The file was not changed."
         )
     return version

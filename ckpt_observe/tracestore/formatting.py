@@ -8,7 +8,7 @@ from typing import TextIO
 
 
 def format_duration(seconds: float) -> str:
-    """Return two or three significant digits with a unit: `85 µs`, `4.1 ms`, `1.2 s`, `2m 05s`, `3h 12m`."""
+    """Return a short text with a unit: `85 µs`, `4.1 ms`, `1.2 s`, `2m 05s`, `3h 12m`."""
     if seconds < 0.000_999_5:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 0.999_5:
@@ -33,12 +33,12 @@ def format_size(count: int) -> str:
 
 
 def format_ratio(value: float) -> str:
-    """Return `12.6` or `0.8`; small ratios keep one significant digit, such as `0.05`."""
+    """Return one decimal, such as `12.6`; below 0.95, one significant digit, such as `0.8` or `0.05`."""
     return f"{value:.1f}" if value >= 0.95 else f"{value:.1g}"
 
 
 def format_time(unix_nano: int) -> str:
-    """Return the local time to the second."""
+    """Return the local time for Unix nanoseconds: `2026-06-30 14:05:09`."""
     return datetime.fromtimestamp(unix_nano / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 

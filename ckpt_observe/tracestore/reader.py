@@ -1,4 +1,4 @@
-"""Reads traces from the store. Every list follows an index from the newest trace backwards and stops at its limit."""
+"""Reads traces from the store. Every list follows an index, by time or by id, and stops at its limit."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class TraceSummary(NamedTuple):
     """The name of its earliest span."""
     start_unix_nano: int
     end_unix_nano: int
-    """End of its newest span, so a long task counts as recent as its last checkpoint."""
+    """The latest end of its stored spans, so a task that is still running is as recent as its last checkpoint operation."""
     spans: int
     operations: int
     errors: int
-    """Operations that failed."""
+    """Operations with the outcome `error`."""
     interrupted: int
     """Operations whose process died before they finished."""
 
@@ -75,13 +75,16 @@ class TraceReader:
         self._connection.close()
 
     def last_step(self, task_id: str) -> tuple[int, int] | None:
-        """Return the start (Unix nanoseconds) and the step of a task's last save."""
+        """Return the start (Unix nanoseconds) and step of the save that ended last in a task run, whatever its outcome.
+
+        Saves without a step are ignored. None if there is no other.
+        """
         with translate_errors(self.path):
             row: tuple[int, int] | None = self._connection.execute(_LAST_STEP, (task_id,)).fetchone()
             return row
 
     def newest(self, limit: int = 20, *, since_unix_nano: int = 0, matching: TraceFilter = _ALL) -> list[TraceSummary]:
-        """Return the traces with the latest ends, newest first. With a filter, only the ends of matching spans count."""
+        """Return up to `limit` traces that ended at `since_unix_nano` or later, newest first. With a filter, only matching spans count."""
         with translate_errors(self.path):
             if matching == _ALL:
                 return [TraceSummary(*row) for row in self._connection.execute(_NEWEST, (since_unix_nano, limit))]
@@ -93,7 +96,7 @@ class TraceReader:
             return [TraceSummary(*row) for trace_id in trace_ids for row in self._connection.execute(_BY_ID, (trace_id,))]
 
     def find(self, prefix: str, limit: int = 20) -> list[TraceSummary]:
-        """Return the traces whose id starts with `prefix`: one for a complete id or a unique prefix, several if it is ambiguous."""
+        """Return up to `limit` traces whose id starts with `prefix`, by id: several if it is ambiguous, an empty list if there is none."""
         prefix = prefix.lower()
         with translate_errors(self.path):  # "g" sorts after every hex digit
             return [TraceSummary(*row) for row in self._connection.execute(_BY_PREFIX, (prefix, prefix + "g", limit))]
@@ -104,7 +107,7 @@ class TraceReader:
             return [node.span for node in walk(from_row(row) for row in self._connection.execute(_SPANS, (trace_id,)))]
 
     def _matching_trace_ids(self, since_unix_nano: int, matching: TraceFilter) -> Iterator[str]:
-        """Yield the trace id of each matching span, latest end first."""
+        """Yield the trace id of each matching span, latest end first. A trace id may be repeated."""
         values = {column: value for column, value in matching._asdict().items() if value is not None}
         conditions = "".join(f" AND {column} = ?" for column in values)
         query = f"SELECT trace_id FROM span WHERE end_unix_nano >= ?{conditions} ORDER BY end_unix_nano DESC"  # noqa: S608, fields of TraceFilter

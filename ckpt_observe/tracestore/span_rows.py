@@ -21,7 +21,7 @@ COLUMNS: Final = (
     "events",
     "links",
 )
-"""The fields of a span, except its resource."""
+"""The fields of a span, except its resource, which has its own table, and its ancestors, which are not stored."""
 
 FACETS: Final = {
     "outcome": names.OUTCOME,

@@ -21,7 +21,7 @@ _MAX_DEPTH: Final = 30
 """Deeper spans are drawn at this depth. A chain of thousands would otherwise need space quadratic in its length."""
 
 _MAX_LABEL_WIDTH: Final = 60
-"""A longer name does not move the numbers of all lines to the right."""
+"""Maximum width of the column of names, so that one long name does not move the numbers of all lines to the right."""
 
 _COLOURS: Final = {"ok": "32", "error": "31", "interrupted": "35", "cancelled": "33", "skipped": "36"}
 
@@ -143,7 +143,7 @@ def _format_outcome(span: Span, outcome: str) -> str:
 
 
 def _format_source(span: Span) -> str:
-    """Return which trace a restore read from."""
+    """Return which trace saved the checkpoint that a load or restore read; an empty string if that is unknown."""
     trace_id = next((link.trace_id for link in span.links), span.attributes.get(names.SOURCE_TRACE))
     if not trace_id:
         return ""

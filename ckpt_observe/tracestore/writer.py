@@ -19,7 +19,7 @@ from ckpt_observe.tracestore.database import translate_errors
 from ckpt_observe.tracestore.span_rows import COLUMNS, FACETS, to_json, to_row
 
 MAX_BYTES: Final = 512 * 1024 * 1024
-"""About half a million spans, which is months of one AI agent."""
+"""Default size limit of the store: about half a million spans, which is months of one AI agent."""
 
 _ALL_COLUMNS: Final = (*COLUMNS, *FACETS, "resource_id")
 _UPSERT: Final = (
@@ -37,7 +37,7 @@ class TraceWriter:
         self._connection = database.connect(path, create=True)
 
     def write(self, spans: Sequence[Span]) -> None:
-        """Store all spans or none. TraceStoreError if that fails."""
+        """Store all spans or none, then remove old traces if the store exceeds its limit. TraceStoreError if that fails."""
         with translate_errors(self.path):
             unique = {(span.trace_id, span.span_id): span for span in spans}
             rows = [(to_row(span), to_json(span.resource)) for span in unique.values()]
@@ -75,7 +75,7 @@ def _trace_rows(spans: Iterable[Span]) -> Iterator[tuple[Any, ...]]:
 
 
 def _prune(connection: sqlite3.Connection, max_bytes: int) -> None:
-    """Remove whole traces, longest idle first, until the rest fits. If a single trace does not fit, it loses its oldest spans."""
+    """Remove whole traces, earliest end first, until the rest fits. If the last trace alone does not fit, remove its oldest spans."""
     pruned = False
     while _used_bytes(connection) > max_bytes:
         oldest = connection.execute("SELECT trace_id, spans FROM trace ORDER BY end_unix_nano, trace_id LIMIT 2").fetchall()

@@ -230,9 +230,9 @@ def test_patches(doctor, monkeypatch, kind, states):
 
 @pytest.mark.parametrize("name", ["reference", "ckpt_observe", "*"])
 def test_patches_that_are_disabled(doctor, name):
-    """A note names the variable's value that disables an instrumentation."""
+    """A note names the variable that disables an instrumentation, with its value."""
     finding = doctor(OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=name)["patches reference"]
-    assert finding == (NOTE, "patches reference", f"disabled by {name}")
+    assert finding == (NOTE, "patches reference", f"disabled by OTEL_PYTHON_DISABLED_INSTRUMENTATIONS={name}")
 
 
 def test_failing_check_does_not_hide_others(doctor, monkeypatch):

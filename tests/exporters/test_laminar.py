@@ -258,7 +258,7 @@ def test_negative_answer_is_not_final_at_once(laminar, exporter, clock):
     with pytest.raises(ExporterUnclearError):
         exporter.send(with_ancestors(make_tree(1)))
     clock.now += SETTLE_SECONDS - 1
-    with pytest.raises(ExporterRetryError, match="asking again") as caught:
+    with pytest.raises(ExporterRetryError, match="asked again") as caught:
         exporter.send(with_ancestors(make_tree(1)))
     assert caught.value.after == pytest.approx(1.0)
     clock.now += 1

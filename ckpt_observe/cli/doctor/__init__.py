@@ -10,7 +10,7 @@ PROBLEM: Final = "problem"
 
 
 class Diagnosis(NamedTuple):
-    """A line of the report. `state` is `ok`, `note` or `problem`."""
+    """A finding, which is a line of the report. `state` is `ok`, `note` (for information) or `problem`."""
 
     state: str
     subject: str

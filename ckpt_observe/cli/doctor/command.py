@@ -42,7 +42,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         epilog="States: ok, note (for information), problem. Exit codes: 0 no problem, 2 wrong usage, 3 problems found.",
     )
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per finding and line")
+    parser.add_argument("--json", action="store_true", help="print each finding as a JSON object on its own line")
     parser.set_defaults(run=run)
 
 
@@ -59,7 +59,7 @@ def run(args: Namespace) -> int:
 
 
 def check_everything(directory: str | None = None) -> Iterator[Diagnosis]:
-    """Run all checks. If the settings are invalid or nothing is recorded on this platform, there is nothing else to check."""
+    """Run all checks. After invalid settings, and on Windows, where nothing is recorded, the checks of `CHECKS` are skipped."""
     yield from setup.check_versions()
     yield from setup.check_platform()
     yield from setup.check_variable_names(os.environ)

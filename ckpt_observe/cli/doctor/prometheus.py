@@ -28,7 +28,7 @@ _USE_ANOTHER_PORT: Final = f"set {environment.PROMETHEUS_PORT} to a free port"
 
 
 def check_metrics(settings: Settings) -> Iterator[Diagnosis]:
-    """Check what is used: a text file or a Pushgateway replaces the endpoint."""
+    """Check the ways in which metrics are published: the text file and the Pushgateway if set, otherwise the endpoint."""
     options = settings.prometheus
     if "prometheus" not in settings.exporters:
         return
@@ -100,7 +100,10 @@ def _try_bind(options: Prometheus) -> OSError | None:
 
 
 def _request_metrics(options: Prometheus) -> tuple[int, str]:
-    """Return the status of `/metrics` and the name of the server. The certificate is ours and may be valid for other names only."""
+    """Return the HTTP status of `/metrics` and the name of the server; 0 and an empty string if it does not answer with HTTP.
+
+    The host name is not checked: the certificate is ours and may be valid for other names only.
+    """
     headers = {"Authorization": f"Bearer {options.token}"} if options.token else {}
     host = f"[{options.host}]" if ":" in options.host else options.host
     url = f"{'https' if options.tls else 'http'}://{host}:{options.port}/metrics"

@@ -25,7 +25,7 @@ from ckpt_observe.exporters.otlp import Transport, open_transport
 from ckpt_observe.support.http_client import untraced
 
 MAX_SECONDS: Final = 5.0
-"""Timeout for one server."""
+"""Maximum timeout of a request to a server."""
 CLOCK_TOLERANCE: Final = 5.0
 """Seconds. A `Date` header has whole seconds, and the answer takes some time."""
 
@@ -34,7 +34,7 @@ _KEY_SETTINGS: Final = {
     "laminar": environment.LMNR_KEY,
     "otlp metrics": f"{environment.OTLP}METRICS_HEADERS",
 }
-"""The setting that holds the key of each server."""
+"""The setting that holds the API key for each server."""
 _KEY_REFUSED: Final = "the key is missing or was rejected: check {key}"
 _NOT_OTLP: Final = "the server does not accept OTLP here: check port and path"
 _BUSY: Final = "the server is busy; spans will be retried"
@@ -64,7 +64,7 @@ _SETTINGS_FRAME: Final = 4
 
 
 def check_servers(settings: Settings) -> Iterator[Diagnosis]:
-    """Check every server of the exporters, and the one for OTLP metrics."""
+    """Check the servers of all exporters, and the server for OTLP metrics if there is one."""
     servers = dict(settings.endpoints)
     if settings.prometheus.otlp is not None:
         servers["otlp metrics"] = settings.prometheus.otlp
@@ -96,7 +96,7 @@ def _check_server(name: str, endpoint: Endpoint) -> Iterator[Diagnosis]:
 
 
 def _diagnose(endpoint: Endpoint) -> str:
-    """Return what listens at the address, and which setting would fit."""
+    """Return what listens at the address of the endpoint, and which setting to change if that does not fit."""
     parts = urlsplit(endpoint.url)
     secure, grpc = parts.scheme == "https", endpoint.protocol == GRPC
     port = parts.port or (4317 if grpc else 443 if secure else 80)
@@ -127,7 +127,7 @@ def _check_clock(endpoint: Endpoint, connection: Transport) -> Iterator[Diagnosi
 
 
 def identify_listener(host: str, port: int, timeout: float) -> str:
-    """Return what listens at an address, as one of the texts above. Sends only the start of a connection."""
+    """Return what listens at an address: one of the texts from NOBODY to SILENT_SERVER. Sends no more than a request without data."""
     try:
         socket.create_connection((host, port), timeout).close()
     except socket.gaierror:
@@ -146,7 +146,7 @@ def identify_listener(host: str, port: int, timeout: float) -> str:
 
 
 def _accepts_tls(host: str, port: int, timeout: float) -> bool:
-    """Return whether a TLS handshake succeeds, with any certificate."""
+    """Return whether a TLS handshake succeeds. Any certificate is accepted."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with suppress(OSError), socket.create_connection((host, port), timeout) as plain, context.wrap_socket(plain, server_hostname=host):
@@ -155,7 +155,7 @@ def _accepts_tls(host: str, port: int, timeout: float) -> bool:
 
 
 def _exchange(host: str, port: int, timeout: float, greeting: bytes) -> bytes:
-    """Send some bytes and return the start of the answer."""
+    """Send some bytes and return the start of the answer, which is empty if there is none."""
     with suppress(OSError), socket.create_connection((host, port), timeout) as connection:
         connection.sendall(greeting)
         return connection.recv(64)

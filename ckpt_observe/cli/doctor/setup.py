@@ -51,7 +51,7 @@ def _version(name: str) -> str | None:
 
 
 def check_platform() -> Iterator[Diagnosis]:
-    """Report what the platform lacks. Nothing to report on Linux."""
+    """Report what the platform lacks. On Linux nothing is reported."""
     name: str = sys.platform  # mypy checks a comparison of `sys.platform` itself for one platform only
     if name == "win32":
         yield Diagnosis(PROBLEM, "platform", f"nothing is recorded: {WINDOWS}")
@@ -60,7 +60,7 @@ def check_platform() -> Iterator[Diagnosis]:
 
 
 def check_settings(settings: Settings) -> Iterator[Diagnosis]:
-    """Report every setting that was set, and the defaults of the arguments of `observe()`."""
+    """Report every setting that was set, the defaults of arguments of `observe()`, and settings that turn recording off or are invalid."""
     for row in VARIABLES:
         name, value = _source(row, os.environ)
         origin = settings.origin.get(row.argument or row.name, name if value else "default")
@@ -71,9 +71,9 @@ def check_settings(settings: Settings) -> Iterator[Diagnosis]:
     if not settings.enabled:
         yield Diagnosis(NOTE, "enabled", f"recording is turned off by {settings.origin['enabled']}")
     elif not settings.exporters:
-        yield Diagnosis(NOTE, "exporters", f"no exporters are set by {settings.origin['exporters']}, so nothing is recorded")
+        yield Diagnosis(NOTE, "exporters", f"all exporters are turned off by {settings.origin['exporters']}, so nothing is recorded")
     if settings.traceparent and trace_context.parse_traceparent(settings.traceparent) is None:
-        yield Diagnosis(PROBLEM, environment.TRACEPARENT, "not a valid W3C trace context (00-<trace>-<span>-<flags>); it is ignored")
+        yield Diagnosis(PROBLEM, environment.TRACEPARENT, "not a valid W3C trace context (00-<trace ID>-<span ID>-<flags>); it is ignored")
 
 
 def check_variable_names(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
@@ -92,7 +92,7 @@ def check_variable_names(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
 
 
 def _source(row: Variable, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return the variable that sets a setting, and its value. For OTLP, the variable for traces takes precedence."""
+    """Return the variable for a setting, and its value or an empty string. For OTLP, the variable for traces takes precedence."""
     traces_name = row.name.replace(environment.OTLP, f"{environment.OTLP}TRACES_")
     name = traces_name if environ.get(traces_name) else row.name
     return name, environ.get(name, "")
@@ -110,14 +110,14 @@ def _display(name: str, value: Any, default: str) -> str:
 
 
 def check_patches(settings: Settings) -> Iterator[Diagnosis]:
-    """Import and patch each library, report the result, and undo it."""
+    """Import and patch each library, report which callables can be patched, and remove the patches."""
     disabled = settings.disabled_instrumentations
     for name in registry.names():
         instrumentors = registry.load([name])
         if not instrumentors:
             yield Diagnosis(PROBLEM, f"patches {name}", "the instrumentor cannot be loaded; the log says why")
         elif not registry.load([name], disabled):
-            yield Diagnosis(NOTE, f"patches {name}", f"disabled by {', '.join(sorted(disabled))}")
+            yield Diagnosis(NOTE, f"patches {name}", f"disabled by {environment.DISABLED_INSTRUMENTATIONS}={','.join(sorted(disabled))}")
         else:
             yield from _check_instrumentor(name, instrumentors[0])
 

@@ -24,7 +24,7 @@ _PROBE: Final = b"x" * 4096
 
 
 def check_directories(settings: Settings) -> Iterator[Diagnosis]:
-    """Write to the state directory, the directory of the pages, and the trace store if it is used."""
+    """Report whether the state directory, the directory of the pages and, if used, the trace store can be written."""
     finding = _attempt("state directory", lambda: _check_state_directory(settings.dir))
     yield finding
     if finding.state == PROBLEM:
@@ -35,7 +35,7 @@ def check_directories(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def write_probe(directory: Path) -> None:
-    """Write a file to the directory and to the disk, and remove it. OSError if that fails."""
+    """Write a test file to the directory, sync it to disk, and remove it. OSError if that fails."""
     probe = directory / f"probe-{os.getpid()}"
     try:
         with probe.open("xb") as file:
@@ -116,7 +116,7 @@ def check_journals(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _check_journal(directory: Path, alive: bool) -> tuple[Diagnosis | None, int]:
-    """Return a finding, if there is something to report, and the size on disk."""
+    """Return a finding, or None if there is nothing to report, and the size on disk in bytes."""
     about = read_about(str(directory))
     size = spool.size(str(directory))
     # the exporters of a daemon are those that have a cursor here

@@ -16,7 +16,7 @@ CRITICAL: Final = "critical"
 WARNING: Final = "warning"
 """To be looked at during working hours."""
 NONE: Final = "none"
-"""Notifies nobody; used only by the watchdog."""
+"""Only for the watchdog, which goes to the receiver `deadman` and to nobody else."""
 
 # Templates for descriptions
 TASK: Final = "task {{ $labels.task }} on {{ $labels.instance }}"
@@ -32,14 +32,14 @@ SAVE: Final = 'operation="save"'
 READ: Final = 'operation=~"load|restore"'
 FAILED: Final = 'outcome=~"error|interrupted"'
 COMPLETED: Final = 'outcome=~"ok|error|interrupted"'
-"""Skipped and cancelled operations count neither as success nor as failure."""
+"""All operations that count for a failure ratio. Skipped and cancelled ones are neither a success nor a failure."""
 STORED: Final = 'kind="stored"'
 INTERRUPTED: Final = 'error_class="interrupted"'
 DAMAGED: Final = 'error_class="integrity"'
 
 
 class Alert(NamedTuple):
-    """An alert. Its heading in the runbook is its name."""
+    """An alert. The runbook has a section with its name."""
 
     name: str
     severity: str
@@ -51,7 +51,7 @@ class Alert(NamedTuple):
     hold: float = 0.0
     """Seconds for which the expression must be true before the alert fires."""
     inhibits: tuple[str, ...] = ()
-    """Alerts of the same task that are not sent while this one fires."""
+    """Names of alerts that are not sent for the same task while this one fires."""
     labels: dict[str, str] = {}  # noqa: RUF012 - never changed
 
 
@@ -63,7 +63,7 @@ def series(spec: MetricSpec, *matchers: str, part: str = "", over: float = 0.0, 
 
 
 def operation_count(*matchers: str, over: float) -> str:
-    """Return an expression for the number of matching operations that ended, by operation and task."""
+    """Return an expression for the number of matching operations that ended in the last `over` seconds, by operation and task."""
     return f"sum without (outcome, error_class, system, store) (increase({series(metrics.OPERATIONS, *matchers, over=over)}))"
 
 
@@ -73,7 +73,7 @@ def last_failure(*matchers: str) -> str:
 
 
 def attempted_within(matcher: str, seconds: float) -> str:
-    """Return a condition: the operation was last attempted less than this long ago."""
+    """Return a PromQL condition: the operation was last attempted less than this many seconds ago."""
     return f"time() - {series(metrics.LAST_ATTEMPT, matcher)} < {number(seconds)}"
 
 

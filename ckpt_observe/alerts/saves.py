@@ -28,7 +28,7 @@ from ckpt_observe.alerts.site import DAY, HOUR, MINUTE, Site, format_duration
 from ckpt_observe.semconv import metrics
 
 MIN_FAILURES: Final = 3
-"""Fewer failures may be an accident."""
+"""Failures from which on alerts fire. Fewer may be an accident."""
 
 
 def alerts(site: Site) -> list[Alert]:
@@ -69,9 +69,10 @@ def failing(site: Site) -> Alert:
 
 
 def stale(site: Site) -> Alert:
-    """The age counts from the last save or from the start of the run, whichever is later, so that a new run does not inherit an old age.
+    """Fires if a running task has not saved for LATE_AFTER of its own intervals, and for longer than the site's interval.
 
-    One skipped or failed save doubles a gap, and saves have jitter; neither should alert.
+    The age counts from the last successful save or from the start of the run, whichever is later, so that a new run does not inherit an
+    old age. One skipped or failed save doubles a gap, and saves have jitter; neither should alert.
     """
     last_save, run_start = series(metrics.LAST_SUCCESS, SAVE), series(metrics.TASKS_OLDEST_START)
     return Alert(
@@ -141,7 +142,7 @@ def _budget_burn(site: Site, rate: _BurnRate) -> Alert:
 
 
 def stuck(site: Site) -> Alert:
-    """Compares with the longest recent duration of the operation, or with the interval if there is none yet."""
+    """Fires if an operation takes ten times its longest recent duration, or longer than the site's interval if there is none yet."""
     matcher = 'operation=~"save|load|restore"'
     age = f"time() - {series(metrics.OLDEST_START, matcher)}"
     longest = f"max_over_time({series(metrics.LAST_DURATION, matcher, over=site.abandoned_after)})"
@@ -155,7 +156,7 @@ def stuck(site: Site) -> Alert:
 
 
 def interrupted(site: Site) -> Alert:
-    """Uses the time at which the death was detected, which may be a day after it."""
+    """Fires for `site.window` after a death was detected, which may be a day after the death itself."""
     return Alert(
         "CheckpointInterrupted",
         WARNING,
@@ -166,7 +167,7 @@ def interrupted(site: Site) -> Alert:
 
 
 def slow(site: Site) -> Alert:
-    """Compares the mean of at least three saves with the mean of at least ten before them. Saves below one second never alert."""
+    """Compares the mean duration of at least three saves with that of at least ten saves before. A mean below one second never alerts."""
     window, baseline = site.window, site.baseline
     mean = f"{_duration('_sum', window)} / {_duration('_count', window)}"
     usual = f"({_duration('_sum', baseline, window)} / {_duration('_count', baseline, window)})"

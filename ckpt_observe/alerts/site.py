@@ -17,14 +17,14 @@ _DURATION: Final = re.compile(r"(\d+(ms|[wdhms]))+")
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a duration in Prometheus notation: `90s`, `30m`, `1h30m`, `1d`."""
+    """Return the seconds of a duration in Prometheus notation: `90s`, `30m`, `1h30m`, `1d`. ConfigError if it is invalid."""
     if not _DURATION.fullmatch(text):
         raise ConfigError(f"{text!r} is not a duration: use a value such as 90s, 30m, 1h30m or 1d")
     return sum(int(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+)(ms|[wdhms])", text))
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration in Prometheus notation, at least `1ms`."""
+    """Return a number of seconds in Prometheus notation, such as `1h30m`; `1ms` if it is less than that."""
     rest, parts = max(1, round(seconds * 1000)), []
     for unit in ("d", "h", "m", "s", "ms"):
         size = round(_UNITS[unit] * 1000)
@@ -36,14 +36,14 @@ def format_duration(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A site. Times are in seconds."""
+    """The installation that alerts are made for. Times are in seconds."""
 
     interval: float = 30 * MINUTE
     """Time between two saves; the shortest one if tasks differ. The interval of each task, declared or learnt, comes from its metrics."""
     slo: float = 0.99
     """Fraction of saves that should succeed."""
     batch: bool = False
-    """Metrics exist only while a job runs, so missing metrics are not an alert."""
+    """Whether metrics exist only while a job runs. If so, there are no alerts on missing metrics."""
     runbook: str = "runbook.md"
     """URL of the runbook. Each alert links to its heading there."""
 
@@ -57,25 +57,25 @@ class Site:
 
     @property
     def settle_time(self) -> float:
-        """How long a condition that may clear by itself must hold."""
+        """How long a condition that may clear by itself must hold before the alert fires."""
         return self.interval / 6
 
     @property
     def window(self) -> float:
-        """Window in which failures are counted: a dozen saves."""
+        """Window in which failures are counted: a dozen save intervals, at most a week."""
         return min(12 * self.interval, 7 * DAY)
 
     @property
     def baseline(self) -> float:
-        """Window to compare with, before `window`."""
+        """Length of the period before `window` with which it is compared, and how far ahead free space is predicted."""
         return min(8 * self.window, 14 * DAY)
 
     @property
     def abandoned_after(self) -> float:
-        """A task with no attempt for this long counts as abandoned and stops alerting."""
+        """A task with no attempt for this long counts as abandoned and stops alerting: 96 intervals, at most a week."""
         return min(96 * self.interval, 7 * DAY)
 
     @property
     def failure_ratio(self) -> float:
-        """Ratio of failed saves in the window that violates the objective: ten times what it allows, at most one half."""
+        """Ratio of failed saves in `window` from which on an alert fires: ten times what the objective allows, at most one half."""
         return min(0.5, round(10 * (1 - self.slo), 6))

@@ -64,7 +64,7 @@ def restore_failing(site: Site) -> Alert:
 
 
 def _since_last_verified(timestamp: str) -> str:
-    """Return a condition: the timestamp is after the last verified checkpoint, and at most a week old."""
+    """Return a PromQL condition: the timestamp is at most a week old, and no checkpoint of the task was verified after it."""
     verified = series(metrics.LAST_VERIFIED)
     return (
         f"({timestamp} > ignoring (operation) group_left () {verified}\n"
@@ -73,7 +73,7 @@ def _since_last_verified(timestamp: str) -> str:
 
 
 def growing(site: Site) -> Alert:
-    """Compares means over the window, because runs of a task differ. Checkpoints below one mebibyte never alert."""
+    """Compares the mean size over `site.window` with that a day (or a window) earlier. Means below one mebibyte never alert."""
     offset = max(DAY, site.window)
     current = f"avg_over_time({series(metrics.LAST_SIZE, STORED, over=site.window)})"
     previous = f"avg_over_time({series(metrics.LAST_SIZE, STORED, over=site.window, offset=offset)})"
@@ -87,7 +87,7 @@ def growing(site: Site) -> Alert:
 
 
 def storage_filling(site: Site) -> Alert:
-    """Fires before a save fails: there is space for fewer than three more, or the trend over a dozen saves leads to zero.
+    """Fires before a save fails: there is space for fewer than three more, or the trend over the window reaches zero within the baseline.
 
     The trend over the last quarter of the window must agree, because the first saves of a run use space until retention frees it.
     """

@@ -1,4 +1,4 @@
-"""Span attributes. Names in `checkpoint.*` are ours; OpenTelemetry's names are used if they exist."""
+"""Span attributes. An attribute that OpenTelemetry defines has its name; all others are called `checkpoint.*`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def _attribute(name: str, kind: str, on: str, meaning: str) -> str:
 OPERATION: Final = _attribute("checkpoint.operation", "string", "operation", "The operation; see Operations.")
 ID: Final = _attribute("checkpoint.id", "string", "operation", "ID of the checkpoint in its library.")
 OUTCOME: Final = _attribute("checkpoint.outcome", "string", "operation, phase, task", "How it ended; see Outcomes.")
-SYSTEM: Final = _attribute("checkpoint.system", "string", "operation", "The checkpoint library: `reference`, `langgraph`, `torch`, or `custom`.")
-STORE: Final = _attribute("checkpoint.store", "string", "operation", "Kind of store: `memory`, `file`, `sqlite`, `postgresql`, `redis`, `s3`.")
+SYSTEM: Final = _attribute("checkpoint.system", "string", "operation", "The checkpoint library, such as `reference` (the bundled core), or `custom` for operations that the program records itself.")
+STORE: Final = _attribute("checkpoint.store", "string", "operation", "Kind of store, such as `memory`, `file`, `sqlite`, `postgresql`, `redis` or `s3`.")
 LOCATION: Final = _attribute("checkpoint.location", "string", "operation", "Path or URL of the store, without credentials.")
-FORMAT: Final = _attribute("checkpoint.format", "string", "operation", "Serialization format: `json`, `msgpack`, `pickle`, `safetensors`.")
+FORMAT: Final = _attribute("checkpoint.format", "string", "operation", "Serialization format, such as `json`, `msgpack` or `pickle`.")
 STEP: Final = _attribute("checkpoint.step", "int", "operation", "Step of the run at which the checkpoint was saved.")
 STATUS: Final = _attribute("checkpoint.status", "string", "operation", "Status of the run, as set by the program: `running`, `done`, or any other word.")
 COUNT: Final = _attribute("checkpoint.count", "int", "operation", "Number of checkpoints that a list, prune or verify handled.")
@@ -40,7 +40,7 @@ SIZE_STATE: Final = _attribute("checkpoint.size.state", "int", "operation", "Siz
 SIZE_SERIALIZED: Final = _attribute("checkpoint.size.serialized", "int", "operation", "Bytes after serialization.")
 SIZE_STORED: Final = _attribute("checkpoint.size.stored", "int", "operation", "Bytes in the store, including the header.")
 SIZE_FREED: Final = _attribute("checkpoint.size.freed", "int", "delete, prune", "Bytes that the removed checkpoints used in the store.")
-CODEC: Final = _attribute("checkpoint.compression.codec", "string", "operation", "Compression codec: `none`, `gzip`, `zstd`, `lz4`.")
+CODEC: Final = _attribute("checkpoint.compression.codec", "string", "operation", "Compression codec, such as `gzip`, `zstd` or `lz4`; `none` if not compressed.")
 CIPHER: Final = _attribute("checkpoint.encryption.cipher", "string", "operation", "Cipher, if the checkpoint is encrypted.")
 RATIO: Final = _attribute("checkpoint.compression.ratio", "double", "operation", "Serialized size / stored size; above 1 means that compression saves space.")
 THROUGHPUT: Final = _attribute("checkpoint.throughput", "double", "operation", "Stored bytes per second over the whole operation.")
@@ -72,11 +72,11 @@ ERROR_CLASS: Final = _attribute("checkpoint.error.class", "string", "failed", "E
 ERROR_CODE: Final = _attribute("checkpoint.error.code", "string", "failed", "Specific reason; see Error codes.")
 ERROR_PHASE: Final = _attribute("checkpoint.error.phase", "string", "failed", "Phase in which the operation failed or the process died.")
 ERROR_RETRYABLE: Final = _attribute("checkpoint.error.retryable", "boolean", "failed", "Whether the same call may succeed if it is retried.")
-ERROR_RECOVERY: Final = _attribute("checkpoint.error.recovery", "string", "failed", "What was done to recover.")
-ERROR_IMPACT: Final = _attribute("checkpoint.error.impact", "string", "failed", "Consequences for the task.")
+ERROR_RECOVERY: Final = _attribute("checkpoint.error.recovery", "string", "failed", "What was done to recover, if anything.")
+ERROR_IMPACT: Final = _attribute("checkpoint.error.impact", "string", "failed", "Consequences for the task, if known.")
 
 SOURCE_TRACE: Final = _attribute("checkpoint.source.trace_id", "string", "load, restore", "Trace ID of the save that created the checkpoint; the span also has a link to it.")
 SOURCE_SPAN: Final = _attribute("checkpoint.source.span_id", "string", "load, restore", "Span ID of the save that created the checkpoint.")
-SOURCE_AGE: Final = _attribute("checkpoint.source.age", "double", "load, restore", "Seconds since the checkpoint was saved.")
+SOURCE_AGE: Final = _attribute("checkpoint.source.age", "double", "load, restore", "Seconds between the save of the checkpoint and its load or restore.")
 STEPS_SINCE: Final = _attribute("checkpoint.source.steps_since", "int", "load, restore", "Steps that must be repeated: from this checkpoint to the last save that was started for the task, whether it succeeded or not. Omitted if no such save is known.")
 # fmt: on

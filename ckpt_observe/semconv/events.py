@@ -2,8 +2,8 @@
 
 Every line is `[event, operation id, time in Unix ns, ...]`; ids are hex. The fields after the time are:
 
-    begin  kind, name, trace id, parent span id, attributes,    kind is `task` or `operation`; there are two maps of attributes
-           attributes
+    begin  kind, name, trace id, parent span id, attributes,    kind is `task` or `operation`; the second map of attributes is shared by
+           shared attributes                                    many operations, and the first one overrides it
     phase  number, parent, name                                 a phase for which no mark is free has started
     done   [name, number, parent, start, end, attributes]       and ended
     link   trace id, span id, attributes
@@ -39,18 +39,20 @@ TASK: Final = "task"
 OPERATION: Final = "operation"
 
 CUT: Final = 1
+"""Index of the word that is set if there was no room for a line."""
 MARKED_PHASES: Final = 14
+"""Number of phases that have marks."""
 PHASE_CODES: Final = {name: code for code, name in enumerate(PHASES, 1)}
 """The position of a phase in `PHASES` is its code in the journal, so new phases are appended."""
 
 ANCESTORS: Final = "ckpt_observe.ancestors"
-"""An attribute of `begin` lines, not of spans: the `ancestor` of each span above, root first. Present only if all of them are known."""
+"""An attribute of `begin` lines, not of spans: `ancestor()` of each enclosing span, root first. Present only if all of them are known."""
 
 _ODD: Final = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, so that consecutive numbers give very different ids
 
 
 def ancestor(span_id: str, kind: str, name: str) -> str:
-    """Return id, kind and name of an enclosing span as text. `kind` is empty if the span is not ours.
+    """Return id, kind (`task` or `operation`) and name of an enclosing span as text. `kind` is empty if the span is not ours.
 
     The separator is not a space, because a line with spaces is redacted the slow way.
     """
@@ -58,5 +60,5 @@ def ancestor(span_id: str, kind: str, name: str) -> str:
 
 
 def phase_span_id(operation: str, number: int) -> str:
-    """Return the span ID of a phase. It is a bijection of the operation's random ID, and therefore as unique."""
+    """Return the span ID of the phase with this number. Different operation IDs give different results, so it is as unique as they are."""
     return f"{(int(operation, 16) + number * _ODD) & 0xFFFF_FFFF_FFFF_FFFF:016x}"

@@ -15,16 +15,16 @@ SESSION: Final = "lmnr.association.properties.session_id"
 USER: Final = "lmnr.association.properties.user_id"
 TAGS: Final = "lmnr.association.properties.tags"
 METADATA: Final = "lmnr.association.properties.metadata."
-"""Prefix; each metadata key is an attribute."""
+"""Prefix of the metadata attributes: one attribute for each key."""
 
 
 def span_uuid(span_id: str) -> str:
-    """Return a span ID in Laminar's notation."""
+    """Return a span ID (16 hex digits) in Laminar's notation, which is a UUID."""
     return f"00000000-0000-0000-{span_id[:4]}-{span_id[4:]}"
 
 
 def trace_uuid(trace_id: str) -> str:
-    """Return a trace ID in Laminar's notation."""
+    """Return a trace ID (32 hex digits) in Laminar's notation, which is a UUID."""
     return f"{trace_id[:8]}-{trace_id[8:12]}-{trace_id[12:16]}-{trace_id[16:20]}-{trace_id[20:]}"
 
 

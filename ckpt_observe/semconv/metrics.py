@@ -11,7 +11,7 @@ LABEL_VALUES: Final = 100
 """Maximum number of values of a label without a closed set. Further values become `_other_` and are counted in `ckpt_observe_label_overflow_total`."""
 
 LATE_AFTER: Final = 2.5
-"""Number of expected intervals after which a save is late, for dashboards and alerts. One skipped or failed save makes two, plus some jitter."""
+"""Number of expected intervals after which a save is late, for dashboards and alerts. One missed save takes two intervals and some jitter."""
 
 _PROMETHEUS_UNITS: Final = {"s": "seconds", "By": "bytes", "By/s": "bytes_per_second"}
 
@@ -28,7 +28,7 @@ class MetricSpec(NamedTuple):
 
     @property
     def prometheus_unit(self) -> str:
-        """The unit as Prometheus spells it; empty for counts (`{operation}`) and dimensionless numbers (`1`)."""
+        """The unit as Prometheus spells it, such as `seconds`; empty for counts (`{operation}`) and dimensionless numbers (`1`)."""
         return _PROMETHEUS_UNITS.get(self.unit, "")
 
     @property
@@ -64,7 +64,7 @@ _SYSTEM: Final = ("operation", "system", "store", "task")
 _TASK: Final = ("operation", "task")
 
 # fmt: off
-OPERATIONS: Final = MetricSpec("checkpoint.operations", "counter", "{operation}", _OUTCOMES, "Finished operations by outcome. error_class is empty unless the operation failed.")
+OPERATIONS: Final = MetricSpec("checkpoint.operations", "counter", "{operation}", _OUTCOMES, "Finished operations by outcome. error_class is empty if the outcome is ok or skipped.")
 OPERATION_DURATION: Final = MetricSpec("checkpoint.operation.duration", "histogram", "s", _SYSTEM, "Duration of an operation.", DURATION_BUCKETS)
 PHASE_DURATION: Final = MetricSpec("checkpoint.phase.duration", "histogram", "s", ("operation", "phase"), "Duration of a phase.", DURATION_BUCKETS)
 SIZE: Final = MetricSpec("checkpoint.size", "histogram", "By", ("kind", "operation", "task"), "Size of a checkpoint; kind is state, serialized or stored.", SIZE_BUCKETS)
@@ -84,7 +84,7 @@ IN_FLIGHT: Final = MetricSpec("checkpoint.in_flight", "gauge", "{operation}", _T
 OLDEST_START: Final = MetricSpec("checkpoint.in_flight.oldest_start.timestamp", "gauge", "s", _TASK, "Start of the oldest operation that is running now (Unix time).")
 TASKS_IN_FLIGHT: Final = MetricSpec("checkpoint.tasks.in_flight", "gauge", "{task}", ("task",), "Task runs that are running now.")
 TASKS_OLDEST_START: Final = MetricSpec("checkpoint.tasks.in_flight.oldest_start.timestamp", "gauge", "s", ("task",), "Start of the oldest task run that is running now (Unix time).")
-LAST_SUCCESS: Final = MetricSpec("checkpoint.last_success.timestamp", "gauge", "s", _TASK, "Time of the last successful operation (Unix time); survives restarts. Work done since the last successful save is at risk.")
+LAST_SUCCESS: Final = MetricSpec("checkpoint.last_success.timestamp", "gauge", "s", _TASK, "End of the last successful operation (Unix time); survives restarts. Work done since the last successful save is at risk.")
 LAST_ATTEMPT: Final = MetricSpec("checkpoint.last_attempt.timestamp", "gauge", "s", _TASK, "Start of the last operation (Unix time); survives restarts.")
 FIRST_ATTEMPT: Final = MetricSpec("checkpoint.first_attempt.timestamp", "gauge", "s", _TASK, "Start of the first operation (Unix time); survives restarts. If there is no last success, the operation has never succeeded.")
 LAST_FAILURE: Final = MetricSpec("checkpoint.last_failure.timestamp", "gauge", "s", ("operation", "task", "error_class"), "Time of the last failure of this error class (Unix time), including damage found by a verify; survives restarts. The death of a process counts when it is detected.")
@@ -109,7 +109,7 @@ REFUSED_SPANS: Final = MetricSpec("ckpt_observe.refused", "counter", "{span}", (
 SET_ASIDE_SPANS: Final = MetricSpec("ckpt_observe.set_aside", "counter", "{span}", ("exporter",), "Spans that a server kept failing on. They are kept on disk and sent again later.")
 RETRIES: Final = MetricSpec("ckpt_observe.retries", "counter", "{attempt}", ("exporter",), "Failed delivery attempts that are retried.")
 FAULTS: Final = MetricSpec("ckpt_observe.faults", "counter", "{fault}", (), "Internal errors of ckpt_observe that were caught before they reached the program.")
-LABEL_OVERFLOW: Final = MetricSpec("ckpt_observe.label.overflow", "counter", "{operation}", ("label",), "Operations counted as `_other_` because the label has reached its maximum number of values.")
+LABEL_OVERFLOW: Final = MetricSpec("ckpt_observe.label.overflow", "counter", "{operation}", ("label",), "How often a value was counted as `_other_` because the label has reached its maximum number of values.")
 
 METRICS: Final = (
     OPERATIONS, OPERATION_DURATION, PHASE_DURATION, SIZE, RATIO, THROUGHPUT, RESTORE_AGE, CORRUPTION, ALTERED_KEYS, DELETED_CHECKPOINTS, FREED_BYTES,

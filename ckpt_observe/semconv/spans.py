@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class SpanSpec(NamedTuple):
-    """A kind of span."""
+    """A kind of span. `parent` says in words what its parent span is."""
 
     name: str
     parent: str
@@ -14,8 +14,8 @@ class SpanSpec(NamedTuple):
 
 
 SPANS: Final = (
-    SpanSpec("task {name}", "the caller's span", "A run that makes checkpoints, such as an agent or a training job."),
-    SpanSpec("checkpoint.{operation}", "the task, or the caller's span", "An operation on checkpoints."),
+    SpanSpec("task {name}", "the caller's span, if any", "A run that makes checkpoints, such as an agent or a training job."),
+    SpanSpec("checkpoint.{operation}", "the task, or the caller's span, if any", "An operation on checkpoints."),
     SpanSpec("checkpoint.{phase}", "its operation, or an enclosing phase", "A part of an operation."),
 )
 

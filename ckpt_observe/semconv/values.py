@@ -1,4 +1,4 @@
-"""Closed sets: the possible operations, phases, outcomes, error classes and error codes. Metric labels take their values from these."""
+"""The names of operations, phases, outcomes, error classes and error codes. All sets are closed, except that programs may add phases."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Watch:
             timeout: Seconds to wait at most.
 
         Returns:
-            False on timeout, True otherwise. What is not delivered is kept on disk and sent later.
+            False on timeout, or if a server fails on some of the spans. What is not delivered is kept on disk and sent later.
 
         """
         return self._delivery is None or self._delivery.flush(timeout)

@@ -1,6 +1,7 @@
 """`import ckpt_observe.auto` observes this process with the settings of the environment. It never raises an error of ours.
 
-If a setting is wrong, or something of ours cannot be imported or started, the reason is logged and the program runs unobserved.
+If a setting of one exporter is wrong, that exporter is left out, with a warning. If another setting is wrong, or something of ours cannot
+be imported or started, the reason is logged and the program runs unobserved.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ DISK_LIMIT: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Prometheus:
-    """How the exporter `prometheus` publishes metrics: `/metrics` on host and port, a textfile, or a Pushgateway."""
+    """How the exporter `prometheus` publishes metrics: `/metrics` on host and port, a textfile, a Pushgateway, or OTLP."""
 
     host: str = "127.0.0.1"
     port: int | None = 9464

@@ -213,7 +213,7 @@ class CheckpointNotFoundError(CheckpointError, LookupError):
 
 
 class ConflictError(CheckpointError):
-    """The checkpoint or run already exists or has ended, or another writer holds the lock."""
+    """The checkpoint already exists or another one needs it, the run has already ended, or another writer holds the lock."""
 
     error_class = "conflict"
     code = "conflict.exists"

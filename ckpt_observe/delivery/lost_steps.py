@@ -1,4 +1,4 @@
-"""Computes how many steps a load or restore throws away: those from its checkpoint to the last save that was started for the task before.
+"""Computes how many steps a load or restore throws away: those between its checkpoint and the last save of the task that began before it.
 
 That save may have been interrupted in a process that is dead by now, so only the delivery knows about it. The delivery sees every
 operation on its way to the spool, those of dead processes included, and asks the trace store about earlier ones. If another process

@@ -63,7 +63,7 @@ def _largest(keys: dict[str, Any]) -> tuple[tuple[str, ...], list[int]]:
 
 @lru_cache(maxsize=256)
 def _key_names(keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Replace keys that do not look like names, such as addresses: they may be content. Cached, as every save has the same keys."""
+    """Return the keys, with OTHER for those that do not look like names, such as addresses: they may be content. Cached."""
     return tuple(text if _NAME.fullmatch(text := redact.text(key)) else OTHER for key in keys)
 
 

@@ -77,7 +77,7 @@ def identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:
 
 
 def move(source: str, target: str, *, directory: int | None = None) -> None:
-    """Rename a file or directory. Both names are relative to the open directory, if there is one."""
+    """Rename a file or directory. Both names are relative to `directory`, an open descriptor, if it is not None."""
     os.rename(source, target, src_dir_fd=directory, dst_dir_fd=directory)
 
 
@@ -170,7 +170,7 @@ def read_whole(file: int) -> Buffer:
 
 
 def read_range(file: int, start: int, size: int) -> Buffer:
-    """Return `size` bytes of an open file from `start`, or fewer if the file ends earlier. OSError if memory is too small."""
+    """Return `size` bytes of an open file from `start`, or fewer if the file ends earlier. Raise OSError if memory is too small."""
     try:
         data = bytearray(size)
     except MemoryError:

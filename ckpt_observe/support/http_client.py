@@ -123,7 +123,7 @@ def import_libraries() -> None:
 
 
 def split_credentials(url: str) -> tuple[str, dict[str, str]]:
-    """Return a URL without user and password, and the Authorization header that carries them instead."""
+    """Return a URL without user and password, and the headers that carry them instead; no header if the URL has none."""
     parts = urlsplit(url)
     user, separator, host = parts.netloc.rpartition("@")
     key = b64encode(unquote(user).encode()).decode()

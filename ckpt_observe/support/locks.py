@@ -63,7 +63,7 @@ class FileLock:
             self.reset_after_fork()
 
     def reset_after_fork(self) -> None:
-        """Close this process's copy without unlocking: the lock stays with the parent, and its death becomes visible."""
+        """Close this process's copy without unlocking: the lock stays with the parent alone, so that the parent's death becomes visible."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)

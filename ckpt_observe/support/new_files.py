@@ -36,10 +36,10 @@ class Content(Protocol):
     def __len__(self) -> int: ...
 
     def joined(self) -> Buffer:
-        """Everything as one buffer; used for small files."""
+        """Return everything as one buffer. Used for small files."""
 
     def as_ready(self) -> Iterator[tuple[int, Buffer]]:
-        """Pieces with their offsets, in the order in which they become available."""
+        """Yield the pieces with their offsets, in the order in which they become available."""
 
 
 def create_files(directory: int, files: Sequence[tuple[str, Content]]) -> None:

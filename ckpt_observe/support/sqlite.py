@@ -69,7 +69,8 @@ def sync_commits(connection: sqlite3.Connection) -> None:
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Commit everything in the block, or nothing.
 
-    IMMEDIATE takes the write lock at once and waits for it. A transaction that starts as a reader and then writes fails instead of waiting.
+    BEGIN IMMEDIATE takes the write lock at once, and waits if another connection holds it.
+    A transaction that starts as a reader and then writes fails instead of waiting.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:

@@ -29,7 +29,7 @@ _MAX_TIMEOUT: Final = 3600.0
 _MAX_QUOTE: Final = 200
 """Characters of a server's response that are logged."""
 _MIN_SECRET: Final = 8
-"""Characters of a header's value. A shorter one is not secret: replacing `0` would garble every number in a response."""
+"""Characters that a secret value of a header has at least: replacing a value such as `0` would garble every number in a response."""
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.-]+")
 """The characters that gRPC allows. HTTP allows a few more."""
 

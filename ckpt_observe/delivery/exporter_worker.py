@@ -45,7 +45,7 @@ class ExporterWorker:
         self.failing_since: float | None = None
         """Monotonic time of the first failure since the last success; None if the last attempt succeeded."""
         self.failed_directory = ""
-        """The journal of the last batch that failed."""
+        """The journal of the last batch that failed; empty if none failed."""
         self._accepted = 0
         """Number of spans accepted, including those of batches that are not finished."""
         self._unconfirmed = 0

@@ -17,7 +17,7 @@ class Turns:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # re-entrant: a signal handler may search for the dead
         self._exporters: dict[str, frozenset[str] | None] = {}
-        """For each directory, the exporters that need it; None if it was never delivered by us."""
+        """For each directory, the exporters of ours that need it; None if that is not known."""
 
     def __len__(self) -> int:
         return len(self._exporters)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import wrapt
 
 MAX_WRAPPERS: Final = 64
-"""A longer chain is an object that invents a `__wrapped__` whenever it is asked for one."""
+"""Wrappers on one callable at most. A longer chain is an object that invents a `__wrapped__` whenever it is asked for one."""
 
 _PROXY: Final[type] = getattr(wrapt, "BaseObjectProxy", wrapt.ObjectProxy)  # wrapt 1 has only ObjectProxy
 

@@ -14,7 +14,7 @@ from ckpt_observe.support import files
 from ckpt_observe.support.locks import FileLock
 
 UNFINISHED_SECONDS: Final = 60.0
-"""A journal that is still incomplete after this time never will be: creating one takes a millisecond."""
+"""A journal that is still incomplete after this time will never be complete: creating one takes a millisecond."""
 
 
 class Claim:

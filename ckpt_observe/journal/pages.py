@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 PAGE_SIZE: Final = 4096
-"""The smallest unit that can be mapped. An operation with four phases and twenty attributes needs about 1.5 KiB."""
+"""Bytes of a page, the smallest unit that can be mapped. An operation with four phases and twenty attributes needs about 1.5 KiB."""
 
 ENDED_FLAG: Final = 1 << 63
 """Set in the first word of a page whose operation has ended."""

@@ -18,9 +18,9 @@ from ckpt_observe.journal.spool import join_lines
 from ckpt_observe.semconv import events
 
 PAGES_PER_FILE: Final = 128
-"""Half a mebibyte: the shared memory of a process with few checkpoints."""
+"""Pages in one file, which has half a mebibyte: the shared memory of a process with few checkpoints."""
 MAX_FILES: Final = 64
-"""32 MiB of pages: 8,000 operations at once."""
+"""Files of one process at most: 32 MiB of pages, for 8,000 operations at once."""
 MAX_OVERFLOW_PAGES: Final = 16
 """Further pages for one operation: about 400 events; OpenTelemetry keeps 128 per span. Lines beyond that are dropped, except the `end`."""
 BACKLOG: Final = 768

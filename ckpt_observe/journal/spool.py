@@ -22,7 +22,7 @@ from ckpt_observe.support import files
 
 SEGMENT_SIZE: Final = 4 << 20
 MAX_LINE: Final = 1 << 20
-"""Bytes. A longer line is damage: an operation has at most 17 pages of 4 KiB."""
+"""Bytes of a line at most. A longer one is damaged: an operation has at most 17 pages of 4 KiB."""
 _SEGMENT_NAME = re.compile(r"spool-([0-9]{8})\.jsonl")
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
 

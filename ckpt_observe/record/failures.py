@@ -17,7 +17,7 @@ from ckpt_observe.support.errnos import ERROR_CODES_BY_ERRNO
 
 _MAX_FRAMES: Final = 20
 _MAX_STACK: Final = 2400
-"""Characters. Together with the message, the stack fits into one line of the journal."""
+"""Characters of a stack that are recorded. Together with the message, they fit into one line of the journal."""
 
 ERROR_CODES_BY_TYPE: Final = {
     "asyncio.exceptions.CancelledError": "cancelled.requested",

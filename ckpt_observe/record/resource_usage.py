@@ -13,7 +13,7 @@ from typing import Any, Final
 from ckpt_observe.semconv import attributes as names
 
 LEAST_DURATION: Final = 100_000
-"""Nanoseconds. For anything shorter, usage is not read."""
+"""Nanoseconds that an operation or phase must take for its resource usage to be read."""
 
 _BLOCK: Final = 512  # ru_inblock and ru_oublock count blocks of 512 bytes on every file system
 _KIB: Final = 1024  # ru_maxrss is in KiB on Linux

@@ -64,7 +64,7 @@ class Parent(NamedTuple):
     path: tuple[str, ...] | None = None
     """`events.ancestor` of each span from the root down to the parent itself. None: not known."""
     attributes: Mapping[str, Any] = {}
-    """Session and user."""
+    """Session and user of the parent, which operations inherit."""
 
 
 _UNSAMPLED_PARENT: Final = Parent("f" * 32, "f" * 16, sampled=False)

@@ -2,7 +2,7 @@
 
 `queries` has every PromQL query, `panels` the panel types, and `layout` places panels and adds variables and links. Each dashboard is a
 module: `overview`, `operations`, `storage` and `observability`. Metric and label names come from `semconv`, so a renamed metric fails the
-tests instead of leaving a panel empty. The output is the classic JSON (schema version 42), as file provisioning rejects the newer.
+tests instead of leaving a panel empty. The output is Grafana's classic JSON (schema version 42), because file provisioning rejects newer.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ COLUMNS: Final = 24
 SCHEMA: Final = 42
 TAG: Final = "checkpoints"
 WINDOWS: Final = ("10m", "1h", "6h", "1d", "7d")
-"""Checkpoints are minutes or hours apart, so a percentile over Grafana's default interval of a few minutes would mostly be empty."""
+"""Choices for the variable `$window`. Checkpoints are minutes or hours apart, so Grafana's default of a few minutes is mostly empty."""
 
 
 class Row(NamedTuple):
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 class Dashboard(NamedTuple):
-    """A dashboard. `span` is the initial time range."""
+    """A dashboard. `span` is the initial time range, such as `24h`; `variables` are added to those that every dashboard has."""
 
     title: str
     description: str
@@ -41,7 +41,7 @@ class Dashboard(NamedTuple):
 
 
 def as_json(dashboard: Dashboard, name: str, traces: str) -> dict[str, Any]:
-    """Return the dashboard as Grafana's JSON. The uid is derived from the name, so that links to it stay valid."""
+    """Return the dashboard as Grafana's JSON. The uid is made from `name`, so that links stay valid; `traces` is `jaeger` or `tempo`."""
     variables = [
         datasource_variable("prometheus"),
         datasource_variable(traces),
@@ -101,7 +101,7 @@ def _place_panels(rows: Sequence[Row], traces: str) -> list[dict[str, Any]]:
 
 
 def _trace_link(tags: str, kind: str) -> dict[str, Any]:
-    """Return a link that searches for the traces behind a series. Jaeger needs a service; the job of the series is used as its name."""
+    """Return a link that searches for traces with a tag (`name=value`). Jaeger also needs a service, which is the job of the series."""
     source = f"${{{kind}_datasource}}"
     query: dict[str, Any] = {"refId": "A", "datasource": {"type": kind, "uid": source}}
     if kind == "tempo":
@@ -143,7 +143,7 @@ def window_variable() -> dict[str, Any]:
 
 
 def _label_variable(name: str, spec: MetricSpec, matchers: str = "", all_value: str = ".+") -> dict[str, Any]:
-    """Return a variable for the values of a label."""
+    """Return a variable with the values that a label has in a metric. `all_value` is the regular expression for "All"."""
     query = f"label_values({spec.prometheus_name}{matchers}, {name})"
     return {
         "name": name,

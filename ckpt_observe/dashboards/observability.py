@@ -117,14 +117,14 @@ def _exporters() -> list[Panel]:
             "Retries and refused spans",
             [queries.retries_by_exporter, queries.refused_spans, queries.set_aside_spans],
             COUNT,
-            "Retries: the backend did not answer; check its address and the network. Refused: the backend will never accept these spans; its log says why. Set aside: the backend fails on these spans; they are kept on disk and sent again later.",
+            "Retries: the backend did not answer or did not accept the spans yet; check its address, the key and the network. Refused: the backend will never accept these spans; its log says why. Set aside: the backend fails on these spans; they are kept on disk and sent again later.",
             empty="every delivery succeeded at once",
         ),
         bars(
             "Label limit exceeded",
             [queries.label_overflow],
             COUNT,
-            "Operations counted as _other_ because a label has reached its maximum number of values. Name tasks after what they do, not after their runs.",
+            "How often a value was counted as _other_ because its label has reached its maximum number of values. Name tasks after what they do, not after their runs.",
             empty="no label is at its limit",
         ),
         table(

@@ -50,7 +50,7 @@ def _status() -> list[Panel]:
             "Work at risk",
             queries.work_at_risk,
             "s",
-            "The work that would be lost if the worst running task crashed now: the time since its last good save, or since its first attempt. Save more often, or find out why it does not save.",
+            "The work that would be lost if the worst running task crashed now: the time since its last good save, or since its first attempt if no save was good. Save more often, or find out why it does not save.",
             empty="no task is running",
             width=4,
         ),

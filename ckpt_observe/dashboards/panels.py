@@ -20,7 +20,7 @@ Texts = dict[str, tuple[str, str]]
 
 PLAIN: Final[Steps] = ((None, "text"),)
 STEP: Final = "1m"
-"""Minimum step of bars. If scrapes are at most 20 s apart, `$__rate_interval` is then one step plus one scrape."""
+"""Minimum step of bars. If scrapes are at most 20 s apart, `$__rate_interval` is then one step plus one scrape interval."""
 
 _WIDE: Final = 12
 _LAST: Final = {"calcs": ["lastNotNull"], "fields": "", "values": False}
@@ -81,12 +81,12 @@ def _target(query: PanelQuery, ref: str) -> dict[str, Any]:
 
 
 def above(warning: float, critical: float) -> Steps:
-    """Return thresholds for a value that should be low."""
+    """Return thresholds for a value that should be low: orange from `warning` on, red from `critical` on."""
     return ((None, "green"), (warning, "orange"), (critical, "red"))
 
 
 def below(critical: float, warning: float) -> Steps:
-    """Return thresholds for a value that should be high."""
+    """Return thresholds for a value that should be high: red below `critical`, orange below `warning`."""
     return ((None, "red"), (critical, "orange"), (warning, "green"))
 
 
@@ -106,7 +106,7 @@ def null_text(text: str) -> dict[str, Any]:
 
 
 def series_colour(series: str, colour: str) -> dict[str, Any]:
-    """Return an override that gives a fixed colour to the series whose names match."""
+    """Return an override that gives a fixed colour to the series whose names match the regular expression `series`."""
     properties = [{"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}]
     return {"matcher": {"id": "byRegexp", "options": f"/{series}/"}, "properties": properties}
 
@@ -130,7 +130,7 @@ def lines(
     minimum: float | None = 0,
     logarithmic: bool = False,
 ) -> Panel:
-    """Return a line graph. `minimum` is the start of the axis. Use a logarithmic axis for values of different magnitudes."""
+    """Return a line graph. `minimum` is the start of the axis (None: automatic); a logarithmic axis, for large differences, ignores it."""
     style: dict[str, Any] = {"thresholdsStyle": {"mode": "dashed"}} if steps else {}
     if logarithmic:
         style, minimum = {"scaleDistribution": {"type": "log", "log": 10}, "fillOpacity": 0}, None
@@ -165,7 +165,7 @@ def stacked_areas(title: str, queries: Sequence[PanelQuery], unit: str, descript
 def _time_series(
     style: dict[str, Any], minimum: float | None, width: int, summary: Sequence[str], fields: dict[str, Any] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields and options of a graph. The legend is a table beside a wide graph; below a graph it would show only two rows."""
+    """Return the fields and options of a graph. The legend is a table beside a wide graph, and a list below a narrow one."""
     custom = {"drawStyle": "line", "lineWidth": 1, "fillOpacity": 10, "showPoints": "auto", "spanNulls": False, **style}
     axis = {} if minimum is None else {"min": minimum}
     table_legend: dict[str, Any] = {"displayMode": "table", "placement": "right", "calcs": list(summary)}
@@ -175,7 +175,7 @@ def _time_series(
 
 
 def heatmap(title: str, query: PanelQuery, unit: str, description: str, *, empty: str, width: int = 12) -> Panel:
-    """Return a histogram over time. `unit` is the unit of its axis; the cells are counts."""
+    """Return a heatmap of a histogram over time. `unit` is the unit of its vertical axis; the cells are counts."""
     options = {
         "calculate": False,
         "cellGap": 1,
@@ -191,7 +191,7 @@ def heatmap(title: str, query: PanelQuery, unit: str, description: str, *, empty
 
 
 def states(title: str, query: PanelQuery, texts: Texts, description: str, *, empty: str, traces: str) -> Panel:
-    """Return the state of each series over time. The colour mode is not `thresholds`, because Grafana would not show the texts."""
+    """Return a timeline with the state of each series. Its colour mode is not `thresholds`: with that, Grafana would not show the texts."""
     fields = {
         "color": {"mode": "fixed", "fixedColor": "text"},
         "custom": {"fillOpacity": 80, "lineWidth": 0},
@@ -209,7 +209,7 @@ def states(title: str, query: PanelQuery, texts: Texts, description: str, *, emp
 
 
 def ranking(title: str, query: PanelQuery, unit: str, description: str, *, empty: str) -> Panel:
-    """Return horizontal bars for the largest series."""
+    """Return a panel with one horizontal bar for each series of the query."""
     fields = {"color": {"mode": "continuous-BlPu"}, "thresholds": thresholds(PLAIN), "min": 0}
     options = {"displayMode": "gradient", "orientation": "horizontal", "showUnfilled": True, "reduceOptions": _LAST}
     return Panel("bargauge", title, [query.as_instant()], unit, description, empty, 12, 8, fields, options)

@@ -13,7 +13,7 @@ from ckpt_observe.semconv import metrics
 from ckpt_observe.semconv.metrics import MetricSpec
 
 TASK_LABELS: Final = "job, task"
-"""A task can be restored from its newest checkpoint, whichever instance saved it. Tasks of different jobs are different tasks."""
+"""Labels that identify a task. Not `instance`: a task can be restored from its newest checkpoint, whichever instance saved it."""
 BY_TASK: Final = "{{job}} · {{task}}"
 FAILED: Final = "error|interrupted"
 LATE: Final = metrics.LATE_AFTER
@@ -38,9 +38,9 @@ class PanelQuery(NamedTuple):
 
 
 def series(spec: MetricSpec, part: str = "", **matchers: str) -> str:
-    """Return a selector for a metric, restricted to the chosen job, instance and task.
+    """Return a PromQL selector for a metric, restricted to the chosen job, instance and task. ValueError if it lacks a label.
 
-    Matchers are regular expressions; `part` is `bucket`, `sum` or `count`.
+    Matchers are regular expressions. `part` of a histogram is `bucket`, `sum` or `count`.
     """
     unknown = matchers.keys() - set(spec.labels)
     if unknown:
@@ -56,17 +56,17 @@ def with_task_name(expr: str) -> str:
 
 
 def current(spec: MetricSpec, **matchers: str) -> str:
-    """Return the highest current value of a task."""
+    """Return an expression for the highest current value of each task."""
     return f"max by ({TASK_LABELS}) ({series(spec, **matchers)})"
 
 
 def last_known(spec: MetricSpec, **matchers: str) -> str:
-    """Return the highest last value of a task in the time range, including series that have ended. For timestamps this is the latest."""
+    """Return an expression for the highest last value of each task in the time range, including ended series; the latest of timestamps."""
     return f"max by ({TASK_LABELS}) (last_over_time({series(spec, **matchers)}[$__range]))"
 
 
 def current_or_last(spec: MetricSpec, **matchers: str) -> str:
-    """Return the current value, or the last one if the process that reported it is gone."""
+    """Return an expression for the current value of each task, or for its last one in the time range if nothing reports it any more."""
     return f"({current(spec, **matchers)} or {last_known(spec, **matchers)})"
 
 
@@ -80,12 +80,12 @@ def quantile(of: float, spec: MetricSpec, by: str, **matchers: str) -> str:
 
 
 def increase_per_step(spec: MetricSpec, by: str, part: str = "", **matchers: str) -> str:
-    """Return the increase in each step, by a label; steps without events have no value."""
+    """Return an expression for the increase in each step of a graph, by the labels `by`; steps without an increase have no value."""
     return f"sum by ({by}) (increase({series(spec, part, **matchers)}[$__rate_interval])) > 0"
 
 
 def increase_in_range(spec: MetricSpec, part: str = "", **matchers: str) -> str:
-    """Return the increase over the whole time range."""
+    """Return an expression for the increase over the whole time range."""
     return f"sum(increase({series(spec, part, **matchers)}[$__range]))"
 
 
@@ -101,14 +101,14 @@ LATENESS: Final = (
     f"(({LAST_SCRAPE} - on ({TASK_LABELS}) ({LAST_SAVE} >= on ({TASK_LABELS}) {RUN_START} or {RUN_START}))"
     f" / on ({TASK_LABELS}) {INTERVAL}) and on ({TASK_LABELS}) {RUNNING}"
 )
-"""Counts from the last good save or the start of the run, whichever is later, so that a new run does not inherit an old age."""
+"""Time since the last good save, or the start of the run if that is later, divided by the expected interval. Only for running tasks."""
 NEVER_SAVED: Final = (
     f"(time() - min by ({TASK_LABELS}) ({series(metrics.FIRST_ATTEMPT, operation='save')}) unless on ({TASK_LABELS}) {LAST_SAVE})"
 )
 WORK_AT_RISK: Final = f"(({SAVE_AGE}) or {NEVER_SAVED}) and on ({TASK_LABELS}) {RUNNING}"
 FAILING: Final = f"2 * ({FAILURES} > bool 0)"
 SILENT: Final = f"(({last_known(metrics.TASKS_IN_FLIGHT)} > 0) unless on ({TASK_LABELS}) {current(metrics.TASKS_IN_FLIGHT)}) * 0 - 1"
-"""The task was running when its metrics were last seen, and there are none now."""
+"""-1 for each task that was running when its metrics were last seen, and that has no metrics now."""
 
 # Overview
 save_age = PanelQuery(with_task_name(SAVE_AGE), BY_TASK)
@@ -179,7 +179,7 @@ peak_memory = PanelQuery(with_task_name(current(metrics.MEMORY_PEAK, operation="
 # Storage
 FREE: Final = series(metrics.FREE_BYTES)
 TREND: Final = f"{FREE} offset $window"
-"""A trend is shown only if the whole window has data; from the first minute it would be a guess."""
+"""Has a value only if there was data a window ago. Without it no trend is shown: from the first minutes it would be a guess."""
 SMALLEST_SIZE: Final = f"max by ({TASK_LABELS}) (min_over_time({series(metrics.LAST_SIZE, kind='serialized')}[$__range]))"
 storage_used_by_task = PanelQuery(with_task_name(f"sum by ({TASK_LABELS}) ({series(metrics.KEPT_BYTES)})"), BY_TASK)
 free_space = PanelQuery(with_task_name(f"min by ({TASK_LABELS}) ({FREE})"), BY_TASK)

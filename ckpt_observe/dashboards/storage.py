@@ -50,7 +50,7 @@ def _capacity() -> list[Panel]:
             "Free space",
             queries.min_free_space,
             "bytes",
-            "Free space of the fullest file system that receives saves.",
+            "Free space of the file system with the least free space, of those that receive saves.",
             empty=REMOTE,
             width=4,
         ),

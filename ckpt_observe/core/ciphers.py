@@ -90,7 +90,7 @@ class AeadCipher:
             raise _missing_key_error(key_id) from error
         if not isinstance(key, bytes | bytearray) or len(key) != 32:
             actual = f"{len(key)} bytes" if isinstance(key, bytes | bytearray) else type(key).__name__
-            raise ConfigError(f"an encryption key must be a bytes object of 32 bytes, not {actual}")
+            raise ConfigError(f"an encryption key must be a `bytes` object of length 32, not {actual}")
         return self._cipher_type(key)
 
 

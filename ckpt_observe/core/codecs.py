@@ -74,7 +74,7 @@ def decompress_parts(new_stream: Callable[[], Stream], data: Buffer, size: int) 
     A size that these bytes cannot have is refused before any memory is taken.
     """
     if size > max(_SMALL, _MAX_RATIO * len(data)):
-        message = f"the header declares {size} bytes, but {len(data)} compressed bytes are at most {_MAX_RATIO} times as many"
+        message = f"the header declares {size} bytes, but {len(data)} compressed bytes give at most {_MAX_RATIO} times as many"
         raise CompressionError(message, code="compression.bomb")
     result = bytearray()
     view = memoryview(data)
@@ -96,7 +96,10 @@ def decompress_parts(new_stream: Callable[[], Stream], data: Buffer, size: int) 
         else:
             pending = next(inputs, b"") if stream.needs_input else b""
     if len(result) < size or not stream.eof or pending or empty_parts > 1:
-        raise CompressionError(f"the compressed data is damaged: got {len(result)} of {size} bytes", code="compression.malformed")
+        raise CompressionError(
+            f"the compressed data is truncated or has extra bytes at its end: got {len(result)} of {size} bytes",
+            code="compression.malformed",
+        )
     return result
 
 

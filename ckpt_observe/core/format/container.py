@@ -110,7 +110,7 @@ def _encode_header(info: CheckpointInfo) -> bytes:
         body = bytes(_encode(info)[:-1])
         too_deep = bool(info.metadata) and body.count(b"[") + body.count(b"{") > MAX_DEPTH and nesting_depth(info.metadata) > MAX_DEPTH
     except (TypeError, ValueError, RecursionError) as error:
-        raise SerializationError(f"cannot encode the metadata as JSON: {error}") from error
+        raise SerializationError(f"cannot encode the metadata as JSON: {error}; use plain JSON types") from error
     if too_deep:
         raise SerializationError(f"the metadata is nested more than {MAX_DEPTH} levels deep, which not every reader can load; flatten it")
     if len(body) + _TAIL > MAX_HEADER:
@@ -131,7 +131,7 @@ def _first_line(stored: Buffer) -> bytes:
     if stored[: len(_START)] != _START:
         is_cut = bool(stored) and _START.startswith(bytes(stored))
         code = "integrity.truncated" if is_cut else "integrity.malformed"
-        raise IntegrityError("these bytes do not start like a checkpoint", code=code)
+        raise IntegrityError("these bytes do not start with the header of a checkpoint", code=code)
     end = stored.find(b"\n", 0, MAX_HEADER) + 1
     if not end:
         raise IntegrityError("the header of this checkpoint has no end of line: the checkpoint is truncated", code="integrity.truncated")

@@ -63,7 +63,7 @@ class Graph:
         object.__setattr__(self, "exits", frozenset(self.exits))
         references = {self.entry, *self.exits, *self.edges, *(edge for edge in self.edges.values() if isinstance(edge, str))}
         if unknown := sorted(references - self.nodes.keys()):
-            raise ConfigError(f"the graph refers to unknown nodes: {', '.join(unknown)}")
+            raise ConfigError(f"the graph refers to unknown nodes: {', '.join(unknown)}; add them to `nodes`")
         if dead_ends := sorted(self.nodes.keys() - self.edges.keys() - self.exits):
             raise ConfigError(f"nodes without an edge: {', '.join(dead_ends)}; add an edge or make them exits")
 
@@ -102,7 +102,9 @@ def _resume(graph: Graph, session: Session) -> GraphState:
         raise CheckpointNotFoundError(f"run {run_id!r} has no checkpoint to resume from; was a trigger set?")
     state = _from_saved(restored.state, run_id)
     if state.node not in graph.nodes:
-        raise ConfigError(f"run {run_id!r} stopped after {state.node!r}, which is not a node of this graph")
+        raise ConfigError(
+            f"run {run_id!r} stopped after {state.node!r}, which is not a node of this graph; resume it with the graph that saved it"
+        )
     if state.node in graph.exits:
         raise ConflictError(f"run {run_id!r} has reached its exit {state.node!r}; there is nothing to resume", code="conflict.finished")
     session.report_resumed(restored.info, state.node)

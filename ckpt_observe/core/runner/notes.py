@@ -80,7 +80,7 @@ def _copy(entry: dict[str, Any]) -> dict[str, Any]:
     try:
         encoded = msgspec.json.encode(entry)
         if len(encoded) > MAX_ENTRY:
-            raise SerializationError(f"a note may have at most {MAX_ENTRY} bytes, not {len(encoded)}")
+            raise SerializationError(f"a note may have at most {MAX_ENTRY} bytes, not {len(encoded)}; shorten it")
         copy: dict[str, Any] = msgspec.json.decode(encoded)
         if container.nesting_depth(copy) > container.MAX_DEPTH - 5:  # it is nested a few levels deeper in the header
             raise SerializationError(f"a note may be nested at most {container.MAX_DEPTH - 5} levels deep; flatten it")

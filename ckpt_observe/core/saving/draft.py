@@ -108,7 +108,9 @@ class Drafter:
         staged = state if isinstance(state, Staged) else self._serialize(state)
         format = self._pipeline.serializer.name
         if staged.format != format:
-            raise ConfigError(f"this state was staged as {staged.format}, but this Checkpointer saves {format}; stage it with the same one")
+            raise ConfigError(
+                f"this state was staged as {staged.format}, but this Checkpointer saves {format}; stage it with the one that saves it"
+            )
         task, id = label.task, label.id
         head = self.heads.get(task) if label.parent is None else label.parent
         start = perf_counter()

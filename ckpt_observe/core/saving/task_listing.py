@@ -63,7 +63,7 @@ class TaskListing:
             return
         with entry.lock:
             infos, oldest = entry.infos, 0
-            while oldest < len(infos) and infos[oldest].id in ids:  # usually the oldest go; then the rest need not be searched
+            while oldest < len(infos) and infos[oldest].id in ids:  # usually only the oldest are removed; then the rest is not searched
                 oldest += 1
             del infos[:oldest]
             if oldest < len(ids):

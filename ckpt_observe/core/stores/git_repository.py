@@ -138,7 +138,7 @@ class GitRepository:
         return {name.removeprefix(prefix): commit for commit, name in (*pairs, *damaged)}
 
     def _error(self, stderr: bytes, action: str) -> CheckpointError:
-        message = _QUOTED.sub(b"", stderr.replace(os.fsencode(self.path), b""))  # names of files and references are not git's words
+        message = _QUOTED.sub(b"", stderr.replace(os.fsencode(self.path), b""))  # names could look like one of these messages
         kind, code, retryable = next((entry[1:] for entry in _ERRORS if entry[0] in message), (StorageError, "storage.io", True))
         return kind(f"{action}: {stderr.decode(errors='replace').strip()[:300]}", code=code, retryable=retryable)
 

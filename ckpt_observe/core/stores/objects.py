@@ -63,7 +63,7 @@ class ObjectStore(Store):
 
     def _open_bucket(self, seconds: float) -> Any:
         retries = {"max_retries": 0, "retry_timeout": dt.timedelta(seconds=seconds)}  # for retries use RetryingStore
-        allow_http = os.environ.get(_ALLOW_HTTP.get(self.kind, ""), "").lower() == "true"  # obstore ignores it if it gets client options
+        allow_http = os.environ.get(_ALLOW_HTTP.get(self.kind, ""), "").lower() == "true"  # with client options, obstore ignores it
         options = {"timeout": f"{round(seconds * 1000)}ms", "allow_http": allow_http}
         with translate_object_errors("opening", self.location):
             return from_url(self._url, client_options=options, retry_config=retries)

@@ -77,7 +77,7 @@ _ERRORS: dict[int, tuple[type[CheckpointError], str, bool]] = {
     sqlite3.SQLITE_READONLY: (StorageError, "storage.read_only", False),
     sqlite3.SQLITE_CORRUPT: (IntegrityError, "integrity.malformed", False),
     sqlite3.SQLITE_NOTADB: (IntegrityError, "integrity.malformed", False),
-    sqlite3.SQLITE_ERROR: (IntegrityError, "integrity.malformed", False),  # our statements are valid, so the tables are not
+    sqlite3.SQLITE_ERROR: (IntegrityError, "integrity.malformed", False),  # our statements are valid, so the tables are damaged
     sqlite3.SQLITE_IOERR: (StorageError, "storage.io", True),
 }
 """Exception, code and whether a retry can help, by SQLite's primary result code."""

@@ -104,7 +104,7 @@ class MetricStore:
                 self._add_point(key, Counter(value))
 
     def read(self) -> StoredMetrics:
-        """Return all metrics and statuses of the store, as of one moment."""
+        """Return all metrics and statuses, as of one moment. Damaged series are left out; sqlite3.Error if the file cannot be read."""
         with sqlite.snapshot(self._connection):
             about = self._connection.execute("SELECT created, id FROM about").fetchone()
             rows = self._connection.execute("SELECT metric, labels, point FROM series ORDER BY metric, labels").fetchall()

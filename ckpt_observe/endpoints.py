@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import SplitResult, unquote
 
 from ckpt_observe import environment
 from ckpt_observe.errors import ConfigError
@@ -104,15 +104,18 @@ def otlp(environ: Mapping[str, str], signal: str = "TRACES") -> Endpoint:
 
 
 def otlp_metrics(environ: Mapping[str, str]) -> Endpoint:
-    """Return the endpoint for metrics, always over HTTP. Raise ConfigError if it has the host of Laminar, which drops metrics."""
+    """Return the endpoint for metrics, always over HTTP. Raise ConfigError if it is Laminar, which drops metrics."""
     endpoint = otlp({**environ, f"{environment.OTLP}METRICS_PROTOCOL": HTTP}, "METRICS")
-    laminar_url, metrics_url = split_url(environ.get(environment.LMNR_BASE_URL) or _LAMINAR), split_url(endpoint.url)
-    if laminar_url and metrics_url and metrics_url.hostname == laminar_url.hostname:
+    laminar_url, metrics_url = split_url(_laminar_base(environ)), split_url(endpoint.url)
+    if laminar_url and metrics_url and _host_and_port(metrics_url) == _host_and_port(laminar_url):
         raise ConfigError(
-            f"{environment.OTLP_METRICS_ENDPOINT}: '{endpoint.shown}' has the host of Laminar, which drops metrics; "
-            "set the URL of an OTel Collector, with another host name if it runs on the same machine"
+            f"{environment.OTLP_METRICS_ENDPOINT}: '{endpoint.shown}' is Laminar, which drops metrics; set the URL of an OTel Collector"
         )
     return endpoint
+
+
+def _host_and_port(url: SplitResult) -> tuple[str | None, int]:
+    return url.hostname, url.port or (443 if url.scheme == "https" else 80)
 
 
 def laminar(environ: Mapping[str, str]) -> Endpoint:
@@ -120,13 +123,17 @@ def laminar(environ: Mapping[str, str]) -> Endpoint:
     key = environ.get(environment.LMNR_KEY, "").strip()
     if not key:
         raise ConfigError(f"{environment.LMNR_KEY} is not set; the exporter laminar needs the API key of your project")
+    headers = _check({"authorization": f"Bearer {key}"}, environment.LMNR_KEY)
+    return Endpoint(url=_laminar_base(environ) + TRACES_PATH, variable=environment.LMNR_BASE_URL, headers=headers, gzip=True)
+
+
+def _laminar_base(environ: Mapping[str, str]) -> str:
     base = (environ.get(environment.LMNR_BASE_URL) or _LAMINAR).rstrip("/")
     base = base if "://" in base else f"https://{base}"
     if port := environ.get(environment.LMNR_HTTP_PORT, ""):
         number = parse_number(environment.LMNR_HTTP_PORT, port, "a port number; use 1 to 65535", largest=65535)
         base = f"{re.sub(r':[0-9]+$', '', base)}:{number}"
-    headers = _check({"authorization": f"Bearer {key}"}, environment.LMNR_KEY)
-    return Endpoint(url=base + TRACES_PATH, variable=environment.LMNR_BASE_URL, headers=headers, gzip=True)
+    return base
 
 
 def _getter(environ: Mapping[str, str], signal: str) -> Callable[[str], str]:

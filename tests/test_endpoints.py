@@ -114,6 +114,25 @@ def test_laminar_url(environ, url):
 
 
 @pytest.mark.parametrize(
+    ("base", "metrics", "is_laminar"),
+    [
+        ("http://localhost:8000", "http://localhost:8000/v1/metrics", True),
+        ("http://localhost:8000", "http://localhost:4318/v1/metrics", False),
+        ("", "https://api.lmnr.ai/v1/metrics", True),
+        ("", "http://collector:4318/v1/metrics", False),
+    ],
+)
+def test_metrics_are_not_sent_to_laminar(base, metrics, is_laminar):
+    """Laminar drops metrics, so its address is refused. An OTel Collector on the same host, with another port, is accepted."""
+    environ = {"LMNR_BASE_URL": base, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": metrics}
+    if is_laminar:
+        with pytest.raises(ConfigError, match="is Laminar"):
+            endpoints.otlp_metrics(environ)
+    else:
+        assert endpoints.otlp_metrics(environ).url == metrics
+
+
+@pytest.mark.parametrize(
     "environ",
     [{}, {"LMNR_PROJECT_API_KEY": " "}, {"LMNR_PROJECT_API_KEY": "k", "LMNR_HTTP_PORT": "x"}, {"LMNR_PROJECT_API_KEY": "sk-secret\nx"}],
 )

@@ -34,10 +34,10 @@ class Difference(msgspec.Struct, frozen=True):
 
     @property
     def changed_ratio(self) -> float:
-        """Share of the new state's bytes in added or changed keys, from 0 to 1. If it has no keys: 1 if the digests differ, else 0."""
+        """Share of the new state's bytes in added or changed keys, 0 to 1. If a header has no keys: 1 if the digests differ, else 0."""
         total = sum(key.size for key in self.new.keys.values())
         changed = sum(self.new.keys[name].size for name in self.added + self.changed)
-        return changed / total if total else float(self.old.digest != self.new.digest)
+        return changed / total if total and self.old.keys else float(self.old.digest != self.new.digest)
 
 
 def compare(old: CheckpointInfo, new: CheckpointInfo) -> Difference:

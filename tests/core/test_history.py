@@ -300,3 +300,4 @@ def test_compare_between_stores():
     assert values(first, difference, second) == {"p": (1, 5), "gone": (None, MISSING), "added": (MISSING, [2])}
     lists = [first.save("u", [1, 2, n]) for n in (3, 3, 4)]
     assert [compare(lists[0], other).changed_ratio for other in lists[1:]] == [0.0, 1.0]
+    assert compare(lists[0], new).changed_ratio == 1.0

@@ -173,7 +173,7 @@ def test_partial_success_is_logged_once(gather, collector, caplog):
     "environ",
     [
         {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "https://api.lmnr.ai/v1/metrics"},
-        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://lmnr.internal:8000", "LMNR_BASE_URL": "http://lmnr.internal"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://lmnr.internal:8000", "LMNR_BASE_URL": "http://lmnr.internal", "LMNR_HTTP_PORT": "8000"},
         {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"},
         {"OTEL_METRIC_EXPORT_INTERVAL": "often"},
         {"OTEL_METRIC_EXPORT_INTERVAL": "0"},

@@ -9,7 +9,7 @@ import pytest
 from ckpt_observe.support import secrets
 from tests.support.secret_examples import EXAMPLES, new_chooser
 
-ROOT = Path(secrets.__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_row_has_examples():

@@ -56,7 +56,7 @@ class Endpoint:
     def __post_init__(self) -> None:
         if split_url(self.url) is None:
             shown = quote(without_credentials(self.url))
-            raise ConfigError(f"{self.variable}: {shown} is not a URL; write it like http://localhost:4318")
+            raise ConfigError(f"{self.variable}: {shown} is not an http:// or https:// URL; write it like http://localhost:4318")
         object.__setattr__(self, "shown", without_credentials(self.url))
 
     @property

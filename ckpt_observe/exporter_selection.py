@@ -100,7 +100,7 @@ def exporter_identities(settings: Settings, names: Iterable[str]) -> list[str]:
 
 
 def sdk_provider() -> Any:
-    """Return the TracerProvider that the host program has set, or None if it has set none of OpenTelemetry's SDK. Creates none."""
+    """Return the global TracerProvider if it is one of OpenTelemetry's SDK, else None. Creates one only if an OTel variable names it."""
     from opentelemetry import trace  # noqa: PLC0415
 
     try:

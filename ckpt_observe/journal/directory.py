@@ -131,7 +131,7 @@ def read_about(directory: str) -> About:
 def boot_id() -> str:
     """Return the id of this boot of the machine, or an empty string if unknown. Pages of another boot are gone or cannot be trusted."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes().decode().strip()  # UTF-8: other codecs may have to be imported
     except OSError:
         return ""
 

@@ -1,4 +1,4 @@
-"""The journal of this process: created at its first operation, removed when everything in it has been delivered."""
+"""The journal of this process: created at its first operation, removed at its end if everything was delivered."""
 
 from __future__ import annotations
 

@@ -172,6 +172,14 @@ def _replace(path: Path, rng: random.Random) -> object:
 def use_everything(state: Path) -> list[str]:
     """Read every file as a program, a daemon and the commands do. Return the ids that an exporter received."""
     exporters = all_exporters(state)
+    try:
+        return _use_everything(state, exporters)
+    finally:
+        for exporter in exporters:  # whatever an unhandled fault left open
+            exporter.close()
+
+
+def _use_everything(state: Path, exporters: list[Exporter]) -> list[str]:
     delivery = Delivery(state, exporters)
     received: list[str] = []
     exporters[0].send = lambda spans: received.extend(str(span.attributes.get(names.ID)) for span in spans)

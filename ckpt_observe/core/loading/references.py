@@ -38,7 +38,7 @@ def resolve(fetcher: Fetcher, task: str, reference: str) -> CheckpointInfo:
 def _is_newest_unreadable(fetcher: Fetcher, task: str, infos: Sequence[CheckpointInfo]) -> bool:
     """Return whether the newest checkpoint has an unreadable header.
 
-    The position of any other unreadable checkpoint is unknown, so counting back raises IntegrityError, or warns if fallback is on.
+    Raise IntegrityError if another checkpoint has one: its position is unknown, so `latest~n` could miscount. With fallback, only warn.
     """
     newest = fetcher.store.newest(task)
     unreadable = set(fetcher.store.ids(task)).difference(info.id for info in infos)

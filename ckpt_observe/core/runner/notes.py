@@ -58,7 +58,7 @@ class Notes:
         timing["last"] = seconds
 
     def record_error(self, error: BaseException) -> None:
-        """Record the error that ended the run, with its stack. An exception whose `str()` raises must not prevent the checkpoint."""
+        """Record the error that ended the run; message and stack only if checkpoints are not encrypted. Works with a raising `str()`."""
         error_class = getattr(error, "error_class", None)
         entry = {"class": _shorten(error_class) if isinstance(error_class, str) else "unknown", "type": _shorten(type(error).__qualname__)}
         if not self._encrypted:

@@ -84,7 +84,7 @@ class Drafter:
         try:
             fields = msgspec.convert({"step": step, "status": status, "metadata": metadata, "tags": tags}, UserFields)
         except msgspec.ValidationError as error:
-            raise SerializationError(f"a header cannot hold this step, status, metadata or tag: {error}; use plain JSON types") from error
+            raise SerializationError(f"invalid field: {error}; step must be an int, status and tags strings, metadata a dict") from error
         created = self._clock.now()
         head = self.heads.get(task)
         if head is not None and created <= head.created:  # the system clock was set back, but this checkpoint is still the newer one

@@ -132,7 +132,7 @@ def host(tmp_path):
         for enabled in ("false", "true"):
             environment = {
                 **os.environ, "CKPT_OBSERVE_ENABLED": enabled, "CKPT_OBSERVE_DIR": f"{tmp_path}/state", "CKPT_OBSERVE_PAGES_DIR": f"{tmp_path}/pages",
-                "TEST_REMOUNT": remount, "TEST_COUNTS": f"{tmp_path}/counts",
+                "TEST_REMOUNT": remount, "TEST_COUNTS": f"{tmp_path}/counts", "TMPDIR": str(tmp_path),
             }  # fmt: skip
             after = "code=$?; cp -r state/. kept/ 2>/dev/null; exit $code"
             command = f"cd {tmp_path} && rm -rf kept && mkdir kept && {mounts} && {sys.executable} host.py; {after}"
@@ -182,7 +182,7 @@ def test_pages_get_full(host):
 
 @needs_mounts
 @pytest.mark.parametrize("remount", ["now", "never"])
-def test_read_only(host, remount):
+def test_read_only(host, remount, tmp_path):
     """A disk that is read-only from the start, or becomes read-only, does not affect the program."""
     plain, observed = host(READ_ONLY, state_options="size=4m" if remount == "now" else "size=4m,ro", remount=remount)
     check_same(plain, observed)
@@ -190,4 +190,5 @@ def test_read_only(host, remount):
         assert "Cannot write" in observed.stderr
         assert "Checkpoints are not observed" not in observed.stderr
     else:
-        assert observed.stderr.count("Checkpoints are not observed") == 1
+        assert observed.stderr.count("Read-only file system") == 1
+        assert f"Records are stored in {tmp_path}" in observed.stderr

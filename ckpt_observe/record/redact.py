@@ -17,6 +17,7 @@ MAX_TEXT: Final = 2000
 """Characters of one value. OpenTelemetry has no such limit and keeps an attribute of 10 MB."""
 MAX_ATTRIBUTES: Final = 64
 MAX_ITEMS: Final = 32
+_MAX_INT: Final = (1 << 63) - 1
 _MARGIN: Final = 256
 """Characters dropped at a cut before redaction: the rest of a secret that was cut off there may not look like one."""
 _MAX_CACHED: Final = 128
@@ -68,7 +69,7 @@ def attributes(raw: Mapping[Any, Any] | None, length: int = MAX_TEXT, count: int
     """
     clean = Redacted()
     try:
-        if not isinstance(raw, Mapping):
+        if type(raw) is not dict and not isinstance(raw, Mapping):  # the first test is the usual case, and ten times as fast
             return clean
         items: Iterable[tuple[Any, Any]] = raw.items()
         if len(raw) > count:
@@ -77,8 +78,10 @@ def attributes(raw: Mapping[Any, Any] | None, length: int = MAX_TEXT, count: int
             kind = type(each)
             if kind is str:
                 safe = _cached_text(each) if length == MAX_TEXT and len(each) <= _MAX_CACHED else text(each, length)
+            elif each is None or kind is bool or (kind is int and -_MAX_INT <= each <= _MAX_INT):
+                safe = each
             else:
-                safe = each if kind is bool or each is None else value(each, length)
+                safe = value(each, length)
             if type(key) is str and key in _safe_keys:
                 clean[key] = safe
             else:

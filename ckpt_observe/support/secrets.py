@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -36,13 +37,27 @@ _TOKEN: Final = r"(?<!(?:pad|eos|bos|unk|cls|sep|max|per)[_-])token"  # noqa: S1
 _NAMES: Final = rf"passw(?:or)?d|passwort|pwd|passphrase|secret|{_TOKEN}|(?:{'|'.join(_KEY_KINDS)})[_-]?key|credentials?"
 
 
+class LazyPattern(NamedTuple):
+    """A regular expression that is compiled when it is first used: compiling all takes 8 ms, and most programs need none."""
+
+    source: str
+    flags: int = 0
+
+    @property
+    def compiled(self) -> re.Pattern[str]:
+        return _compile(*self)
+
+
+_compile: Final = lru_cache(maxsize=None)(re.compile)
+
+
 class Pattern(NamedTuple):
     """One form of secrets. Of a match, the groups `keep`, `quote`, `escaped` and `after` stay in the text; the rest is replaced."""
 
     name: str
     triggers: tuple[str, ...]
     """Every match contains one of these, in lower case."""
-    pattern: re.Pattern[str]
+    pattern: LazyPattern
     check: Callable[[str], bool] | None = None
     """Returns whether a match is a secret, if the pattern alone cannot tell."""
 
@@ -78,11 +93,11 @@ _RUNS: Final = re.compile(r"[A-Za-z0-9]{8,}")
 
 def _prefixed(name: str, prefixes: str, body: str, triggers: tuple[str, ...], check: Callable[[str], bool] | None = None) -> Pattern:
     """Return the row for keys that start with a telling prefix. Upper and lower case matter."""
-    return Pattern(name, triggers, re.compile(rf"(?<![A-Za-z0-9])(?:{prefixes}){body}[\w-]*"), check)
+    return Pattern(name, triggers, LazyPattern(rf"(?<![A-Za-z0-9])(?:{prefixes}){body}[\w-]*"), check)
 
 
-def _any_case(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
+def _any_case(pattern: str) -> LazyPattern:
+    return LazyPattern(pattern, re.IGNORECASE | re.DOTALL)
 
 
 PATTERNS: Final = (
@@ -119,14 +134,14 @@ PATTERNS: Final = (
     # Any other variable FOO_KEY: only if the value looks generated, because that of CACHE_KEY=users is not secret.
     Pattern(
         "variable", ("_key",),
-        re.compile(rf"(?P<keep>(?<![A-Za-z0-9])[A-Z][A-Z0-9_]{{0,60}}_KEY{_SEPARATOR}[\"']?)[\w+/=.~-]{{16,}}"), looks_random,
+        LazyPattern(rf"(?P<keep>(?<![A-Za-z0-9])[A-Z][A-Z0-9_]{{0,60}}_KEY{_SEPARATOR}[\"']?)[\w+/=.~-]{{16,}}"), looks_random,
     ),
     Pattern(
         "signature", ("signature", "sig=", "sig%3"), _any_case(rf"(?P<keep>(?:signature|\bsig){_SEPARATOR}\\*[\"']?)[\w+/%=.~-]{{8,}}")
     ),
     Pattern("bearer", ("bearer",), _any_case(r"(?P<keep>\bbearer\s{1,8})(?=[\w.~+/-]*\d)[\w.~+/-]{8,}=*")),
-    Pattern("basic", ("basic",), re.compile(r"(?P<keep>\b[Bb]asic\s{1,8})[A-Za-z0-9+/]{12,}={0,2}"), _looks_encoded),
-    Pattern("jwt", ("eyj",), re.compile(r"(?<![A-Za-z0-9])eyJ[\w-]{8,1000}(?:\.[\w-]*){1,4}")),
+    Pattern("basic", ("basic",), LazyPattern(r"(?P<keep>\b[Bb]asic\s{1,8})[A-Za-z0-9+/]{12,}={0,2}"), _looks_encoded),
+    Pattern("jwt", ("eyj",), LazyPattern(r"(?<![A-Za-z0-9])eyJ[\w-]{8,1000}(?:\.[\w-]*){1,4}")),
     Pattern(
         "webhook", ("hooks.slack", "api/webhooks/"),
         _any_case(r"(?P<keep>hooks\.slack\.com/\w+/|discord(?:app)?\.com/api/webhooks/)[\w/-]{16,}"),
@@ -189,6 +204,6 @@ def redact(text: str) -> str:
     for row in PATTERNS:
         for trigger in row.triggers:
             if trigger in lower:
-                text = row.pattern.sub(row.replace, text)
+                text = row.pattern.compiled.sub(row.replace, text)
                 break
     return text

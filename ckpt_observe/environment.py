@@ -51,7 +51,7 @@ FORMER_VALUES: Final = {DELIVERY: {"thread": "in-process", "agent": "daemon"}}
 VARIABLES: Final = (
     Variable(EXPORTERS, "exporters", "the backends that are configured, and `local`", "Exporters, separated by commas: `otlp`, `laminar`, `provider` (your own TracerProvider), `local` (the embedded trace store), `console`, `prometheus` (metrics); or `none`. See docs/backends.md."),
     Variable(DIR, "dir", "$XDG_STATE_HOME/ckpt_observe, else ~/.local/state/ckpt_observe", "State directory for journals and the local store. Created with mode 0700."),
-    Variable(PAGES_DIR, "pages_dir", "/dev/shm if it is a tmpfs with free space, else DIR", "Directory for the pages of running operations. Should be shared memory."),
+    Variable(PAGES_DIR, "pages_dir", "/dev/shm if it is a tmpfs with free space, else DIR. In a container whose DIR is on a volume: DIR, because /dev/shm ends with the container", "Directory for the pages of running operations. Should be shared memory. When it is full, further pages are in DIR."),
     Variable(DELIVERY, "delivery", "in-process", "Which process sends records to the exporters: `in-process`, threads of the host program; `companion`, a process that is started on demand and shared by all processes of the state directory; `daemon`, `ckpt-observe daemon`, which has its own exporters. See docs/delivery.md."),
     Variable(DISK_LIMIT, "", "1024", "MiB that ended processes may leave in the state directory, in total, while nobody delivers them. Beyond it the oldest records are dropped and counted, with one warning. A live process may use another 256 MiB."),
     Variable(ENABLED, "enabled", "true", "`false` turns observation off: nothing is patched, started or written."),

@@ -14,8 +14,8 @@ from typing import Any
 
 from ckpt_observe.errors import DamagedFileError, JournalError
 from ckpt_observe.journal import spool
-from ckpt_observe.journal.directory import JOURNALS, OWNER_LOCK, UNFINISHED, read_about
-from ckpt_observe.journal.page_reader import begin_line, page_files, parse_lines, read_running
+from ckpt_observe.journal.directory import JOURNALS, OWNER_LOCK, UNFINISHED, list_page_files, read_about
+from ckpt_observe.journal.page_reader import begin_line, parse_lines, read_running
 from ckpt_observe.support.locks import is_locked
 
 
@@ -55,14 +55,14 @@ def read_activity(state: Path) -> Activity:
                 activity.dead_processes += 1
                 continue
             activity.live_processes += 1
-            activity.running += _running_operations(read_about(directory).pages)
+            activity.running += _running_operations(list_page_files(directory, read_about(directory)))
         except (OSError, JournalError):
             continue
     return activity
 
 
-def _running_operations(pages: str) -> Iterator[RunningOperation]:
-    for path in page_files(pages):
+def _running_operations(page_files: list[str]) -> Iterator[RunningOperation]:
+    for path in page_files:
         try:
             running = read_running(path)
         except DamagedFileError:

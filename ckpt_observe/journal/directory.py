@@ -11,7 +11,7 @@
 | `counts.json`, `counts-taken.json` | the owner's counters, if another process delivers, and how much of them it has already counted |
 | `interrupted` | marks a journal whose owner died during an operation |
 
-The page files themselves are in shared memory.
+The page files themselves are in shared memory, or in `<state>/pages/` if it is full or does not outlive a container.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from ckpt_observe.errors import DamagedFileError, DamagedJournalError, JournalError
+from ckpt_observe.journal.locations import PAGES
+from ckpt_observe.journal.page_reader import page_files
 from ckpt_observe.semconv import metrics
 from ckpt_observe.support import files
 from ckpt_observe.support.locks import FileLock
@@ -65,7 +67,7 @@ class About(msgspec.Struct, frozen=True, rename={"exporters": "sinks", "delivery
     boot: str
     started: int
     pages: str
-    """Path of the page files, without number and suffix."""
+    """Path of the page files, without number and suffix. If there was no room, there are more in the state directory."""
     exporters: tuple[str, ...]
     resource: dict[str, Any]
     delivery: str = "in-process"
@@ -126,6 +128,13 @@ def read_about(directory: str) -> About:
         raise JournalError(f"{directory}: has no {ABOUT}") from error
     else:
         return about
+
+
+def list_page_files(directory: str, about: About) -> list[str]:
+    """Return the page files of a journal: those where it began, then those that had to be in the state directory."""
+    journals, name = os.path.split(directory)
+    other = os.path.join(os.path.dirname(journals), PAGES, name)
+    return [path for prefix in dict.fromkeys((about.pages, other)) for path in page_files(prefix)]
 
 
 def boot_id() -> str:

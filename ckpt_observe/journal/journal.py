@@ -11,7 +11,7 @@ from typing import Any
 
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal.directory import DELIVERY_LOCK, JOURNALS, OPEN_PAGES, VERSION, About, boot_id, create_journal
-from ckpt_observe.journal.locations import page_directory, private_directory
+from ckpt_observe.journal.locations import page_places, private_directory
 from ckpt_observe.journal.page_file import heartbeat_page
 from ckpt_observe.journal.pages import AnyPage
 from ckpt_observe.journal.pool import Pool
@@ -29,8 +29,8 @@ class Journal:
         root = private_directory(private_directory(state) / JOURNALS)
         now = time.time_ns()
         name = f"{os.getpid()}-{now:x}"
-        page_root, mapped = page_directory(state, pages)
-        self.about = About(VERSION, os.getpid(), boot_id(), now, str(page_root / name), tuple(exporters), resource, delivery)
+        places = page_places(state, pages)
+        self.about = About(VERSION, os.getpid(), boot_id(), now, str(places[0].directory / name), tuple(exporters), resource, delivery)
         self.directory = str(root / name)
         self._owner_lock, self._delivery_lock = create_journal(self.directory, self.about)
         if delivery != "in-process":
@@ -39,7 +39,7 @@ class Journal:
         self._last_images: list[bytes] = []
         """The pages in `open.pages`, which is written again only if they changed."""
         try:
-            self.pool = Pool(self.about.pages, self.spool.append, mapped=mapped)
+            self.pool = Pool([(str(place.directory / name), place.mapped) for place in places], self.spool.append)
         except OSError as error:
             self.remove()
             raise JournalError(

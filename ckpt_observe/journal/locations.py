@@ -1,12 +1,17 @@
-"""Where a journal and its pages can be stored: private directories, and shared memory that cannot crash the host program."""
+"""Where a journal and its pages can be stored: private directories, and shared memory that cannot crash the host program.
+
+Pages are in shared memory, because a store there never waits for a disk. The shared memory of a container ends with it. If the state
+directory is on a volume, which outlives the container, the pages are there too, so that the next container finds the last operations.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ckpt_observe.errors import JournalError
 
@@ -16,6 +21,17 @@ LEAST_FREE: Final = 64 << 20
 MAPPABLE: Final = frozenset({"tmpfs", "ext2", "ext3", "ext4", "xfs"})
 """File systems on which an allocated block stays allocated, so that a store into a map never raises SIGBUS on a full disk (tested: tmpfs,
 ext4). Copy-on-write and network file systems do not guarantee that."""
+PAGES: Final = "pages"
+"""Directory in the state directory for pages that are not in shared memory."""
+_FIRST_IPC_NAMESPACE: Final = "ipc:[4026531839]"
+"""The IPC namespace of the machine itself; its number is a constant of Linux (PROC_IPC_INIT_INO)."""
+
+
+class PagePlace(NamedTuple):
+    """A directory for page files, and whether they can be mapped; if not, pages are written with `pwrite`."""
+
+    directory: Path
+    mapped: bool
 
 
 def private_directory(path: Path, setting: str = "CKPT_OBSERVE_DIR") -> Path:
@@ -35,21 +51,36 @@ def private_directory(path: Path, setting: str = "CKPT_OBSERVE_DIR") -> Path:
     return path
 
 
-def page_directory(state: Path, configured: Path | None) -> tuple[Path, bool]:
-    """Return the directory for pages, and whether its files can be mapped; if not, pages are written with `pwrite`."""
+def page_places(state: Path, configured: Path | None) -> list[PagePlace]:
+    """Return where to store pages: in shared memory or the configured directory; when that is full, in the state directory.
+
+    The first place exists. The second is created when it is needed.
+    """
+    directories = []
     if configured is not None:
-        directory = private_directory(configured, "CKPT_OBSERVE_PAGES_DIR")
-    else:
-        directory = _shared_memory_directory(SHARED_MEMORY / f"ckpt_observe-{os.geteuid()}") or private_directory(state / "pages")
-    return directory, file_system(directory) in MAPPABLE and _has_gil()
+        directories.append(private_directory(configured, "CKPT_OBSERVE_PAGES_DIR"))
+    elif not (has_private_shared_memory() and is_on_volume(state)):
+        with suppress(JournalError):  # another user has created it
+            shared_memory = SHARED_MEMORY / f"ckpt_observe-{os.geteuid()}"
+            directories += [private_directory(shared_memory)] if _has_room(SHARED_MEMORY) else []
+    directories.append(state / PAGES if directories else private_directory(state / PAGES))
+    return [PagePlace(directory, file_system(directory) in MAPPABLE and _has_gil()) for directory in directories]
 
 
-def _shared_memory_directory(directory: Path) -> Path | None:
-    """Return our directory in shared memory, or None if there is no room or another user has created it."""
+def has_private_shared_memory() -> bool:
+    """Return whether the shared memory ends with the container that this process runs in.
+
+    Container engines give a container its own `/dev/shm` together with its own IPC namespace, and share both or none with the machine.
+    """
     try:
-        return private_directory(directory) if _has_room(directory.parent) else None
-    except JournalError:
-        return None
+        return os.readlink("/proc/self/ns/ipc") != _FIRST_IPC_NAMESPACE
+    except OSError:  # not Linux
+        return False
+
+
+def is_on_volume(path: Path) -> bool:
+    """Return whether a path is on another mount than the root directory. In a container, this is a volume."""
+    return _find_mount(path)[0] not in ("", "/")
 
 
 def _has_room(directory: Path) -> bool:
@@ -62,16 +93,21 @@ def _has_room(directory: Path) -> bool:
 
 def file_system(path: Path) -> str:
     """Return the type of the file system of a path, or an empty string if the system does not report it."""
+    return _find_mount(path)[1]
+
+
+def _find_mount(path: Path) -> tuple[str, str]:
+    """Return mount point and file system type of a path; empty strings if the system does not report them."""
     try:
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()]
     except OSError:
-        return ""
+        return "", ""
     real, longest, longest_type = str(path.resolve()), "", ""
     for _, mount, mount_type, *_ in mounts:
         contains = mount in ("/", real) or real.startswith(mount + "/")
         if contains and len(mount) >= len(longest):
             longest, longest_type = mount, mount_type
-    return longest_type
+    return longest, longest_type
 
 
 def _has_gil() -> bool:

@@ -7,8 +7,9 @@ makes atomic. There is no lock, so no caller waits for another, and a signal han
 from __future__ import annotations
 
 import itertools
+import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -30,10 +31,13 @@ _END: Final = f'["{events.END}"'.encode()
 
 
 class Pool:
-    """The pages of one process, in files that start with `prefix`. `spill` writes records to the spool and may raise OSError."""
+    """The pages of one process. `spill` writes records to the spool and may raise OSError.
 
-    def __init__(self, prefix: str, spill: Callable[[Iterable[bytes]], None], *, mapped: bool) -> None:
-        self._prefix, self._spill, self._mapped = prefix, spill, mapped
+    `places` are pairs: the path of page files without number and suffix, and whether they are mapped. The next is used when one is full.
+    """
+
+    def __init__(self, places: Sequence[tuple[str, bool]], spill: Callable[[Iterable[bytes]], None]) -> None:
+        self._places, self._spill = places, spill
         self._files: list[PageFile] = []
         self._free: list[AnyPage] = []
         self._finished: deque[AnyPage] = deque()
@@ -78,8 +82,21 @@ class Pool:
         except OSError:
             return None
 
+    def _create_file(self, number: int, places: Sequence[tuple[str, bool]]) -> PageFile:
+        """Create a file in the first place that has room. A place that was full is not used again, as recovery expects."""
+        (prefix, mapped), *later_places = places
+        try:
+            file = PageFile(f"{prefix}-{number:02}.pages", PAGES_PER_FILE, self, mapped=mapped)
+        except OSError:
+            if not later_places:
+                raise
+            os.makedirs(os.path.dirname(later_places[0][0]), 0o700, exist_ok=True)
+            return self._create_file(number, later_places)
+        self._places = places
+        return file
+
     def _add_file(self) -> AnyPage | None:
-        file = PageFile(f"{self._prefix}-{next(self._file_numbers):02}.pages", PAGES_PER_FILE, self, mapped=self._mapped)
+        file = self._create_file(next(self._file_numbers), self._places)
         self._files.append(file)
         if self.closed:  # by another thread, in the meantime
             file.remove()

@@ -16,8 +16,8 @@ import msgspec
 from ckpt_observe.errors import DamagedFileError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.claims import Claim
-from ckpt_observe.journal.directory import INTERRUPTED, OPEN_PAGES, boot_id
-from ckpt_observe.journal.page_reader import begin_line, page_files, parse_lines, read_pages
+from ckpt_observe.journal.directory import INTERRUPTED, OPEN_PAGES, boot_id, list_page_files
+from ckpt_observe.journal.page_reader import begin_line, parse_lines, read_pages
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, spans
 from ckpt_observe.support import files
@@ -36,12 +36,12 @@ def recover(claim: Claim, annotate: Callable[[bytes], bytes] = lambda record: re
     `annotate` is applied to each record before it is written.
     """
     directory, about = claim.directory, claim.about
-    paths = page_files(about.pages)
+    paths = list_page_files(directory, about)
     copy = os.path.join(directory, OPEN_PAGES)
-    if about.boot == boot_id() and paths:
-        heartbeat, operations = _read_operations(paths)
-    else:  # the machine was restarted, or the shared memory was emptied: use the last copy on disk
-        heartbeat, operations = _read_operations([copy] if os.path.exists(copy) else [])
+    sources = list(paths) if about.boot == boot_id() else []  # the machine was restarted: pages on disk may be older than the copy
+    if not any(path.endswith("-00.pages") for path in sources) and os.path.exists(copy):  # the first pages, in shared memory, are gone
+        sources.append(copy)
+    heartbeat, operations = _read_operations(sources)
     spooled_ids = _ids_in_spool(directory) if operations else set()
     finished = [
         operation.finish(heartbeat, about.pid)
@@ -85,10 +85,12 @@ def _read_operations(paths: list[str]) -> tuple[int, dict[str, UnfinishedOperati
         for page in pages:
             lines = parse_lines(page.lines)
             for line in lines:
-                operations.setdefault(line[1], UnfinishedOperation()).lines.append(line)
+                known_lines = operations.setdefault(line[1], UnfinishedOperation()).lines
+                if line not in known_lines:  # the copy may repeat pages
+                    known_lines.append(line)
             begin = begin_line(lines)
             if begin:
-                operations[begin[1]].marks = page.marks
+                operations[begin[1]].marks = operations[begin[1]].marks or page.marks
     return heartbeat, operations
 
 

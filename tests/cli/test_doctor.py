@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
-from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, command
+from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, command, state_directory
 from ckpt_observe.delivery import outbox
 from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.instrumentor import Instrumentor, Target
@@ -241,3 +242,23 @@ def test_failing_check_does_not_hide_others(doctor, monkeypatch):
     findings = doctor()
     assert findings["journals"] == (PROBLEM, "journals", "the check failed: ZeroDivisionError: division by zero")
     assert "patches reference" in findings
+
+
+@pytest.mark.parametrize(
+    ("is_private", "is_volume", "pages", "state", "detail"),
+    [
+        (False, False, "/dev/shm/ckpt_observe-doctor", OK, "all but the last second that of the machine"),
+        (True, False, "/dev/shm/ckpt_observe-doctor", NOTE, "set CKPT_OBSERVE_DIR to a directory on a volume"),
+        (True, True, "/dev/shm/ckpt_observe-doctor", NOTE, "unset CKPT_OBSERVE_PAGES_DIR"),
+        (True, True, None, OK, "survive the death of the process"),
+    ],
+)
+def test_deaths_that_are_not_covered(doctor, monkeypatch, tmp_path, is_private, is_volume, pages, state, detail):
+    """The finding about pages says whether running operations survive the end of a container, and what to do if not."""
+    monkeypatch.setattr(state_directory, "has_private_shared_memory", lambda: is_private)
+    monkeypatch.setattr(state_directory, "is_on_volume", lambda path: is_volume)
+    directory = Path(pages or tmp_path / "pages")
+    finding = doctor(CKPT_OBSERVE_PAGES_DIR=directory, CKPT_OBSERVE_EXPORTERS="local")["pages"]
+    directory.rmdir()
+    assert finding.state == state
+    assert detail in finding.detail

@@ -153,13 +153,23 @@ def check_same(plain, observed):
 
 
 @needs_mounts
-@pytest.mark.parametrize("directories", ["[state]", "[pages]", "[state, pages]"])
+@pytest.mark.parametrize("directories", ["[state]", "[state, pages]"])
 def test_full_at_start(host, directories):
-    """Without room for journal or pages, the program runs unobserved, and one warning is logged."""
+    """Without room for a journal, the program runs unobserved, and one warning is logged."""
     plain, observed = host(FULL_AT_START.replace("{directories}", directories))
     check_same(plain, observed)
     assert observed.stderr.count("Checkpoints are not observed") + observed.stderr.count("Internal error in ckpt_observe") == 1
     assert "No space left" in observed.stderr
+
+
+@needs_mounts
+def test_pages_full_at_start(host, tmp_path):
+    """Without room in the directory for pages, they are in the state directory, and everything is recorded."""
+    plain, observed = host(FULL_AT_START.replace("{directories}", "[pages]"), state_options="size=32m")
+    check_same(plain, observed)
+    assert observed.stderr == ""
+    with TraceReader(tmp_path / "kept" / "traces.db") as reader:
+        assert sum(trace.operations for trace in reader.newest(1000)) == 500
 
 
 @needs_mounts

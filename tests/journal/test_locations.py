@@ -8,7 +8,7 @@ import pytest
 
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import locations
-from ckpt_observe.journal.locations import file_system, page_directory, private_directory
+from ckpt_observe.journal.locations import file_system, is_on_volume, page_places, private_directory
 
 
 def test_new_directory_is_private(tmp_path):
@@ -43,7 +43,7 @@ def test_directory_that_cannot_be_created():
     with pytest.raises(JournalError, match="cannot be created"):
         private_directory(nowhere)
     with pytest.raises(JournalError, match="CKPT_OBSERVE_PAGES_DIR"):
-        page_directory(nowhere, nowhere)
+        page_places(nowhere, nowhere)
 
 
 def test_file_systems(tmp_path):
@@ -55,16 +55,36 @@ def test_file_systems(tmp_path):
 def test_pages_on_a_network_file_system(tmp_path, monkeypatch):
     """On a file system that may lose allocated blocks, pages are not mapped."""
     monkeypatch.setattr(locations, "file_system", lambda path: "nfs4")
-    assert page_directory(tmp_path, tmp_path / "pages") == (tmp_path / "pages", False)
+    assert page_places(tmp_path, tmp_path / "pages")[0] == (tmp_path / "pages", False)
     monkeypatch.setattr(locations, "file_system", lambda path: "tmpfs")
-    assert page_directory(tmp_path, tmp_path / "pages") == (tmp_path / "pages", True)
+    assert page_places(tmp_path, tmp_path / "pages")[0] == (tmp_path / "pages", True)
 
 
 def test_no_shared_memory(tmp_path, monkeypatch):
     """Without shared memory, or with too little of it, pages are stored in the state directory."""
     monkeypatch.setattr(locations, "SHARED_MEMORY", tmp_path / "none")
-    assert page_directory(tmp_path, None)[0] == tmp_path / "pages"
+    assert [place.directory for place in page_places(tmp_path, None)] == [tmp_path / "pages"]
     monkeypatch.setattr(locations, "SHARED_MEMORY", locations.Path("/dev/shm"))
     monkeypatch.setattr(locations, "LEAST_FREE", 1 << 62)
-    assert page_directory(tmp_path, None)[0] == tmp_path / "pages"
+    assert [place.directory for place in page_places(tmp_path, None)] == [tmp_path / "pages"]
     assert os.path.isdir(tmp_path / "pages")
+
+
+@pytest.mark.parametrize("is_private", [True, False])
+@pytest.mark.parametrize("is_volume", [True, False])
+def test_shared_memory_that_ends_with_the_container(tmp_path, monkeypatch, is_private, is_volume):
+    """Only if the state directory outlives the shared memory, pages are stored there. Else they are its second place."""
+    (tmp_path / "shm").mkdir()
+    monkeypatch.setattr(locations, "SHARED_MEMORY", tmp_path / "shm")
+    monkeypatch.setattr(locations, "LEAST_FREE", 0)
+    monkeypatch.setattr(locations, "file_system", lambda path: "tmpfs")
+    monkeypatch.setattr(locations, "has_private_shared_memory", lambda: is_private)
+    monkeypatch.setattr(locations, "is_on_volume", lambda path: is_volume)
+    first = [] if is_private and is_volume else [tmp_path / "shm" / f"ckpt_observe-{os.geteuid()}"]
+    assert [place.directory for place in page_places(tmp_path, None)] == [*first, tmp_path / "pages"]
+
+
+def test_volumes():
+    """A path on a mount of its own is on a volume; the root directory is not."""
+    assert is_on_volume(locations.Path("/proc/self"))
+    assert not is_on_volume(locations.Path("/"))

@@ -40,7 +40,7 @@ def small(monkeypatch):
 
 @pytest.fixture
 def pool(tmp_path, disk, small, mapped):
-    pool = Pool(str(tmp_path / "p"), disk, mapped=mapped)
+    pool = Pool([(str(tmp_path / "p"), mapped)], disk)
     yield pool
     pool.remove()
     assert list(tmp_path.glob("*.pages")) == []
@@ -320,7 +320,7 @@ def test_pool_closed_while_a_file_is_added(pool, monkeypatch, tmp_path):
 
 @pytest.fixture
 def pwrite_pool(tmp_path, disk, small):
-    pool = Pool(str(tmp_path / "w"), disk, mapped=False)
+    pool = Pool([(str(tmp_path / "w"), False)], disk)
     yield pool
     pool.remove()
 

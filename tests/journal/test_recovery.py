@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import random
@@ -200,6 +201,49 @@ def test_recovery_on_a_full_disk(dead_journal, monkeypatch, tmp_path):
     monkeypatch.undo()
     assert recovery.recover(claim) == 1
     claim.release()
+
+
+def operations_beyond_shared_memory(*, is_copied):
+    """Return the work of a process that dies during five operations, of which shared memory has room for two."""
+
+    def work(journal):
+        make, pool.PAGES_PER_FILE = pool.PageFile, 2
+        other_pages = [journal.take() for _ in range(len(journal.pool._free) - 1)]
+
+        def full(path, *args, **options):
+            if path.startswith(journal.about.pages):
+                raise OSError(errno.ENOSPC, "full")
+            return make(path, *args, **options)
+
+        pool.PageFile = full
+        for number in range(5):
+            page = journal.take()
+            page.append(begin(f"{number:016x}"))
+            page.marks[2] = phase_word("write")
+            if is_copied and number == 3:
+                journal.sync()
+        assert other_pages
+        assert journal.pool.counts["unprotected"] == 0
+
+    return work
+
+
+def test_full_shared_memory(dead_journal):
+    """When shared memory is full, further operations are protected by pages in the state directory."""
+    directory = dead_journal(operations_beyond_shared_memory(is_copied=False))
+    spans, _, count = recover(directory)
+    assert (len(spans), count) == (5, 5)
+    assert list(Path(directory).parents[1].glob("pages/*")) == []
+
+
+def test_full_shared_memory_that_is_emptied(dead_journal, tmp_path):
+    """If shared memory is gone, its operations are taken from the copy and all others from the state directory, each once."""
+    directory = dead_journal(operations_beyond_shared_memory(is_copied=True))
+    for path in (tmp_path / "pages").iterdir():
+        path.unlink()
+    spans, _, count = recover(directory)
+    assert (sorted(span.span_id for span in spans), count) == ([f"{number:016x}" for number in range(5)], 5)
+    assert {span.attributes.get(names.ERROR_PHASE) for span in spans} == {"write"}
 
 
 def test_journal_of_a_live_owner(journal):

@@ -12,11 +12,10 @@ from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
 from ckpt_observe.config import Settings
 from ckpt_observe.delivery import daemon, outbox
 from ckpt_observe.errors import CkptObserveError, JournalError
-from ckpt_observe.journal import spool
-from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, read_about
+from ckpt_observe.journal import locations, spool
+from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, list_page_files, read_about
 from ckpt_observe.journal.fallback import usable_directory
-from ckpt_observe.journal.locations import file_system, page_directory, private_directory
-from ckpt_observe.journal.page_reader import page_files
+from ckpt_observe.journal.locations import file_system, has_private_shared_memory, is_on_volume, page_places, private_directory
 from ckpt_observe.support.locks import is_locked
 from ckpt_observe.tracestore import FILENAME, TraceWriter
 
@@ -74,10 +73,22 @@ def _check_fallback(configured: Path) -> tuple[str, str]:
 
 
 def _check_pages(settings: Settings) -> tuple[str, str]:
-    directory, mapped = page_directory(settings.dir, settings.pages_dir)
+    directory, mapped = page_places(settings.dir, settings.pages_dir)[0]
     write_probe(directory)
     access = "mapped" if mapped else "written with pwrite, which is slower, because mapped files are not safe on this file system"
-    return OK, f"{directory} on {file_system(directory) or sys.platform}, {access}"
+    state, coverage = _describe_coverage(settings.dir, directory)
+    return state, f"{directory} on {file_system(directory) or sys.platform}, {access}; {coverage}"
+
+
+def _describe_coverage(state: Path, pages: Path) -> tuple[str, str]:
+    """Say which kinds of death running operations survive, and what to do about the others."""
+    if has_private_shared_memory() and not is_on_volume(state):
+        remedy = "set CKPT_OBSERVE_DIR to a directory on a volume"
+        return NOTE, f"running operations survive the death of the process, but undelivered records end with this container: {remedy}"
+    if has_private_shared_memory() and pages.is_relative_to(locations.SHARED_MEMORY):
+        remedy = "unset CKPT_OBSERVE_PAGES_DIR, so that pages are in the state directory"
+        return NOTE, f"running operations survive the death of the process, but not the last second the end of this container: {remedy}"
+    return OK, "running operations survive the death of the process, and all but the last second that of the machine"
 
 
 def _check_trace_store(directory: Path) -> tuple[str, str]:
@@ -125,7 +136,7 @@ def _check_journal(directory: Path, alive: bool) -> tuple[Diagnosis | None, int]
     if about.delivery == "daemon" and not exporters and size:
         backlog = {"a daemon": size}  # no daemon has read it yet, so its exporters are unknown
     parts = [f"{count / 1024:.1f} KiB for {exporter}" for exporter, count in sorted(backlog.items())]
-    if not alive and page_files(about.pages):
+    if not alive and list_page_files(str(directory), about):
         parts.append("operations in memory")  # not yet recovered
     owner = f"process {about.pid} ({about.resource.get('service.name', '?')}), {'alive' if alive else 'dead'}"
     detail = f"{owner}; waiting: {', '.join(parts) or 'nothing'}"

@@ -42,7 +42,7 @@ def _reap_later(process: subprocess.Popen[bytes]) -> None:
 
 
 class Companion:
-    """Keeps a companion running. Used by one thread."""
+    """Keeps a companion running. `check` is called by one thread, `close` by any."""
 
     def __init__(self, state: Path, name: str, environ: Mapping[str, str]) -> None:
         self._path, self._environ = lock_path(state, name), environ
@@ -53,9 +53,15 @@ class Companion:
         self._start_time = self._last_check = 0.0
         self._attempts = 0
         self._warnings = WarningLog()
+        self._lock = threading.Lock()
+        self._is_closed = False
 
     def check(self) -> bool:
         """Start a companion if none is running. Return False, after a warning, if that is not possible."""
+        with self._lock:
+            return self._is_closed or self._check()
+
+    def _check(self) -> bool:
         if self._process is not None:
             return self._check_start(self._process)
         now = time.monotonic()
@@ -69,12 +75,14 @@ class Companion:
 
     def close(self, timeout: float) -> None:
         """Wait for the intermediate process, if there is one. The companion itself goes on."""
-        if self._process is not None:
-            try:
-                self._process.wait(timeout)
-            except subprocess.TimeoutExpired:
-                _reap_later(self._process)
-        self._end_start()
+        with self._lock:
+            self._is_closed = True
+            if self._process is not None:
+                try:
+                    self._process.wait(timeout)
+                except subprocess.TimeoutExpired:
+                    _reap_later(self._process)
+            self._end_start()
 
     def _is_running(self) -> bool:
         lock = FileLock.try_acquire(self._path)

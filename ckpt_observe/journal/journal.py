@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -38,6 +39,8 @@ class Journal:
         self.spool = Spool(self.directory)
         self._last_images: list[bytes] = []
         """The pages in `open.pages`, which is written again only if they changed."""
+        self._copy_lock = threading.Lock()
+        """Held while `open.pages` is written or removed: a copy that outlives the pages would be trusted."""
         try:
             self.pool = Pool([(str(place.directory / name), place.mapped) for place in places], self.spool.append)
         except OSError as error:
@@ -62,9 +65,11 @@ class Journal:
 
     def sync(self) -> None:
         """Make everything recorded so far survive a power failure: the spool, and a copy of the pages that are not in the spool yet."""
-        images = self.pool.read_uncollected()  # first: an operation that moves to the spool meanwhile is then in one of the two, or in both
-        self.spool.sync()
-        self._save_images(images)
+        with self._copy_lock:
+            images = self.pool.read_uncollected()  # first: an operation that moves to the spool meanwhile is in one of the two, or in both
+            self.spool.sync()
+            if not self.pool.closed:
+                self._save_images(images)
 
     def _save_images(self, images: list[bytes]) -> None:
         if images != self._last_images:
@@ -81,17 +86,19 @@ class Journal:
         If an operation still runs, the locks stay held until this process ends, because its page is in use. It is recovered after that.
         """
         self.spool.close()
-        if self.pool.retire():
-            if self.pool.has_uncollected():  # the disk has no room for them: leave them in the pages
-                self.pool.close()
-            else:  # empty pages are half a mebibyte of shared memory or more
-                self._remove_pages()
-            self._release_locks()
+        with self._copy_lock:
+            if self.pool.retire():
+                if self.pool.has_uncollected():  # the disk has no room for them: leave them in the pages
+                    self.pool.close()
+                else:  # empty pages are half a mebibyte of shared memory or more
+                    self._remove_pages()
+                self._release_locks()
 
     def remove(self) -> None:
         """Remove the journal with its pages and spool. Call it only if everything was delivered."""
         if hasattr(self, "pool"):
-            self._remove_pages()
+            with self._copy_lock:
+                self._remove_pages()
         self.spool.close()
         files.remove_tree(self.directory)  # if we die halfway, the rest looks like a journal that was never completed
         self._release_locks()

@@ -3,6 +3,9 @@
 A file is mapped once as a whole, because every map takes a file descriptor of the host program. Its blocks are allocated with
 `posix_fallocate`, because on a full file system a store into a sparse file raises SIGBUS in the host program. So does a store into a file
 that was truncated by hand. Nothing can prevent that, which is why the directory is private.
+
+Map and descriptor are closed with the last reference to them. Threads that use a page meanwhile, such as the page collector of a program
+that exits, never meet a closed map, nor a descriptor whose number is a file of the host program by then.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import mmap
 import os
 from contextlib import suppress
 
-from ckpt_observe.journal.pages import PAGE_SIZE, WORD, MappedPage, PagePool, PwritePage
+from ckpt_observe.journal.pages import PAGE_SIZE, WORD, Descriptor, MappedPage, PagePool, PwriteMarks, PwritePage
 
 
 class PageFile:
@@ -19,51 +22,51 @@ class PageFile:
 
     def __init__(self, path: str, count: int, pool: PagePool, *, mapped: bool) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-        self.path, self._fd = path, os.open(path, flags, 0o600)
+        self.path, descriptor = path, Descriptor(os.open(path, flags, 0o600))
+        self.pages: list[MappedPage | PwritePage] = []
+        self._heartbeat: memoryview | PwriteMarks | dict[int, int]
         try:
-            self._allocate((count + 1) * PAGE_SIZE)
-            self._map = self._create_map() if mapped else None
-            self._view = memoryview(self._map) if self._map else None
+            _allocate(descriptor.number, (count + 1) * PAGE_SIZE)
+            if mapped:
+                shared = _create_map(descriptor.number)
+                view = memoryview(shared)
+                self._heartbeat = view[:PAGE_SIZE].cast("Q")
+                self.pages += [MappedPage(shared, view, number, pool) for number in range(1, count + 1)]
+            else:
+                self._heartbeat = PwriteMarks(descriptor, 0, pool)
+                self.pages += [PwritePage(descriptor, number, pool) for number in range(1, count + 1)]
         except BaseException:
-            os.close(self._fd)
             os.unlink(path)
             raise
-        self.pages: list[MappedPage | PwritePage] = [
-            MappedPage(self._map, self._view, number, pool) if self._map and self._view else PwritePage(self._fd, number, pool)
-            for number in range(1, count + 1)
-        ]
-
-    def _allocate(self, size: int) -> None:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(self._fd, 0, size)  # raises ENOSPC now instead of SIGBUS later
-        else:
-            os.write(self._fd, bytes(size))
-
-    def _create_map(self) -> mmap.mmap:
-        # Populated at once: a page fault would cost the first operation more than its records do.
-        return mmap.mmap(self._fd, 0, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
 
     def write_heartbeat(self, now: int) -> None:
         """Store the time, in Unix nanoseconds, at which the owner is known to live."""
-        os.pwrite(self._fd, heartbeat_page(now)[:8], 0)
+        self._heartbeat[0] = now
 
     def close(self) -> None:
-        """Unmap and close: the pages belong to the parent of this process, or are not needed any more. Later lines are dropped."""
-        if self._fd >= 0:  # only once: by the second call the number may be a file of the host program
-            fd, self._fd = self._fd, -1
-            if self._map is not None and self._view is not None:
-                for page in self.pages:
-                    if isinstance(page, MappedPage):
-                        page.detach()
-                self._view.release()
-                self._map.close()
-            os.close(fd)
+        """Let go of the pages: they belong to the parent of this process, or are not needed any more. Later lines are dropped."""
+        for page in self.pages:
+            page.detach()
+        self.pages = []
+        self._heartbeat = {}
 
     def remove(self) -> None:
         """Close and delete the file."""
         self.close()
         with suppress(FileNotFoundError):
             os.unlink(self.path)
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)  # raises ENOSPC now instead of SIGBUS later
+    else:
+        os.write(descriptor, bytes(size))
+
+
+def _create_map(descriptor: int) -> mmap.mmap:
+    # Populated at once: a page fault would cost the first operation more than its records do.
+    return mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
 
 
 def heartbeat_page(now: int) -> bytes:

@@ -81,9 +81,8 @@ class MappedPage:
             pool.give_back(self)
 
     def detach(self) -> None:
-        """Stop using the map, which is about to be closed. Operations that still hold the page set marks in a dict instead."""
+        """Ignore marks from now on: the page belongs to the parent of this process, or is not needed any more."""
         self.marks = {}
-        self._words.release()
 
     def clear(self) -> None:
         """Make the page empty, for the next operation."""
@@ -104,14 +103,37 @@ class MappedPage:
         return self._used + len(line) <= self._limit
 
 
+class Descriptor:
+    """A file descriptor that is closed with the last reference to it, so that nobody uses its number after that."""
+
+    __slots__ = ("_close", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number, self._close = number, os.close
+
+    def __del__(self) -> None:
+        self._close(self.number)
+
+
+class PwriteMarks:
+    """The first words of a page, written with `pwrite`."""
+
+    def __init__(self, descriptor: Descriptor, start: int, pool: PagePool) -> None:
+        self._descriptor, self._start, self._pool = descriptor, start, pool
+
+    def __setitem__(self, number: int, word: int) -> None:
+        if not self._pool.closed:
+            os.pwrite(self._descriptor.number, WORD.pack(word), self._start + number * WORD.size)
+
+
 class PwritePage:
     """A page written with `pwrite`, used if a map is not safe. A failed write raises an error and no signal; the line is kept in memory."""
 
-    def __init__(self, fd: int, number: int, pool: PagePool) -> None:
-        self._fd, self._start, self._used = fd, number * PAGE_SIZE, HEADER_SIZE
+    def __init__(self, descriptor: Descriptor, number: int, pool: PagePool) -> None:
+        self._descriptor, self._start, self._used = descriptor, number * PAGE_SIZE, HEADER_SIZE
         self._lock = threading.RLock()  # `pwrite` lets other threads run; re-entrant, because a signal handler may append too
         self.pool = pool
-        self.marks = _PwriteMarks(self)
+        self.marks: PwriteMarks | dict[int, int] = PwriteMarks(descriptor, self._start, pool)
         self.overflow_pages: tuple[AnyPage, ...] = ()
 
     def append(self, line: bytes) -> None:
@@ -123,8 +145,8 @@ class PwritePage:
             start = self._used
             self._used = end = start + len(line)  # before writing: a signal handler that appends meanwhile must not use the same space
             try:
-                os.pwrite(self._fd, line, self._start + start)
-                os.pwrite(self._fd, WORD.pack(self._used), self._start)
+                os.pwrite(self._descriptor.number, line, self._start + start)
+                os.pwrite(self._descriptor.number, WORD.pack(self._used), self._start)
             except OSError:  # the disk is full or gone
                 if self._used == end:
                     self._used = start
@@ -135,44 +157,35 @@ class PwritePage:
             self.overflow_pages = (*self.overflow_pages, MemoryPage(self.pool))
         self.overflow_pages[-1].append(line)
 
-    def set_mark(self, number: int, word: int) -> None:
-        """Store a mark."""
-        if not self.pool.closed:
-            os.pwrite(self._fd, WORD.pack(word), self._start + number * WORD.size)
+    def detach(self) -> None:
+        """Ignore marks from now on: the page belongs to the parent of this process, or is not needed any more."""
+        self.marks = {}
 
     def finish(self, line: bytes) -> None:
         """Store the last line and give the page back to its pool."""
         self.append(line)
         if not self.pool.closed:
             with suppress(OSError):  # the flag matters only to readers of running operations
-                os.pwrite(self._fd, WORD.pack(self._used | ENDED_FLAG), self._start)
+                os.pwrite(self._descriptor.number, WORD.pack(self._used | ENDED_FLAG), self._start)
             self.pool.give_back(self)
 
     def clear(self) -> None:
         """Make the page empty, for the next operation."""
-        os.pwrite(self._fd, _EMPTY_HEADER, self._start)
+        os.pwrite(self._descriptor.number, _EMPTY_HEADER, self._start)
         self._used = HEADER_SIZE
         self.overflow_pages = ()
 
     def read_lines(self) -> bytes:
         """Return the lines, each with its newline."""
-        return os.pread(self._fd, self._used - HEADER_SIZE, self._start + HEADER_SIZE)
+        return os.pread(self._descriptor.number, self._used - HEADER_SIZE, self._start + HEADER_SIZE)
 
     def read_image(self) -> bytes:
         """Return the whole page, header included."""
-        return os.pread(self._fd, PAGE_SIZE, self._start)
+        return os.pread(self._descriptor.number, PAGE_SIZE, self._start)
 
     def has_room(self, line: bytes) -> bool:
         """Return whether the line fits."""
         return self._used + len(line) <= PAGE_SIZE
-
-
-class _PwriteMarks:
-    def __init__(self, page: PwritePage) -> None:
-        self._page = page
-
-    def __setitem__(self, number: int, word: int) -> None:
-        self._page.set_mark(number, word)
 
 
 class MemoryPage:

@@ -42,7 +42,7 @@ class Pool:
         self._free: list[AnyPage] = []
         self._finished: deque[AnyPage] = deque()
         self._file_numbers = itertools.count()
-        self.closed = False
+        self.closed = self._has_left = False
         self.counts = {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0}
         """Operations that their own thread wrote to the spool, that had no page in shared memory, that were lost; and dropped lines."""
         self._free.append(self._add_file())  # type: ignore[arg-type]  # not None: the pool is open. OSError if there is no room
@@ -180,8 +180,8 @@ class Pool:
         return [page.read_image() for file in self._files for page in file.pages if id(page) not in free]
 
     def has_uncollected(self) -> bool:
-        """Return whether a finished operation waits to be collected."""
-        return bool(self._finished)
+        """Return whether a finished operation waits to be collected, or was left to the next process when the pool was closed."""
+        return self._has_left or bool(self._finished)
 
     def retire(self) -> bool:
         """Close the pool unless an operation is running, and return whether it is closed. Files stay open.
@@ -196,19 +196,24 @@ class Pool:
 
     def write_heartbeat(self, now: int) -> None:
         """Store the time, in Unix nanoseconds, at which this process is known to live."""
-        self._files[0].write_heartbeat(now)
+        for file in self._files[:1]:  # none if the pool was closed meanwhile
+            file.write_heartbeat(now)
 
     def close(self) -> None:
         """Close the files and keep them on disk: for the parent, if this is a forked child, or for the next process."""
-        self.closed = True
-        for file in self._files:
+        for file in self._let_go():
             file.close()
 
     def remove(self) -> None:
         """Close and delete the files. Everything was collected."""
-        self.close()
-        for file in self._files:
+        for file in self._let_go():
             file.remove()
+
+    def _let_go(self) -> list[PageFile]:
+        """Give up all pages, so that each file is closed when no operation and no thread uses it any more. Return the files."""
+        self.closed, self._has_left = True, self.has_uncollected()
+        files, self._files, self._free, self._finished = self._files, [], [], deque()
+        return files
 
 
 def _pages_of_operation(page: AnyPage) -> Iterator[AnyPage]:

@@ -58,9 +58,12 @@ class FileLock:
 
     def release(self) -> None:
         """Unlock and close. Explicit, because a child that another thread forked during `try_acquire` may hold a copy of the descriptor."""
-        if self._fd >= 0:
-            _unlock(self._fd)
-            self.reset_after_fork()
+        fd, self._fd = self._fd, -1  # first: two threads may release it, and the number may be a file of the host program afterwards
+        if fd >= 0:
+            try:
+                _unlock(fd)
+            finally:
+                os.close(fd)
 
     def reset_after_fork(self) -> None:
         """Close this process's copy without unlocking: the lock stays with the parent alone, so that the parent's death becomes visible."""

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from ckpt_observe.config import DISK_LIMIT
-from ckpt_observe.delivery import daemon, disk_limit
+from ckpt_observe.delivery import companion, daemon, disk_limit
 from ckpt_observe.delivery import handover as handover_module
 from ckpt_observe.delivery import outbox as outboxes
+from ckpt_observe.delivery.companion import Companion
 from ckpt_observe.delivery.daemon import Daemon
 from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.delivery.disk_limit import DiskLimit
 from ckpt_observe.delivery.handover import Handover
 from ckpt_observe.errors import DaemonRunningError
 from ckpt_observe.journal import spool
+from ckpt_observe.journal.directory import OPEN_PAGES
 from ckpt_observe.journal.journal import Journal
+from ckpt_observe.journal.pages import MappedPage
 from ckpt_observe.record.encoding import encode_line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, metrics
@@ -291,6 +295,38 @@ def test_repeated_start_and_close(start_host, start_daemon):
         record_operation(journal, "a")
         assert handover.close(20)
     until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+def test_close_while_pages_are_copied(start_host, monkeypatch, caplog):
+    """If a program closes while the collecting thread copies its pages, nothing is logged, and no copy is left that recovery would trust."""
+    journal, handover = start_host()
+    copying, closed = threading.Event(), threading.Event()
+    read_image = MappedPage.read_image
+
+    def read_slowly(page):
+        if threading.current_thread() is handover._thread:
+            copying.set()
+            closed.wait(1)  # the copy goes on after the close, unless the close waits for it
+        return read_image(page)
+
+    monkeypatch.setattr(MappedPage, "read_image", read_slowly)
+    page = journal.take()
+    page.append(b"[1]\n")
+    assert copying.wait(20)
+    page.finish(b"[2]\n")
+    handover.close(0)
+    closed.set()
+    handover._thread.join(20)
+    assert caplog.text == ""
+    assert OPEN_PAGES not in os.listdir(journal.directory)
+
+
+def test_no_companion_starts_after_close(state, monkeypatch):
+    """The collecting thread, which may outlive a close by one pass, starts no companion after it."""
+    monkeypatch.setattr(companion.subprocess, "Popen", None)
+    deliverer = Companion(state, "x", {})
+    deliverer.close(0)
+    assert deliverer.check()
 
 
 def test_removed_by_hand(start_host, start_daemon, state):

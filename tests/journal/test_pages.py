@@ -101,10 +101,45 @@ def test_closed_page_ignores_writes(file, fake_pool):
     assert Path(file.path).read_bytes() == before
 
 
-def test_few_file_descriptors(tmp_path, fake_pool):
-    """A page file takes at most two descriptors of the host program, however many pages it has."""
-    file = PageFile(str(tmp_path / "x.pages"), 128, fake_pool, mapped=True)
-    assert 1 <= len(open_below(tmp_path)) <= 2
+def test_file_closed_during_a_read(file):
+    """A thread that reads a page while another closes the file gets its content. The last user closes the file."""
+    page = file.pages[0]
+    page.append(b"one\n")
+    file.close()
+    assert page.read_lines() == b"one\n"
+    assert len(page.read_image()) == PAGE_SIZE
+    page.clear()
+    file.write_heartbeat(77)
+    assert len(open_below(os.path.dirname(file.path))) == 1
+    del page
+    assert open_below(os.path.dirname(file.path)) == []
+
+
+@pytest.mark.parametrize("write", ["heartbeat", "mark", "line"])
+def test_file_closed_during_a_write(file, tmp_path, monkeypatch, write):
+    """If another thread closes the file during a write, the write never reaches a file that the host program has opened since then."""
+    real, host_files = os.pwrite, []
+
+    def meanwhile_another_closes(descriptor, *args):
+        if not host_files:
+            file.close()
+            host_files.extend((tmp_path / f"host{number}").open("wb") for number in range(3))
+        return real(descriptor, *args)
+
+    monkeypatch.setattr(os, "pwrite", meanwhile_another_closes)
+    page = file.pages[0]
+    {"heartbeat": lambda: file.write_heartbeat(77), "mark": lambda: page.marks.__setitem__(1, 5), "line": lambda: page.append(b"1\n")}[
+        write
+    ]()
+    for host_file in host_files:
+        host_file.close()
+        assert Path(host_file.name).read_bytes() == b""
+
+
+def test_few_file_descriptors(tmp_path, fake_pool, mapped):
+    """A page file takes one descriptor of the host program, however many pages it has."""
+    file = PageFile(str(tmp_path / "x.pages"), 128, fake_pool, mapped=mapped)
+    assert len(open_below(tmp_path)) == 1
     file.close()
     assert open_below(tmp_path) == []
 

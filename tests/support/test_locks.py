@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from ckpt_observe.support import forks
+from ckpt_observe.support import forks, locks
 from ckpt_observe.support.locks import FileLock, is_locked
 
 
@@ -25,6 +25,23 @@ def test_one_holder(path):
     again = FileLock.try_acquire(path, create=False)
     assert again is not None
     again.release()
+
+
+def test_two_threads_release(path, tmp_path, monkeypatch):
+    """If two threads release a lock, a file that the host program has opened in between is neither unlocked nor closed."""
+    lock = FileLock.try_acquire(path)
+    real, descriptors = locks._unlock, []
+
+    def meanwhile_another_releases(descriptor):
+        descriptors.append(descriptor)
+        if len(descriptors) == 1:
+            lock.release()
+        real(descriptor)
+
+    monkeypatch.setattr(locks, "_unlock", meanwhile_another_releases)
+    lock.release()
+    assert len(descriptors) == 1
+    assert not is_locked(path)
 
 
 def test_is_locked(path):

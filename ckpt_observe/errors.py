@@ -19,7 +19,7 @@ CkptObserveError
     ├── StorageError · CapacityError · AccessError · UnavailableError · DeadlineError
     ├── SerializationError · CompressionError
     ├── IntegrityError · CompatibilityError
-    └── CheckpointNotFoundError · ConflictError · InvalidNameError
+    └── CheckpointNotFoundError · ConflictError · InvalidNameError · LocationError
 """
 
 from __future__ import annotations
@@ -224,3 +224,10 @@ class InvalidNameError(CheckpointError, ValueError):
 
     error_class = "configuration"
     code = "configuration.invalid_name"
+
+
+class LocationError(CheckpointError):
+    """The location of a store cannot be used: not a directory, not a file, too long a path, or a file system without a needed feature."""
+
+    error_class = "configuration"
+    code = "configuration.invalid"

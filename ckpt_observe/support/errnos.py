@@ -7,12 +7,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, DeadlineError, StorageError, UnavailableError
+from ckpt_observe.errors import (
+    AccessError,
+    CapacityError,
+    CheckpointError,
+    ConflictError,
+    DeadlineError,
+    LocationError,
+    StorageError,
+    UnavailableError,
+)
 
 _Row = tuple[type[CheckpointError], str, bool]
 
 _NO_CONNECTION: Final[_Row] = (UnavailableError, "unavailable.connection", True)
 _NOT_ALLOWED: Final[_Row] = (AccessError, "storage.permission", False)
+_WRONG_PATH: Final[_Row] = (LocationError, "configuration.invalid", False)
+_NO_FEATURE: Final[_Row] = (LocationError, "configuration.unsupported", False)
+_LOCKED: Final[_Row] = (ConflictError, "conflict.locked", True)
 _IO_ERROR: Final[_Row] = (StorageError, "storage.io", True)
 _NO_DESCRIPTOR: Final[_Row] = (StorageError, "storage.too_many_files", True)
 
@@ -25,6 +37,14 @@ _TABLE: Final[dict[int, _Row]] = {
     errno.EPERM: _NOT_ALLOWED,
     # Stores open with O_NOFOLLOW, so ELOOP is a symbolic link where none is allowed, else a cycle of links. Neither goes away by itself.
     errno.ELOOP: _NOT_ALLOWED,
+    # The path of the store leads through a file, is a directory where a file is needed, or is too long: somebody has to change it.
+    errno.ENOTDIR: _WRONG_PATH,
+    errno.EISDIR: _WRONG_PATH,
+    errno.ENAMETOOLONG: _WRONG_PATH,
+    errno.EOPNOTSUPP: _NO_FEATURE,
+    errno.ENOSYS: _NO_FEATURE,
+    errno.EAGAIN: _LOCKED,
+    errno.EDEADLK: _LOCKED,
     errno.EROFS: (StorageError, "storage.read_only", False),
     errno.EMFILE: _NO_DESCRIPTOR,
     errno.ENFILE: _NO_DESCRIPTOR,

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, StorageError, UnavailableError
+from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, ConflictError, LocationError, StorageError, UnavailableError
 from ckpt_observe.semconv.values import ERROR_CODES
 from ckpt_observe.support import errnos
 from ckpt_observe.support.errnos import ERROR_CODES_BY_ERRNO, to_checkpoint_error, translate_os_errors
@@ -35,6 +35,10 @@ def test_every_code_is_registered():
         (errno.ENETUNREACH, UnavailableError, "unavailable.connection", True),
         (errno.EHOSTUNREACH, UnavailableError, "unavailable.connection", True),
         (errno.ELOOP, AccessError, "storage.permission", False),
+        (errno.ENOTDIR, LocationError, "configuration.invalid", False),
+        (errno.EISDIR, LocationError, "configuration.invalid", False),
+        (errno.ENAMETOOLONG, LocationError, "configuration.invalid", False),
+        (errno.EAGAIN, ConflictError, "conflict.locked", True),
         (errno.ENOENT, StorageError, "storage.io", True),
         (errno.EXDEV, StorageError, "storage.io", True),
     ],

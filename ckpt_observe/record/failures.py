@@ -1,7 +1,6 @@
 """Converts an exception to span attributes: our error class and code, whether a retry can help, and OpenTelemetry's own attributes.
 
-The code comes from the most specific of three sources: the exception itself (our own errors carry one), the table of errno values, the
-table of types. Types are listed by name, so that libraries need not be installed.
+`error_lookup` finds the code. An exception that is control flow gives the outcome `ok` or `skipped` and no error.
 """
 
 from __future__ import annotations
@@ -10,63 +9,37 @@ import traceback
 from typing import Any, Final, NamedTuple
 
 from ckpt_observe.record import redact
+from ckpt_observe.record.error_lookup import NO_FAILURE, UNKNOWN, ErrorCodes, Explanation, explain, qualified_name, read_attribute
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import spans
 from ckpt_observe.semconv.values import ERROR_CODES
-from ckpt_observe.support.errnos import ERROR_CODES_BY_ERRNO
 
 _MAX_FRAMES: Final = 20
 _MAX_STACK: Final = 2400
 """Characters of a stack that are recorded. Together with the message, they fit into one line of the journal."""
-
-ERROR_CODES_BY_TYPE: Final = {
-    "asyncio.exceptions.CancelledError": "cancelled.requested",
-    "concurrent.futures._base.CancelledError": "cancelled.requested",
-    "builtins.KeyboardInterrupt": "cancelled.requested",
-    "builtins.SystemExit": "cancelled.requested",
-    "builtins.GeneratorExit": "cancelled.requested",
-    "builtins.TimeoutError": "timeout.deadline",
-    "builtins.ConnectionError": "unavailable.connection",
-    "builtins.PermissionError": "storage.permission",
-    "builtins.FileNotFoundError": "not_found.path",
-    "builtins.FileExistsError": "conflict.exists",
-    "builtins.MemoryError": "memory.exhausted",
-    "builtins.UnicodeError": "serialization.malformed",
-    "builtins.RecursionError": "serialization.unsupported_type",
-    "json.decoder.JSONDecodeError": "serialization.malformed",
-    "msgspec.DecodeError": "serialization.malformed",
-    "msgspec.ValidationError": "serialization.malformed",
-    "_pickle.PicklingError": "serialization.unsupported_type",
-    "pickle.PicklingError": "serialization.unsupported_type",
-    "_pickle.UnpicklingError": "serialization.malformed",
-    "pickle.UnpicklingError": "serialization.malformed",
-    "zlib.error": "compression.malformed",
-    "gzip.BadGzipFile": "compression.malformed",
-    "_lzma.LZMAError": "compression.malformed",
-    "compression.zstd.ZstdError": "compression.malformed",
-    "backports.zstd.ZstdError": "compression.malformed",
-    "builtins.OSError": "storage.io",
-    "builtins.ImportError": "configuration.missing_extra",
-}
-"""Error codes by type. A type stands for its subclasses too; the nearest in the method resolution order wins."""
+_NO_CODES: Final[ErrorCodes] = {}
 
 
 class Failure(NamedTuple):
-    """The classification of an exception."""
+    """The classification of an exception. `code` and what follows from it are None if the exception is control flow."""
 
     outcome: str
     error_type: str
-    error_class: str
-    code: str
-    retryable: bool
-    recovery: str | None
-    impact: str | None
+    cause: str | None = None
+    error_class: str | None = None
+    code: str | None = None
+    retryable: bool | None = None
+    recovery: str | None = None
+    impact: str | None = None
 
     def attributes(self, phase: str | None) -> dict[str, Any]:
-        """Return the attributes of the failed span. `phase` is the phase that failed, if any."""
+        """Return the attributes of the span that the exception ended. `phase` is the phase that failed, if any."""
+        if self.code is None:
+            return {names.OUTCOME: self.outcome, names.CONTROL_FLOW: self.error_type}
         attributes = {
             names.OUTCOME: self.outcome,
             names.ERROR_TYPE: self.error_type,
+            names.ERROR_CAUSE: self.cause,
             names.ERROR_CLASS: self.error_class,
             names.ERROR_CODE: self.code,
             names.ERROR_RETRYABLE: self.retryable,
@@ -77,44 +50,43 @@ class Failure(NamedTuple):
         return {name: value for name, value in attributes.items() if value is not None}
 
 
-def classify(error: BaseException) -> Failure:
-    """Classify an exception. Never raises."""
-    code = _read_attribute(error, "code")
-    if not isinstance(code, str) or code not in ERROR_CODES:
-        code = _look_up_code(error)
+def classify(error: BaseException, phase: str | None = None, codes: ErrorCodes = _NO_CODES) -> Failure:
+    """Classify an exception that ended an operation or phase. Never raises.
+
+    `phase` is the phase that failed. `codes` is the table of the observed library: it has precedence over the general tables.
+    """
+    error_type = redact.name(read_attribute(type(error), "__qualname__"))
+    try:
+        code, source = explain(error, phase, codes)
+    except Exception:  # such as RecursionError: the host program's stack may be almost full
+        code, source = Explanation(UNKNOWN, error)
+    if code in NO_FAILURE:
+        return Failure(code, error_type)
     row = ERROR_CODES[code]
-    retryable = _read_attribute(error, "retryable")
+    retryable = _read(error, source, "retryable", bool)
+    recovery, impact = _read(error, source, "recovery", str), _read(error, source, "impact", str)
     return Failure(
         outcome="cancelled" if row.error_class == "cancelled" else "error",
-        error_type=redact.name(type(error).__qualname__),
+        error_type=error_type,
+        cause=None if source is error else _type_name(source),
         error_class=row.error_class,
         code=code,
-        retryable=retryable if isinstance(retryable, bool) else row.retryable,
-        recovery=_read_text(error, "recovery"),
-        impact=_read_text(error, "impact"),
+        retryable=row.retryable if retryable is None else retryable,
+        recovery=recovery and redact.name(recovery),
+        impact=impact and redact.name(impact),
     )
 
 
-def _look_up_code(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.errno in ERROR_CODES_BY_ERRNO:
-        return ERROR_CODES_BY_ERRNO[error.errno]
-    for base in type(error).__mro__:
-        code = ERROR_CODES_BY_TYPE.get(f"{base.__module__}.{base.__qualname__}")
-        if code is not None:
-            return code
-    return "unknown.exception"
+def _read(error: BaseException, source: BaseException, name: str, kind: type) -> Any:
+    """Return an attribute of the raised exception or else of the one that explains it; None if neither has one of this type."""
+    value = read_attribute(error, name)
+    if not isinstance(value, kind) and source is not error:
+        value = read_attribute(source, name)
+    return value if isinstance(value, kind) else None
 
 
-def _read_attribute(error: BaseException, name: str) -> Any:
-    try:
-        return getattr(error, name, None)
-    except Exception:  # raised by a property of the host program's exception
-        return None
-
-
-def _read_text(error: BaseException, name: str) -> str | None:
-    value = _read_attribute(error, name)
-    return redact.name(value) if isinstance(value, str) else None
+def _type_name(error: BaseException) -> str:
+    return redact.name(qualified_name(type(error)).removeprefix("builtins."))
 
 
 def exception_attributes(error: BaseException, *, stack: bool, message: bool = True) -> dict[str, Any]:
@@ -124,7 +96,7 @@ def exception_attributes(error: BaseException, *, stack: bool, message: bool = T
     replaced with `(not recorded)`.
     """
     attributes = {
-        spans.EXCEPTION_TYPE: redact.name(f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")),
+        spans.EXCEPTION_TYPE: _type_name(error),
         spans.EXCEPTION_MESSAGE: _redacted_message(error) if message else "(not recorded)",
     }
     if stack:

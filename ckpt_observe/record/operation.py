@@ -16,13 +16,14 @@ import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from msgspec import Raw
 from opentelemetry.context import Context, attach, detach, get_current
 
 from ckpt_observe.record import redact, resource_usage
 from ckpt_observe.record.encoding import encode_line
+from ckpt_observe.record.error_lookup import ErrorCodes
 from ckpt_observe.record.failures import classify, exception_attributes
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.otel_span import OtelSpan
@@ -71,6 +72,8 @@ class Operation(OtelSpan):
     kind = events.OPERATION
     records_message = True
     """Whether the message of an exception is recorded, and not only its type."""
+    error_codes: ClassVar[ErrorCodes] = {}
+    """Error codes of the library's exceptions. They have precedence over the general tables."""
     page: Page
     thread: int
     start: int
@@ -229,7 +232,7 @@ class Operation(OtelSpan):
                 if self._usage is not None and self.thread == _thread():
                     self.set_trusted(resource_usage.usage_attributes(self._usage, resource_usage.read_usage()))
             if error is not None:
-                failure = classify(error)
+                failure = classify(error, self.failed_phase, self.error_codes)
                 if failure.outcome == "error":
                     exception = exception_attributes(error, stack=True, message=self.records_message)
                     page.append(encode_line((events.EVENT, self.span_id, end + offset, spans.EVENT_EXCEPTION, exception)))

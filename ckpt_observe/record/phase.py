@@ -204,7 +204,7 @@ def _as_attributes(attributes: dict[str, Any] | Sizes | None) -> dict[str, Any]:
 
 
 def _failure_attributes(operation: Operation, name: str, error: BaseException) -> dict[str, Any]:
-    if operation.failed_phase is None:
+    failure = classify(error, name, operation.error_codes)
+    if operation.failed_phase is None and failure.code is not None:
         operation.failed_phase = name
-    failure = classify(error)
     return {**failure.attributes(name), **(exception_attributes(error, stack=False) if failure.outcome == "error" else {})}

@@ -68,12 +68,14 @@ IO_READ: Final = _attribute("checkpoint.resource.io_read", "int", "operation", "
 IO_WRITE: Final = _attribute("checkpoint.resource.io_write", "int", "operation", "Bytes written to disk on behalf of the calling thread.")
 
 ERROR_TYPE: Final = _attribute("error.type", "string", "failed", "Class of the exception (OpenTelemetry name).")
+ERROR_CAUSE: Final = _attribute("checkpoint.error.cause", "string", "failed", "Class of the exception that explains the failure, if that is not the raised exception but its cause, its context or a member of a group.")
 ERROR_CLASS: Final = _attribute("checkpoint.error.class", "string", "failed", "Error class, also a metric label; see Error classes.")
 ERROR_CODE: Final = _attribute("checkpoint.error.code", "string", "failed", "Specific reason; see Error codes.")
 ERROR_PHASE: Final = _attribute("checkpoint.error.phase", "string", "failed", "Phase in which the operation failed or the process died.")
 ERROR_RETRYABLE: Final = _attribute("checkpoint.error.retryable", "boolean", "failed", "Whether the same call may succeed if it is retried.")
 ERROR_RECOVERY: Final = _attribute("checkpoint.error.recovery", "string", "failed", "What was done to recover, if anything.")
 ERROR_IMPACT: Final = _attribute("checkpoint.error.impact", "string", "failed", "Consequences for the task, if known.")
+CONTROL_FLOW: Final = _attribute("checkpoint.control_flow", "string", "operation, phase, task", "Class of the exception with which the library left the operation on purpose, such as `GraphInterrupt` for a pause. The outcome is not an error.")
 
 SOURCE_TRACE: Final = _attribute("checkpoint.source.trace_id", "string", "load, restore", "Trace ID of the save that created the checkpoint; the span also has a link to it.")
 SOURCE_SPAN: Final = _attribute("checkpoint.source.span_id", "string", "load, restore", "Span ID of the save that created the checkpoint.")

@@ -169,8 +169,8 @@ def test_interrupted_end(recording, monkeypatch, interrupted):
     """Ctrl-C during the end of an operation reaches the host program, and the operation has ended."""
     step = getattr(operations, interrupted)
 
-    def interrupted_step(argument):
-        step(argument)
+    def interrupted_step(*arguments):
+        step(*arguments)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), ckpt_observe.checkpoint("save"):

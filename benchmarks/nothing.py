@@ -12,7 +12,8 @@ from typing import Any
 
 from msgspec import Raw
 
-from ckpt_observe.instrument.instrumentor import Instrumentor, Target
+from ckpt_observe.instrument.instrumentor import Instrumentor
+from ckpt_observe.instrument.targets import Target
 from ckpt_observe.instrument.wrappers import ObservedCall
 from ckpt_observe.record import trace_context
 from ckpt_observe.record.encoding import encode_attributes

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 from ckpt_observe import config, samplers
 from ckpt_observe.config import Settings
 from ckpt_observe.instrument import registry
-from ckpt_observe.instrument.instrumentor import Instrumentor, TargetReport
+from ckpt_observe.instrument.instrumentor import Instrumentor
+from ckpt_observe.instrument.targets import TargetReport
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.recorder import Page, recorder
 from ckpt_observe.support import forks

@@ -1,7 +1,7 @@
-"""The base class of instrumentors. A subclass has a name, a library and a table of targets; the rest is here.
+"""The base class of instrumentors. A subclass has a name, a library and a table of targets and families; the rest is here.
 
-A target is patched when its module is imported, or at once if it already is. `report()` lists what could not be patched; for a required
-target one warning is logged, too. Nothing raises into the host program or into an import.
+A row is patched when its module is imported, or at once if it already is. `report()` lists what could not be patched; for a required
+row one warning is logged, too. Nothing raises into the host program or into an import.
 """
 
 from __future__ import annotations
@@ -11,60 +11,19 @@ import logging
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from ckpt_observe.instrument.import_hooks import when_imported
-from ckpt_observe.instrument.wrappers import Wrapper
+from ckpt_observe.instrument.targets import Family, State, Target, TargetReport, installed_version
 
-if TYPE_CHECKING:  # imports wrapt, which takes longer than everything else; loaded when there is something to patch
+if TYPE_CHECKING:  # import wrapt, which takes longer than everything else; loaded when there is something to patch
+    from ckpt_observe.instrument.families import FamilyPatches
     from ckpt_observe.instrument.patching import Patch
 
 logger = logging.getLogger(__name__)
-
-
-class WrapperFactory(Protocol):
-    """Creates a wrapper once the callable is available, so that calls need not inspect it again."""
-
-    def wrapper_for(self, original: Any, /) -> Wrapper: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One callable of a library: a row of an instrumentor's table."""
-
-    module: str
-    """The module that defines it. It is patched when that module is imported."""
-    path: str
-    """`function` or `Class.method` within the module."""
-    wrapper: Wrapper | WrapperFactory
-    required: bool = True
-    """Whether to warn if it is missing, because the library is then observed only in part."""
-    why: str = ""
-    """What is recorded here, or why it may be missing."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.module}.{self.path}"
-
-    def wrapper_for(self, original: Any) -> Wrapper:
-        create = getattr(self.wrapper, "wrapper_for", None)
-        return self.wrapper if create is None else create(original)  # type: ignore[return-value]
-
-
-@dataclass(frozen=True, slots=True)
-class TargetReport:
-    """Whether one target is patched, and why not."""
-
-    target: str
-    state: Literal["patched", "missing", "waiting", "off", "failed"]
-    """`missing`: the library has no such callable. `waiting`: its module is not imported yet. `off`: the instrumentor is switched off.
-    `failed`: it could not be patched, or another package replaced it afterwards."""
-    detail: str = ""
-    """Why it is not patched. Empty for `patched` and `off`."""
 
 
 class Instrumentor(ABC):
@@ -73,6 +32,8 @@ class Instrumentor(ABC):
     name: ClassVar[str]
     library: ClassVar[str]
     """The library's top-level module, such as `torch`."""
+    package: ClassVar[str] = ""
+    """The library's name on PyPI, from which its version is known. Empty: the version does not matter."""
     supported: ClassVar[str] = ""
     """The tested versions, as a requirement such as `torch>=2.4`."""
 
@@ -80,23 +41,28 @@ class Instrumentor(ABC):
         self._lock = threading.RLock()
         self._enabled = False
         self._patches: dict[str, Patch] = {}
+        self._families: dict[str, FamilyPatches] = {}
         self._failures: dict[str, TargetReport] = {}
         self._hooked_modules: set[str] = set()
         self._imported_modules: set[str] = set()
-        self._warned_targets: set[str] = set()
+        self._warned_rows: set[str] = set()
 
     @abstractmethod
     def targets(self) -> Sequence[Target]:
         """Return the table of targets, the same at every call. Must not import the library."""
+
+    def families(self) -> Sequence[Family]:
+        """Return the table of families, the same at every call."""
+        return ()
 
     def instrument(self) -> None:
         """Patch the targets whose modules are imported, and the others on import. Calling it again retries missing targets."""
         try:
             with self._lock:
                 self._enabled = True
-            for module in dict.fromkeys((self.library, *(target.module for target in self.targets()))):
+            for module in dict.fromkeys((self.library, *self.modules())):
                 self._watch(module)
-            self._warn_about_targets()
+            self._warn_about_rows()
         except Exception:
             logger.exception("Because of an error, %s is not observed", self.name)
 
@@ -104,18 +70,34 @@ class Instrumentor(ABC):
         """Put the originals back and stop waiting for imports."""
         with self._lock:
             self._enabled = False
-            patches = list(self._patches.values())
+            undo: list[tuple[str, Callable[[], object]]] = [(patch.path, patch.remove) for patch in self._patches.values()]
+            undo += [(name, family.detach) for name, family in self._families.items()]
             self._patches.clear()
+            self._families.clear()
             self._failures.clear()
-        for patch in patches:
+        for path, remove in undo:
             try:
-                patch.remove()
+                remove()
             except Exception:
-                logger.exception("%s: cannot unpatch %s; the patch is switched off", self.name, patch.path)
+                logger.exception("%s: cannot unpatch %s; the patch is switched off", self.name, path)
+
+    def adopt(self, family: Family, instance: object) -> None:
+        """Observe the class of an object as a member of the family, for objects that need not inherit from its base class."""
+        patches = self._families.get(family.name)
+        if patches is not None:
+            patches.adopt_instance(instance)
+
+    def modules(self) -> list[str]:
+        """Return the modules after whose import a row can be patched."""
+        return list(dict.fromkeys([*(row.module for row in self.targets()), *(row.when or row.module for row in self.families())]))
 
     def report(self) -> list[TargetReport]:
-        """Return the state of every target."""
-        return [self._report_target(target) for target in self.targets()]
+        """Return the state of every target, and of every method of the classes of the families."""
+        rows = [self._report_row(target) for target in self.targets()]
+        for family in self.families():
+            patches = self._families.get(family.name)
+            rows += patches.report() if patches else [self._report_row(family)]
+        return [self._explain_waiting(row) for row in rows]
 
     def _watch(self, name: str) -> None:
         module = sys.modules.get(name)
@@ -140,7 +122,7 @@ class Instrumentor(ABC):
                 enabled = self._enabled
             if enabled:
                 self._patch_all(name, module)
-                self._warn_about_targets()
+                self._warn_about_rows()
         except Exception:
             logger.exception("%s: because of an error, %s is not observed", self.name, name)
 
@@ -148,6 +130,9 @@ class Instrumentor(ABC):
         for target in self.targets():
             if target.module == name:
                 self._patch(target, module)
+        for family in self.families():
+            if (family.when or family.module) == name:
+                self._attach(family)
 
     def _patch(self, target: Target, module: ModuleType) -> None:
         from ckpt_observe.instrument import patching  # noqa: PLC0415
@@ -159,10 +144,10 @@ class Instrumentor(ABC):
                 return
             previous.remove()  # the module was reloaded or the name replaced; calls through the old wrapper must not count twice
         try:
-            patch = patching.apply(target, module)  # without our lock: this may import a module whose import is waiting for us
+            patch = patching.apply(module, target.path, target.wrapper_for)  # without our lock: may import a module that is waiting for us
         except MissingTargetError:
             if self._is_complete(target.module):
-                self._failures[target.name] = TargetReport(target.name, "missing", f"{target.module} has no {target.path}")
+                self._record_missing(target, f"{target.module} has no {target.path}")
             return
         except Exception as error:
             self._failures[target.name] = TargetReport(target.name, "failed", f"{type(error).__name__}: {error}")
@@ -174,8 +159,34 @@ class Instrumentor(ABC):
                 return
         patch.remove()  # switched off meanwhile
 
-    def _report_target(self, target: Target) -> TargetReport:
-        name = target.name
+    def _attach(self, family: Family) -> None:
+        from ckpt_observe.instrument.families import FamilyPatches  # noqa: PLC0415
+
+        base = getattr(sys.modules.get(family.module), family.path, None)
+        if not isinstance(base, type):
+            self._record_missing(family, f"{family.module} has no class {family.path}")
+            return
+        with self._lock:
+            patches = self._families.get(family.name)
+            if not self._enabled or (patches is not None and patches.base is base):
+                return
+            self._families[family.name] = attached = FamilyPatches(family, base)
+            self._failures.pop(family.name, None)
+        if patches is not None:
+            patches.detach()  # the module was reloaded
+        attached.attach()
+
+    def _rows(self) -> list[Target | Family]:
+        return [*self.targets(), *self.families()]
+
+    def _record_missing(self, row: Target | Family, detail: str) -> None:
+        package = row.versions.package or self.package
+        version = installed_version(package)
+        state: State = "renamed" if row.versions.include(version) else "absent"
+        self._failures[row.name] = TargetReport(row.name, state, f"{detail} ({package} {version})" if version else detail)
+
+    def _report_row(self, row: Target | Family) -> TargetReport:
+        name = row.name
         if not self._enabled:
             return TargetReport(name, "off")
         patch = self._patches.get(name)
@@ -186,17 +197,26 @@ class Instrumentor(ABC):
         failure = self._failures.get(name)
         if failure is not None:
             return failure
-        if sys.modules.get(self.library) is not None and self._is_absent(target.module):
-            return TargetReport(name, "missing", f"module {target.module} does not exist")
-        return TargetReport(name, "waiting", f"{target.module} is not imported yet")
+        if sys.modules.get(self.library) is not None and self._is_absent(row.module):
+            self._record_missing(row, f"module {row.module} does not exist")
+            return self._failures.pop(name)
+        return TargetReport(name, "waiting", f"{row.module} is not imported yet")
 
-    def _warn_about_targets(self) -> None:
+    def _explain_waiting(self, report: TargetReport) -> TargetReport:
+        """Return the report, with `not installed` instead of `waiting` if the module will never be imported."""
+        packages = [row.versions.package or self.package for row in self._rows() if row.name == report.target]
+        package = packages[0] if packages else ""
+        if report.state == "waiting" and package and not installed_version(package):
+            return TargetReport(report.target, "not installed", f"{package} is not installed")
+        return report
+
+    def _warn_about_rows(self) -> None:
         tested_versions = f" (tested with {self.supported})" if self.supported else ""
-        for target in self.targets():
-            report = self._report_target(target)
-            if target.required and report.state in ("missing", "failed") and target.name not in self._warned_targets:
-                self._warned_targets.add(target.name)
-                logger.warning("%s: %s is not observed: %s%s", self.name, target.name, report.detail, tested_versions)
+        for row in self._rows():
+            report = self._report_row(row)
+            if row.required and report.state in ("renamed", "failed") and row.name not in self._warned_rows:
+                self._warned_rows.add(row.name)
+                logger.warning("%s: %s is not observed: %s%s", self.name, row.name, report.detail, tested_versions)
 
     def _is_absent(self, module: str) -> bool:
         """Return whether the parent package is imported but does not contain this module."""

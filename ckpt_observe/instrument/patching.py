@@ -1,4 +1,4 @@
-"""Puts one wrapper around one callable of a module, and takes it off again.
+"""Puts one wrapper around one callable of a module or class, and takes it off again.
 
 A patched callable still pickles, copies, binds and inspects like the original. Two limits remain: a reference to the original that
 was taken before patching is not observed, and the original cannot be pickled by name while its name refers to the patched callable.
@@ -11,14 +11,15 @@ import inspect
 import operator
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import wrapt
 
-from ckpt_observe.instrument.instrumentor import Target
-from ckpt_observe.instrument.wrapper_chain import is_wrapped_by, remove_wrapper, resolve, wrapper_chain
+from ckpt_observe.instrument.wrapper_chain import is_wrapped_by, remove_wrapper, resolve, resolve_owner, wrapper_chain
+from ckpt_observe.instrument.wrappers import Wrapper
 
 if TYPE_CHECKING:
     _BoundFunctionWrapper = wrapt.BoundFunctionWrapper[..., Any]
@@ -88,7 +89,8 @@ class PatchedCallable(_FunctionWrapper):
 class Patch:
     """A wrapper that was put in place, and what is needed to remove it."""
 
-    module: ModuleType
+    owner: Any
+    """The module or class that `path` starts from."""
     path: str
     handle: PatchedCallable
 
@@ -99,44 +101,50 @@ class Patch:
     @property
     def in_place(self) -> bool:
         """Whether the wrapper is on and still there, above or beneath other wrappers."""
-        return bool(self.switch) and is_wrapped_by(self.module, self.path, self.handle)
+        return bool(self.switch) and is_wrapped_by(self.owner, self.path, self.handle)
 
     def remove(self) -> bool:
         """Put the original object back. Return False if another package's closure holds our wrapper; it then stays, but is switched off."""
         with _lock:
             self.switch.off()
-            return remove_wrapper(self.module, self.path, self.handle, created_attribute=self.handle._self_created_attribute)
+            return remove_wrapper(self.owner, self.path, self.handle, created_attribute=self.handle._self_created_attribute)
 
 
 _lock = threading.RLock()  # re-entrant: a signal handler may import a module that has targets
 
 
-def apply(target: Target, module: ModuleType) -> Patch:
-    """Wrap the target, or share our wrapper if it already has one.
+def apply(owner: Any, path: str, create_wrapper: Callable[[Any], Wrapper]) -> Patch:
+    """Wrap what `path` names in a module or class, or share our wrapper if it already has one.
 
-    Raise MissingTargetError if the module does not have the target, TypeError if the target is not callable.
+    Raise MissingTargetError if it does not exist, TypeError if it is not callable.
     """
-    _callable_at(target, module)  # before the lock: the lookup may import a module lazily, and that import may be waiting for us
+    _callable_at(owner, path)  # before the lock: the lookup may import a module lazily, and that import may be waiting for us
     with _lock:
-        parent, attribute, original = _callable_at(target, module)
+        parent, attribute, original = _callable_at(owner, path)
         handle: Any = next((layer for layer in wrapper_chain(original) if type(layer) is PatchedCallable), None)
         if handle is None:
             switch = Switch()
-            handle = PatchedCallable(original, target.wrapper_for(original), switch, of_module="." not in target.path)
+            handle = PatchedCallable(original, create_wrapper(original), switch, of_module=isinstance(parent, ModuleType))
             handle._self_created_attribute = attribute not in getattr(parent, "__dict__", (attribute,))
             setattr(parent, attribute, handle)
             switch.on()
         elif not handle._self_enabled:
             # An earlier wrapper of ours that could not be removed from under a closure. Use it again.
-            handle.__init__(handle.__wrapped__, target.wrapper_for(handle.__wrapped__), handle._self_enabled)
+            handle.__init__(handle.__wrapped__, create_wrapper(handle.__wrapped__), handle._self_enabled)
             handle._self_enabled.on()
-        return Patch(module, target.path, handle)
+        return Patch(owner, path, handle)
 
 
-def _callable_at(target: Target, module: ModuleType) -> tuple[Any, str, Any]:
-    parent, attribute, original = resolve(module, target.path)
+def _callable_at(owner: Any, path: str) -> tuple[Any, str, Any]:
+    """Return parent, attribute name and value. An inherited method is returned with the class that defines it.
+
+    A patched copy of it on the subclass would look like an override, and libraries ask classes what they override.
+    """
+    parent, attribute, original = resolve(owner, path)
+    if inspect.isclass(parent):
+        parent = resolve_owner(owner, path)[0]
     if inspect.isclass(original) or not (callable(original) or isinstance(original, classmethod)):
-        raise TypeError(f"{target.name} is a {type(original).__name__}, not a function or method")
+        raise TypeError(f"{owner.__name__}.{path} is a {type(original).__name__}, not a function or method")
     return parent, attribute, original
 
 

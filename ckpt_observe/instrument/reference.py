@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from opentelemetry.context import get_current
 
-from ckpt_observe.instrument.instrumentor import Instrumentor, Target
+from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.reference_attributes import (
     record_count,
     record_deleted,
@@ -21,6 +21,7 @@ from ckpt_observe.instrument.reference_attributes import (
     record_verified,
     shared_attributes,
 )
+from ckpt_observe.instrument.targets import Target
 from ckpt_observe.instrument.wrappers import BeginOperation, ObservedCall
 from ckpt_observe.record import trace_context
 from ckpt_observe.record.guard import record_fault

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
-from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Raw
 
+from ckpt_observe.instrument.state_keys import altered_keys, size_attributes
 from ckpt_observe.record import redact, trace_context
 from ckpt_observe.record.encoding import encode_attributes
 from ckpt_observe.record.operation import Operation
 from ckpt_observe.semconv import attributes as names
-from ckpt_observe.semconv.metrics import LARGEST_KEYS, OTHER
-
-_ALTERED_KEYS: Final = 20
-"""How many altered keys a span names at most."""
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
 @lru_cache(maxsize=256)
@@ -36,7 +30,6 @@ def safe_value(value: Any) -> Any:
 
 
 def record_saved(operation: Operation, info: Any) -> None:
-    keys, sizes = _largest(info.keys)
     operation.set_trusted(
         {
             names.ID: safe_value(info.id),
@@ -45,26 +38,11 @@ def record_saved(operation: Operation, info: Any) -> None:
             names.DIGEST: info.digest,
             names.STATE_TYPE: safe_value(info.state_type),
             names.STATE_KEYS: len(info.keys),
-            names.KEY_NAMES: _key_names(keys) or None,
-            names.KEY_SIZES: sizes or None,
+            **size_attributes({name: key.size for name, key in info.keys.items()}),
             names.STATE_DEPTH: info.depth,
             names.STATE_ITEMS: info.items,
         }
     )
-
-
-def _largest(keys: dict[str, Any]) -> tuple[tuple[str, ...], list[int]]:
-    """Return names and sizes of the largest keys. Their contents are never recorded."""
-    if len(keys) <= LARGEST_KEYS:
-        return tuple(keys), [key.size for key in keys.values()]
-    largest = sorted([(key.size, name) for name, key in keys.items()], reverse=True)[:LARGEST_KEYS]
-    return tuple([name for _, name in largest]), [size for size, _ in largest]
-
-
-@lru_cache(maxsize=256)
-def _key_names(keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the keys, with OTHER for those that do not look like names, such as addresses: they may be content. Cached."""
-    return tuple(text if _NAME.fullmatch(text := redact.text(key)) else OTHER for key in keys)
 
 
 def record_count(operation: Operation, checkpoints: Any) -> None:
@@ -82,11 +60,7 @@ def record_pruned(operation: Operation, removed: Any) -> None:
 def record_verified(operation: Operation, findings: Any) -> None:
     damaged = sum(not finding.good for finding in findings)
     altered = {key for finding in findings for key in finding.altered}
-    operation.set_trusted({names.COUNT: len(findings), names.DAMAGED_COUNT: damaged or None, names.ALTERED_KEYS: _keys(altered)})
-
-
-def _keys(altered: Iterable[str]) -> list[str] | None:
-    return list(_key_names(tuple(sorted(altered)[:_ALTERED_KEYS]))) or None
+    operation.set_trusted({names.COUNT: len(findings), names.DAMAGED_COUNT: damaged or None, names.ALTERED_KEYS: altered_keys(altered)})
 
 
 def record_loaded(operation: Operation, restored: Any) -> None:
@@ -102,7 +76,7 @@ def record_loaded(operation: Operation, restored: Any) -> None:
             names.SIZE_STORED: info.stored_size,
             names.SOURCE_AGE: round((dt.datetime.now(dt.UTC) - info.created).total_seconds(), 3),
             names.DAMAGED_COUNT: len(restored.skipped) or None,
-            names.ALTERED_KEYS: _keys(restored.altered),
+            names.ALTERED_KEYS: altered_keys(restored.altered),
         }
     )
     save = trace_context.parse_traceparent(info.context.get("traceparent", ""))

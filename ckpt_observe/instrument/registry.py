@@ -23,6 +23,7 @@ ENTRY_POINT_GROUP: Final = "ckpt_observe.instrumentors"
 
 INSTRUMENTORS: Final[Mapping[str, str]] = {
     "reference": "ckpt_observe.instrument.reference:ReferenceInstrumentor",
+    "langgraph": "ckpt_observe.instrument.langgraph:LangGraphInstrumentor",
 }
 """The bundled instrumentors: name, and `module:class`."""
 

@@ -7,7 +7,6 @@ older than 0.63b0.
 from __future__ import annotations
 
 import inspect
-from types import ModuleType
 from typing import Any, Final
 
 import wrapt
@@ -22,21 +21,21 @@ class MissingTargetError(AttributeError):
     """The module does not have the target."""
 
 
-def resolve(module: ModuleType, path: str) -> tuple[Any, str, Any]:
-    """Return what `path` names as parent, attribute name and value. A method is returned unbound, as its class holds it.
+def resolve(root: Any, path: str) -> tuple[Any, str, Any]:
+    """Return what `path` names in a module or class as parent, attribute name and value. A method is returned unbound, as in its class.
 
     Raise MissingTargetError if it does not exist.
     """
     try:
-        parent, attribute, value = wrapt.resolve_path(module, path)
+        parent, attribute, value = wrapt.resolve_path(root, path)
     except AttributeError as error:
-        raise MissingTargetError(f"{module.__name__} has no {path}") from error
+        raise MissingTargetError(f"{root.__name__} has no {path}") from error
     return parent, attribute, value
 
 
-def resolve_owner(module: ModuleType, path: str) -> tuple[Any, str, Any]:
+def resolve_owner(root: Any, path: str) -> tuple[Any, str, Any]:
     """Like `resolve`, with the object whose `__dict__` holds the attribute: a base class, if the attribute is inherited."""
-    parent, attribute, value = resolve(module, path)
+    parent, attribute, value = resolve(root, path)
     if inspect.isclass(parent):
         candidates: tuple[Any, ...] = inspect.getmro(parent)
     else:
@@ -44,7 +43,7 @@ def resolve_owner(module: ModuleType, path: str) -> tuple[Any, str, Any]:
     for candidate in candidates:
         if attribute in getattr(candidate, "__dict__", ()):
             return candidate, attribute, value
-    raise MissingTargetError(f"{module.__name__} computes {path} when it is read, so it cannot be patched")
+    raise MissingTargetError(f"{root.__name__} computes {path} when it is read, so it cannot be patched")
 
 
 def wrapper_chain(outermost: object) -> list[Any]:
@@ -62,15 +61,15 @@ def wrapper_chain(outermost: object) -> list[Any]:
     return chain
 
 
-def remove_wrapper(module: ModuleType, path: str, wrapper: Any, *, created_attribute: bool) -> bool:
+def remove_wrapper(root: Any, path: str, wrapper: Any, *, created_attribute: bool) -> bool:
     """Remove one wrapper from the target, above or beneath others. Return False if it cannot be removed, because a closure holds it.
 
     `created_attribute` says that the parent had no such attribute before the wrapper was put there; it is then deleted again.
     """
     try:
-        owner, attribute, outermost = resolve_owner(module, path)
+        owner, attribute, outermost = resolve_owner(root, path)
     except MissingTargetError:
-        return not is_wrapped_by(module, path, wrapper)
+        return not is_wrapped_by(root, path, wrapper)
     chain = wrapper_chain(outermost)
     position = next((index for index, layer in enumerate(chain) if layer is wrapper), None)
     if position is None:
@@ -87,9 +86,9 @@ def remove_wrapper(module: ModuleType, path: str, wrapper: Any, *, created_attri
     return True
 
 
-def is_wrapped_by(module: ModuleType, path: str, wrapper: object) -> bool:
+def is_wrapped_by(root: Any, path: str, wrapper: object) -> bool:
     """Return whether the target has this wrapper, above or beneath others."""
     try:
-        return any(layer is wrapper for layer in wrapper_chain(resolve(module, path)[2]))
+        return any(layer is wrapper for layer in wrapper_chain(resolve(root, path)[2]))
     except MissingTargetError:
         return False

@@ -42,6 +42,8 @@ BeginOperation: TypeAlias = Callable[[Any, Args, Kwargs], TimedScope | None]
 """Takes `(instance, args, kwargs)` of the host's call. Returns an operation that is not entered yet, or None to observe nothing."""
 RecordResult: TypeAlias = Callable[[Any, Any], object]
 """Takes `(operation, result)` after success. The result is what the call, coroutine, generator or future returned."""
+RecordItem: TypeAlias = Callable[[Any, Any], object]
+"""Takes `(operation, item)` for each item that a generator produces."""
 RecordFault: TypeAlias = Callable[[Exception], object]
 """Receives failures of our own code. Must not raise."""
 
@@ -60,16 +62,22 @@ class ObservedCall:
     begin: BeginOperation
     fault: RecordFault
     record_result: RecordResult | None = None
+    record_item: RecordItem | None = None
 
-    def wrapper_for(self, original: Any) -> Wrapper:
-        """Return the wrapper for a callable. Called once per target, so that calls need not ask what kind it is."""
-        function = original.__func__ if isinstance(original, classmethod | staticmethod) else original
-        if inspect.iscoroutinefunction(function):
-            return _wrap_coroutine(self)
-        if inspect.isgeneratorfunction(function):
-            return _wrap_generator(self)
-        if inspect.isasyncgenfunction(function):
-            return _wrap_async_generator(self)
+    def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
+        """Return the wrapper for a callable. Called once per target, so that calls need not ask what kind it is.
+
+        `declared` is the method of a base class that the callable overrides. An override may be a plain function that returns the
+        coroutine of another one.
+        """
+        for candidate in (original, declared):
+            function = candidate.__func__ if isinstance(candidate, classmethod | staticmethod) else candidate
+            if inspect.iscoroutinefunction(function):
+                return _wrap_coroutine(self)
+            if inspect.isgeneratorfunction(function):
+                return _wrap_generator(self)
+            if inspect.isasyncgenfunction(function):
+                return _wrap_async_generator(self)
         return _wrap_function(self)
 
     def start(self, instance: Any, args: Args, kwargs: Kwargs) -> TimedScope | None:
@@ -95,6 +103,14 @@ class ObservedCall:
                 operation.resume()
         except Exception as error:
             self.fault(error)
+
+    def produce(self, operation: TimedScope | None, item: Any) -> None:
+        try:
+            if self.record_item is not None and operation is not None:
+                self.record_item(operation, item)
+        except Exception as error:
+            self.fault(error)
+        self.suspend(operation)  # the consumer runs between two steps; its work is not part of the operation
 
     def succeed(self, operation: TimedScope | None, result: Any) -> None:
         try:
@@ -181,7 +197,7 @@ def _wrap_generator(call: ObservedCall) -> Wrapper:
                 call.end(operation, _failure(error))
                 raise
             value = None  # a thrown exception refers to this frame; keeping it here would make a cycle
-            call.suspend(operation)  # the consumer runs between two steps; its work is not part of the operation
+            call.produce(operation, item)
             try:
                 step, value = inner.send, (yield item)
             except BaseException as thrown:  # includes the GeneratorExit of close(); passed on like any other
@@ -206,7 +222,7 @@ def _wrap_async_generator(call: ObservedCall) -> Wrapper:
                 call.end(operation, _failure(error))
                 raise
             value = None
-            call.suspend(operation)
+            call.produce(operation, item)
             try:
                 step, value = inner.asend, (yield item)
             except BaseException as thrown:

@@ -72,8 +72,6 @@ class Operation(OtelSpan):
     kind = events.OPERATION
     records_message = True
     """Whether the message of an exception is recorded, and not only its type."""
-    error_codes: ClassVar[ErrorCodes] = {}
-    """Error codes of the library's exceptions. They have precedence over the general tables."""
     page: Page
     thread: int
     start: int
@@ -104,6 +102,11 @@ class Operation(OtelSpan):
     def __init_subclass__(cls) -> None:
         _operation_types.add(cls)
 
+    @property
+    def error_codes(self) -> ErrorCodes:
+        """Error codes of the library's exceptions. They have precedence over the general tables."""
+        return {}
+
     # Begin and end
 
     def begin(self) -> Context | None:
@@ -114,7 +117,7 @@ class Operation(OtelSpan):
         if not recorder.on:
             return None
         try:
-            context = get_current()
+            context = self._find_context()
             if context and (context.get(SUPPRESSED) or context.get(SUPPRESSED_BY_NAME)):
                 return None
             enclosing: Any = context.get(SPAN_KEY)
@@ -162,6 +165,10 @@ class Operation(OtelSpan):
             record_fault(error)
             return None
         return context
+
+    def _find_context(self) -> Context:
+        """Return the context in which the operation begins: the current one. Subclasses may know better, if a thread lost it."""
+        return get_current()
 
     def resume(self) -> None:
         """Make the operation current, after `begin` or `suspend`. Does nothing if it has ended or is not recorded.

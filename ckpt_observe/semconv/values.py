@@ -12,6 +12,8 @@ OPERATIONS: Final = {
     "list": "List the checkpoints of a task.",
     "prune": "Remove the checkpoints that the retention policy does not keep.",
     "verify": "Read and check stored checkpoints without using them.",
+    "append": "Add to a checkpoint or session without storing the whole state: pending writes, events, items, results of steps.",
+    "copy": "Copy the checkpoints of one task to another.",
 }
 
 PHASES: Final = {  # append only: the position of a phase is its code in the journal

@@ -20,8 +20,9 @@ from typing import Any
 
 import wrapt
 
-from ckpt_observe.instrument.instrumentor import Instrumentor, Target
+from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.patching import PatchedCallable
+from ckpt_observe.instrument.targets import Target
 from ckpt_observe.instrument.wrapper_chain import resolve, resolve_owner, wrapper_chain
 
 
@@ -155,7 +156,7 @@ def renamed(subject: Subject) -> None:
         instrumentor.instrument()
         states = {report.target: report.state for report in instrumentor.report()}
         is_inherited = hasattr(location.parent, attribute)
-        assert states[location.target.name] == ("patched" if is_inherited else "missing"), states
+        assert states[location.target.name] == ("patched" if is_inherited else "renamed"), states
         instrumentor.uninstrument()
         setattr(owner, attribute, original)
 

@@ -62,7 +62,7 @@ class InstrumentorContract:
         self.run("odd_calls")
 
     def test_renamed_target_is_reported(self) -> None:
-        """A target that the library no longer has is reported as missing, and the others are patched."""
+        """A target that the library no longer has is reported as renamed, and the others are patched."""
         self.run("renamed")
 
     def test_patched_callables_behave_like_the_originals(self) -> None:

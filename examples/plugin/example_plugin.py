@@ -11,7 +11,8 @@ from ckpt_observe.config import Settings
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.errors import ExporterRetryError
 from ckpt_observe.exporter import Exporter
-from ckpt_observe.instrument.instrumentor import Instrumentor, Target
+from ckpt_observe.instrument.instrumentor import Instrumentor
+from ckpt_observe.instrument.targets import Target
 from ckpt_observe.instrument.wrappers import ObservedCall
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.operation import Operation

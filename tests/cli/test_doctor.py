@@ -10,7 +10,8 @@ import pytest
 from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, command, state_directory
 from ckpt_observe.delivery import outbox
 from ckpt_observe.instrument import registry
-from ckpt_observe.instrument.instrumentor import Instrumentor, Target
+from ckpt_observe.instrument.instrumentor import Instrumentor
+from ckpt_observe.instrument.targets import Target
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.journal.spool import Cursor
 from ckpt_observe.tracestore import FILENAME, TraceReader, TraceWriter

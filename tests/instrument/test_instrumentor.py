@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from ckpt_observe.instrument.instrumentor import Target
 from ckpt_observe.instrument.patching import PatchedCallable
+from ckpt_observe.instrument.targets import Target
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_missing_targets_are_reported_and_warned_about_once(modules, caplog):
     with caplog.at_level(logging.WARNING):
         other.instrument()
         other.instrument()
-    assert list(states(other).values()) == ["missing"] * 4 + ["patched"]
+    assert list(states(other).values()) == ["renamed"] * 4 + ["patched"]
     assert [record.args[1] for record in caplog.records] == ["toylib.gone", "toylib.gone.save", "toylib.gone.deeper.save"]
     assert "(tested with toylib>=1)" in caplog.text
     other.uninstrument()
@@ -122,7 +122,7 @@ def test_fault_in_a_hook_does_not_break_the_import(modules, instrumentor, monkey
 
 
 def test_instrumenting_during_the_import_of_the_library(modules, tmp_path, monkeypatch, caplog):
-    """If the library itself is being imported, targets not defined yet are reported as waiting, not as missing."""
+    """If the library itself is being imported, targets not defined yet are reported as waiting, not as renamed."""
     (tmp_path / "halfway.py").write_text("import toy_start\ndef save(): return 1\n")
     (tmp_path / "toy_start.py").write_text("start()\n")
     monkeypatch.syspath_prepend(tmp_path)

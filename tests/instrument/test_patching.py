@@ -12,7 +12,6 @@ import pytest
 import wrapt
 
 from ckpt_observe.instrument import patching
-from ckpt_observe.instrument.instrumentor import Target
 
 PATHS = ["save", "Store.save", "Store.open", "Store.check", "Store.asave", "Special.inherited"]
 
@@ -28,7 +27,7 @@ def patch(modules, calls):
         calls.append(instance)
         return wrapped(*args, **kwargs)
 
-    return lambda path: patching.apply(Target("toylib", path, wrapper), modules.lib)
+    return lambda path: patching.apply(modules.lib, path, lambda _original: wrapper)
 
 
 def test_wrapper_gets_the_bound_instance(modules, patch, calls):
@@ -184,7 +183,7 @@ def test_patching_while_patching(modules, patch):
             patch("later")
             return lambda wrapped, instance, args, kwargs: wrapped(*args, **kwargs)
 
-    apply = threading.Thread(target=patching.apply, args=(Target("toylib", "save", Interrupted()), modules.lib), daemon=True)
+    apply = threading.Thread(target=patching.apply, args=(modules.lib, "save", Interrupted().wrapper_for), daemon=True)
     apply.start()
     apply.join(10)
     assert [type(function) for function in (modules.lib.save, modules.lib.later)] == [patching.PatchedCallable] * 2

@@ -1,6 +1,7 @@
 """An instrumentor of the toy library that keeps its operations in lists, for tests to read."""
 
-from ckpt_observe.instrument.instrumentor import Instrumentor, Target
+from ckpt_observe.instrument.instrumentor import Instrumentor
+from ckpt_observe.instrument.targets import Target
 from ckpt_observe.instrument.wrappers import ObservedCall
 
 PATHS = ("save", "later", "Store.save", "Store.open", "Store.check", "Store.asave", "Store.parts", "Store.aparts", "Special.inherited")

@@ -1,0 +1,120 @@
+"""Patches the classes of a family: the subclasses of a base class, now and whenever one is defined, and classes adopted by instance.
+
+Classes are held weakly, because programs define classes in functions and drop them.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from ckpt_observe.instrument import patching
+from ckpt_observe.instrument.patching import Patch, PatchedCallable
+from ckpt_observe.instrument.targets import Family, TargetReport, wrapper_for
+from ckpt_observe.instrument.wrapper_chain import wrapper_chain
+from ckpt_observe.record.guard import record_fault
+
+
+class FamilyPatches:
+    """The patched classes of one family."""
+
+    def __init__(self, family: Family, base: type) -> None:
+        self._family, self.base = family, base
+        self._members: weakref.WeakSet[type] = weakref.WeakSet()
+        self._failures: dict[str, str] = {}
+        self._lock = threading.RLock()
+        self._hook: classmethod[Any, Any, None] | None = None
+        self._own_hook: Any = None
+        """The `__init_subclass__` that the base class defines itself, if any."""
+
+    def attach(self) -> None:
+        """Patch the classes that exist, and watch for new ones."""
+        if self._family.include_base:
+            self.adopt(self.base)
+        for member in list(_subclasses(self.base)):
+            self.adopt(member)
+        if self._hook is None and not getattr(self.base, "_is_protocol", False):  # a subclass of a Protocol need not inherit from it
+            self._watch_subclasses()
+
+    def _watch_subclasses(self) -> None:
+        base: Any = self.base
+        own_hook = vars(base).get("__init_subclass__")
+
+        def init_subclass(cls: type, /, **kwargs: Any) -> None:
+            if own_hook is None:
+                super(base, cls).__init_subclass__(**kwargs)  # type: ignore[misc]
+            else:
+                own_hook.__get__(None, cls)(**kwargs)
+            try:
+                self.adopt(cls)
+            except Exception as error:
+                record_fault(error)
+
+        self._own_hook, self._hook = own_hook, classmethod(init_subclass)
+        base.__init_subclass__ = self._hook
+
+    def adopt_instance(self, instance: object) -> None:
+        """Patch the class of an object and the classes that it inherits from, whether or not they inherit from the base class."""
+        for member in type(instance).__mro__[:-1]:
+            if member is not self.base or self._family.include_base:
+                self.adopt(member)
+
+    def adopt(self, member: type) -> None:
+        """Patch the methods that a class defines itself."""
+        with self._lock:
+            if member in self._members:
+                return
+            self._members.add(member)
+        for method, row in self._family.methods.items():
+            if method in vars(member):
+                create_wrapper = partial(wrapper_for, row, declared=vars(self.base).get(method))
+                try:
+                    patching.apply(member, method, create_wrapper)
+                except Exception as error:
+                    self._failures[_name(member, method)] = f"{type(error).__name__}: {error}"
+
+    def detach(self) -> None:
+        """Put the originals back."""
+        with self._lock:
+            members = list(self._members)
+            self._members.clear()
+            self._failures.clear()
+            if self._hook is not None and self.base.__dict__.get("__init_subclass__") is self._hook:
+                if self._own_hook is None:
+                    del self.base.__init_subclass__
+                else:
+                    setattr(self.base, "__init_subclass__", self._own_hook)  # noqa: B010 - mypy refuses the plain form
+            self._hook = None
+        for patch in self._patches(members):
+            patch.remove()
+
+    def _patches(self, members: list[type]) -> Iterator[Patch]:
+        for member in members:
+            for method in self._family.methods:
+                layers = wrapper_chain(vars(member)[method]) if method in vars(member) else ()
+                yield from (Patch(member, method, layer) for layer in layers if type(layer) is PatchedCallable)
+
+    def report(self) -> list[TargetReport]:
+        """Return the state of each method of each class."""
+        patches = list(self._patches(list(self._members)))
+        rows = [TargetReport(_name(patch.owner, patch.path), "patched" if patch.in_place else "failed") for patch in patches]
+        return rows + [TargetReport(name, "failed", detail) for name, detail in list(self._failures.items())]
+
+
+def _name(member: type, method: str) -> str:
+    return f"{member.__module__}.{member.__qualname__}.{method}"
+
+
+def _subclasses(base: type) -> Iterator[type]:
+    """Yield all direct and indirect subclasses, each once."""
+    visited: set[type] = set()
+    waiting: list[type] = type.__subclasses__(base)
+    while waiting:
+        member = waiting.pop()
+        if member not in visited:
+            visited.add(member)
+            yield member
+            waiting += type.__subclasses__(member)

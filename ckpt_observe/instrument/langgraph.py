@@ -1,0 +1,292 @@
+"""Observes LangGraph: every checkpoint saver, its serializer and its database, and runs of graphs as tasks.
+
+All savers inherit from `BaseCheckpointSaver`, so those of other packages and of the host program are observed too. LangGraph calls a saver
+from thread pools that lose the context; the run is found by the thread id (`runs`). In `put`, the `checkpoint_id` of the configuration is
+that of the parent.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import weakref
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from msgspec import Raw
+from opentelemetry.context import get_current
+
+from ckpt_observe.instrument.instrumentor import Instrumentor
+from ckpt_observe.instrument.langgraph_state import StateDetails
+from ckpt_observe.instrument.library_call import Arguments, Describe, LibraryCall, LibraryOperation
+from ckpt_observe.instrument.phase_calls import ManagedPhases, SummedPhase
+from ckpt_observe.instrument.runs import LibraryRun
+from ckpt_observe.instrument.targets import Family, Target, Versions
+from ckpt_observe.instrument.wrappers import ObservedCall
+from ckpt_observe.record import trace_context
+from ckpt_observe.record.encoding import encode_attributes
+from ckpt_observe.record.guard import record_fault
+from ckpt_observe.semconv import attributes as names
+
+SYSTEM: Final = "langgraph"
+_BASE: Final = "langgraph.checkpoint.base"
+_SERDE: Final = "langgraph.checkpoint.serde.base"
+_PREGEL: Final = "langgraph.pregel.main"
+_STORES: Final = {
+    "sqlite": "sqlite", "postgres": "postgresql", "memory": "memory", "redis": "redis", "mongodb": "mongodb", "mysql": "mysql",
+    "dynamodb": "dynamodb", "cosmosdb": "cosmosdb", "valkey": "valkey", "bedrock": "bedrock",
+}  # fmt: skip
+"""Kinds of stores, by a word in the name of the module that defines the saver."""
+_REASONS: Final = {"__interrupt__": "interrupt", "__error__": "error", "__resume__": "resume", "__scheduled__": "scheduled"}
+"""Why something was appended, by the channel that LangGraph writes it to."""
+_RUN_ERRORS: Final = {
+    "langgraph.errors.GraphBubbleUp": "ok",  # an interrupt is a pause, not a failure
+    "langgraph.errors.GraphRecursionError": "configuration.invalid",  # the graph needs more steps than `recursion_limit`
+}
+_WRITE: Final = ("wait", "write", "commit")
+_READ: Final = ("wait", "read", "read")
+_CURSOR_PHASES: Final = {
+    "save": _WRITE, "append": _WRITE, "delete": _WRITE, "prune": _WRITE, "copy": _WRITE, "load": _READ, "list": _READ,
+}  # fmt: skip
+
+
+# Attributes of the operations
+
+
+def _configurable(arguments: Arguments) -> Any:
+    return (arguments.get("config") or {}).get("configurable") or {}
+
+
+def _text(value: Any) -> str | None:
+    """Return an id as text. A thread id may be a number."""
+    return value if value is None or type(value) is str else str(value)
+
+
+def _describe_put(_saver: Any, arguments: Arguments) -> dict[str, Any]:
+    configurable, checkpoint = _configurable(arguments), arguments["checkpoint"]
+    metadata = arguments.get("metadata") or {}
+    return {
+        names.TASK_ID: _text(configurable.get("thread_id")),
+        names.ID: checkpoint["id"],
+        names.PARENT_ID: configurable.get("checkpoint_id"),
+        names.NAMESPACE: configurable.get("checkpoint_ns") or None,
+        names.STEP: metadata.get("step"),
+        names.REASON: metadata.get("source"),
+    }
+
+
+def _describe_put_writes(_saver: Any, arguments: Arguments) -> dict[str, Any]:
+    configurable = _configurable(arguments)
+    reason = next((_REASONS[write[0]] for write in arguments.get("writes") or () if write[0] in _REASONS), None)
+    if reason == "interrupt":
+        _mark_task_as_paused()
+    return {
+        names.TASK_ID: _text(configurable.get("thread_id")),
+        names.ID: configurable.get("checkpoint_id"),
+        names.NAMESPACE: configurable.get("checkpoint_ns") or None,
+        names.WRITER_ID: arguments.get("task_id"),
+        names.NODE: (arguments.get("task_path") or "").rpartition(", ")[2] or None,
+        names.REASON: reason,
+    }
+
+
+def _mark_task_as_paused() -> None:
+    task: Any = get_current().get(trace_context.TASK_KEY)
+    if task is not None:
+        task.set({names.STATUS: "paused"})
+
+
+def _describe_read(_saver: Any, arguments: Arguments) -> dict[str, Any]:
+    configurable = _configurable(arguments)
+    return {
+        names.TASK_ID: _text(configurable.get("thread_id")),
+        names.ID: configurable.get("checkpoint_id"),
+        names.NAMESPACE: configurable.get("checkpoint_ns") or None,
+    }
+
+
+def _describe_delete(_saver: Any, arguments: Arguments) -> dict[str, Any]:
+    return {names.TASK_ID: _text(arguments.get("thread_id"))}
+
+
+def _describe_prune(_saver: Any, arguments: Arguments) -> dict[str, Any]:
+    ids = list(arguments.get("thread_ids") or ())
+    return {names.TASK_ID: _text(ids[0]) if len(ids) == 1 else None}
+
+
+def _describe_copy(_saver: Any, arguments: Arguments) -> dict[str, Any]:
+    source, target = arguments.get("source_thread_id"), arguments.get("target_thread_id")
+    return {names.TASK_ID: _text(source), names.TARGET_TASK_ID: _text(target)}
+
+
+def _describe_nothing(_saver: Any, _arguments: Arguments) -> dict[str, Any]:
+    return {}
+
+
+def _shared_attributes(saver: Any) -> Raw:
+    kind: Any = type(saver)
+    return _attributes_of_class(kind)
+
+
+@lru_cache(maxsize=256)
+def _attributes_of_class(saver: type) -> Raw:
+    modules = [part for parent in saver.__mro__ if parent.__module__ != _BASE for part in parent.__module__.lower().split(".")]
+    store = next((kind for part in modules for word, kind in _STORES.items() if word in part), "custom")
+    return encode_attributes({names.SYSTEM: SYSTEM, names.STORE: store, names.SAVER: saver.__qualname__})
+
+
+def _record_loaded(operation: LibraryOperation, loaded: Any) -> None:
+    if loaded is None:
+        operation.set({names.EXISTS: False})
+        return
+    operation.details.loaded = loaded
+    metadata = loaded.metadata or {}
+    operation.set(
+        {
+            names.ID: loaded.config["configurable"].get("checkpoint_id"),
+            names.STEP: metadata.get("step"),
+            names.SOURCE_AGE: _age(loaded.checkpoint.get("ts")),
+        }
+    )
+
+
+def _age(timestamp: Any) -> float | None:
+    """Return the seconds since LangGraph created a checkpoint."""
+    try:
+        return round((dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(timestamp)).total_seconds(), 3)
+    except (TypeError, ValueError):
+        return None
+
+
+# Runs
+
+
+def _begin_run(graph: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LibraryRun | None:
+    """Begin the task of a run. A graph without a checkpointer makes no checkpoints, so its runs are not recorded."""
+    if not trace_context.may_record():
+        return None
+    config = (args[1] if len(args) > 1 else kwargs.get("config")) or {}
+    defaults = getattr(graph, "config", None) or {}
+    configurable = {**(defaults.get("configurable") or {}), **(config.get("configurable") or {})}
+    if not getattr(graph, "checkpointer", None) and not configurable.get("__pregel_checkpointer"):
+        return None
+    thread = _text(configurable.get("thread_id"))
+    return LibraryRun(
+        SYSTEM,
+        {
+            names.TASK_NAME: getattr(graph, "name", None) or "graph",
+            names.TASK_ID: thread,
+            names.SESSION_ID: thread,
+            names.RUN_ID: _text(config.get("run_id") or defaults.get("run_id")) or trace_context.new_span_id(),
+        },
+        _RUN_ERRORS,
+    )
+
+
+# The table
+
+
+def _saver_rows(prepare: Callable[[LibraryOperation, Any, Arguments], object]) -> dict[str, LibraryCall | ManagedPhases]:
+    """Return the rows of a saver's methods: each is observed together with its asynchronous twin."""
+
+    def call(operation: str, describe: Describe, record_result: Callable[[Any, Any], object] | None = None) -> LibraryCall:
+        return LibraryCall(SYSTEM, operation, describe, record_result, StateDetails.record, shared=_shared_attributes, prepare=prepare)
+
+    methods = {
+        "put": call("save", _describe_put),
+        "put_writes": call("append", _describe_put_writes),
+        "get_tuple": call("load", _describe_read, _record_loaded),
+        "list": call("list", _describe_read),
+        "delete_thread": call("delete", _describe_delete),
+        "delete_for_runs": call("delete", _describe_nothing),
+        "prune": call("prune", _describe_prune),
+        "copy_thread": call("copy", _describe_copy),
+    }
+    cursor = ManagedPhases(SYSTEM, _CURSOR_PHASES)
+    return {**methods, **{f"a{method}": row for method, row in methods.items()}, "cursor": cursor, "_cursor": cursor}
+
+
+def _aiosqlite_phase(operation: LibraryOperation, args: tuple[Any, ...]) -> str | None:
+    """Return the phase of a call of SQLite in aiosqlite's thread: its first argument is the method of the connection or cursor."""
+    if getattr(args[0] if args else None, "__name__", "") == "commit":
+        return "commit"
+    phases = _CURSOR_PHASES.get(operation.name)
+    return phases[1] if phases else None
+
+
+def _loaded_sizes(args: tuple[Any, ...], kwargs: dict[str, Any], _result: Any) -> tuple[int | None, int | None]:
+    _format, data = args[0] if args else kwargs["data"]
+    return len(data or b""), None
+
+
+_RUN: Final = ObservedCall(_begin_run, record_fault)
+TARGETS: Final = (
+    Target(_PREGEL, "Pregel.stream", _RUN, why="a run is a task", versions=Versions("langgraph")),
+    Target(_PREGEL, "Pregel.astream", _RUN, why="a run is a task", versions=Versions("langgraph")),
+    Target(
+        "aiosqlite.core", "Connection._execute", SummedPhase(SYSTEM, _aiosqlite_phase), required=False,
+        why="what AsyncSqliteSaver waits for", versions=Versions("aiosqlite"),
+    ),
+    Target(
+        "psycopg.types.json", "_JsonDumper.dump",
+        SummedPhase(SYSTEM, "serialize", lambda _args, _kwargs, result: (None, len(result or b"")), StateDetails.add_json), required=False,
+        why="PostgreSQL stores plain values as JSON, past the serializer", versions=Versions("psycopg"),
+    ),
+)  # fmt: skip
+SERIALIZERS: Final = Family(
+    _SERDE,
+    "SerializerProtocol",
+    {
+        "dumps_typed": SummedPhase(SYSTEM, "serialize", lambda _args, _kwargs, result: (None, len(result[1])), StateDetails.add_serialized),
+        "loads_typed": SummedPhase(SYSTEM, "deserialize", _loaded_sizes, StateDetails.add_loaded),
+    },
+    when=_BASE,
+)
+CIPHERS: Final = Family(
+    _SERDE,
+    "CipherProtocol",
+    {
+        "encrypt": SummedPhase(SYSTEM, "encrypt", lambda args, _kwargs, result: (len(args[0]), len(result[1]))),
+        "decrypt": SummedPhase(SYSTEM, "decrypt", lambda args, _kwargs, result: (len(args[1]), len(result))),
+    },
+    when=_BASE,
+    why="EncryptedSerializer",
+)
+
+
+class LangGraphInstrumentor(Instrumentor):
+    """Observes LangGraph's checkpoint savers."""
+
+    name = "langgraph"
+    library = _BASE
+    package = "langgraph-checkpoint"
+    supported = "langgraph-checkpoint>=2.1.2,<5"
+
+    def __init__(self) -> None:
+        super().__init__()
+        savers = Family(_BASE, "BaseCheckpointSaver", _saver_rows(self._prepare))
+        self._families_table = (savers, SERIALIZERS, CIPHERS)
+        self._adopted: weakref.WeakSet[type] = weakref.WeakSet()
+
+    def targets(self) -> Sequence[Target]:
+        return TARGETS
+
+    def families(self) -> Sequence[Family]:
+        return self._families_table
+
+    def uninstrument(self) -> None:
+        """Put the originals back, and forget which serializers were adopted."""
+        super().uninstrument()
+        self._adopted.clear()
+
+    def _prepare(self, operation: LibraryOperation, saver: Any, arguments: Arguments) -> None:
+        """Observe the serializer of a saver, which may have any class: LangGraph asks only for its methods."""
+        serializer = getattr(saver, "serde", None)
+        if type(serializer) not in self._adopted:
+            self._adopted.add(type(serializer))
+            self.adopt(SERIALIZERS, serializer)
+            for attribute, family in (("serde", SERIALIZERS), ("cipher", CIPHERS)):  # of EncryptedSerializer
+                inner = getattr(serializer, attribute, None)
+                if inner is not None:
+                    self.adopt(family, inner)
+        StateDetails.prepare(operation, saver, arguments)

@@ -1,0 +1,282 @@
+"""What the state of a LangGraph checkpoint says: bytes per channel, values that came back altered, and the value that cannot be saved.
+
+Savers serialize a state in three ways: each changed channel on its own (memory, PostgreSQL), the whole checkpoint as one block (SQLite and
+most others), or plain values as JSON beside the channels (PostgreSQL). Channels in a block are measured on some saves only. Nothing here
+records a value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from ckpt_observe.instrument.library_call import Arguments, LibraryOperation
+from ckpt_observe.instrument.state_keys import altered_keys, key_names, size_attributes
+from ckpt_observe.record.operation import current_position
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv.metrics import OTHER
+
+_SAMPLE_INTERVAL: Final = 20
+"""Saves of a thread after which the channels of a block are measured again, unless its size changes by `_SAMPLE_CHANGE` before."""
+_SAMPLE_CHANGE: Final = 0.1
+_MAX_THREADS: Final = 1024
+"""Threads whose sizes are remembered, the most recently used ones."""
+_MAX_CHANNELS: Final = 256
+_MAX_COMPARED: Final = 4 << 20
+"""Bytes of a serialized value that is compared with what was loaded. Reading it again takes about 5 ns per byte."""
+_MAX_VALUES: Final = 20_000
+_MAX_ATTEMPTS: Final = 500
+"""Values that are serialized again at most, to find the one that cannot be."""
+_PLAIN_TYPES: Final = (dict, list, tuple, str, int, float, bool, bytes)
+
+
+class _Block(msgspec.Struct):
+    """A serialized checkpoint, of which only the channels are read."""
+
+    channel_values: dict[str, Raw] = {}
+
+
+_decode_msgpack: Final = msgspec.msgpack.Decoder(_Block).decode
+_decode_json: Final = msgspec.json.Decoder(_Block).decode
+
+
+class _ThreadSizes:
+    """What is known about the channels of one thread and namespace."""
+
+    __slots__ = ("block_size", "channels", "saves_since")
+
+    def __init__(self) -> None:
+        self.channels: dict[str, int] = {}
+        """Bytes of each channel when it was last saved."""
+        self.block_size = self.saves_since = 0
+
+    def wants_sample(self, size: int) -> bool:
+        self.saves_since += 1
+        return self.saves_since >= _SAMPLE_INTERVAL or abs(size - self.block_size) > _SAMPLE_CHANGE * self.block_size
+
+
+_threads: Final[dict[Any, _ThreadSizes]] = {}
+
+
+def _sizes_of_thread(operation: LibraryOperation) -> _ThreadSizes:
+    key = operation.attribute(names.TASK_ID), operation.attribute(names.NAMESPACE)
+    sizes = _threads.pop(key, None) or _ThreadSizes()
+    _threads[key] = sizes  # the most recently used one is last
+    while len(_threads) > _MAX_THREADS:
+        _threads.pop(next(iter(_threads)), None)
+    return sizes
+
+
+class StateDetails:
+    """What is remembered about the state while one operation runs."""
+
+    __slots__ = ("_channels", "_has_block", "_pairs", "_saver", "_sizes", "_state", "cipher", "format", "loaded")
+
+    def __init__(self, saver: Any, state: Iterable[tuple[str, Any]]) -> None:
+        self._saver, self._state = saver, state
+        self._channels = {id(value): channel for channel, value in state}
+        """Names of the channels, by the identity of their values: the serializer gets a value without its name."""
+        self._sizes: dict[str, int] = {}
+        self._has_block = False
+        self._pairs: list[tuple[bytes, Any]] = []
+        """Serialized values and what the serializer made of them."""
+        self.loaded: Any = None
+        """The `CheckpointTuple` that a load returned."""
+        self.format = ""
+
+    @staticmethod
+    def prepare(operation: LibraryOperation, saver: Any, arguments: Arguments) -> None:
+        state: Iterable[tuple[str, Any]] = ()
+        if operation.name == "save":
+            state = arguments["checkpoint"]["channel_values"].items()
+        elif operation.name == "append":
+            state = arguments["writes"]
+        operation.details = StateDetails(saver, state)
+
+    # Called by the serializer
+
+    @staticmethod
+    def add_serialized(operation: LibraryOperation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Record the size of a channel, or of all channels in a block."""
+        details = operation.details
+        value, (format, data) = args[0] if args else kwargs["obj"], result
+        details.format = format
+        channel = details._channels.get(id(value))
+        if channel is not None:
+            details._sizes[channel] = len(data)
+        elif operation.name == "save" and type(value) is dict and "channel_values" in value and format == "msgpack":
+            details._measure(operation, _decode_msgpack, data)
+
+    @staticmethod
+    def add_json(operation: LibraryOperation, args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any) -> None:
+        """Record the sizes of the channels that PostgreSQL stores as JSON."""
+        value = getattr(args[0], "obj", None)
+        if operation.name == "save" and type(value) is dict and value.get("channel_values"):
+            operation.details._sizes.update({name: len(raw) for name, raw in _decode_json(result).channel_values.items()})
+
+    def _measure(self, operation: LibraryOperation, decode: Any, data: bytes) -> None:
+        thread = _sizes_of_thread(operation)
+        if thread.wants_sample(len(data)):
+            self._has_block = True
+            thread.block_size, thread.saves_since = len(data), 0
+            self._sizes = {name: len(raw) for name, raw in decode(data).channel_values.items()}
+
+    @staticmethod
+    def add_loaded(operation: LibraryOperation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Keep a loaded value, to be compared with the serialized one when the load has ended."""
+        details = operation.details
+        format, data = args[0] if args else kwargs["data"]
+        details.format = format
+        if operation.name == "load" and format == "msgpack" and data and len(data) <= _MAX_COMPARED:
+            details._pairs.append((data, result))
+
+    # When the operation ends
+
+    @staticmethod
+    def record(operation: LibraryOperation, error: BaseException | None) -> None:
+        """Set the attributes of the state."""
+        details = operation.details
+        format, _, cipher = details.format.partition("+")
+        if format:
+            operation.set_trusted({names.FORMAT: format, names.CIPHER: cipher or None})
+        if error is not None:
+            if operation.failed_phase == "serialize":
+                operation.set({names.ERROR_PATH: details._find_unserializable()})
+        elif operation.name == "save":
+            details._record_sizes(operation)
+        elif operation.name == "load" and details.loaded is not None:
+            details._record_altered(operation)
+
+    def _record_sizes(self, operation: LibraryOperation) -> None:
+        if not self._sizes:
+            return
+        if self._has_block:
+            operation.set_trusted({**size_attributes(self._sizes), names.KEY_SIZES_SAMPLED: True})
+            return
+        latest = _sizes_of_thread(operation).channels  # channels that did not change are not serialized again
+        latest.update(self._sizes)
+        while len(latest) > _MAX_CHANNELS:
+            del latest[next(iter(latest))]
+        current = {channel: latest[channel] for channel in dict(self._state) if channel in latest}
+        operation.set_trusted({names.STATE_KEYS: len(current), **size_attributes(current)})
+
+    def _record_altered(self, operation: LibraryOperation) -> None:
+        altered: dict[str, str] = {}
+        values = self.loaded.checkpoint.get("channel_values") or {}
+        writes = [(channel, value) for _task, channel, value in self.loaded.pending_writes or ()]
+        channels = {id(value): channel for channel, value in (*writes, *values.items())}
+        for data, value in self._pairs:
+            comparison = _Comparison(data)
+            if type(value) is dict and "channel_values" in value and isinstance(comparison.stored, dict):
+                for channel, stored in comparison.stored.get("channel_values", {}).items():
+                    comparison.compare(stored, value["channel_values"].get(channel), str(channel))
+            else:
+                nameless = [name for name, each in values.items() if each is None] if value is None else []
+                comparison.compare(comparison.stored, value, nameless[0] if len(nameless) == 1 else channels.get(id(value), OTHER))
+            altered.update(comparison.altered)
+        if altered:
+            operation.set({names.ALTERED_KEYS: altered_keys(altered), names.ALTERED_TYPES: sorted(set(altered.values()))})
+
+    def _find_unserializable(self) -> str | None:
+        """Return the path of the first value that the serializer refuses. Only for LangGraph's own: others may have side effects."""
+        serde = self._saver.serde
+        if not type(serde).__module__.startswith("langgraph."):
+            return None
+        token = current_position.set(None)  # these calls are not part of the operation
+        try:
+            search = _Search(serde.dumps_typed)
+            for channel, value in list(self._state):
+                if (path := search.find(value, key_names((str(channel),))[0])) is not None:
+                    return path
+        finally:
+            current_position.reset(token)
+        return None
+
+
+class _Stored:
+    """A value that msgpack stores as an extension: a class and its arguments, or an array."""
+
+    def __init__(self, content: Any) -> None:
+        is_object = isinstance(content, list) and len(content) > 2 and isinstance(content[1], str)
+        self.type = f"{content[0]}.{content[1]}" if is_object else "array"
+        self.fields: dict[str, Any] = content[2] if is_object and isinstance(content[2], dict) else {}
+
+
+class _Comparison:
+    """Compares a serialized value with what was loaded from it. LangGraph returns None or plain data for a type that it cannot build."""
+
+    def __init__(self, data: bytes) -> None:
+        self._objects = 0
+        self._values = 0
+        self.altered: dict[str, str] = {}
+        """The type of an altered value, by the name of its channel."""
+        self.stored = self._decode(data)
+
+    def _decode(self, data: bytes | memoryview) -> Any:
+        try:
+            return msgspec.msgpack.decode(data, ext_hook=self._decode_extension)
+        except (msgspec.DecodeError, RecursionError):  # the serializer could read it: a feature that msgspec lacks
+            return None
+
+    def _decode_extension(self, _code: int, data: memoryview) -> _Stored:
+        self._objects += 1
+        return _Stored(self._decode(data))
+
+    def compare(self, stored: Any, value: Any, channel: str) -> None:
+        """Record the type of each object in `stored` that is plain data in `value`."""
+        self._values += 1
+        if not self._objects or self._values > _MAX_VALUES or channel in self.altered:
+            return
+        if isinstance(stored, _Stored):
+            if value is None or (type(value) in _PLAIN_TYPES and type(value).__name__ != stored.type.rpartition(".")[2]):
+                self.altered[channel] = stored.type
+                return
+            fields = getattr(value, "__dict__", {})
+            for name, each in stored.fields.items():
+                if name in fields:
+                    self.compare(each, fields[name], channel)
+        elif type(stored) is dict and type(value) is dict:
+            for key, each in stored.items():
+                self.compare(each, value.get(key), channel)
+        elif type(stored) is list and type(value) in (list, tuple) and len(stored) == len(value):
+            for each, other in zip(stored, value, strict=True):
+                self.compare(each, other, channel)
+
+
+class _Search:
+    """Searches a state for a value that cannot be serialized."""
+
+    def __init__(self, serialize: Any) -> None:
+        self._serialize = serialize
+        self._attempts = 0
+
+    def find(self, value: Any, path: str) -> str | None:
+        """Return the path of the value; None if this one can be serialized."""
+        self._attempts += 1
+        if self._attempts > _MAX_ATTEMPTS or self._is_serializable(value):
+            return None
+        for step, child in _children(value):
+            if (inner := self.find(child, path + step)) is not None:
+                return inner
+        return path
+
+    def _is_serializable(self, value: Any) -> bool:
+        try:
+            self._serialize(value)
+        except Exception:
+            return False
+        return True
+
+
+def _children(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the values in a container or object, with the step that leads to them."""
+    if isinstance(value, dict):
+        yield from ((f".{key_names((str(key),))[0]}", child) for key, child in value.items())
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from ((f"[{index}]", child) for index, child in enumerate(value))
+    elif dataclasses.is_dataclass(value) or hasattr(value, "model_dump"):
+        yield from ((f".{name}", child) for name, child in vars(value).items())

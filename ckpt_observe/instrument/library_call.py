@@ -1,0 +1,168 @@
+"""Operations of a checkpoint library. A row of an instrumentor's table is a `LibraryCall`; a call that it observes is a `LibraryOperation`.
+
+One thing is one operation: `aput` that calls `put`, `super().put()`, and a saver that hands on to another saver are recognised by the ids
+of the checkpoint. The attributes that `describe` returns are redacted, and so is everything that is `set` later.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Raw
+from opentelemetry.context import Context, get_current
+
+from ckpt_observe.instrument.runs import find_run_context
+from ckpt_observe.instrument.wrappers import Args, Kwargs, ObservedCall, TimedScope, Wrapper
+from ckpt_observe.record import trace_context
+from ckpt_observe.record.error_lookup import ErrorCodes
+from ckpt_observe.record.guard import record_fault
+from ckpt_observe.record.operation import Operation, current_position
+from ckpt_observe.record.phase import Phase
+from ckpt_observe.record.phase_sum import PhaseSum
+from ckpt_observe.record.trace_context import SPAN_KEY
+from ckpt_observe.semconv import attributes as names
+
+Arguments: TypeAlias = dict[str, Any]
+"""The arguments of a call by name. Optional ones that the caller left out are missing."""
+Describe: TypeAlias = Callable[[Any, Arguments], Mapping[str, Any] | None]
+"""Takes the object and the arguments of a call. Returns the attributes of the operation, or None to observe nothing."""
+
+IDENTITY: Final = (names.TASK_ID, names.NAMESPACE, names.ID, names.WRITER_ID, names.LOCATION)
+"""The attributes that tell whether two calls do the same thing."""
+_PHASES: Final = {"load": "read", "restore": "read", "list": "read", "verify": "read"}
+"""The phase that an operation becomes inside an operation of another library. All others write."""
+
+
+class LibraryOperation(Operation):
+    """An operation of a library."""
+
+    __slots__ = ("call", "details", "items", "sums")
+
+    def __init__(self, call: LibraryCall, attributes: Mapping[str, Any], shared: Raw | None = None) -> None:
+        super().__init__(call.operation, attributes, shared)
+        self.call = call
+        self.items = 0
+        """Number of items that a generator has produced."""
+        self.sums: dict[str, PhaseSum] = {}
+        self.details: Any = None
+        """What the instrumentor of the library remembers about the operation."""
+
+    @property
+    def error_codes(self) -> ErrorCodes:
+        """Error codes of the library's exceptions."""
+        return self.call.error_codes
+
+    def begin_call(self, phase: str) -> Any:
+        """Start a call that is part of a summed phase. Return its `PhaseCall`, or None if it is part of a running call."""
+        total = self.sums.get(phase)
+        if total is None:
+            total = self.sums.setdefault(phase, PhaseSum(self, phase))
+        return total.begin()
+
+    def attribute(self, name: str) -> Any:
+        """Return an attribute with which the operation began."""
+        return self._begin_attributes.get(name) if self._begin_attributes else None
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """End the operation, after adding what the calls in its phases sum up to."""
+        if self.open_page:
+            try:
+                self._add_totals()
+                if self.call.before_end is not None:
+                    self.call.before_end(self, error)
+            except Exception as fault:
+                record_fault(fault)
+        super().finish(error)
+
+    def _add_totals(self) -> None:
+        self.phases += [total.record() for total in self.sums.values()]
+        serialized = self.sums.get("serialize")
+        size = serialized.bytes_out if serialized else self.sums["deserialize"].bytes_in if "deserialize" in self.sums else 0
+        if size and self.name != "list":
+            self.set_trusted({names.SIZE_SERIALIZED: size})
+        if self.items:
+            self.set_trusted({names.COUNT: self.items})
+
+    def _find_context(self) -> Context:
+        """Return the current context or, in a thread without a current span, that of the run which the operation belongs to."""
+        context = get_current()
+        if SPAN_KEY in context:
+            return context
+        return find_run_context(self.call.system, self.attribute(names.TASK_ID)) or context
+
+
+def current_library_operation(system: str) -> LibraryOperation | None:
+    """Return the operation of this library that is running in this context, or None."""
+    position = current_position.get()
+    if position is None:
+        return None
+    operation = position[0]
+    return operation if type(operation) is LibraryOperation and operation.call.system == system and operation.open_page else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LibraryCall:
+    """How a callable of a library becomes an operation."""
+
+    system: str
+    operation: str
+    describe: Describe
+    record_result: Callable[[Any, Any], object] | None = None
+    """Takes the operation and its result, after success. Uses `operation.set`, which redacts."""
+    before_end: Callable[[LibraryOperation, BaseException | None], object] | None = None
+    """Called with the exception, if any, when the totals of the phases are known."""
+    shared: Callable[[Any], Raw | None] | None = None
+    """Returns attributes that many operations of an object share: see `encoding.encode_attributes`."""
+    inside: Literal["operation", "phase", "nothing"] = "operation"
+    """What a call becomes inside an operation of another library, so that nothing is counted twice."""
+    error_codes: ErrorCodes = field(default_factory=dict)
+    """Error codes of the library's exceptions. They have precedence over the general tables."""
+    prepare: Callable[[LibraryOperation, Any, Arguments], object] | None = None
+    """Called before the operation begins, for instrumentors that need `operation.details`."""
+
+    def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
+        """Return the wrapper for a callable. `declared` is the method of the base class, whose signature counts: overrides may differ."""
+        begin = partial(self._begin, parameter_names(original if declared is None else declared))
+        return ObservedCall(begin, record_fault, self.record_result, _count_item).wrapper_for(original, declared)
+
+    def _begin(self, parameters: tuple[str, ...], instance: Any, args: Args, kwargs: Kwargs) -> TimedScope | None:
+        if not trace_context.may_record():
+            return None
+        arguments = dict(zip(parameters, args, strict=False))
+        if kwargs:
+            arguments.update(kwargs)
+        attributes = self.describe(instance, arguments)
+        if attributes is None:
+            return None
+        position = current_position.get()
+        if position is not None and position[0].open_page:
+            enclosing = position[0]
+            if type(enclosing) is LibraryOperation and enclosing.call.system == self.system:
+                if enclosing.name == self.operation and all(enclosing.attribute(name) == attributes.get(name) for name in IDENTITY):
+                    return None
+            elif self.inside != "operation":
+                return None if self.inside == "nothing" else Phase(enclosing, _PHASES.get(self.operation, "write"))
+        operation = LibraryOperation(self, attributes, self.shared(instance) if self.shared is not None else None)
+        if self.prepare is not None:
+            self.prepare(operation, instance, arguments)
+        return operation
+
+
+def parameter_names(function: Any) -> tuple[str, ...]:
+    """Return the names of the positional parameters of a function or method, without `self`."""
+    function = getattr(function, "__func__", function)  # a classmethod or staticmethod
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return ()
+    positional = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    return tuple(positional[1:] if positional[:1] in (["self"], ["cls"]) else positional)
+
+
+def _count_item(operation: Any, _item: Any) -> None:
+    if type(operation) is LibraryOperation:  # and not a phase
+        operation.items += 1

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec import Raw
 from opentelemetry.context import Context, attach, detach, get_current

@@ -30,6 +30,12 @@ class Exporter(Protocol):
     durable: bool = True
     """Whether records that a process could not deliver before it ended are delivered by another one. False for a console."""
 
+    settle_seconds: float | None = None
+    """None if the backend keeps one copy of a span that is sent twice. Else the seconds after which it knows which spans it has received.
+
+    In the second case, `doubt` and `may_have` are called so that no span is sent twice, even if a process dies while it sends.
+    """
+
     @property
     def identity(self) -> str:
         """Identifies the backend in journals, which store a position for each. Override it if one name may have several addresses."""
@@ -49,6 +55,14 @@ class Exporter(Protocol):
             ExporterRefusedError: The backend will never accept this batch. It is split until the bad span is alone, which is dropped.
 
         """
+
+    def doubt(self, spans: Sequence[Span], /) -> None:
+        """Called before `send` if another process may have sent these spans: `send` then asks the backend which of them it has."""
+        return
+
+    def may_have(self, spans: Sequence[Span], /) -> bool:
+        """Return whether the backend may have some of the spans. Called after a `send` that failed."""
+        return True
 
     def close(self) -> None:
         """Release connections. May be called twice."""

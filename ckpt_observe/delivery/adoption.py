@@ -23,7 +23,7 @@ from ckpt_observe.delivery.turns import Turns
 from ckpt_observe.errors import DamagedJournalError, JournalError
 from ckpt_observe.journal import claims, recovery
 from ckpt_observe.journal.claims import Claim
-from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, About, Counts, read_about, take_counts
+from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, About, Counts, boot_id, read_about, take_counts
 from ckpt_observe.support.files import remove_tree
 from ckpt_observe.support.logs import WarningLog
 
@@ -44,6 +44,7 @@ class Adoption:
         own_directory: The journal of this process, or empty.
         live_exporters: None to adopt only journals of dead processes, as a process does that delivers itself.
         paused: Returns those of our exporters that wait before they try again.
+        must_wait: Returns whether an exporter must wait before it gets the next batch of a journal (see `send_marks`).
 
     """
 
@@ -58,9 +59,10 @@ class Adoption:
         disk_limit: DiskLimit,
         *,
         paused: Callable[[], Collection[str]] = tuple,
+        must_wait: Callable[[Outbox, str], bool] = lambda _outbox, _exporter: False,
         genai_events: bool = False,
     ) -> None:
-        self._paused, self._turns = paused, Turns()
+        self._paused, self._must_wait, self._turns = paused, must_wait, Turns()
         self._root, self._own_directory, self._disk_limit = state / JOURNALS, own_directory, disk_limit
         self._exporters, self._transient, self._live_exporters = frozenset(exporters), transient, live_exporters
         self._lost_steps, self._genai_events = lost_steps, genai_events
@@ -175,10 +177,11 @@ class Adoption:
         return len(self._journals) - len(self._live)
 
     def _idle_exporters(self) -> frozenset[str]:
-        """Return our exporters that could deliver now, but have received everything of the adopted journals."""
+        """Return our exporters that could deliver now, but have received everything of the adopted journals that they may get now."""
         outboxes = self.outboxes()
         ready = self._exporters - frozenset(self._paused())
-        return frozenset(name for name in ready if not any(outbox.has_more(name) for outbox in outboxes))
+        busy = (name for outbox in outboxes for name in ready if outbox.has_more(name) and not self._must_wait(outbox, name))
+        return ready.difference(busy)
 
     def _postpone(self, count: int) -> None:
         """Release journals that only busy or paused exporters need, so that the idle ones get others.
@@ -221,6 +224,7 @@ class Adoption:
             {*(claim.about.exporters if exporters is None else exporters), *self._transient},
             self._lost_steps.annotate if claim.about.delivery != "in-process" else None,
             genai_events=self._genai_events,
+            is_restarted=claim.about.boot != boot_id(),
         )
         if directory in self._live:
             outbox.save_cursors()  # tells the owner which exporters to wait for

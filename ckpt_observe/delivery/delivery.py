@@ -20,6 +20,7 @@ from ckpt_observe.delivery.exporter_worker import ExporterWorker
 from ckpt_observe.delivery.lost_steps import History, LostSteps
 from ckpt_observe.delivery.outbox import Outbox
 from ckpt_observe.delivery.page_collector import POLL_INTERVAL, SYNC_INTERVAL, PageCollector
+from ckpt_observe.delivery.send_marks import deliver_once, must_wait
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.journal.directory import Counts
 from ckpt_observe.journal.journal import Journal
@@ -62,24 +63,25 @@ class Delivery:
     ) -> None:
         self._journal = journal
         self.workers = [ExporterWorker(exporter) for exporter in exporters]
-        self._identities = tuple(worker.identity for worker in self.workers)
+        workers = {worker.identity: worker for worker in self.workers}
         lost_steps = LostSteps(history, self._adopt)
         self._outbox: Outbox | None = None
         self._collector: PageCollector | None = None
         if journal is not None:
             # Records that were written while another process was to deliver them are not annotated yet.
             annotate = lost_steps.annotate if journal.about.delivery != "in-process" else None
-            self._outbox = Outbox(journal.directory, journal.about.resource, self._identities, annotate, genai_events=genai_events)
+            self._outbox = Outbox(journal.directory, journal.about.resource, workers, annotate, genai_events=genai_events)
             self._collector = PageCollector(journal, self._outbox.enforce_spool_limit, lost_steps.annotate)
         self.adoption = Adoption(
             state,
-            self._identities,
+            workers,
             tuple(exporter.identity for exporter in exporters if not exporter.durable),
             journal.directory if journal else "",
             live_exporters,
             lost_steps,
             DiskLimit(state, disk_limit),
             paused=lambda: [worker.identity for worker in self.workers if not worker.ready()],
+            must_wait=lambda outbox, identity: must_wait(workers[identity], outbox),
             genai_events=genai_events,
         )
         self._scan_interval, self._scan_rate = (
@@ -178,6 +180,8 @@ class Delivery:
             self.last_pass = now = time.monotonic()
             try:
                 self._collect()
+                for outbox in self._outboxes():
+                    outbox.marks.renew()
                 if self._collector and now - last_sync >= SYNC_INTERVAL:
                     last_sync = now
                     self._collector.sync()
@@ -211,13 +215,18 @@ class Delivery:
         return ([self._outbox] if self._outbox else []) + self.adoption.outboxes()
 
     def pending(self) -> bool:
-        """Return whether something was recorded that one of our exporters has not received."""
+        """Return whether something was recorded that one of our exporters has not received, and could receive now."""
         if self.adoption.waiting() or (self._journal is not None and self._journal.pool.has_uncollected()):
             return True
         try:
-            return any(outbox.next_batch(name)[0] for outbox in self._outboxes() for name in self._identities if outbox.delivers_to(name))
+            return any(self._is_pending(outbox, worker) for outbox in self._outboxes() for worker in self.workers)
         except OSError:  # the spool exists, but cannot be read now
             return True
+
+    def _is_pending(self, outbox: Outbox, worker: ExporterWorker) -> bool:
+        if not outbox.delivers_to(worker.identity) or (outbox is not self._outbox and must_wait(worker, outbox)):
+            return False  # what another process may have sent waits for the next process, if this one ends soon
+        return bool(outbox.next_batch(worker.identity)[0])
 
     def _has_set_aside(self) -> bool:
         return self._outbox is not None and self._outbox.set_aside.count() > 0
@@ -246,14 +255,14 @@ class Delivery:
         has_moved = False
         for outbox in sorted(self._outboxes(), key=lambda outbox: outbox.directory == worker.failed_directory):
             with outbox.used_by(worker.identity) as is_usable:
-                if not is_usable or not outbox.delivers_to(worker.identity):
+                if not is_usable or not outbox.delivers_to(worker.identity) or must_wait(worker, outbox):
                     continue
                 try:
                     spans, after = outbox.next_batch(worker.identity)
                 except OSError as error:  # the other journals do not wait for this one
                     self._warnings.warn_once(outbox.directory, "Cannot read %s: %s. Trying again.", outbox.directory, error)
                     continue
-                if spans and not worker.deliver(spans, outbox.set_aside):
+                if spans and not deliver_once(worker, outbox, spans):
                     worker.failed_directory = outbox.directory  # last next time: another journal may be accepted
                     return has_moved
                 outbox.advance(worker.identity, after)

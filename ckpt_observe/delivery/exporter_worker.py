@@ -98,6 +98,7 @@ class ExporterWorker:
         """Send spans that were set aside again, if it is time and the server works."""
         if not self.ready() or not (spans := store.due(self.identity)):
             return
+        self.exporter.doubt(spans)  # they failed without a clear answer, perhaps in another process
         remaining: list[Span] = []
         for number, span in enumerate(spans):
             try:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from ckpt_observe.delivery.assemble import assemble
+from ckpt_observe.delivery.send_marks import SendMarks
 from ckpt_observe.delivery.set_aside import SetAside
 from ckpt_observe.errors import DamagedFileError
 from ckpt_observe.journal import spool
@@ -36,6 +37,7 @@ class Outbox:
     """Hands the records of one journal to the exporters as spans. Called by one thread for each exporter.
 
     `annotate` is applied to each record that is read. It is None if that was done before the record was written to the spool.
+    `is_restarted`: the machine was restarted since the journal was created.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Outbox:
         annotate: Annotate | None = None,
         *,
         genai_events: bool = False,
+        is_restarted: bool = False,
     ) -> None:
         self.directory, self._resource, self._annotate, self._genai_events = directory, resource, annotate, genai_events
         self._lock = threading.Lock()
@@ -58,6 +61,7 @@ class Outbox:
         self._batch_sizes = dict.fromkeys(self._cursors, 0)
         """Number of records in the last batch of each exporter."""
         self.set_aside = SetAside(directory)
+        self.marks = SendMarks(directory, is_restarted=is_restarted)
         self._users: set[str] = set()
         self._is_retired = False
         self._use_lock = threading.Lock()
@@ -101,6 +105,10 @@ class Outbox:
             return False
         except OSError:  # the file exists, but cannot be read now
             return True
+
+    def position(self, exporter: str) -> Cursor:
+        """Return where the next batch of an exporter begins."""
+        return self._cursors[exporter]
 
     def next_batch(self, exporter: str) -> tuple[list[Span], Cursor]:
         """Return the next spans for an exporter, and the cursor to pass to `advance` once they are delivered.

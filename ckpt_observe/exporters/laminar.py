@@ -3,14 +3,13 @@
 `laminar_shape` first changes the spans to the form that Laminar displays well.
 
 Laminar's server stores every copy of a span that it receives, so each span must be sent only once. If an answer was lost, or another
-process may have sent spans before it died, the exporter first asks the server which of these spans it has (`POST /v1/sql/query`).
+process died while it sent spans (`delivery/send_marks.py`), the exporter first asks the server which of these spans it has
+(`POST /v1/sql/query`).
 """
 
 from __future__ import annotations
 
-import os
 import re
-import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
@@ -32,11 +31,6 @@ _IDS_PER_QUERY: Final = 500
 """Span ids in one query. The answer is then about 30 KiB; of an answer, at most 64 KiB are read."""
 _MAX_STORED: Final = 20_000
 """Spans that are remembered as stored: several batches. Needed if a part of a batch was accepted and the rest failed."""
-_MAX_PROCESSES: Final = 10_000
-"""Processes that are remembered as checked; then all are forgotten, so that the memory of a daemon does not grow for months.
-
-For a forgotten process, the server is asked once more, which is harmless.
-"""
 _SpanKey: TypeAlias = tuple[str, str]
 _HEX: Final = re.compile(r"[0-9a-f]+")
 
@@ -44,16 +38,15 @@ _HEX: Final = re.compile(r"[0-9a-f]+")
 class LaminarExporter(OtlpExporter):
     """Sends each span to Laminar once. For one thread at a time."""
 
+    settle_seconds = SETTLE_SECONDS
+
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint, "laminar")
         self._stored: dict[_SpanKey, None] = {}
         """Spans that the server certainly has, oldest first."""
         self._uncertain: dict[_SpanKey, float] = {}
         """Spans that the server may have, with the time (monotonic clock) after which "not stored" is a reliable answer."""
-        self._checked_processes: set[str] = set()
-        """`service.instance.id` of the other processes whose first batch was marked as uncertain."""
         self._warnings = WarningLog()
-        self._host, self._start = socket.gethostname(), time.time_ns()
 
     def __repr__(self) -> str:
         return f"LaminarExporter({self.endpoint!r})"
@@ -63,11 +56,20 @@ class LaminarExporter(OtlpExporter):
 
         ExporterRetryError: call it again later with the same spans. ExporterRefusedError: the server will never accept them.
         """
-        self._check_new_processes(spans)
         uncertain = [span for span in spans if _key(span) in self._uncertain]
         if uncertain:
             self._resolve(uncertain)
         super().send([shape(span) for span in spans if _key(span) not in self._stored])
+
+    def doubt(self, spans: Sequence[Span]) -> None:
+        """Ask the server for these spans before they are sent. It has had time to store what another process sent."""
+        for key in map(_key, spans):
+            if key not in self._stored:
+                self._uncertain.setdefault(key, 0.0)
+
+    def may_have(self, spans: Sequence[Span]) -> bool:
+        """Return whether the server has some of the spans, or may have them because an answer was lost."""
+        return any(key in self._stored or key in self._uncertain for key in map(_key, spans))
 
     def _export(self, body: bytes, spans: Sequence[Span]) -> None:
         try:
@@ -76,20 +78,6 @@ class LaminarExporter(OtlpExporter):
             self._mark_uncertain(spans)
             raise type(error)(str(error), SETTLE_SECONDS) from error
         self._mark_stored(spans)
-
-    def _check_new_processes(self, spans: Sequence[Span]) -> None:
-        """Mark the first batch of every other process as uncertain: that process may have sent it just before it died."""
-        foreign = [span for span in spans if not self._is_from_this_process(span)]
-        new = {str(span.resource.get("service.instance.id")) for span in foreign} - self._checked_processes
-        if new:
-            self._mark_uncertain(span for span in foreign if str(span.resource.get("service.instance.id")) in new)
-            self._checked_processes = new if len(self._checked_processes) > _MAX_PROCESSES else self._checked_processes | new
-
-    def _is_from_this_process(self, span: Span) -> bool:
-        """Return whether this process recorded the span. Compares times, too: an earlier container may have had the same pid and host."""
-        resource = span.resource
-        is_same = resource.get("process.pid") == os.getpid() and resource.get("host.name") == self._host
-        return is_same and span.end_unix_nano >= self._start
 
     def _mark_uncertain(self, spans: Iterable[Span]) -> None:
         self._uncertain.update(dict.fromkeys(map(_key, spans), time.monotonic() + SETTLE_SECONDS))

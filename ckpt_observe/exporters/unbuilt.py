@@ -36,6 +36,17 @@ class UnbuiltExporter(Exporter):
     def identity(self) -> str:
         return self._identity
 
+    @property
+    def settle_seconds(self) -> float | None:  # type: ignore[override]
+        return self._exporter.settle_seconds if self._exporter else None
+
+    def doubt(self, spans: Sequence[Span]) -> None:
+        if self._exporter is not None:
+            self._exporter.doubt(spans)
+
+    def may_have(self, spans: Sequence[Span]) -> bool:
+        return self._exporter is not None and self._exporter.may_have(spans)
+
     def start(self, health: Health) -> None:
         """Start the exporter as soon as it is built."""
         self._health = health

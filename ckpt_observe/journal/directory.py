@@ -7,6 +7,7 @@
 | `about.json` | the owner, who delivers for it, and to which exporters: `About` |
 | `spool-*.jsonl`, cursors | finished operations, and how far each exporter has read |
 | `set-aside.json` | spans that a server keeps failing on, by exporter |
+| `sending.json` | what is being sent to exporters whose server stores every copy of a span |
 | `open.pages` | a copy of the pages of running operations, for the case that the machine dies |
 | `counts.json`, `counts-taken.json` | the owner's counters, if another process delivers, and how much of them it has already counted |
 | `interrupted` | marks a journal whose owner died during an operation |

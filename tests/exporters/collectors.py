@@ -90,7 +90,8 @@ class Received:
 class HttpCollector(Received):
     """Answers with a status, a `(status, headers, body)`, or one of
 
-    `stall` reads and never answers · `cut` keeps the spans and closes without an answer · `half` keeps them and sends half an answer
+    `stall` reads and never answers · `keep and stall` keeps the spans and never answers · `cut` keeps them and closes without an answer ·
+    `half` keeps them and sends half an answer
     """
 
     def __init__(self, *, tls=False):
@@ -141,14 +142,14 @@ class HttpCollector(Received):
     def handle(self, request, body):
         spans = spans_of(body)
         answer = self.answer(spans, request.headers["authorization"])
-        if answer in ("cut", "half") or answer == 200 or (isinstance(answer, tuple) and answer[0] == 200):
+        if answer in ("cut", "half", "keep and stall") or answer == 200 or (isinstance(answer, tuple) and answer[0] == 200):
             self.keep(spans)
         return answer
 
     def respond(self, request, answer):
-        if answer == "stall":
+        if answer in ("stall", "keep and stall"):
             self.released.wait(30)
-        if answer in ("stall", "cut"):
+        if answer in ("stall", "keep and stall", "cut"):
             request.close_connection = True
             return
         status, headers, body = (200, {}, b"x") if answer == "half" else (answer, {}, b"") if isinstance(answer, int) else answer

@@ -16,6 +16,7 @@ import ckpt_observe
 from ckpt_observe import config, wiring
 from ckpt_observe.exporters import laminar as laminar_exporter
 from ckpt_observe.testing.spans import outline
+from tests.delivery.conftest import until
 
 
 @pytest.fixture
@@ -153,6 +154,39 @@ def test_records_of_a_killed_process_are_delivered(tmp_path, collector, laminar,
         assert sorted(span.attributes["checkpoint.outcome"] for span in spans) == ["interrupted", "interrupted", "interrupted", "ok"]
     assert laminar.complaints() == []
     assert sorted(laminar.red()) == ["checkpoint.save", "checkpoint.write", "task agent"]
+
+
+@pytest.mark.parametrize("has_arrived", [True, False])
+def test_process_killed_while_it_sends(tmp_path, laminar, has_arrived):
+    """After a kill during a request, a short program asks the server, and each span is stored once. Nothing is logged."""
+    environ = {"CKPT_OBSERVE_DIR": str(tmp_path), "CKPT_OBSERVE_EXPORTERS": "laminar"}
+    save = "import ckpt_observe, sys; ckpt_observe.observe(); ckpt_observe.checkpoint('save').__enter__().__exit__(None, None, None)"
+    laminar.answers.append("keep and stall" if has_arrived else "stall")
+    program = [sys.executable, "-c", f"{save}; sys.stdin.read()"]
+    with subprocess.Popen(program, env={**os.environ, **environ}, stdin=subprocess.PIPE) as killed:
+        until(lambda: laminar.requests)
+        killed.kill()
+    assert len(laminar.rows) == has_arrived
+    [mark] = tmp_path.glob("journals/*/sending.json")
+    early = python(save, **environ)
+    assert (len(laminar.rows), laminar.queries) == (has_arrived + 1, [])  # its own; the server may not know yet what it has
+    os.utime(mark, (0, 0))
+    late = python(save, **environ)
+    assert (early.stderr, late.stderr) == ("", "")
+    assert (len(laminar.rows), len(laminar.queries)) == (3, 1)
+    assert laminar.complaints() == []
+
+
+def test_processes_that_never_reached_the_server(tmp_path, laminar):
+    """What processes left while the server was down is delivered by one short program, which does not ask the server."""
+    save = "import ckpt_observe; ckpt_observe.observe(); ckpt_observe.checkpoint('save').__enter__().__exit__(None, None, None)"
+    environ = {"CKPT_OBSERVE_DIR": str(tmp_path), "CKPT_OBSERVE_EXPORTERS": "laminar"}
+    laminar.otherwise = 503
+    for _ in range(2):
+        assert "503" in python(save, **environ).stderr
+    laminar.otherwise = 200
+    assert python(save, **environ).stderr == ""
+    assert (len(laminar.rows), laminar.queries) == (3, [])
 
 
 def test_key_is_in_no_file(tmp_path, watch, laminar, collector):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import socket
 from types import SimpleNamespace
 
 import pytest
@@ -24,8 +22,6 @@ from ckpt_observe.span import SpanEvent, SpanLink
 from ckpt_observe.testing.exporters import ExporterContract
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
 
-DEAD = -1
-"""Process id in spans of another process."""
 ASSOCIATION = "lmnr.association.properties."
 
 
@@ -52,13 +48,11 @@ def exporter(laminar, clock):
 
 
 def make_exporter(laminar, **fields):
-    exporter = LaminarExporter(
+    return LaminarExporter(
         Endpoint(
             f"{laminar.url}/v1/traces", **{"headers": {"authorization": f"Bearer {laminar.key}"}, "timeout": 0.5, "gzip": True, **fields}
         )
     )
-    exporter._is_from_this_process = lambda span: span.resource.get("process.pid") != DEAD
-    return exporter
 
 
 def with_ancestors(spans):
@@ -277,27 +271,25 @@ def test_refused_span_does_not_duplicate_others(laminar, exporter, monkeypatch):
     assert (len(laminar.rows), delivery.refused) == (len(spans) - 1, 1)
 
 
-def test_first_batch_of_a_dead_process_is_queried(laminar, exporter, clock):
-    """Another process may have sent its last batch and died before it recorded that."""
-    spans = with_ancestors(make_tree(1, resource={"service.instance.id": "dead", "process.pid": DEAD}))
-    make_exporter(laminar).send([structs.replace(span, resource={}) for span in spans])
+def test_spans_that_another_process_may_have_sent(laminar, exporter):
+    """If delivery doubts spans, the server is asked once, and only those that it does not have are sent, without waiting."""
+    spans = with_ancestors(make_tree(1))
+    make_exporter(laminar).send(spans[:2])
+    exporter.doubt(spans)
+    assert exporter.may_have(spans)
     exporter.send(spans)
-    assert len(laminar.rows) == len(spans)
-    clock.now += SETTLE_SECONDS
-    later = with_ancestors(make_tree(2, resource={"service.instance.id": "dead", "process.pid": DEAD}))
-    exporter.send([structs.replace(span, span_id="f" + span.span_id[1:]) for span in later])
-    assert len(laminar.queries) == 1  # only its first batch is uncertain
+    assert sorted(row.span_id for row in laminar.rows) == sorted(span.span_id for span in spans)
+    assert len(laminar.queries) == 1
 
 
-def test_spans_of_this_process_are_recognized(laminar):
-    """A span is from this process if pid, host and time match: an earlier container may have had the same pid and host."""
-    resource = {"process.pid": os.getpid(), "host.name": socket.gethostname()}
-    exporter = LaminarExporter(Endpoint(f"{laminar.url}/v1/traces"))
-    now = make_span(1, "checkpoint.save", resource=resource, end_unix_nano=2**62)
-    before = make_span(2, "checkpoint.save", resource=resource)
-    elsewhere = structs.replace(now, resource={**resource, "host.name": "elsewhere"})
-    other = structs.replace(now, resource={**resource, "process.pid": DEAD})
-    assert [exporter._is_from_this_process(span) for span in (now, before, elsewhere, other)] == [True, False, False, False]
+def test_server_that_surely_has_nothing(laminar, exporter):
+    """After a clear failure the server has nothing; after an unclear one, or if it has accepted a part, it may have."""
+    spans = with_ancestors(make_tree(1))
+    laminar.answers += [503, "stall"]
+    for expected in (False, True):
+        with pytest.raises(ExporterRetryError):
+            exporter.send(spans)
+        assert exporter.may_have(spans) == expected
 
 
 def test_key_without_query_permission(laminar, exporter, clock, caplog):

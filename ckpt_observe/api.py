@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from ckpt_observe import config, samplers
 from ckpt_observe.config import Settings
 from ckpt_observe.instrument import registry
-from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.targets import TargetReport
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.recorder import Page, recorder
@@ -44,7 +43,7 @@ class Watch:
         self._delivery: DeliveryHandle | None = None
         self._environ = dict(os.environ) if settings.delivery == "companion" else {}
         """The environment from which the settings were read, keys included, for a companion. Empty in the other delivery modes."""
-        self._instrumentors: list[Instrumentor] = []
+        self._instrumentors: list[registry.Observation] = []
 
     def flush(self, timeout: float = 5.0) -> bool:
         """Deliver everything recorded so far to every exporter. Must not be called from a signal handler.
@@ -90,7 +89,7 @@ class Watch:
 
     def _start(self) -> None:
         """Patch the libraries and start recording."""
-        self._instrumentors = registry.load(disabled=self.settings.disabled_instrumentations)
+        self._instrumentors = registry.create_all(self.settings.libraries, self.settings.disabled_instrumentations)
         for instrumentor in self._instrumentors:
             try:
                 instrumentor.instrument()
@@ -165,6 +164,7 @@ _observe_lock = threading.Lock()
 def observe(
     *,
     exporters: str | Sequence[str] | None = None,
+    libraries: str | Sequence[str] | None = None,
     service: str | None = None,
     dir: str | os.PathLike[str] | None = None,
     pages_dir: str | os.PathLike[str] | None = None,
@@ -178,6 +178,7 @@ def observe(
 
     Args:
         exporters: Names of the exporters, as a sequence or comma-separated, or `none`. `CKPT_OBSERVE_EXPORTERS`
+        libraries: Libraries to observe, such as `default,+joblib,-langgraph`, or `none`. `CKPT_OBSERVE_LIBRARIES`
         service: The `service.name` of the spans. `OTEL_SERVICE_NAME`
         dir: State directory, for journals and the local store. `CKPT_OBSERVE_DIR`
         pages_dir: Directory for the pages of running operations, in shared memory. `CKPT_OBSERVE_PAGES_DIR`
@@ -193,7 +194,17 @@ def observe(
         True
 
     """
-    return _observe(config.read(exporters=exporters, service=service, dir=dir, pages_dir=pages_dir, delivery=delivery, enabled=enabled))
+    return _observe(
+        config.read(
+            exporters=exporters,
+            libraries=libraries,
+            service=service,
+            dir=dir,
+            pages_dir=pages_dir,
+            delivery=delivery,
+            enabled=enabled,
+        )
+    )
 
 
 def observe_environment() -> Watch:

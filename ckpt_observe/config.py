@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from ckpt_observe import endpoints, environment, samplers
+from ckpt_observe import endpoints, environment, libraries, samplers
 from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.exporter import ENTRY_POINT_GROUP
@@ -70,6 +70,8 @@ class Settings:
     enabled: bool
     service: str
     resource: dict[str, str]
+    libraries: tuple[str, ...]
+    """Names of the instrumentors to use."""
     disabled_instrumentations: frozenset[str]
     traceparent: str
     sampler: Sampler = _SAMPLER
@@ -111,6 +113,7 @@ def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, **a
         enabled=enabled,
         service=_service(source, resource),
         resource=resource,
+        libraries=libraries.select(source.get("libraries", environment.LIBRARIES, libraries.DEFAULT)),
         disabled_instrumentations=frozenset(parse_names(source.get("", environment.DISABLED_INSTRUMENTATIONS, ""))),
         traceparent=str(source.get("", environment.TRACEPARENT, "")),
         sampler=_sampler(source),

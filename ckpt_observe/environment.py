@@ -15,6 +15,7 @@ class Variable(NamedTuple):
 
 
 EXPORTERS: Final = "CKPT_OBSERVE_EXPORTERS"
+LIBRARIES: Final = "CKPT_OBSERVE_LIBRARIES"
 DIR: Final = "CKPT_OBSERVE_DIR"
 PAGES_DIR: Final = "CKPT_OBSERVE_PAGES_DIR"
 DELIVERY: Final = "CKPT_OBSERVE_DELIVERY"
@@ -50,6 +51,7 @@ FORMER_VALUES: Final = {DELIVERY: {"thread": "in-process", "agent": "daemon"}}
 # fmt: off
 VARIABLES: Final = (
     Variable(EXPORTERS, "exporters", "the backends that are configured, and `local`", "Exporters, separated by commas: `otlp`, `laminar`, `provider` (your own TracerProvider), `local` (the embedded trace store), `console`, `prometheus` (metrics); or `none`. See docs/backends.md."),
+    Variable(LIBRARIES, "libraries", "default", "Libraries to observe, separated by commas. `default` is all that write nothing but checkpoints; `+name` adds one and `-name` removes one, as in `default,+joblib,-langgraph`; or `none`. See docs/libraries.md."),
     Variable(DIR, "dir", "$XDG_STATE_HOME/ckpt_observe, else ~/.local/state/ckpt_observe", "State directory for journals and the local store. Created with mode 0700."),
     Variable(PAGES_DIR, "pages_dir", "/dev/shm if it is a tmpfs with free space, else DIR. In a container whose DIR is on a volume: DIR, because /dev/shm ends with the container", "Directory for the pages of running operations. Should be shared memory. When it is full, further pages are in DIR."),
     Variable(DELIVERY, "delivery", "in-process", "Which process sends records to the exporters: `in-process`, threads of the host program; `companion`, a process that is started on demand and shared by all processes of the state directory; `daemon`, `ckpt-observe daemon`, which has its own exporters. See docs/delivery.md."),

@@ -24,7 +24,8 @@ ALLOWED_IMPORTS = {
     "semconv": set(),
     "endpoints": {"environment", "errors"},
     "samplers": {"environment", "errors"},
-    "config": {"endpoints", "samplers", "environment", "errors", "exporter"},
+    "libraries": {"environment"},
+    "config": {"endpoints", "samplers", "libraries", "environment", "errors", "exporter"},
     "support": {"errors"},
     "core": {"errors"},
     "record": {"semconv", "errors", "config"},
@@ -34,7 +35,7 @@ ALLOWED_IMPORTS = {
     "metricstore": {"journal", "span", "errors", "semconv"},
     "alerts": {"semconv", "errors"},
     "exporters": {"exporter", "semconv", "config", "endpoints", "errors", "span", "tracestore", "metricstore", "__version__"},
-    "instrument": {"record", "semconv", "errors"},
+    "instrument": {"record", "semconv", "errors", "libraries"},
     "dashboards": {"semconv"},
     "viewer": {"tracestore", "semconv", "errors", "span"},
 }

@@ -15,6 +15,7 @@ from ckpt_observe.dashboards import dashboards
 from ckpt_observe.environment import VARIABLES
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.instrument import registry
+from ckpt_observe.libraries import LIBRARIES
 from ckpt_observe.semconv.attributes import ATTRIBUTES
 from ckpt_observe.semconv.metrics import METRICS
 from ckpt_observe.semconv.spans import SPANS
@@ -140,8 +141,16 @@ def _reference_lines() -> Iterator[str]:
     yield from _table("Metrics", ("Metric in Prometheus", "Type", "Unit", "Labels", "Meaning"), metrics)
     settings = ((_code(row.name), _code(row.argument) if row.argument else "", row.default, row.meaning) for row in VARIABLES)
     yield from _table("Settings", ("Variable", "Argument of `observe()`", "Default", "Meaning"), settings)
-    targets = ((instrumentor.name, _code(target.name)) for instrumentor in registry.load() for target in instrumentor.targets())
-    yield from _table("Patched callables", ("Library", "Callable"), targets)
+    yield from _table("Patched callables", ("Library", "Callable", "Where"), _patched_callables())
+
+
+def _patched_callables() -> Iterator[tuple[str, str, str]]:
+    for instrumentor in filter(None, map(registry.load, LIBRARIES)):
+        for target in instrumentor.targets():
+            yield instrumentor.name, _code(target.name), "this callable"
+        for family in instrumentor.families():
+            methods = ", ".join(map(_code, family.methods))
+            yield instrumentor.name, f"{methods} of {_code(family.name)}", "every class that defines them"
 
 
 def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

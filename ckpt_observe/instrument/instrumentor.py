@@ -176,7 +176,8 @@ class Instrumentor(ABC):
             patches.detach()  # the module was reloaded
         attached.attach()
 
-    def _rows(self) -> list[Target | Family]:
+    def rows(self) -> list[Target | Family]:
+        """Return all rows of the tables."""
         return [*self.targets(), *self.families()]
 
     def _record_missing(self, row: Target | Family, detail: str) -> None:
@@ -204,7 +205,7 @@ class Instrumentor(ABC):
 
     def _explain_waiting(self, report: TargetReport) -> TargetReport:
         """Return the report, with `not installed` instead of `waiting` if the module will never be imported."""
-        packages = [row.versions.package or self.package for row in self._rows() if row.name == report.target]
+        packages = [row.versions.package or self.package for row in self.rows() if row.name == report.target]
         package = packages[0] if packages else ""
         if report.state == "waiting" and package and not installed_version(package):
             return TargetReport(report.target, "not installed", f"{package} is not installed")
@@ -212,7 +213,7 @@ class Instrumentor(ABC):
 
     def _warn_about_rows(self) -> None:
         tested_versions = f" (tested with {self.supported})" if self.supported else ""
-        for row in self._rows():
+        for row in self.rows():
             report = self._report_row(row)
             if row.required and report.state in ("renamed", "failed") and row.name not in self._warned_rows:
                 self._warned_rows.add(row.name)

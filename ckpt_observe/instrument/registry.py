@@ -1,17 +1,22 @@
-"""The instrumentors that exist: the bundled ones, and those of other packages.
+"""Creates instrumentors: the bundled ones when their library is imported, those of other packages at once.
 
 Third parties add an instrumentor through the entry point group `ckpt_observe.instrumentors`; its object is a subclass of `Instrumentor`.
-Test it with `ckpt_observe.testing.instrumentors.InstrumentorContract`. An instrumentor's module is imported when it is loaded.
+Test it with `ckpt_observe.testing.instrumentors.InstrumentorContract`.
 """
 
 from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+import sys
+import threading
+from collections.abc import Collection, Iterable
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, Protocol
 
-from ckpt_observe.errors import ConfigError
+from ckpt_observe.instrument.import_hooks import when_imported
+from ckpt_observe.instrument.targets import TargetReport
+from ckpt_observe.libraries import ENTRY_POINT_GROUP, LIBRARIES
 from ckpt_observe.support import entry_points
 
 if TYPE_CHECKING:
@@ -19,44 +24,34 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ENTRY_POINT_GROUP: Final = "ckpt_observe.instrumentors"
-
-INSTRUMENTORS: Final[Mapping[str, str]] = {
-    "reference": "ckpt_observe.instrument.reference:ReferenceInstrumentor",
-    "langgraph": "ckpt_observe.instrument.langgraph:LangGraphInstrumentor",
-}
-"""The bundled instrumentors: name, and `module:class`."""
-
 ALL: Final = frozenset({"*", "ckpt_observe"})
 """Names that disable all instrumentors: OpenTelemetry's wildcard, and the name of our entry point in OpenTelemetry's group."""
 
 
-def names() -> list[str]:
-    """Return the names of all instrumentors. A bundled one takes precedence over an entry point of the same name."""
-    return list(dict.fromkeys((*INSTRUMENTORS, *entry_points.names(ENTRY_POINT_GROUP))))
+class Observation(Protocol):
+    """An instrumentor, or what stands in for it until its library is imported."""
+
+    def instrument(self) -> None: ...
+    def uninstrument(self) -> None: ...
+    def report(self) -> list[TargetReport]: ...
 
 
-def load(selection: Iterable[str] | None = None, disabled: Collection[str] = ()) -> list[Instrumentor]:
-    """Create the selected instrumentors (default: all), without the disabled ones. One that fails to load is logged and skipped.
+def create_all(selection: Iterable[str], disabled: Collection[str] = ()) -> list[Observation]:
+    """Create the selected instrumentors, without the disabled ones. One that fails to load is logged and skipped.
 
-    Raise ConfigError if a selected name is unknown. A disabled name may be unknown, because OpenTelemetry's variable lists the
-    instrumentations of other packages too.
+    A disabled name may be unknown, because OpenTelemetry's variable lists the instrumentations of other packages too.
     """
-    available = names()
-    selected = available if selection is None else list(dict.fromkeys(selection))
-    for name in selected:
-        if name not in available:
-            raise ConfigError(f"unknown instrumentor {name!r}; available: {', '.join(sorted(available))}")
     if not ALL.isdisjoint(disabled):
         return []
-    instrumentors = (_create(name) for name in selected if name not in disabled)
-    return [instrumentor for instrumentor in instrumentors if instrumentor is not None]
+    observations = (DeferredInstrumentor(name) if name in LIBRARIES else load(name) for name in selection if name not in disabled)
+    return [observation for observation in observations if observation is not None]
 
 
-def _create(name: str) -> Instrumentor | None:
+def load(name: str) -> Instrumentor | None:
+    """Import and create an instrumentor. Return None, after logging why, if that fails."""
     try:
-        if name in INSTRUMENTORS:
-            module, _, attribute = INSTRUMENTORS[name].partition(":")
+        if name in LIBRARIES:
+            module, _, attribute = LIBRARIES[name].instrumentor.partition(":")
             create = getattr(importlib.import_module(module), attribute)
         else:
             create = entry_points.load(ENTRY_POINT_GROUP, name)
@@ -67,3 +62,52 @@ def _create(name: str) -> Instrumentor | None:
         logger.exception("Cannot load the instrumentor %s; its library is not observed", name)
         return None
     return instrumentor
+
+
+class DeferredInstrumentor:
+    """Loads a bundled instrumentor when its library is imported, so that a program pays only for the libraries it uses."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._library = name, LIBRARIES[name]
+        self._lock = threading.RLock()  # re-entrant: loading imports modules, and a signal handler may import the library
+        self._enabled = self._is_watching = False
+        self._instrumentor: Instrumentor | None = None
+
+    def instrument(self) -> None:
+        """Patch the library, now or when it is imported."""
+        with self._lock:
+            self._enabled = True
+            is_watching, self._is_watching = self._is_watching, True
+        if sys.modules.get(self._library.module) is not None or self._instrumentor is not None:
+            self._load()
+        elif not is_watching:
+            when_imported(self._library.module, self._load)
+
+    def _load(self, _module: ModuleType | None = None) -> None:
+        """Create and enable the instrumentor. Must not raise, or the user's import fails."""
+        with self._lock:
+            if self._enabled and self._instrumentor is None:
+                self._instrumentor = load(self._name)
+            instrumentor = self._instrumentor if self._enabled else None
+        if instrumentor is not None:
+            instrumentor.instrument()
+
+    def uninstrument(self) -> None:
+        """Put the originals back and stop waiting for the import."""
+        with self._lock:
+            self._enabled = False
+            instrumentor = self._instrumentor
+        if instrumentor is not None:
+            instrumentor.uninstrument()
+
+    def report(self) -> list[TargetReport]:
+        """Return the state of every target. Loads the instrumentor."""
+        with self._lock:
+            if self._instrumentor is None:
+                self._instrumentor = load(self._name)
+        instrumentor = self._instrumentor
+        if instrumentor is None:
+            return [TargetReport(self._library.instrumentor, "failed", "the instrumentor cannot be loaded; the log says why")]
+        if self._enabled:
+            instrumentor.instrument()
+        return instrumentor.report()

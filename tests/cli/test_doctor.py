@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ckpt_observe import libraries
 from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, command, state_directory
 from ckpt_observe.delivery import outbox
 from ckpt_observe.instrument import registry
@@ -14,6 +15,7 @@ from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.targets import Target
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.journal.spool import Cursor
+from ckpt_observe.libraries import Library
 from ckpt_observe.tracestore import FILENAME, TraceReader, TraceWriter
 
 
@@ -224,8 +226,8 @@ class Changed(Instrumentor):
 )
 def test_patches(doctor, monkeypatch, kind, states):
     """A library that is not installed is fine; one that lacks a required callable is a problem."""
-    monkeypatch.setattr(registry, "names", lambda: [kind.name])
-    monkeypatch.setattr(registry, "load", lambda *_: [kind()])
+    monkeypatch.setitem(libraries.LIBRARIES, kind.name, Library(kind.name, "", kind.library))
+    monkeypatch.setattr(registry, "load", lambda _name: kind())
     findings = doctor()
     assert {subject: findings[subject].state for subject in states} == states
 

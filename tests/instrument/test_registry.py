@@ -5,13 +5,24 @@ import sys
 
 import pytest
 
+from ckpt_observe import libraries
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.instrument import registry
+from ckpt_observe.libraries import Library
 
 
 @pytest.fixture
 def toy_registry(modules, monkeypatch):
-    monkeypatch.setattr(registry, "INSTRUMENTORS", {"toy": "toy:ToyInstrumentor", "broken": "no_such_module:Broken"})
+    monkeypatch.setattr(libraries, "LIBRARIES", TABLE)
+    monkeypatch.setattr(registry, "LIBRARIES", TABLE)
+
+
+TABLE = {
+    "toy": Library("Toy", "toy:ToyInstrumentor", "toylib"),
+    "broken": Library("Broken", "no_such_module:Broken", "toylib"),
+    "general": Library("General", "toy:ToyInstrumentor", "toylib", default=False),
+    "unused": Library("Unused", "no_such_module:Unused", "a_library_that_nobody_imports"),
+}
 
 
 def test_registry_imports_no_library():
@@ -21,21 +32,53 @@ def test_registry_imports_no_library():
     assert not {"torch", "langgraph", "orbax", "jax", "lightning", "joblib"} & set(imported_modules)
 
 
-def test_disabled_instrumentors_are_not_loaded(toy_registry, modules):
-    """Disabled instrumentors are not loaded; unknown names in the list are ignored, because they may be meant for other packages."""
-    (toy,) = registry.load(["toy"], disabled=["redis"])
-    assert toy.name == "toy"
-    assert registry.load(["toy"], disabled=["toy"]) == []
-    assert registry.load(disabled=["*"]) == []
+def test_disabled_instrumentors_are_not_created(toy_registry):
+    """Disabled instrumentors are not created; unknown names in the list are ignored, because they may be meant for other packages."""
+    assert len(registry.create_all(["toy"], disabled=["redis"])) == 1
+    assert registry.create_all(["toy"], disabled=["toy"]) == []
+    assert registry.create_all(["toy"], disabled=["*"]) == []
+
+
+def test_instrumentor_is_loaded_when_its_library_is_imported(toy_registry, modules, caplog):
+    """The library is patched although its instrumentor was not loaded before; that of a library nobody imports is never loaded."""
+    toy, unused = registry.create_all(["toy", "unused"])
+    original = vars(modules.lib)["save"]
+    toy.instrument()
+    unused.instrument()
+    assert vars(modules.lib)["save"] is not original
+    toy.uninstrument()
+    assert vars(modules.lib)["save"] is original
+    assert caplog.text == ""
+    assert {report.state for report in toy.report()} == {"off"}
 
 
 def test_broken_instrumentor_is_skipped(toy_registry, caplog):
-    """An instrumentor that cannot be loaded is logged, and the others are loaded."""
-    assert [instrumentor.name for instrumentor in registry.load()] == ["toy"]
+    """An instrumentor that cannot be loaded is logged and reported, and raises nothing into the program."""
+    (broken,) = registry.create_all(["broken"])
+    broken.instrument()
     assert "Cannot load the instrumentor broken" in caplog.text
+    assert [report.state for report in broken.report()] == ["failed"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "selection"),
+    [
+        ("default", {"toy", "broken", "unused"}),
+        ("", {"toy", "broken", "unused"}),
+        ("default,+general,-broken", {"toy", "general", "unused"}),
+        ("+general", {"toy", "broken", "general", "unused"}),
+        ("-toy", {"broken", "unused"}),
+        ("toy,general", {"toy", "general"}),
+        ("none", set()),
+        (["toy"], {"toy"}),
+    ],
+)
+def test_setting_selects_libraries(toy_registry, setting, selection):
+    """Plain names select just these; signs add to the default or remove from it. Savers of general use are added on request."""
+    assert set(libraries.select(setting)) == selection
 
 
 def test_unknown_name_is_refused(toy_registry):
-    """A misspelt name raises an error that lists the available ones."""
-    with pytest.raises(ConfigError, match="unknown instrumentor 'tory'; available: broken, toy"):
-        registry.load(["tory"])
+    """A misspelt name raises an error that names the variable and the available libraries."""
+    with pytest.raises(ConfigError, match=r"CKPT_OBSERVE_LIBRARIES.*tory.*toy, broken"):
+        libraries.select("default,-tory")

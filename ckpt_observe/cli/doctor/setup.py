@@ -12,13 +12,14 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, Final
 
-from ckpt_observe import environment
+from ckpt_observe import environment, libraries
 from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
 from ckpt_observe.config import WINDOWS, Settings
 from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.environment import VARIABLES, Variable
 from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.instrumentor import Instrumentor
+from ckpt_observe.instrument.targets import installed_version
 from ckpt_observe.record import redact, trace_context
 
 _PACKAGES: Final = (
@@ -112,14 +113,16 @@ def _display(name: str, value: Any, default: str) -> str:
 def check_patches(settings: Settings) -> Iterator[Diagnosis]:
     """Import and patch each library, report which callables can be patched, and remove the patches."""
     disabled = settings.disabled_instrumentations
-    for name in registry.names():
-        instrumentors = registry.load([name])
-        if not instrumentors:
+    for name in libraries.names():
+        instrumentor = registry.load(name)
+        if instrumentor is None:
             yield Diagnosis(PROBLEM, f"patches {name}", "the instrumentor cannot be loaded; the log says why")
-        elif not registry.load([name], disabled):
+        elif not registry.create_all([name], disabled):
             yield Diagnosis(NOTE, f"patches {name}", f"disabled by {environment.DISABLED_INSTRUMENTATIONS}={','.join(sorted(disabled))}")
+        elif name not in settings.libraries:
+            yield Diagnosis(NOTE, f"patches {name}", f"not selected; {environment.LIBRARIES}=default,+{name} observes it")
         else:
-            yield from _check_instrumentor(name, instrumentors[0])
+            yield from _check_instrumentor(name, instrumentor)
 
 
 def _check_instrumentor(name: str, instrumentor: Instrumentor) -> Iterator[Diagnosis]:
@@ -129,14 +132,16 @@ def _check_instrumentor(name: str, instrumentor: Instrumentor) -> Iterator[Diagn
     except ModuleNotFoundError:
         yield Diagnosis(OK, subject, f"{instrumentor.library} is not installed")
         return
-    for module in {target.module for target in instrumentor.targets()}:
+    for module in instrumentor.modules():
         with suppress(ImportError):  # reported below
             importlib.import_module(module)
     instrumentor.instrument()
     rows = instrumentor.report()
     instrumentor.uninstrument()
     unpatched = [row for row in rows if row.state != "patched"]
-    yield Diagnosis(OK, subject, f"{len(rows) - len(unpatched)} of {len(rows)} callables can be patched")
-    required = {target.name for target in instrumentor.targets() if target.required}
+    version = f"{instrumentor.package} {installed_version(instrumentor.package)}: " if instrumentor.package else ""
+    yield Diagnosis(OK, subject, f"{version}{len(rows) - len(unpatched)} of {len(rows)} callables can be patched")
+    required = {row.name for row in instrumentor.rows() if row.required}
     for row in unpatched:
-        yield Diagnosis(PROBLEM if row.target in required else NOTE, row.target, row.detail)
+        if row.state in ("renamed", "failed"):
+            yield Diagnosis(PROBLEM if row.target in required else NOTE, row.target, f"{row.state}: {row.detail}")

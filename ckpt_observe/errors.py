@@ -227,7 +227,7 @@ class InvalidNameError(CheckpointError, ValueError):
 
 
 class LocationError(CheckpointError):
-    """The location of a store cannot be used: not a directory, not a file, too long a path, or a file system without a needed feature."""
+    """The location of a store cannot be used: the wrong kind of file, too long a path, a missing database, or a feature that it lacks."""
 
     error_class = "configuration"
     code = "configuration.invalid"

@@ -10,7 +10,6 @@ Attributes and texts of exceptions are code of the host program. They are read o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from ckpt_observe.record import error_tables
@@ -40,14 +39,8 @@ class Explanation(NamedTuple):
     error: BaseException
 
 
-class _Link(IntEnum):
-    """How the raised exception refers to another one."""
-
-    SAME = 0
-    CAUSE = 1
-    CONTEXT = 2
-
-
+_SAME, _CAUSE, _CONTEXT = range(3)
+"""How the raised exception refers to another one: it is the same, or the way there has causes only, or also contexts."""
 _LookUp = Callable[[BaseException], str | None]
 
 
@@ -63,21 +56,21 @@ def explain(error: BaseException, phase: str | None, codes: ErrorCodes) -> Expla
     def by_default(error: BaseException) -> str | None:
         return _by_type(error, _type_names(error), error_tables.DEFAULTS)
 
-    searches: tuple[tuple[_LookUp, _Link], ...] = (
-        (by_tables, _Link.CAUSE),
-        (by_phase, _Link.CAUSE),
-        (by_tables, _Link.CONTEXT),
-        (by_phase, _Link.CONTEXT),
-        (by_default, _Link.CONTEXT),
+    searches: tuple[tuple[_LookUp, int], ...] = (
+        (by_tables, _CAUSE),
+        (by_phase, _CAUSE),
+        (by_tables, _CONTEXT),
+        (by_phase, _CONTEXT),
+        (by_default, _CONTEXT),
     )
     for look_up, last_link in searches:
-        explanation = _search(error, look_up, last_link, _Link.SAME, set())
+        explanation = _search(error, look_up, last_link, _SAME, set())
         if explanation is not None:
             return explanation
     return Explanation(UNKNOWN, error)
 
 
-def _search(error: BaseException, look_up: _LookUp, last_link: _Link, link: _Link, visited: set[int]) -> Explanation | None:
+def _search(error: BaseException, look_up: _LookUp, last_link: int, link: int, visited: set[int]) -> Explanation | None:
     """Return the explanation of the exception by itself, by a member of the group that it is, or by its cause or context."""
     if id(error) in visited or len(visited) >= _MAX_EXCEPTIONS:
         return None
@@ -92,18 +85,18 @@ def _search(error: BaseException, look_up: _LookUp, last_link: _Link, link: _Lin
             return explanation
     cause = _cause_of(error)
     if cause is not None:
-        return _search(cause, look_up, last_link, max(link, _Link.CAUSE), visited)
+        return _search(cause, look_up, last_link, max(link, _CAUSE), visited)
     context = _context_of(error)
-    if context is not None and last_link == _Link.CONTEXT and not _suppresses_context(error):
-        return _search(context, look_up, last_link, _Link.CONTEXT, visited)
+    if context is not None and last_link == _CONTEXT and not _suppresses_context(error):
+        return _search(context, look_up, last_link, _CONTEXT, visited)
     return None
 
 
-def _last_link_for(code: str) -> _Link:
+def _last_link_for(code: str) -> int:
     """Return how far away an exception with this code may be: a failure while a pause or cancellation is handled is still a failure."""
     if code in NO_FAILURE:
-        return _Link.SAME
-    return _Link.CAUSE if ERROR_CODES[code].error_class == "cancelled" else _Link.CONTEXT
+        return _SAME
+    return _CAUSE if ERROR_CODES[code].error_class == "cancelled" else _CONTEXT
 
 
 def _rank(explanation: Explanation | None) -> int:

@@ -9,21 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_CONNECTION_MESSAGES: Final = (
-    ("authentication failed", "permission.authentication"),
-    ("no password supplied", "permission.authentication"),
-    ("no pg_hba.conf entry", "permission.authentication"),
-    ('role "', "permission.authentication"),  # role "x" does not exist; role "x" is not permitted to log in
-    ("permission denied for database", "storage.permission"),
-    ('database "', "configuration.invalid"),  # database "x" does not exist
-    ("certificate verify failed", "configuration.invalid"),
-    ("could not translate host name", "unavailable.connection"),
-    ("too many clients", "unavailable.overloaded"),
-    ("remaining connection slots", "unavailable.overloaded"),
-    ("too many connections", "unavailable.overloaded"),
-    ("timeout expired", "timeout.deadline"),
-)
-"""libpq does not pass on the SQLSTATE of a failed connection."""
+from ckpt_observe.support.sqlstates import ERROR_CODES_BY_CONNECTION_MESSAGE
+
 _PYTHON_MESSAGES: Final = (
     ("JSON serializable", "serialization.unsupported_type"),  # json, orjson
     ("msgpack serializable", "serialization.unsupported_type"),  # ormsgpack
@@ -40,6 +27,7 @@ _PYTHON_MESSAGES: Final = (
     ("Connection closed", "storage.closed"),  # aiosqlite
     ("Compressed file ended before", "compression.malformed"),  # gzip, bz2, lzma: EOFError
 )
+_CANCELLATION_MESSAGES: Final = (("user request", "cancelled.requested"),)
 _CERTIFICATE_MESSAGES: Final = (("CERTIFICATE_VERIFY_FAILED", "configuration.invalid"),)
 
 MESSAGES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
@@ -49,9 +37,11 @@ MESSAGES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("rror binding parameter", "serialization.unsupported_type"),
         ("created in a thread", "configuration.unsupported"),
     ),
-    "psycopg.errors.QueryCanceled": (("user request", "cancelled.requested"),),
-    "psycopg.OperationalError": _CONNECTION_MESSAGES,
-    "psycopg2.OperationalError": _CONNECTION_MESSAGES,
+    "psycopg.errors.QueryCanceled": _CANCELLATION_MESSAGES,
+    "psycopg2.errors.QueryCanceled": _CANCELLATION_MESSAGES,
+    "asyncpg.exceptions.QueryCanceledError": _CANCELLATION_MESSAGES,
+    "psycopg.OperationalError": ERROR_CODES_BY_CONNECTION_MESSAGE,
+    "psycopg2.OperationalError": ERROR_CODES_BY_CONNECTION_MESSAGE,
     "psycopg.ProgrammingError": (("cannot adapt type", "serialization.unsupported_type"),),
     "psycopg2.ProgrammingError": (("can't adapt type", "serialization.unsupported_type"),),
     "redis.exceptions.ResponseError": (
@@ -133,13 +123,16 @@ TYPES: Final[Mapping[str, str]] = {
     "psycopg.DataError": "serialization.unsupported_type",
     "psycopg.ProgrammingError": "configuration.invalid",
     "psycopg.NotSupportedError": "configuration.unsupported",
+    "psycopg.errors.QueryCanceled": "timeout.deadline",
     "psycopg.errors.ConnectionTimeout": "timeout.deadline",
     "psycopg.errors.CancellationTimeout": "timeout.deadline",
     "psycopg_pool.PoolTimeout": "timeout.deadline",
     "psycopg_pool.TooManyRequests": "unavailable.overloaded",
     "psycopg_pool.PoolClosed": "storage.closed",
     "psycopg2.OperationalError": "unavailable.connection",
+    "psycopg2.errors.QueryCanceled": "timeout.deadline",
     "psycopg2.InterfaceError": "unavailable.connection",
+    "asyncpg.exceptions.QueryCanceledError": "timeout.deadline",
     "asyncpg.exceptions._base.InterfaceError": "unavailable.connection",
     "sqlalchemy.exc.TimeoutError": "timeout.deadline",
     "sqlalchemy.exc.ResourceClosedError": "storage.closed",
@@ -251,6 +244,9 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "builtins.RecursionError": "serialization.unsupported_type",
     "builtins.UnicodeEncodeError": "serialization.unsupported_type",
     "builtins.UnicodeError": "serialization.malformed",
+    "psycopg.Error": "storage.io",
+    "psycopg2.Error": "storage.io",
+    "asyncpg.exceptions._base.PostgresError": "storage.io",
     "botocore.exceptions.BotoCoreError": "configuration.invalid",
     "redis.exceptions.RedisError": "storage.io",
     "obstore.exceptions.BaseError": "storage.io",

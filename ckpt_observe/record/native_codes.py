@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ckpt_observe.support.errnos import ERROR_CODES_BY_ERRNO
+from ckpt_observe.support.sqlstates import ERROR_CODES_BY_SQLSTATE
 
 
 class NativeCodes(NamedTuple):
@@ -54,43 +55,7 @@ _SQLITE: Final = NativeCodes(
 )
 """By result code (https://www.sqlite.org/rescode.html). The low byte of an extended code is the primary code."""
 
-_SQLSTATE: Final = NativeCodes(
-    {
-        "08": "unavailable.connection",
-        "0A": "configuration.unsupported",
-        "22": "serialization.unsupported_type",  # such as text with a NUL character
-        "22001": "storage.too_large",
-        "23": "configuration.invalid",  # a constraint: the schema does not fit
-        "23505": "conflict.exists",
-        "25006": "storage.read_only",
-        "25P03": "timeout.deadline",
-        "25P04": "timeout.deadline",
-        "26": "configuration.invalid",  # a prepared statement is gone: a connection pooler that does not support them
-        "28": "permission.authentication",
-        "3D": "configuration.invalid",  # no such database
-        "3F": "configuration.invalid",  # no such schema
-        "40": "conflict.locked",  # serialization failure, deadlock
-        "42": "configuration.invalid",  # no such table or column
-        "42501": "storage.permission",
-        "53": "unavailable.overloaded",
-        "53100": "storage.no_space",
-        "53200": "memory.exhausted",
-        "54": "storage.too_large",
-        "55006": "conflict.locked",
-        "55P03": "conflict.locked",
-        "57": "unavailable.connection",  # the server is shutting down or starting
-        "57014": "timeout.deadline",
-        "57P04": "configuration.invalid",  # the database was dropped
-        "57P05": "timeout.deadline",
-        "58": "storage.io",
-        "XX": "storage.io",
-        "XX001": "integrity.malformed",
-        "XX002": "integrity.malformed",
-    },
-    lambda state: state[:2],
-)
-"""By SQLSTATE (https://www.postgresql.org/docs/current/errcodes-appendix.html). Its first two characters are its class."""
-
+_SQLSTATE: Final = NativeCodes(ERROR_CODES_BY_SQLSTATE, lambda state: state[:2])
 _HTTP_STATUS: Final = NativeCodes(
     {
         401: "permission.authentication",
@@ -153,8 +118,11 @@ NATIVE_CODES: Final[Mapping[str, tuple[tuple[str, NativeCodes], ...]]] = {
     "socket.herror": (),
     "sqlite3.Error": (("sqlite_errorcode", _SQLITE),),
     "psycopg.Error": (("sqlstate", _SQLSTATE),),
+    "psycopg.errors.QueryCanceled": (),  # its message says by whom
     "psycopg2.Error": (("pgcode", _SQLSTATE),),
+    "psycopg2.errors.QueryCanceled": (),
     "asyncpg.exceptions._base.PostgresMessage": (("sqlstate", _SQLSTATE),),
+    "asyncpg.exceptions.QueryCanceledError": (),
     "botocore.exceptions.ClientError": (
         ("response.Error.Code", _AWS),
         ("response.ResponseMetadata.HTTPStatusCode", _HTTP_STATUS),
@@ -166,4 +134,6 @@ NATIVE_CODES: Final[Mapping[str, tuple[tuple[str, NativeCodes], ...]]] = {
     "azure.core.exceptions.HttpResponseError": (("status_code", _HTTP_STATUS),),
     "google.api_core.exceptions.GoogleAPICallError": (("code", _HTTP_STATUS),),
 }
-"""By type: where its instances have a native code (attributes or keys, separated by dots), and the table of these codes."""
+"""By type: where its instances have a native code (attributes or keys, separated by dots), and the table of these codes.
+
+The nearest type counts, so an empty row excludes a type that has no such code or whose code says too little."""

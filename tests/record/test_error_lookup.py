@@ -9,10 +9,8 @@ from typing import ClassVar
 
 import pytest
 
-import ckpt_observe
 from ckpt_observe.record.failures import classify
 from ckpt_observe.record.operation import Operation, Task
-from ckpt_observe.tracestore import FILENAME, TraceReader
 
 FULL = OSError(errno.ENOSPC, "full")
 
@@ -240,45 +238,31 @@ class PausingTask(Task):
     error_codes = PausingOperation.error_codes
 
 
-@pytest.fixture
-def watch(tmp_path):
-    watch = ckpt_observe.observe(exporters="local", dir=tmp_path / "state", pages_dir=tmp_path / "pages", enabled=True)
-    yield watch
-    watch.close()
-
-
-def spans_by_name(watch):
-    assert watch.flush(timeout=30)
-    with TraceReader(watch.settings.dir / FILENAME) as reader:
-        return {span.name: span for trace in reader.newest() for span in reader.spans(trace.trace_id)}
-
-
-def test_pause_through_task_operation_and_phase(watch):
+def test_pause_through_task_operation_and_phase(recording):
     """A pause leaves spans without an error: outcome ok, the type of the exception, no exception event."""
     with pytest.raises(Pause), PausingTask("agent", {}), PausingOperation("save") as operation, operation.phase("write"):
         raise Pause
-    spans = spans_by_name(watch)
-    assert len(spans) == 3
-    for span in spans.values():
+    assert len(recording.spans()) == 3
+    for span in recording.spans():
         assert span.status == "ok"
         assert span.events == ()
         assert (span.attributes["checkpoint.outcome"], span.attributes["checkpoint.control_flow"]) == ("ok", "Pause")
         assert not [name for name in span.attributes if "error" in name]
 
 
-def test_failure_of_an_operation_with_a_table(watch):
+def test_failure_of_an_operation_with_a_table(recording):
     """Operation and phase use the table of the library; the failed phase and the cause are on the spans."""
     with pytest.raises(RuntimeError), PausingOperation("save") as operation, operation.phase("serialize"):
         raise RuntimeError from StoreError()
-    for span in spans_by_name(watch).values():
+    for span in recording.spans():
         assert span.attributes["checkpoint.error.code"] == "conflict.locked"
         assert span.attributes["error.type"] == "RuntimeError"
         assert span.attributes["checkpoint.error.cause"].endswith(".StoreError")
         assert span.attributes["checkpoint.error.phase"] == "serialize"
 
 
-def test_failed_phase_gives_the_code_of_the_operation(watch):
+def test_failed_phase_gives_the_code_of_the_operation(recording):
     """A TypeError in the phase serialize is an unsupported type, on the phase and on its operation."""
     with pytest.raises(TypeError), Operation("save") as operation, operation.phase("serialize"):
         raise TypeError
-    assert {span.attributes["checkpoint.error.code"] for span in spans_by_name(watch).values()} == {"serialization.unsupported_type"}
+    assert {span.attributes["checkpoint.error.code"] for span in recording.spans()} == {"serialization.unsupported_type"}

@@ -13,15 +13,15 @@ _TYPES: tuple[tuple[type[BaseException], type[CheckpointError], str, bool], ...]
     (exceptions.AlreadyExistsError, ConflictError, "conflict.exists", False),
     (exceptions.PreconditionError, ConflictError, "conflict.exists", False),
     (exceptions.PermissionDeniedError, AccessError, "storage.permission", False),
-    (exceptions.UnauthenticatedError, AccessError, "storage.permission", False),
+    (exceptions.UnauthenticatedError, AccessError, "permission.authentication", False),
     (TimeoutError, DeadlineError, "timeout.deadline", True),
 )
 _MESSAGES: tuple[tuple[str, type[CheckpointError], str], ...] = (
     ("timed out", DeadlineError, "timeout.deadline"),
     ("error sending request", UnavailableError, "unavailable.connection"),
-    ("Service Unavailable", UnavailableError, "unavailable.connection"),
-    ("SlowDown", UnavailableError, "unavailable.connection"),
-    ("401 Unauthorized", AccessError, "storage.permission"),
+    ("Service Unavailable", UnavailableError, "unavailable.overloaded"),
+    ("SlowDown", UnavailableError, "unavailable.overloaded"),
+    ("401 Unauthorized", AccessError, "permission.authentication"),
     ("403 Forbidden", AccessError, "storage.permission"),
 )
 """Connection failures and forbidden listings can only be recognized by their message."""

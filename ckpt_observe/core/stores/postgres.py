@@ -17,16 +17,8 @@ from ckpt_observe.core.stores import sql
 from ckpt_observe.core.stores.sql import SqlStore
 from ckpt_observe.core.stores.store import Capabilities
 from ckpt_observe.core.stores.urls import server_address
-from ckpt_observe.errors import (
-    AccessError,
-    CapacityError,
-    CheckpointError,
-    ConflictError,
-    DeadlineError,
-    MissingExtraError,
-    StorageError,
-    UnavailableError,
-)
+from ckpt_observe.errors import CheckpointError, MissingExtraError
+from ckpt_observe.support import sqlstates
 
 try:
     import psycopg
@@ -54,23 +46,8 @@ _SETUP_LOCK = 0x636B7074
 """Number of the advisory lock for creating tables: two CREATE IF NOT EXISTS at the same time can still collide."""
 _CONNECT_SECONDS = 10
 
-_ERRORS: tuple[tuple[str, type[CheckpointError], str, bool], ...] = (
-    ("23505", ConflictError, "conflict.exists", False),
-    ("40", ConflictError, "conflict.locked", True),
-    ("55P03", ConflictError, "conflict.locked", True),
-    ("53100", CapacityError, "storage.no_space", False),
-    ("53200", CapacityError, "memory.exhausted", False),
-    ("54", CapacityError, "storage.too_large", False),
-    ("42501", AccessError, "storage.permission", False),
-    ("28", AccessError, "storage.permission", False),
-    ("3D", AccessError, "storage.permission", False),
-    ("25006", StorageError, "storage.read_only", False),
-    ("57014", DeadlineError, "timeout.deadline", True),
-    ("57", UnavailableError, "unavailable.connection", True),
-    ("53", UnavailableError, "unavailable.connection", True),
-    ("08", UnavailableError, "unavailable.connection", True),
-)
-"""Exception, code and whether a retry can help, by SQLSTATE or its first characters. The first match counts."""
+_STATES = ((psycopg.DataError, "22000"), (psycopg.ProgrammingError, "42000"))
+"""The SQLSTATE that stands for an error which psycopg raises itself, before it reaches the server."""
 
 
 class PostgresStore(SqlStore):
@@ -143,6 +120,7 @@ class PostgresStore(SqlStore):
 
 
 def _to_checkpoint_error(error: Any, action: str) -> CheckpointError:
-    state = error.sqlstate or ("08" if isinstance(error, psycopg.OperationalError) else "")
-    kind, code, retryable = next((entry[1:] for entry in _ERRORS if state.startswith(entry[0])), (StorageError, "storage.io", True))
-    return kind(f"{action}: {type(error).__name__} {state}".rstrip(), code=code, retryable=retryable)
+    state = error.sqlstate or next((state for kind, state in _STATES if isinstance(error, kind)), None)
+    if state is None:  # psycopg says nothing more about a connection that failed
+        return sqlstates.connection_to_checkpoint_error(str(error), action)
+    return sqlstates.to_checkpoint_error(state, f"{action}: {type(error).__name__} {error.sqlstate or ''}".rstrip())

@@ -59,7 +59,7 @@ _TIMEOUT_SECONDS = 30.0
 """Timeout for connecting, and for each command."""
 
 _ERRORS: tuple[tuple[type[Exception], type[CheckpointError], str, bool], ...] = (
-    (exceptions.AuthenticationError, AccessError, "storage.permission", False),
+    (exceptions.AuthenticationError, AccessError, "permission.authentication", False),
     (exceptions.NoPermissionError, AccessError, "storage.permission", False),
     (exceptions.TimeoutError, DeadlineError, "timeout.deadline", True),
     (exceptions.ConnectionError, UnavailableError, "unavailable.connection", True),

@@ -27,8 +27,8 @@ from ckpt_observe.config import Settings
 from ckpt_observe.exporter import ENTRY_POINT_GROUP, Exporter
 from ckpt_observe.exporters.unbuilt import UnbuiltExporter, describe_failure
 from ckpt_observe.record import redact
-from ckpt_observe.record.guard import raise_host_exception
 from ckpt_observe.support import entry_points
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import warn
 
 

@@ -51,13 +51,30 @@ class Scope(Generic[Scoped]):
 
     def __enter__(self) -> Scoped:
         scoped = self._create()
-        self._active.append(scoped)
-        scoped.__enter__()
+        try:
+            self._active.append(scoped)
+            scoped.__enter__()
+        except BaseException as error:  # raised by a signal handler: the block does not run, and nobody else ends it
+            self._forget(scoped)
+            scoped.__exit__(type(error), error, error.__traceback__)
+            raise
         return scoped
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._active.remove(scoped := self._current())
-        scoped.__exit__(kind, error, trace)
+        scoped: Scoped | None = None
+        try:
+            scoped = self._current()
+            self._active.remove(scoped)
+            scoped.__exit__(kind, error, trace)
+        except BaseException as caught:  # raised by a signal handler, perhaps before anything was done
+            scoped = scoped or self._current()
+            self._forget(scoped)
+            scoped.__exit__(type(caught), caught, caught.__traceback__)
+            raise
+
+    def _forget(self, scoped: Scoped) -> None:
+        if scoped in self._active:
+            self._active.remove(scoped)
 
     def _current(self) -> Scoped:
         """Return what this thread entered last: the current span, if it is of this scope.

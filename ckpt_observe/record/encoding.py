@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from ckpt_observe.record import redact
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 LINE_LIMIT: Final = 3800
 """Longest line in bytes; a page has room for 3840."""
@@ -34,8 +35,8 @@ def encode_line(event: tuple[Any, ...]) -> bytes:
         data = _encode(event)
         if len(data) <= redact.MAX_TEXT and data.find(_AT) < 0 and data.find(_EQUALS) < 0 and data.find(_SPACE) < 0:
             return data + b"\n"
-    except Exception:  # noqa: S110 - a value that JSON cannot represent; the slow path replaces it
-        pass
+    except Exception as error:  # a value that JSON cannot represent; the slow path replaces it
+        raise_host_exception(error)
     for length, count in _LIMITS:
         data = _encode([_shorten(part, length, count) for part in event])
         if len(data) < LINE_LIMIT:

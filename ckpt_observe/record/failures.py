@@ -13,6 +13,7 @@ from ckpt_observe.record.error_lookup import NO_FAILURE, UNKNOWN, ErrorCodes, Ex
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import spans
 from ckpt_observe.semconv.values import ERROR_CODES
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 _MAX_FRAMES: Final = 20
 _MAX_STACK: Final = 2400
@@ -109,5 +110,6 @@ def exception_attributes(error: BaseException, *, stack: bool, message: bool = T
 def _redacted_message(error: BaseException) -> str:
     try:
         return redact.text(str(error))
-    except Exception:  # raised by its `__str__`
+    except Exception as caught:  # raised by its `__str__`
+        raise_host_exception(caught)
         return f"<{type(error).__name__}>"

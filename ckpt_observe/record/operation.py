@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec import Raw
-from opentelemetry.context import Context, attach, detach, get_current
+from opentelemetry.context import Context, attach, get_current
 
 from ckpt_observe.record import redact, resource_usage
 from ckpt_observe.record.encoding import encode_line
@@ -35,6 +35,7 @@ from ckpt_observe.record.trace_context import (
     SUPPRESSED_BY_NAME,
     TASK_KEY,
     UnsampledSpan,
+    detach,
     find_parent,
     new_span_id,
     new_trace_id,
@@ -42,6 +43,7 @@ from ckpt_observe.record.trace_context import (
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, spans
 from ckpt_observe.semconv.events import phase_span_id
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 if TYPE_CHECKING:
     from ckpt_observe.record.phase import Phase
@@ -116,6 +118,7 @@ class Operation(OtelSpan):
         """
         if not recorder.on:
             return None
+        context: Context | None = None
         try:
             context = self._find_context()
             if context and (context.get(SUPPRESSED) or context.get(SUPPRESSED_BY_NAME)):
@@ -161,6 +164,7 @@ class Operation(OtelSpan):
             self.open_page.append(page)
             page.append(encode_line(begin))
         except BaseException as error:
+            self._leave_context(context)
             self.finish(error)  # a signal handler may have raised after the begin, and the host program continues without the operation
             record_fault(error)
             return None
@@ -175,10 +179,15 @@ class Operation(OtelSpan):
 
         The exception is the unsampled root of a trace: it becomes current, so that nothing inside it is recorded.
         """
-        if self.open_page:
-            self._make_current(get_current())
-        elif self.trace_id and not self.span_id:
-            self._make_unsampled_span_current(get_current())
+        context = get_current()
+        try:
+            if self.open_page:
+                self._make_current(context)
+            elif self.trace_id and not self.span_id:
+                self._make_unsampled_span_current(context)
+        except BaseException:  # raised by a signal handler
+            self._leave_context(context)
+            raise
 
     def _make_unsampled_span_current(self, context: Context) -> None:
         """For the root of a trace that is not recorded: it has a trace id and no span id. Nothing inside it is recorded either."""
@@ -201,24 +210,44 @@ class Operation(OtelSpan):
             try:
                 current_position.reset(self._position_token)
                 detach(token)
-            except ValueError:  # left in another context than it was entered in: OpenTelemetry's context there stays as it is
+            except ValueError as error:  # left in another context than it was entered in: OpenTelemetry's context there stays as it is
+                raise_host_exception(error)
                 current_position.set(None)
+            except BaseException:  # raised by a signal handler
+                self._leave_context(getattr(token, "old_value", None))
+                raise
+
+    def _leave_context(self, outer: Any) -> None:
+        """Make the context `outer` current again, after a signal handler interrupted us at an unknown point."""
+        self._context_token = None
+        span: Any = get_current().get(SPAN_KEY)
+        if span is self or (type(span) is UnsampledSpan and span.operation is self):
+            attach(outer if isinstance(outer, Context) else Context())
+        position = current_position.get()
+        if position is not None and position[0] is self:
+            current_position.set(None)
 
     def __enter__(self) -> Self:
-        context = self.begin()
+        context: Context | None = None
         try:
+            context = self.begin()
             if context is not None:
                 self._make_current(context)
-        except BaseException as error:
-            self.__exit__(type(error), error, error.__traceback__)
+        except BaseException as error:  # raised by a signal handler: the block does not run, so nobody else ends the operation
+            self._leave_context(context)
+            self.finish(error)
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        token = self._context_token
         try:
             self.suspend()
-        finally:  # even if a signal handler raises meanwhile
             self.finish(error)
+        except BaseException as caught:  # raised by a signal handler
+            self._leave_context(getattr(token, "old_value", None))
+            self.finish(error or caught)
+            raise
 
     def finish(self, error: BaseException | None = None) -> None:
         """End the operation, with the exception that ended it, if any. Only the first call counts."""

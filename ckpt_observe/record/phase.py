@@ -15,16 +15,17 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-from opentelemetry.context import Context, attach, detach, get_current
+from opentelemetry.context import Context, attach, get_current
 
 from ckpt_observe.record import redact, resource_usage
 from ckpt_observe.record.failures import classify, exception_attributes
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.operation import Operation, current_position
-from ckpt_observe.record.trace_context import SPAN_KEY, span_id_in_trace
+from ckpt_observe.record.trace_context import SPAN_KEY, detach, span_id_in_trace
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 from ckpt_observe.semconv.events import MARKED_PHASES, PHASE_CODES
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 _LEAST_DURATION: Final = resource_usage.LEAST_DURATION
 _monotonic, _thread = time.perf_counter_ns, threading.get_ident
@@ -63,7 +64,8 @@ class Phase:
                 self._start = start = _monotonic()
                 _record_begin(operation, self.name, number, self.parent, start)
                 self._position_token = _set_position((operation, number, self))
-            except Exception as error:
+            except BaseException as error:
+                self._leave()  # if a signal handler raised, the block does not run, and nobody else leaves the phase
                 record_fault(error)
         return self
 
@@ -79,10 +81,12 @@ class Phase:
     def _leave(self) -> None:
         token, self._position_token = self._position_token, None
         try:
-            _reset_position(token)
+            if token is not None:
+                _reset_position(token)
             if self._context_token is not None:
                 detach(self._context_token)
-        except ValueError:  # left in another context than it was entered in
+        except ValueError as error:  # left in another context than it was entered in
+            raise_host_exception(error)
             _set_position(None)
 
     def set(self, attributes: Mapping[str, Any]) -> None:
@@ -126,14 +130,15 @@ def phase_wrapper(name: str, read_sizes: Callable[[tuple[Any, ...], Any], Sizes]
         outer, parent = operation.running_phase, position[1]
         if outer > parent:  # noqa: PLR1730 - `max` is a call
             parent = outer
-        operation.running_phase = number = next(operation.phase_numbers)
         start = _monotonic()
+        operation.running_phase = number = next(operation.phase_numbers)  # no call from here to the `try`: a signal handler may raise after it
         try:
             if number <= MARKED_PHASES:
                 operation.page.marks[2 * number] = (start - operation.start) << 12 | parent << 8 | code
             else:
                 _record_begin(operation, name, number, parent, start)
-        except Exception as error:
+        except BaseException as error:
+            operation.running_phase = outer
             record_fault(error)
         try:
             result = wrapped(*args, **kwargs) if kwargs else wrapped(*args)
@@ -141,8 +146,8 @@ def phase_wrapper(name: str, read_sizes: Callable[[tuple[Any, ...], Any], Sizes]
             operation.running_phase = outer
             _record_end_safely(operation, name, number, parent, start, _monotonic(), None, error)
             raise
-        end = _monotonic()
         operation.running_phase = outer
+        end = _monotonic()
         try:
             if number <= MARKED_PHASES and end - start < _LEAST_DURATION and operation.open_page:
                 operation.page.marks[2 * number + 1] = (end - operation.start) << 12 | 1

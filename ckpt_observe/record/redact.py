@@ -11,6 +11,7 @@ from ckpt_observe.record.guard import record_fault
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.attributes import ATTRIBUTES
 from ckpt_observe.support import secrets
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.secrets import REDACTED, SECRET_NAME
 
 MAX_TEXT: Final = 2000
@@ -114,7 +115,8 @@ def value(raw: Any, length: int = MAX_TEXT) -> Any:
             items = [_scalar(item, length) for item in raw[: min(MAX_ITEMS, length // 8)]]
             return items if len({type(item) for item in items}) <= 1 else [str(item) for item in items]
         return _scalar(raw, length)
-    except Exception:
+    except Exception as error:
+        raise_host_exception(error)
         return f"<{type(raw).__name__[:64]}>"
 
 

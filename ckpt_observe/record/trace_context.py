@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
+from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, Context, create_key, get_current
 
@@ -92,6 +93,14 @@ class UnsampledSpan(trace.NonRecordingSpan):
             flags = trace.TraceFlags(trace.TraceFlags.DEFAULT)
             self._span_context = trace.SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags)
         return self._span_context
+
+
+def detach(token: Any) -> None:
+    """Do what OpenTelemetry's `detach` does, and raise its errors: that one catches also exceptions of the host program's signal handlers.
+
+    Raise ValueError if the token was created in another context.
+    """
+    otel_context._RUNTIME_CONTEXT.detach(token)
 
 
 def may_record() -> bool:

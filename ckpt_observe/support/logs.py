@@ -6,8 +6,9 @@ Log lines do not repeat the logger's name: formatters print it.
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from typing import Final
+
+from ckpt_observe.support.host_exceptions import ignore_errors
 
 logger: Final = logging.getLogger("ckpt_observe")
 
@@ -36,11 +37,11 @@ class WarningLog:
 
 def warn(message: str, *args: object, exc_info: BaseException | None = None) -> None:
     """Log a warning. Exceptions of the host program's log handlers are dropped."""
-    with suppress(Exception):
+    with ignore_errors(Exception):
         logger.warning(message, *args, exc_info=exc_info)
 
 
 def log_error(message: str, *args: object) -> None:
     """Log an error. Exceptions of the host program's log handlers are dropped."""
-    with suppress(Exception):
+    with ignore_errors(Exception):
         logger.error(message, *args)

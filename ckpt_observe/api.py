@@ -116,8 +116,8 @@ class Watch:
                 try:
                     self._start_journal()
                 except Exception as error:
-                    recorder.discard()  # the host program goes on unobserved; `record_fault` logs the reason
                     record_fault(error)
+                    recorder.discard()  # the host program goes on unobserved
                 finally:
                     self._starting = False
             return self._journal

@@ -21,6 +21,7 @@ from ckpt_observe.exporter import ENTRY_POINT_GROUP
 from ckpt_observe.samplers import Sampler
 from ckpt_observe.support import entry_points, secrets
 from ckpt_observe.support.files import private_temporary_path
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import WarningLog
 from ckpt_observe.support.parsing import parse_choice, parse_flag, parse_names, parse_number, parse_path, quote, split_url
 
@@ -304,7 +305,8 @@ def _default_directory(source: _Source) -> Path:
         return parse_path(variable, base) / "ckpt_observe"
     try:
         return Path.home().absolute() / subdirectory / "ckpt_observe"
-    except (RuntimeError, OSError):  # no HOME, and no entry for the user, as for a uid that only a container knows
+    except (RuntimeError, OSError) as error:  # no HOME, and no entry for the user, as for a uid that only a container knows
+        raise_host_exception(error)
         source.origin["dir"] = "default for a user who has no home directory"
         return private_temporary_path()
 

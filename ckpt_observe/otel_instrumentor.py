@@ -14,6 +14,7 @@ from typing import Any
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 
 from ckpt_observe.api import Watch, observe_environment
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import logger
 
 
@@ -31,6 +32,7 @@ class CheckpointInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # from an
         try:
             self._watch = observe_environment()
         except Exception as error:
+            raise_host_exception(error)
             logger.error("Checkpoints are not observed: %s", error)
 
     def _uninstrument(self, **_options: Any) -> None:

@@ -33,6 +33,7 @@ from ckpt_observe.journal.pages import AnyPage
 from ckpt_observe.record import redact
 from ckpt_observe.record.guard import faults
 from ckpt_observe.semconv import metrics
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import WarningLog, warn
 
 
@@ -215,6 +216,7 @@ def _start_exporters(workers: Iterable[ExporterWorker], health: Health) -> None:
         try:
             worker.exporter.start(health)
         except Exception as error:  # of another package: the other exporters go on, and this one may still accept spans
+            raise_host_exception(error)
             warn("Exporter %s: start() failed: %r", worker.name, error)
 
 

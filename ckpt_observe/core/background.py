@@ -18,6 +18,7 @@ from ckpt_observe.core.checkpointer import Checkpointer
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.errors import ConfigError, StorageError
 from ckpt_observe.support import forks
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 T = TypeVar("T")
 
@@ -90,6 +91,7 @@ class Workers:
         try:
             return self._pool.submit(contextvars.copy_context().run, call)
         except RuntimeError as error:  # the pool is closed
+            raise_host_exception(error)
             raise StorageError(f"this Checkpointer is closed: {error}", code="storage.closed", retryable=False) from error
 
     def close(self) -> None:

@@ -30,6 +30,7 @@ from ckpt_observe.core.saving.task_listing import TaskListing
 from ckpt_observe.core.serializers import Serializer
 from ckpt_observe.core.stores import Store, open_store
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 
 class Checkpointer:
@@ -236,6 +237,7 @@ class Checkpointer:
             if plan := [decision for decision in decisions if decision.info.id != saved.id]:
                 self.prune(saved.task, plan, _current=True)
         except Exception as error:  # the policy may be user code
+            raise_host_exception(error)
             logging.getLogger(__name__).warning("Saved a checkpoint of %r, but could not remove old ones: %r", saved.task, error)
             emit(self.hooks, Event(moment="failed", operation="prune", task=saved.task, error=error))
 

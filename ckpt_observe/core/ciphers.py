@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from ckpt_observe.core.format.blob import Buffer
 from ckpt_observe.errors import AccessError, CapacityError, ConfigError, MissingExtraError
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 if TYPE_CHECKING:  # optional, and imported only if something is encrypted
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
@@ -87,6 +88,7 @@ class AeadCipher:
         try:
             key = self._key(key_id) if callable(self._key) else self._key
         except Exception as error:  # the program's key function may raise anything
+            raise_host_exception(error)
             raise _missing_key_error(key_id) from error
         if not isinstance(key, bytes | bytearray) or len(key) != 32:
             actual = f"{len(key)} bytes" if isinstance(key, bytes | bytearray) else type(key).__name__

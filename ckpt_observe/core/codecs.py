@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from ckpt_observe.core.format import parallel
 from ckpt_observe.core.format.blob import Blob, Buffer, split_evenly
 from ckpt_observe.errors import CompressionError, MissingExtraError
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 _PART = 4 * 1024 * 1024
 _READ = 64 * 1024
@@ -189,10 +190,12 @@ class Lz4Codec:
         try:
             return bytes(self._frame.compress(data, content_checksum=True))
         except RuntimeError as error:
+            raise_host_exception(error)
             raise _as_memory_error(error) from error
 
     def decompress(self, data: Buffer, size: int) -> bytearray:
         try:
             return decompress_parts(self._frame.LZ4FrameDecompressor, data, size)
         except (RuntimeError, EOFError) as error:
+            raise_host_exception(error)
             raise _as_memory_error(error, f"the lz4 data is damaged: {error}") from error

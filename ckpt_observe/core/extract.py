@@ -11,6 +11,7 @@ import msgspec
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.errors import ConfigError, SerializationError
 from ckpt_observe.support import yaml
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 Style = Literal["markdown", "yaml", "json"]
 
@@ -22,6 +23,7 @@ def extract(info: CheckpointInfo, state: Any, style: Style) -> str:
     try:
         return _text(info, _plain(state), style)
     except Exception as error:  # nested too deep, not encodable, or raised by the repr of a user object
+        raise_host_exception(error)
         raise SerializationError(f"cannot format this state as {style}: {error}") from error
 
 

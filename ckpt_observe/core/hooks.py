@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +43,8 @@ def emit(hooks: Iterable[Hook], event: Event) -> None:
     for hook in hooks:
         try:
             hook(event)
-        except Exception:
+        except Exception as error:
+            raise_host_exception(error)
             message = "Hook %r raised an exception for the event '%s' of %s, task %r"
             logging.getLogger(__name__).warning(message, hook, event.moment, event.operation, event.task, exc_info=True)
 
@@ -77,6 +79,7 @@ def gather() -> dict[str, str]:
     for provider in providers:
         try:
             context.update(msgspec.convert(provider(), dict[str, str]))  # other types would make the header unreadable
-        except Exception:
+        except Exception as error:
+            raise_host_exception(error)
             logging.getLogger(__name__).warning("Context provider %r failed", provider, exc_info=True)
     return context

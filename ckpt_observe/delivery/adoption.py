@@ -25,6 +25,7 @@ from ckpt_observe.journal import claims, recovery
 from ckpt_observe.journal.claims import Claim
 from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, About, Counts, boot_id, read_about, take_counts
 from ckpt_observe.support.files import remove_tree
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import WarningLog
 
 GRACE_PERIOD: Final = 60.0
@@ -109,7 +110,8 @@ class Adoption:
         """Return how many journals the state directory has."""
         try:
             return len(os.listdir(self._root))
-        except OSError:
+        except OSError as error:
+            raise_host_exception(error)
             return 0
 
     def waiting(self) -> bool:
@@ -120,7 +122,8 @@ class Adoption:
         """Adopt journals, and recover those whose owner died. Return whether there may be something new for an exporter."""
         try:
             directories = sorted(entry.path for entry in os.scandir(self._root))
-        except OSError:
+        except OSError as error:
+            raise_host_exception(error)
             return False
         claims.remove_unfinished(path for path in directories if path.endswith(UNFINISHED))
         for directory in [each for each, due in list(self._retry_at.items()) if time.monotonic() >= due]:
@@ -153,6 +156,7 @@ class Adoption:
                 self._ignored.add(directory)
                 self._warnings.warn_once(directory, "%s", error)
         except OSError as error:  # a full disk may have room later
+            raise_host_exception(error)
             self._warn_retry(directory, error)
         return False
 
@@ -280,13 +284,15 @@ class Adoption:
             return True
         try:
             return any(outbox.next_batch(name)[0] for name in exporters)
-        except OSError:
+        except OSError as error:
+            raise_host_exception(error)
             return True
 
     def _enforce_spool_limit(self, outbox: Outbox) -> None:
         try:
             outbox.enforce_spool_limit()
         except OSError as error:  # the other journals do not wait for this one
+            raise_host_exception(error)
             self._warnings.warn_once(
                 outbox.directory, "Cannot drop the oldest records of %s: %s. It may exceed its disk limit.", outbox.directory, error
             )

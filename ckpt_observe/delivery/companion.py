@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.locks import FileLock
 from ckpt_observe.support.logs import WarningLog
 
@@ -37,7 +38,8 @@ def _reap_later(process: subprocess.Popen[bytes]) -> None:
     """Wait for a process on a thread. Otherwise it would stay a zombie as long as the host program lives."""
     try:
         threading.Thread(target=process.wait, name="ckpt-observe-await", daemon=True).start()
-    except RuntimeError:  # the host program is exiting
+    except RuntimeError as error:  # the host program is exiting
+        raise_host_exception(error)
         process.returncode = 0  # otherwise Python would warn that the process is still running
 
 
@@ -107,6 +109,7 @@ class Companion:
                 [program, "-P", "-m", MODULE], env=self._environ, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
             )
         except (OSError, ValueError) as error:
+            raise_host_exception(error)
             self._end_start()
             return self._give_up(str(error))
         return True

@@ -13,6 +13,7 @@ from ckpt_observe.errors import DaemonRunningError
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.journal.locations import private_directory
 from ckpt_observe.support import files
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.locks import FileLock, is_locked
 from ckpt_observe.support.logs import WarningLog
 
@@ -52,7 +53,8 @@ def is_running(state: Path) -> bool:
     """Return whether the state directory has a daemon."""
     try:
         return is_locked(str(state / LOCK))
-    except OSError:
+    except OSError as error:
+        raise_host_exception(error)
         return False
 
 

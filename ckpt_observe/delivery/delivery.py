@@ -25,6 +25,7 @@ from ckpt_observe.exporter import Exporter
 from ckpt_observe.journal.directory import Counts
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.semconv import metrics
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import WarningLog
 
 SCAN_INTERVAL: Final = 2.0
@@ -191,6 +192,7 @@ class Delivery:
                     self.adoption.maintain()
                 self._take_turns()
             except Exception as error:  # the next pass may succeed; a thread that ended would lose everything
+                raise_host_exception(error)
                 self._warnings.warn_once(type(error).__name__, "Internal error while collecting records: %r", error)
             self._stopping.wait(POLL_INTERVAL)
 
@@ -220,7 +222,8 @@ class Delivery:
             return True
         try:
             return any(self._is_pending(outbox, worker) for outbox in self._outboxes() for worker in self.workers)
-        except OSError:  # the spool exists, but cannot be read now
+        except OSError as error:  # the spool exists, but cannot be read now
+            raise_host_exception(error)
             return True
 
     def _is_pending(self, outbox: Outbox, worker: ExporterWorker) -> bool:
@@ -236,6 +239,7 @@ class Delivery:
             try:
                 has_moved = worker.ready() and self._deliver(worker)
             except Exception as error:
+                raise_host_exception(error)
                 key = f"{worker.name} {type(error).__name__}"
                 self._warnings.warn_once(key, "Internal error while delivering to exporter %s: %r", worker.name, error)
                 has_moved = False
@@ -260,6 +264,7 @@ class Delivery:
                 try:
                     spans, after = outbox.next_batch(worker.identity)
                 except OSError as error:  # the other journals do not wait for this one
+                    raise_host_exception(error)
                     self._warnings.warn_once(outbox.directory, "Cannot read %s: %s. Trying again.", outbox.directory, error)
                     continue
                 if spans and not deliver_once(worker, outbox, spans):

@@ -19,6 +19,7 @@ from ckpt_observe.journal import claims, recovery, spool
 from ckpt_observe.journal.directory import INTERRUPTED, JOURNALS, UNFINISHED, Counts, take_counts
 from ckpt_observe.semconv import metrics
 from ckpt_observe.support.files import remove_tree
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import WarningLog
 
 JOURNAL_OVERHEAD: Final = 32 << 10
@@ -45,6 +46,7 @@ class DiskLimit:
                 with self._claim(directory, {}):  # claiming a journal recovers its pages
                     pass
             except OSError as error:
+                raise_host_exception(error)
                 self._warnings.warn_once("pages", "Cannot move the pages of %s from shared memory to disk: %s.", directory, error.strerror)
 
     def enforce(self, outboxes: Mapping[str, Outbox] | None = None) -> None:
@@ -56,6 +58,7 @@ class DiskLimit:
         except FileNotFoundError:  # nothing was ever recorded in this state directory
             pass
         except OSError as error:
+            raise_host_exception(error)
             self._warnings.warn_once("disk", "Cannot enforce the disk limit of ended processes in %s: %s.", self._root, error.strerror)
 
     def _sizes(self) -> dict[str, int]:
@@ -70,6 +73,7 @@ class DiskLimit:
                 try:
                     has_dropped, size = self._shrink_journal(directory, outboxes, journal_room, spare_interrupted=spare_interrupted)
                 except OSError as error:  # goes on with the next one
+                    raise_host_exception(error)
                     self._warnings.warn_once(
                         directory, "Cannot drop the oldest records of %s: %s. The disk limit may be exceeded.", directory, error.strerror
                     )
@@ -133,5 +137,6 @@ def _creation_time(directory: str) -> str:
 def _size(directory: str) -> int:
     try:
         return spool.size(directory) + JOURNAL_OVERHEAD
-    except OSError:  # removed meanwhile, or not a directory
+    except OSError as error:  # removed meanwhile, or not a directory
+        raise_host_exception(error)
         return 0

@@ -12,6 +12,7 @@ from ckpt_observe.delivery.set_aside import SetAside
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, ExporterServerError
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.span import Span
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import warn
 
 FIRST_PAUSE: Final = 0.5
@@ -68,6 +69,7 @@ class ExporterWorker:
         try:
             self.exporter.close()
         except Exception as error:
+            raise_host_exception(error)
             warn("Exporter %s: close() failed: %r", self.name, error)
 
     def deliver(self, spans: Sequence[Span], store: SetAside | None = None) -> bool:
@@ -108,7 +110,8 @@ class ExporterWorker:
                 self.refused += 1
             except ExporterServerError:
                 remaining.append(span)
-            except Exception:  # down, or a bug: later
+            except Exception as error:  # down, or a bug: later
+                raise_host_exception(error)
                 remaining += spans[number:]
                 break
         store.settle(self.identity, spans, remaining)
@@ -141,6 +144,7 @@ class ExporterWorker:
         except ExporterRetryError:
             raise
         except Exception as error:  # a bug of the exporter: retried, because nothing may be lost by it
+            raise_host_exception(error)
             raise ExporterRetryError(f"{type(error).__name__}: {error}") from error
         else:
             self._accepted += len(group)
@@ -168,6 +172,7 @@ class ExporterWorker:
         try:
             is_stored = store.add(self.identity, span)
         except OSError as disk_error:
+            raise_host_exception(disk_error)
             raise ExporterRetryError(f"{error}; the span cannot be set aside: {disk_error.strerror}") from error
         self._unconfirmed += not others_are_accepted
         batch.set_aside += is_stored

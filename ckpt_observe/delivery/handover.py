@@ -19,6 +19,7 @@ from ckpt_observe.delivery.page_collector import POLL_INTERVAL, SYNC_INTERVAL, P
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.directory import Counts, save_counts
 from ckpt_observe.journal.journal import Journal
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import WarningLog
 
 HARD_SPOOL_LIMIT: Final = SPOOL_LIMIT + (SPOOL_LIMIT >> 2)
@@ -111,6 +112,7 @@ class Handover:
                 if not self._deliverer.check() and self._fall_back():
                     return
             except Exception as error:  # the next pass may succeed; a thread that ended would lose everything
+                raise_host_exception(error)
                 self._warnings.warn_once(type(error).__name__, "Internal error while collecting records: %r", error)
             if self._stopping.wait(POLL_INTERVAL):
                 return
@@ -119,8 +121,8 @@ class Handover:
         self._collector.sync()
         try:
             save_counts(self._journal.directory, self.health())
-        except OSError:
-            pass  # `sync` has warned about it, and the next pass tries again
+        except OSError as error:
+            raise_host_exception(error)  # any other: `sync` has warned about it, and the next pass tries again
 
     def _exporters(self) -> Collection[str]:
         """Return our exporters, or those of the daemon. Before a daemon came, return a placeholder that has received nothing."""

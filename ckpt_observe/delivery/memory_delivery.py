@@ -21,6 +21,7 @@ from ckpt_observe.journal.pages import AnyPage, MemoryPage
 from ckpt_observe.journal.pool import MAX_OVERFLOW_PAGES
 from ckpt_observe.journal.spool import join_lines
 from ckpt_observe.semconv import metrics
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import WarningLog
 
 MAX_RECORDS: Final = 5000
@@ -120,6 +121,7 @@ class MemoryDelivery:
                 if worker.ready() and self._deliver(worker, queue):
                     continue
             except Exception as error:  # the next attempt may succeed
+                raise_host_exception(error)
                 key = f"{worker.name} {type(error).__name__}"
                 self._warnings.warn_once(key, "Internal error while delivering to exporter %s: %r", worker.name, error)
             self._stopping.wait(POLL_INTERVAL)

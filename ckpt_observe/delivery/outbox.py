@@ -21,6 +21,7 @@ from ckpt_observe.journal.spool import Cursor
 from ckpt_observe.semconv import metrics
 from ckpt_observe.span import Span
 from ckpt_observe.support.files import read_json, replace_file, set_aside
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 SPOOL_LIMIT: Final = 256 << 20
 """Bytes on disk for one process while an exporter is down: about 200,000 operations. Beyond it the oldest are dropped and counted."""
@@ -103,7 +104,8 @@ class Outbox:
             return spool.read(self.directory, cursor, 1).end != cursor
         except FileNotFoundError:
             return False
-        except OSError:  # the file exists, but cannot be read now
+        except OSError as error:  # the file exists, but cannot be read now
+            raise_host_exception(error)
             return True
 
     def position(self, exporter: str) -> Cursor:
@@ -197,7 +199,8 @@ class Outbox:
         """Write the cursors to disk. A failure is harmless: they are right in memory, and delivering twice does no damage."""
         try:
             replace_file(os.path.join(self.directory, _CURSORS), msgspec.json.encode(self._cursors), sync=False)
-        except OSError:  # disk full or gone
+        except OSError as error:  # disk full or gone
+            raise_host_exception(error)
             self.counts["cursor not saved"] += 1
 
     def _remove_before(self, cursor: Cursor) -> None:
@@ -207,7 +210,8 @@ class Outbox:
                     os.unlink(spool.segment_path(self.directory, number))
                 except FileNotFoundError:
                     pass
-                except OSError:
+                except OSError as error:
+                    raise_host_exception(error)
                     if not set_aside(spool.segment_path(self.directory, number)):  # a directory, which is not ours
                         raise
 
@@ -236,6 +240,6 @@ def _load_cursors(directory: str, *, quarantine: bool = False) -> dict[str, Curs
     except DamagedFileError:
         if quarantine:
             set_aside(path)
-    except OSError:  # none yet
-        pass
+    except OSError as error:  # none yet
+        raise_host_exception(error)
     return {}

@@ -15,6 +15,7 @@ from typing import Final
 from ckpt_observe.journal.directory import Counts
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.semconv import metrics
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import WarningLog
 
 POLL_INTERVAL: Final = 0.1
@@ -42,11 +43,13 @@ class PageCollector:
             with self._collect_lock:
                 pool.write_heartbeat(time.time_ns())
                 pool.make_room()
+                pool.recover_lost_pages()
                 moved = pool.collect(self._annotate)
                 if moved:
                     self._enforce_disk_limit()
             return bool(moved)
         except OSError as error:  # disk full or gone: records stay in memory while there is room; drops are counted
+            raise_host_exception(error)
             self._warnings.warn_once(
                 "spool", "Cannot write %s: %s. Records are kept in memory while there is room.", self.journal.directory, error.strerror
             )
@@ -57,6 +60,7 @@ class PageCollector:
         try:
             self.journal.sync()
         except OSError as error:
+            raise_host_exception(error)
             message = "Cannot sync %s: %s. Records would not survive a power failure."
             self._warnings.warn_once("sync", message, self.journal.directory, error.strerror)
 

@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import msgspec
@@ -20,6 +19,7 @@ from ckpt_observe.errors import DamagedFileError
 from ckpt_observe.journal.spool import Cursor
 from ckpt_observe.span import Span
 from ckpt_observe.support import files
+from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 
 if TYPE_CHECKING:
     from ckpt_observe.delivery.exporter_worker import ExporterWorker
@@ -76,7 +76,7 @@ class SendMarks:
     def renew(self) -> None:
         """Record that this process is alive, if it is sending. Called ten times a second."""
         if self._active:
-            with suppress(OSError):
+            with ignore_errors(OSError):
                 os.utime(self._path)
 
     def _load(self) -> tuple[dict[str, Cursor], float]:
@@ -85,13 +85,13 @@ class SendMarks:
             return {exporter: Cursor(*position) for exporter, position in stored.items()}, os.stat(self._path).st_mtime
         except DamagedFileError:
             files.set_aside(self._path)
-        except OSError:  # none yet
-            pass
+        except OSError as error:  # none yet
+            raise_host_exception(error)
         return {}, 0.0
 
     def _save(self) -> None:
         former = self._former[0] if self._former else {}
-        with suppress(OSError):  # disk full or gone: send all the same
+        with ignore_errors(OSError):  # disk full or gone: send all the same
             files.replace_file(self._path, msgspec.json.encode({**former, **self._marks}), sync=False)
 
 

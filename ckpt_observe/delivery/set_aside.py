@@ -16,6 +16,7 @@ import msgspec
 from ckpt_observe.errors import DamagedFileError
 from ckpt_observe.span import Span
 from ckpt_observe.support import files
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 SET_ASIDE: Final = "set-aside.json"
 MAX_SPANS: Final = 1000
@@ -44,7 +45,8 @@ class SetAside:
         with self._lock:
             try:
                 return sum(len(spans) for name, spans in self._load().items() if exporter in (None, name))
-            except OSError:
+            except OSError as error:
+                raise_host_exception(error)
                 return 1
 
     def add(self, exporter: str, span: Span) -> bool:
@@ -67,7 +69,8 @@ class SetAside:
         with self._lock:
             try:
                 return self._load().get(exporter, [])[:_RETRY_COUNT] if time.monotonic() >= self._due.get(exporter, 0.0) else []
-            except OSError:  # the file exists, but cannot be read now
+            except OSError as error:  # the file exists, but cannot be read now
+                raise_host_exception(error)
                 return []
 
     def settle(self, exporter: str, tried: list[Span], remaining: list[Span]) -> None:

@@ -14,6 +14,7 @@ from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.tracestore.formatting import wants_colour
 from ckpt_observe.tracestore.tree import render, walk
 
@@ -63,6 +64,7 @@ class ConsoleExporter(Exporter):
             file.write(text.encode(encoding, "backslashreplace").decode(encoding))  # a terminal that cannot show ├ prints its escape
             file.flush()
         except (OSError, ValueError) as error:  # ValueError: the file was closed
+            raise_host_exception(error)
             if isinstance(error, OSError) and error.errno not in (errno.EPIPE, errno.EBADF):
                 raise ExporterRetryError(f"cannot write to the console: {error}") from error
             self._is_closed = True

@@ -21,6 +21,7 @@ from ckpt_observe.metricstore.metric_store import FILENAME, MetricStore, StoredM
 from ckpt_observe.metricstore.snapshot import Snapshot
 from ckpt_observe.span import Span
 from ckpt_observe.support import forks
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.http_client import untraced
 from ckpt_observe.support.locks import FileLock
 from ckpt_observe.support.logs import WarningLog
@@ -133,6 +134,7 @@ class MetricsExporter(Exporter):
                     self._store = MetricStore(self.path)
                 change(self._store)
             except (sqlite3.Error, OSError) as error:
+                raise_host_exception(error)
                 self._close_store()
                 message = (
                     f"{self.path}: {error}. If the file is damaged or belongs to another program, move it away; a new one is then created."
@@ -174,6 +176,7 @@ class MetricsExporter(Exporter):
                         pause = TAKEOVER_INTERVAL
                     self._warnings.clear(publisher.name)
                 except Exception as error:  # any error: metrics must not stop for the rest of the process
+                    raise_host_exception(error)
                     self._warnings.warn_once(
                         publisher.name, "Metrics are not published (%s): %s. Publishing is retried.", publisher.name, error
                     )

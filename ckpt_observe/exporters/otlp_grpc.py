@@ -20,6 +20,7 @@ from google.rpc.status_pb2 import Status
 
 from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.errors import ExporterError, ExporterRefusedError, ExporterRetryError, ExporterServerError, ExporterSetupError
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 _EXPORT_METHOD: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _CODE: Final = grpc.StatusCode
@@ -77,6 +78,7 @@ def _open_channel(endpoint: Endpoint, user_agent: str) -> Any:
         paths = (endpoint.certificate, endpoint.client_key, endpoint.client_certificate)
         files = [Path(path).read_bytes() if path else None for path in paths]
     except OSError as error:
+        raise_host_exception(error)
         raise ExporterRetryError(
             f"{endpoint.shown}: cannot read {error.filename}: {error.strerror}; check the OTEL_EXPORTER_OTLP_*CERTIFICATE and *KEY settings"
         ) from None

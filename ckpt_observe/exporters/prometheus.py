@@ -19,6 +19,7 @@ from ckpt_observe.errors import ExporterRetryError, HttpError
 from ckpt_observe.exporters.metrics import TAKEOVER_INTERVAL, Gather, Publisher
 from ckpt_observe.exporters.prometheus_text import negotiate, render
 from ckpt_observe.support.files import replace_file
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.http_client import HttpClient, import_libraries, split_credentials
 from ckpt_observe.support.http_server import HttpServer, Request, Response
 
@@ -69,6 +70,7 @@ class ScrapeEndpoint:
                 certificate=settings.tls or None,
             )
         except OSError as error:
+            raise_host_exception(error)
             if settings.tls and not os.path.isfile(settings.tls):
                 advice = f"the file '{settings.tls:.80}' does not exist; CKPT_OBSERVE_METRICS_TLS needs a PEM file with certificate and key"
                 raise FileNotFoundError(error.errno, advice) from error
@@ -99,6 +101,7 @@ class ScrapeEndpoint:
         try:
             _, snapshot = gather()
         except Exception as error:  # locked for too long, or damaged: the scrape fails, which `up` shows
+            raise_host_exception(error)
             return Response(503, f"the metrics cannot be read now: {type(error).__name__}\n".encode())
         content_type = negotiate(request.headers.get("Accept", ""))
         return Response(200, render(snapshot, content_type), [("Content-Type", content_type)])

@@ -24,6 +24,7 @@ from ckpt_observe.exporters.metrics import Gather
 from ckpt_observe.metricstore.points import Counter, Exemplar, Histogram
 from ckpt_observe.metricstore.snapshot import Series, Snapshot, gather
 from ckpt_observe.semconv.metrics import METRICS, MetricSpec
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import WarningLog
 
 
@@ -48,6 +49,7 @@ class PrometheusCollector(Collector):
             families = list(to_families(gather(self._directory, __version__)[1]))
             self._warnings.clear("read")
         except Exception as error:  # locked for too long, or damaged in any way
+            raise_host_exception(error)
             message = "Checkpoint metrics in %s cannot be read: %s. They are missing from this scrape."
             self._warnings.warn_once("read", message, self._directory, error)
             return

@@ -22,6 +22,7 @@ from ckpt_observe.exporter import Exporter
 from ckpt_observe.exporters.laminar_shape import shape
 from ckpt_observe.exporters.otlp_encoding import SCOPE, status_message
 from ckpt_observe.span import Span
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import warn
 
 SPANS_PER_FLUSH: Final = 512
@@ -72,6 +73,7 @@ class ProviderExporter(Exporter):
         try:
             provider._active_span_processor.on_end(span)
         except Exception as error:  # a processor of the program: others already have the span, and a retry would fail again
+            raise_host_exception(error)
             if not self._has_warned:
                 self._has_warned = True
                 warn(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from ckpt_observe.errors import ExporterSetupError
 from ckpt_observe.exporter import Exporter, Health
 from ckpt_observe.span import Span
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 
 class UnbuiltExporter(Exporter):
@@ -59,6 +60,7 @@ class UnbuiltExporter(Exporter):
                 if self._health is not None:
                     exporter.start(self._health)
             except Exception as error:
+                raise_host_exception(error)
                 raise ExporterSetupError(describe_failure(error)) from error
             self._exporter = exporter
         self._exporter.send(spans)

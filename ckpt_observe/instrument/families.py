@@ -16,6 +16,7 @@ from ckpt_observe.instrument.patching import Patch, PatchedCallable
 from ckpt_observe.instrument.targets import Family, TargetReport, wrapper_for
 from ckpt_observe.instrument.wrapper_chain import wrapper_chain
 from ckpt_observe.record.guard import record_fault
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 
 class FamilyPatches:
@@ -74,6 +75,7 @@ class FamilyPatches:
                 try:
                     patching.apply(member, method, create_wrapper)
                 except Exception as error:
+                    raise_host_exception(error)
                     self._failures[_name(member, method)] = f"{type(error).__name__}: {error}"
 
     def detach(self) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ckpt_observe.instrument.import_hooks import when_imported
 from ckpt_observe.instrument.targets import Family, State, Target, TargetReport, installed_version
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 if TYPE_CHECKING:  # import wrapt, which takes longer than everything else; loaded when there is something to patch
     from ckpt_observe.instrument.families import FamilyPatches
@@ -63,7 +64,8 @@ class Instrumentor(ABC):
             for module in dict.fromkeys((self.library, *self.modules())):
                 self._watch(module)
             self._warn_about_rows()
-        except Exception:
+        except Exception as error:
+            raise_host_exception(error)
             logger.exception("Because of an error, %s is not observed", self.name)
 
     def uninstrument(self) -> None:
@@ -78,7 +80,8 @@ class Instrumentor(ABC):
         for path, remove in undo:
             try:
                 remove()
-            except Exception:
+            except Exception as error:
+                raise_host_exception(error)
                 logger.exception("%s: cannot unpatch %s; the patch is switched off", self.name, path)
 
     def adopt(self, family: Family, instance: object) -> None:
@@ -123,7 +126,8 @@ class Instrumentor(ABC):
             if enabled:
                 self._patch_all(name, module)
                 self._warn_about_rows()
-        except Exception:
+        except Exception as error:
+            raise_host_exception(error)
             logger.exception("%s: because of an error, %s is not observed", self.name, name)
 
     def _patch_all(self, name: str, module: ModuleType) -> None:
@@ -150,6 +154,7 @@ class Instrumentor(ABC):
                 self._record_missing(target, f"{target.module} has no {target.path}")
             return
         except Exception as error:
+            raise_host_exception(error)
             self._failures[target.name] = TargetReport(target.name, "failed", f"{type(error).__name__}: {error}")
             return
         with self._lock:

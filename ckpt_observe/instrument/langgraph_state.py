@@ -19,6 +19,7 @@ from ckpt_observe.instrument.state_keys import altered_keys, key_names, size_att
 from ckpt_observe.record.operation import current_position
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.metrics import OTHER
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 _SAMPLE_INTERVAL: Final = 20
 """Saves of a thread after which the channels of a block are measured again, unless its size changes by `_SAMPLE_CHANGE` before."""
@@ -267,7 +268,8 @@ class _Search:
     def _is_serializable(self, value: Any) -> bool:
         try:
             self._serialize(value)
-        except Exception:
+        except Exception as error:
+            raise_host_exception(error)
             return False
         return True
 

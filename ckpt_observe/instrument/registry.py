@@ -18,6 +18,7 @@ from ckpt_observe.instrument.import_hooks import when_imported
 from ckpt_observe.instrument.targets import TargetReport
 from ckpt_observe.libraries import ENTRY_POINT_GROUP, LIBRARIES
 from ckpt_observe.support import entry_points
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 if TYPE_CHECKING:
     from ckpt_observe.instrument.instrumentor import Instrumentor
@@ -58,7 +59,8 @@ def load(name: str) -> Instrumentor | None:
         instrumentor: Instrumentor = create()
         if not callable(getattr(instrumentor, "instrument", None)):
             raise TypeError(f"{create!r} returned a {type(instrumentor).__name__}, not an Instrumentor")
-    except Exception:
+    except Exception as error:
+        raise_host_exception(error)
         logger.exception("Cannot load the instrumentor %s; its library is not observed", name)
         return None
     return instrumentor

@@ -10,6 +10,7 @@ from importlib import metadata
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from ckpt_observe.instrument.wrappers import Wrapper
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 State: TypeAlias = Literal["patched", "renamed", "absent", "not installed", "waiting", "off", "failed"]
 STATES: Final[Mapping[State, str]] = {
@@ -116,7 +117,8 @@ def installed_version(package: str) -> str:
     """Return the installed version of a package, or an empty string. Reads the file system, once per package."""
     try:
         return metadata.version(package) if package else ""
-    except (metadata.PackageNotFoundError, ValueError, OSError):
+    except (metadata.PackageNotFoundError, ValueError, OSError) as error:
+        raise_host_exception(error)
         return ""
 
 

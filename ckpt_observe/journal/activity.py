@@ -16,6 +16,7 @@ from ckpt_observe.errors import DamagedFileError, JournalError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.directory import JOURNALS, OWNER_LOCK, UNFINISHED, list_page_files, read_about
 from ckpt_observe.journal.page_reader import begin_line, parse_lines, read_running
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.locks import is_locked
 
 
@@ -56,7 +57,8 @@ def read_activity(state: Path) -> Activity:
                 continue
             activity.live_processes += 1
             activity.running += _running_operations(list_page_files(directory, read_about(directory)))
-        except (OSError, JournalError):
+        except (OSError, JournalError) as error:
+            raise_host_exception(error)
             continue
     return activity
 

@@ -6,11 +6,11 @@ import os
 import shutil
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Final
 
 from ckpt_observe.journal.directory import ABOUT, DAMAGED_JOURNALS, DELIVERY_LOCK, OWNER_LOCK, About, read_about
 from ckpt_observe.support import files
+from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 from ckpt_observe.support.locks import FileLock
 
 UNFINISHED_SECONDS: Final = 60.0
@@ -81,7 +81,8 @@ def quarantine(directory: str) -> str | None:
         target = os.path.join(os.path.dirname(root), DAMAGED_JOURNALS, name)
         os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
         files.move(directory, target)
-    except OSError:
+    except OSError as error:
+        raise_host_exception(error)
         return None
     else:
         return target
@@ -98,6 +99,6 @@ def _release(*locks: FileLock | None) -> None:
 def remove_unfinished(directories: Iterable[str]) -> None:
     """Remove journals that were left half-created or half-removed by a process that died. They hold nothing to deliver."""
     for directory in directories:
-        with suppress(OSError):
+        with ignore_errors(OSError):
             if time.time() - os.stat(directory).st_mtime > UNFINISHED_SECONDS:
                 shutil.rmtree(directory)

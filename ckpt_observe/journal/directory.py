@@ -21,7 +21,6 @@ import errno
 import os
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -32,6 +31,7 @@ from ckpt_observe.journal.locations import PAGES
 from ckpt_observe.journal.page_reader import page_files
 from ckpt_observe.semconv import metrics
 from ckpt_observe.support import files
+from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 from ckpt_observe.support.locks import FileLock
 
 VERSION: Final = 1
@@ -142,7 +142,8 @@ def boot_id() -> str:
     """Return the id of this boot of the machine, or an empty string if unknown. Pages of another boot are gone or cannot be trusted."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().decode().strip()  # UTF-8: other codecs may have to be imported
-    except OSError:
+    except OSError as error:
+        raise_host_exception(error)
         return ""
 
 
@@ -158,7 +159,7 @@ def take_counts(directory: str) -> Counts:
     They are marked as taken before they are used: a crash in between loses an increase, but none is ever counted twice. For the same
     reason all of them count as taken if the file that says so is damaged.
     """
-    with suppress(OSError):
+    with ignore_errors(OSError):
         counts = _read_counts(os.path.join(directory, _COUNTS)) or {}
         taken_counts = _read_counts(os.path.join(directory, _TAKEN_COUNTS))
         if taken_counts is None:

@@ -16,6 +16,7 @@ from ckpt_observe.journal import locations
 from ckpt_observe.journal.directory import JOURNALS, UNFINISHED
 from ckpt_observe.journal.locations import private_directory
 from ckpt_observe.support.files import private_temporary_path
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 
 def usable_directory(configured: Path) -> tuple[Path, JournalError | None]:
@@ -42,5 +43,6 @@ def check_writable(state: Path) -> None:
         probe.mkdir(0o700)  # a directory, because a journal is one, too; what a crash leaves behind is removed with unfinished journals
         probe.rmdir()
     except OSError as error:
+        raise_host_exception(error)
         remedy = "set CKPT_OBSERVE_DIR to a directory that you can write to"
         raise JournalError(f"{state}: cannot be written ({error.strerror}); {remedy}") from error

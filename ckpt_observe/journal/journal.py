@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from ckpt_observe.journal.pages import AnyPage
 from ckpt_observe.journal.pool import Pool
 from ckpt_observe.journal.spool import Spool
 from ckpt_observe.support import files
+from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 from ckpt_observe.support.locks import FileLock, is_locked
 
 
@@ -43,8 +43,11 @@ class Journal:
         """Held while `open.pages` is written or removed: a copy that outlives the pages would be trusted."""
         try:
             self.pool = Pool([(str(place.directory / name), place.mapped) for place in places], self.spool.append)
-        except OSError as error:
+        except BaseException as error:
             self.remove()
+            raise_host_exception(error)
+            if not isinstance(error, OSError):
+                raise
             raise JournalError(
                 f"{self.about.pages}: cannot allocate pages ({error.strerror}); set CKPT_OBSERVE_PAGES_DIR to a directory with room"
             ) from error
@@ -104,7 +107,7 @@ class Journal:
         self._release_locks()
 
     def _remove_pages(self) -> None:
-        with suppress(OSError):  # the copy first: once the pages are gone, recovery would trust it
+        with ignore_errors(OSError):  # the copy first: once the pages are gone, recovery would trust it
             os.unlink(os.path.join(self.directory, OPEN_PAGES))
         self.pool.remove()
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from ckpt_observe.errors import JournalError
+from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - provided by the kernel, not a temporary directory of ours
 LEAST_FREE: Final = 64 << 20
@@ -43,6 +43,7 @@ def private_directory(path: Path, setting: str = "CKPT_OBSERVE_DIR") -> Path:
         path.mkdir(parents=True, mode=0o700, exist_ok=True)
         status = path.lstat()
     except OSError as error:
+        raise_host_exception(error)
         raise JournalError(f"{path}: cannot be created ({error.strerror}); set {setting} to a directory that you can write to") from error
     if not stat.S_ISDIR(status.st_mode):
         raise JournalError(f"{path}: is a symbolic link, not a directory; set {setting} to a directory")
@@ -60,7 +61,7 @@ def page_places(state: Path, configured: Path | None) -> list[PagePlace]:
     if configured is not None:
         directories.append(private_directory(configured, "CKPT_OBSERVE_PAGES_DIR"))
     elif not (has_private_shared_memory() and is_on_volume(state)):
-        with suppress(JournalError):  # another user has created it
+        with ignore_errors(JournalError):  # another user has created it
             shared_memory = SHARED_MEMORY / f"ckpt_observe-{os.geteuid()}"
             directories += [private_directory(shared_memory)] if _has_room(SHARED_MEMORY) else []
     directories.append(state / PAGES if directories else private_directory(state / PAGES))
@@ -74,7 +75,8 @@ def has_private_shared_memory() -> bool:
     """
     try:
         return os.readlink("/proc/self/ns/ipc") != _FIRST_IPC_NAMESPACE
-    except OSError:  # not Linux
+    except OSError as error:  # not Linux
+        raise_host_exception(error)
         return False
 
 
@@ -86,7 +88,8 @@ def is_on_volume(path: Path) -> bool:
 def _has_room(directory: Path) -> bool:
     try:
         status = os.statvfs(directory)
-    except OSError:
+    except OSError as error:
+        raise_host_exception(error)
         return False
     return file_system(directory) == "tmpfs" and status.f_bavail * status.f_frsize >= LEAST_FREE and os.access(directory, os.W_OK)
 
@@ -100,7 +103,8 @@ def _find_mount(path: Path) -> tuple[str, str]:
     """Return mount point and file system type of a path; empty strings if the system does not report them."""
     try:
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()]
-    except OSError:
+    except OSError as error:
+        raise_host_exception(error)
         return "", ""
     real, longest, longest_type = str(path.resolve()), "", ""
     for _, mount, mount_type, *_ in mounts:

@@ -12,9 +12,15 @@ from __future__ import annotations
 
 import mmap
 import os
-from contextlib import suppress
+import sys
+from collections.abc import Iterator
+from typing import Final
 
 from ckpt_observe.journal.pages import PAGE_SIZE, WORD, Descriptor, MappedPage, PagePool, PwriteMarks, PwritePage
+from ckpt_observe.support.host_exceptions import ignore_errors
+
+_COUNTS_REFERENCES: Final = hasattr(sys, "getrefcount") and getattr(sys, "_is_gil_enabled", lambda: True)()
+"""Whether the number of references to an object is exact: in CPython with a GIL."""
 
 
 class PageFile:
@@ -38,6 +44,13 @@ class PageFile:
         except BaseException:
             os.unlink(path)
             raise
+        self._references = next(_count_references(self.pages))
+        """Number of references to a page that nobody has but this file."""
+
+    def unreferenced_pages(self) -> list[MappedPage | PwritePage]:
+        """Return the pages that are neither free nor finished, and that no operation and no thread has."""
+        counts = list(_count_references(self.pages))  # one C call: no other thread runs meanwhile
+        return [page for page, count in zip(self.pages, counts, strict=True) if count == self._references]
 
     def write_heartbeat(self, now: int) -> None:
         """Store the time, in Unix nanoseconds, at which the owner is known to live."""
@@ -53,8 +66,12 @@ class PageFile:
     def remove(self) -> None:
         """Close and delete the file."""
         self.close()
-        with suppress(FileNotFoundError):
+        with ignore_errors(FileNotFoundError):
             os.unlink(self.path)
+
+
+def _count_references(pages: list[MappedPage | PwritePage]) -> Iterator[int]:
+    return map(sys.getrefcount, pages) if _COUNTS_REFERENCES else iter(range(1, len(pages) + 1))
 
 
 def _allocate(descriptor: int, size: int) -> None:

@@ -14,8 +14,9 @@ import mmap
 import os
 import struct
 import threading
-from contextlib import suppress
 from typing import Final, Protocol
+
+from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 
 PAGE_SIZE: Final = 4096
 """Bytes of a page, the smallest unit that can be mapped. An operation with four phases and twenty attributes needs about 1.5 KiB."""
@@ -147,10 +148,11 @@ class PwritePage:
             try:
                 os.pwrite(self._descriptor.number, line, self._start + start)
                 os.pwrite(self._descriptor.number, WORD.pack(self._used), self._start)
-            except OSError:  # the disk is full or gone
+            except OSError as error:  # the disk is full or gone
                 if self._used == end:
                     self._used = start
                 self._keep_in_memory(line)
+                raise_host_exception(error)
 
     def _keep_in_memory(self, line: bytes) -> None:
         if not self.overflow_pages or not isinstance(self.overflow_pages[-1], MemoryPage):
@@ -165,7 +167,7 @@ class PwritePage:
         """Store the last line and give the page back to its pool."""
         self.append(line)
         if not self.pool.closed:
-            with suppress(OSError):  # the flag matters only to readers of running operations
+            with ignore_errors(OSError):  # the flag matters only to readers of running operations
                 os.pwrite(self._descriptor.number, WORD.pack(self._used | ENDED_FLAG), self._start)
             self.pool.give_back(self)
 

@@ -10,13 +10,14 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import Final
 
+from ckpt_observe.journal.lost_operations import missing_end
 from ckpt_observe.journal.page_file import PageFile
 from ckpt_observe.journal.pages import LINE_ROOM, AnyPage, MemoryPage
 from ckpt_observe.journal.spool import join_lines
 from ckpt_observe.semconv import events
+from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 
 PAGES_PER_FILE: Final = 128
 """Pages in one file, which has half a mebibyte: the shared memory of a process with few checkpoints."""
@@ -69,7 +70,8 @@ class Pool:
     def _try_collect(self) -> int:
         try:
             return self.collect(limit=8)
-        except OSError:
+        except OSError as error:
+            raise_host_exception(error)
             return 0
 
     def _try_add_file(self) -> AnyPage | None:
@@ -79,7 +81,8 @@ class Pool:
         """
         try:
             return self._add_file() if not self.closed and len(self._files) < MAX_FILES else None
-        except OSError:
+        except OSError as error:
+            raise_host_exception(error)
             return None
 
     def _create_file(self, number: int, places: Sequence[tuple[str, bool]]) -> PageFile:
@@ -87,7 +90,8 @@ class Pool:
         (prefix, mapped), *later_places = places
         try:
             file = PageFile(f"{prefix}-{number:02}.pages", PAGES_PER_FILE, self, mapped=mapped)
-        except OSError:
+        except OSError as error:
+            raise_host_exception(error)
             if not later_places:
                 raise
             os.makedirs(os.path.dirname(later_places[0][0]), 0o700, exist_ok=True)
@@ -109,6 +113,22 @@ class Pool:
         """Add pages ahead of need, so that no caller has to. For the page collector."""
         if len(self._free) < PAGES_PER_FILE // 4 and (page := self._try_add_file()):
             self._free.append(page)
+
+    def recover_lost_pages(self) -> None:
+        """Take back the pages that nobody has any more. For the page collector.
+
+        An exception of a signal handler may arrive after a page was taken and before it is stored, or before `__exit__` has begun.
+        """
+        if len(self._free) + len(self._finished) == sum(len(file.pages) for file in self._files):
+            return
+        for page in [page for file in self._files for page in file.unreferenced_pages()]:
+            lines = _read_lines(page)
+            if not lines:
+                self._free_pages(page)
+            elif (end := missing_end(lines)) is None:
+                self._finished.append(page)
+            else:
+                page.finish(end)
 
     def append_overflow(self, page: AnyPage, line: bytes) -> None:
         """Store a line that does not fit into its page in a further page of the same operation."""
@@ -136,12 +156,13 @@ class Pool:
             return
         try:
             self._spill([join_lines(_read_lines(page))])
-        except OSError:
+        except OSError as error:
             if isinstance(page, MemoryPage):
                 self.counts["lost"] += 1
                 self._free_pages(page)
             else:
                 self._finished.append(page)  # it waits in its page until the disk has room
+            raise_host_exception(error)
         else:
             self.counts["spilled"] += 1
             self._free_pages(page)
@@ -152,7 +173,7 @@ class Pool:
         `annotate` may add to each record. Only the page collector passes it, as it may read files, which host program threads must not do.
         """
         pages: list[AnyPage] = []
-        with suppress(IndexError):  # no more; another thread may collect at the same time
+        with ignore_errors(IndexError):  # no more; another thread may collect at the same time
             while len(pages) < limit:
                 pages.append(self._finished.popleft())
         if not pages:
@@ -170,7 +191,7 @@ class Pool:
     def _free_pages(self, page: AnyPage) -> None:
         for each in list(_pages_of_operation(page)):
             if not isinstance(each, MemoryPage):
-                with suppress(OSError):  # a page that cannot be cleared is not used again
+                with ignore_errors(OSError):  # a page that cannot be cleared is not used again
                     each.clear()
                     self._free.append(each)
 

@@ -21,6 +21,7 @@ from ckpt_observe.journal.page_reader import begin_line, parse_lines, read_pages
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, spans
 from ckpt_observe.support import files
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 _PHASE_NAMES: Final = {code: name for name, code in events.PHASE_CODES.items()}
 _LEAST_NANOSECONDS: Final = 1000
@@ -68,7 +69,8 @@ def _remove(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass
-    except OSError:
+    except OSError as error:
+        raise_host_exception(error)
         if not (os.path.isdir(path) and files.set_aside(path)):
             raise
 

@@ -14,11 +14,12 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Final, NamedTuple
 
 from ckpt_observe.errors import DamagedFileError
 from ckpt_observe.support import files
+from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 
 SEGMENT_SIZE: Final = 4 << 20
 MAX_LINE: Final = 1 << 20
@@ -80,7 +81,7 @@ class Spool:
         written = os.write(self._open_segment(), data)
         if written != len(data):  # the disk filled up in the middle
             # Readers take whole lines, so nobody has read the half one. It is written again later, and must not count as a damaged record.
-            with suppress(OSError):
+            with ignore_errors(OSError):
                 os.ftruncate(self._fd, self._size + data.rfind(b"\n", 0, written) + 1)
             self._finish_segment()
             raise OSError(errno.ENOSPC, "the disk is full")
@@ -104,7 +105,8 @@ class Spool:
     def _is_intact(self, path: str) -> bool:
         try:
             return os.stat(path).st_size >= self._size
-        except OSError:
+        except OSError as error:
+            raise_host_exception(error)
             return False
 
     def _finish_segment(self) -> None:
@@ -210,7 +212,8 @@ def _find_line_end(file: int, start: int) -> int:
         if hasattr(os, "SEEK_DATA"):
             try:
                 position = os.lseek(file, position, os.SEEK_DATA)
-            except OSError:  # only a hole is left
+            except OSError as error:  # only a hole is left
+                raise_host_exception(error)
                 return max(position, os.fstat(file).st_size)
     return position
 
@@ -222,7 +225,8 @@ def is_boundary(directory: str, cursor: Cursor) -> bool:
         return not present or cursor.segment <= present[-1] + 1
     try:
         file = files.open_regular(segment_path(directory, cursor.segment))
-    except OSError:
+    except OSError as error:
+        raise_host_exception(error)
         return True
     try:
         return cursor.offset >= os.fstat(file).st_size or os.pread(file, 1, cursor.offset - 1) == b"\n"
@@ -240,7 +244,8 @@ def change_stamp(directory: str, cursor: Cursor) -> tuple[int, int] | None:
         changed = os.stat(directory).st_mtime_ns
         settled = time.time_ns() - changed > 1_000_000_000
         return (changed, _file_size(segment_path(directory, cursor.segment))) if settled else None
-    except OSError:
+    except OSError as error:
+        raise_host_exception(error)
         return None
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from ckpt_observe.record import error_tables
 from ckpt_observe.record.native_codes import NATIVE_CODES, NativeCodes
 from ckpt_observe.semconv.values import ERROR_CODES
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 ErrorCodes = Mapping[str, str | Callable[[Any], str | None]]
 """By qualified name of a type, such as `langgraph.errors.GraphInterrupt`: its error code, or a function that returns the code of an
@@ -128,7 +129,8 @@ def _by_type(error: BaseException, types: list[str], codes: ErrorCodes) -> str |
         if callable(code):
             try:
                 code = code(error)
-            except Exception:  # it reads attributes of the exception
+            except Exception as caught:  # it reads attributes of the exception
+                raise_host_exception(caught)
                 code = None
         if isinstance(code, str) and (code in ERROR_CODES or code in NO_FAILURE):
             return code
@@ -160,7 +162,8 @@ def _by_message(error: BaseException, types: list[str]) -> str | None:
         return None
     try:
         message = str(error)
-    except Exception:  # raised by its `__str__`
+    except Exception as caught:  # raised by its `__str__`
+        raise_host_exception(caught)
         return None
     return next((code for text, code in rows if text in message), None)
 
@@ -181,5 +184,6 @@ def read_attribute(owner: Any, name: str) -> Any:
     """Return an attribute of an exception of the host program; None if it does not exist or cannot be read."""
     try:
         return getattr(owner, name, None)
-    except Exception:  # raised by a property
+    except Exception as error:  # raised by a property
+        raise_host_exception(error)
         return None

@@ -59,7 +59,8 @@ def classify(error: BaseException, phase: str | None = None, codes: ErrorCodes =
     error_type = redact.name(read_attribute(type(error), "__qualname__"))
     try:
         code, source = explain(error, phase, codes)
-    except Exception:  # such as RecursionError: the host program's stack may be almost full
+    except Exception as caught:  # such as RecursionError: the host program's stack may be almost full
+        raise_host_exception(caught)
         code, source = Explanation(UNKNOWN, error)
     if code in NO_FAILURE:
         return Failure(code, error_type)

@@ -139,10 +139,6 @@ class Operation(OtelSpan):
                     self.ancestors, self.inherited_attributes = parent.path, parent.attributes
                 else:
                     return None  # the parent's decision holds: its trace is not recorded
-            page = recorder.take()
-            if page is None:
-                self.trace_id = ""
-                return None
             task: Any = context.get(TASK_KEY)
             attributes = self._begin_attributes
             if attributes is not None and type(attributes) is not Redacted:
@@ -151,6 +147,10 @@ class Operation(OtelSpan):
                 attributes = {**task.shared_attributes, **(attributes or {})}
             if self.ancestors or self.inherited_attributes:
                 attributes = {**self.inherited_attributes, **(attributes or {}), events.ANCESTORS: self.ancestors}
+            page = recorder.take()
+            if page is None:
+                self.trace_id = ""
+                return None
             self.span_id = span_id = new_span_id()
             self.thread = _thread()
             self._usage = self._last_usage = None if self.name in _short_operations else resource_usage.read_usage()

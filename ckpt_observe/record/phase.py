@@ -131,7 +131,8 @@ def phase_wrapper(name: str, read_sizes: Callable[[tuple[Any, ...], Any], Sizes]
         if outer > parent:  # noqa: PLR1730 - `max` is a call
             parent = outer
         start = _monotonic()
-        operation.running_phase = number = next(operation.phase_numbers)  # no call from here to the `try`: a signal handler may raise after it
+        # No call between this one and the `try`: a signal handler may raise after it.
+        operation.running_phase = number = next(operation.phase_numbers)
         try:
             if number <= MARKED_PHASES:
                 operation.page.marks[2 * number] = (start - operation.start) << 12 | parent << 8 | code

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import warn
 
 
@@ -20,6 +21,7 @@ def names(group: str) -> list[str]:
     try:
         return sorted({entry.name for entry in entry_points(group=group)})
     except Exception as error:  # importlib.metadata parses the files of all packages, and raises TypeError for a line without "="
+        raise_host_exception(error)
         warn("Plug-ins of the group %s are not used: an installed package has invalid entry points (%r)", group, error)
         return []
 
@@ -32,6 +34,7 @@ def load(group: str, name: str) -> Any:
         try:
             return entry.load()
         except Exception as error:  # code of a third party
+            raise_host_exception(error)
             package = entry.dist.name if entry.dist else "an unknown package"
             raise ConfigError(f"cannot load {name!r} from {package} ({entry.value}): {type(error).__name__}: {error}") from error
     raise ConfigError(f"no installed package provides {name!r} in the entry point group {group}; install one that does")
@@ -51,11 +54,13 @@ def _entry_point_files() -> Iterator[bytes]:
     for directory in sys.path:
         try:
             packages = [entry.path for entry in os.scandir(directory or ".") if entry.name.endswith((".dist-info", ".egg-info"))]
-        except OSError:  # not a directory, such as a zip archive
+        except OSError as error:  # not a directory, such as a zip archive
+            raise_host_exception(error)
             continue
         for package in packages:
             try:
                 with open(os.path.join(package, "entry_points.txt"), "rb") as file:
                     yield file.read()
-            except OSError:  # most packages have none
+            except OSError as error:  # most packages have none
+                raise_host_exception(error)
                 continue

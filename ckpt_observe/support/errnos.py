@@ -17,6 +17,7 @@ from ckpt_observe.errors import (
     StorageError,
     UnavailableError,
 )
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 _Row = tuple[type[CheckpointError], str, bool]
 
@@ -80,6 +81,7 @@ def translate_os_errors(action: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        raise_host_exception(error)
         raise to_checkpoint_error(error, action) from error
 
 

@@ -10,13 +10,13 @@ import errno
 import os
 import shutil
 import stat
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from ckpt_observe.errors import DamagedFileError
+from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -51,7 +51,7 @@ def replace_file(path: str, *pieces: Buffer, sync: bool, mode: int | None = None
         write_file(temporary, *pieces, sync=sync, mode=mode)
         os.replace(temporary, path)
     except BaseException:
-        with suppress(OSError):
+        with ignore_errors(OSError):
             os.unlink(temporary)
         raise
 
@@ -62,7 +62,8 @@ def private_temporary_path() -> Path:
 
     try:
         root = tempfile.gettempdir()
-    except OSError:  # no directory can be written, not even the current one
+    except OSError as error:  # no directory can be written, not even the current one
+        raise_host_exception(error)
         root = "/tmp"  # noqa: S108 - creating our directory there reports why
     return Path(root).absolute() / f"ckpt_observe-{os.geteuid() if hasattr(os, 'geteuid') else 'user'}"
 
@@ -71,7 +72,8 @@ def identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:
     """Return device and inode of the file that has this path now, or None. They change when somebody removes or replaces the file."""
     try:
         status = os.stat(path)
-    except OSError:
+    except OSError as error:
+        raise_host_exception(error)
         return None
     return status.st_dev, status.st_ino
 
@@ -83,7 +85,7 @@ def move(source: str, target: str, *, directory: int | None = None) -> None:
 
 def remove_tree(path: str) -> None:
     """Remove a directory. It is renamed first, so that nobody takes a half-removed one for complete. Errors are ignored."""
-    with suppress(OSError):
+    with ignore_errors(OSError):
         os.rename(path, path + ASIDE)
         shutil.rmtree(path + ASIDE, ignore_errors=True)
 
@@ -93,7 +95,7 @@ def make_directory(path: str) -> None:
     parent = os.path.dirname(path)
     if not os.path.isdir(parent):
         make_directory(parent)
-    with suppress(FileExistsError):  # created by another process, which may not have synced the parent yet: sync it in any case
+    with ignore_errors(FileExistsError):  # created by another process, which may not have synced the parent yet: sync it in any case
         os.mkdir(path, 0o700)
     sync_directory(parent)
 
@@ -158,7 +160,8 @@ def set_aside(path: str) -> bool:
     """Give a damaged file a name that no reader looks for. Return whether that was possible; if not, readers skip the file again."""
     try:
         os.rename(path, path + DAMAGED)
-    except OSError:
+    except OSError as error:
+        raise_host_exception(error)
         return False
     return True
 

@@ -13,6 +13,8 @@ from enum import IntEnum
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
+from ckpt_observe.support.host_exceptions import raise_host_exception
+
 
 class Order(IntEnum):
     """When a reset runs. Within one value: in order of registration."""
@@ -66,6 +68,7 @@ def _reset_child() -> None:
         try:
             resets[key]()
         except Exception as error:
+            raise_host_exception(error)
             errors.append(error)
     if errors:
         raise ExceptionGroup("resets after a fork failed", errors)

@@ -40,11 +40,13 @@ def _comes_from_signal_handler(trace: TracebackType | None) -> bool:
     if threading.current_thread() is not threading.main_thread():  # signal handlers run only there
         return False
     frames = []
-    while trace is not None:
-        frames.append(trace.tb_frame)
+    while trace is not None and trace.tb_next is not None:  # the first frame is ours: it caught the exception
         trace = trace.tb_next
+        frames.append(trace.tb_frame)
     if any(map(_got_its_caller, frames)):
         return True
+    if not frames:  # raised by the very statement, as most errors of system calls are
+        return False
     codes = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
     return any(frame.f_code in codes for frame in frames)
 

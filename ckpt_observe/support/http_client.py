@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ckpt_observe.errors import HttpError
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 if TYPE_CHECKING:  # imported with the first client: 60 ms, and most programs need none
     from requests import PreparedRequest, Response, Session
@@ -95,6 +96,7 @@ class HttpClient:
             ):
                 return Answer(response.status_code, response.headers, _read(response, deadline))
         except (RequestException, HTTPError, OSError) as error:
+            raise_host_exception(error)
             raise HttpError(_innermost(error), _stage(error)) from None  # the library's message may hold the whole URL
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ import sys
 from typing import Self
 
 from ckpt_observe.support import files, forks
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 if sys.platform == "win32":
     import msvcrt
@@ -46,8 +47,9 @@ class FileLock:
         fd = files.open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0))
         try:
             _try_lock(fd)
-        except OSError:
+        except OSError as error:
             os.close(fd)
+            raise_host_exception(error)
             return None
         return cls(fd)
 

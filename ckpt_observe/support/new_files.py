@@ -11,10 +11,10 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Final, Protocol
 
 from ckpt_observe.support.files import Buffer
+from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _UNNAMED: Final = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
@@ -64,6 +64,7 @@ def _create_file(directory: int, name: str, content: Content) -> None:
     try:
         _create_unnamed(directory, name, content)
     except OSError as error:
+        raise_host_exception(error)
         if error.errno not in _UNNAMED_UNSUPPORTED:
             raise
         _create_named(directory, name, content)
@@ -96,7 +97,7 @@ def remove_abandoned(directory: int) -> None:
     limit = time.time() - _ABANDONED_SECONDS
     for entry in os.scandir(directory):
         if entry.name.startswith(".") and entry.name.endswith(_TEMPORARY):
-            with suppress(FileNotFoundError):
+            with ignore_errors(FileNotFoundError):
                 if os.stat(entry.name, dir_fd=directory, follow_symlinks=False).st_mtime < limit:
                     os.unlink(entry.name, dir_fd=directory)
 
@@ -116,11 +117,11 @@ def _write_synced(file: int, content: Content) -> None:
 def _start_writeback(file: int, offset: int, size: int) -> None:
     """Start writing to disk now, while the next part is hashed, so that fsync has less to do. On Linux, DONTNEED has this side effect."""
     if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):  # only a hint
+        with ignore_errors(OSError):  # only a hint
             os.posix_fadvise(file, offset, size, os.POSIX_FADV_DONTNEED)
 
 
 def _remove(directory: int, name: str) -> None:
     """Remove what a failed write left, if anything. Its own errors are dropped in favour of the first one."""
-    with suppress(OSError):
+    with ignore_errors(OSError):
         os.unlink(name, dir_fd=directory)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 MAX_NUMBER: Final = (1 << 43) - 1
 """The largest number that a setting may have. As MiB, it is the largest size of a file."""
@@ -66,9 +67,11 @@ def parse_path(variable: str, value: str | os.PathLike[str]) -> Path:
         str(path).encode()
     except UnicodeEncodeError:
         raise ConfigError(f"{variable}: {quote(value)} is not valid UTF-8; use another path") from None
-    except (RuntimeError, KeyError):
+    except (RuntimeError, KeyError) as caught:
+        raise_host_exception(caught)
         raise ConfigError(f"{variable}: {quote(value)} names a home directory that does not exist; use an absolute path") from None
     except (OSError, ValueError) as error:
+        raise_host_exception(error)
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{variable}: {quote(value)} cannot be made absolute ({reason}); use an absolute path") from None
     return path

@@ -10,11 +10,12 @@ import errno
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TypeAlias
 from urllib.parse import quote
 
 from ckpt_observe.errors import DamagedFileError
+from ckpt_observe.support.host_exceptions import ignore_errors
 
 Migrations: TypeAlias = Sequence[Sequence[str]]
 """Statements that lead from each schema version to the next, starting at an empty file. Only ever appended to."""
@@ -39,7 +40,7 @@ def create_private_file(path: str | os.PathLike[str]) -> None:
     An existing file is not opened: closing the descriptor would drop the locks that this process's own connections hold on it
     (https://www.sqlite.org/howtocorrupt.html, section 2.2).
     """
-    with suppress(FileExistsError):
+    with ignore_errors(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600))
 
 

@@ -71,9 +71,10 @@ def journals(state):
 
 
 def begin_operation(journal, key):
-    """Record an operation that does not end."""
+    """Record an operation that does not end. Return its page: one that nobody has would be ended as cancelled."""
     page = journal.take()
     page.append(encode_line((events.BEGIN, "b" * 16, NOW, events.OPERATION, "save", "0" * 31 + "1", "", {names.ID: key}, None)))
+    return page
 
 
 def test_everything_arrives(start_host, start_daemon, state):
@@ -118,11 +119,12 @@ def test_owner_dies(start_host, start_daemon):
     delivery = start_daemon(exporter)
     record_operation(journal, "ended")
     until(lambda: exporter.ids == ["ended"])
-    begin_operation(journal, "open")
+    page = begin_operation(journal, "open")
     journal._owner_lock.release()  # as the kernel does when a process dies
     until(lambda: exporter.ids == ["ended", "open"])
     until(lambda: delivery.interrupted == 1)  # counted after it was written to the spool, where the exporter may read it at once
     until(lambda: not os.path.exists(journal.directory))
+    del page
 
 
 def test_no_daemon(start_host, start_daemon, state):

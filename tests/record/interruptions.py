@@ -60,6 +60,7 @@ class Interruption:
             self._count += 1
             if self._count > self.number:
                 self.place = f"{frame.f_code.co_qualname}:{frame.f_lineno}"
+                self._previous.clear()  # frames, which have references to pages
                 sys.settrace(None)
                 signal.raise_signal(signal.SIGUSR1)
 
@@ -73,7 +74,9 @@ def handler(function: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
         signal.signal(signal.SIGUSR1, before)
 
 
-def interrupt_everywhere(action: Callable[[], Any], step: int = 1, function: Callable[[int, FrameType | None], Any] = raise_time_up) -> Iterator[tuple[str, bool]]:
+def interrupt_everywhere(
+    action: Callable[[], Any], step: int = 1, function: Callable[[int, FrameType | None], Any] = raise_time_up
+) -> Iterator[tuple[str, bool]]:
     """Run the action again and again, interrupted at each point in turn. Yield the place, and whether the exception reached us.
 
     With a `step`, only every so many points are tried.

@@ -9,6 +9,8 @@ import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from ckpt_observe.support.host_exceptions import raise_host_exception
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -87,6 +89,7 @@ def require_memory(size: int) -> None:
     try:
         mmap.mmap(-1, size).close()
     except OSError as error:
+        raise_host_exception(error)
         raise MemoryError(f"cannot allocate {size} bytes") from error
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from ckpt_observe.support.host_exceptions import raise_host_exception
+
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -20,7 +22,8 @@ def map_all(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
     try:
         with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
             return list(pool.map(function, arguments))
-    except RuntimeError:  # the pool could not start a thread
+    except RuntimeError as error:  # the pool could not start a thread
+        raise_host_exception(error)
         return [function(argument) for argument in arguments]
 
 
@@ -29,7 +32,8 @@ def start(work: Callable[[], T]) -> Future[T]:
     pool = ThreadPoolExecutor(1, thread_name_prefix="ckpt-digest")
     try:
         future = pool.submit(work)
-    except RuntimeError:  # the pool could not start a thread
+    except RuntimeError as error:  # the pool could not start a thread
+        raise_host_exception(error)
         future = Future()
         future.set_result(work())
     pool.shutdown(wait=False)

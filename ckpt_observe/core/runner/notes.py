@@ -17,6 +17,7 @@ import msgspec
 
 from ckpt_observe.core.format import container
 from ckpt_observe.errors import SerializationError
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 MAX_ENTRIES = 20
 """Of choices and of renderings, only this many are stored: the last ones."""
@@ -93,6 +94,7 @@ def _message(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as second:  # __str__ of a user class
+        raise_host_exception(second)
         return f"<str() raised {type(second).__qualname__}>"
 
 

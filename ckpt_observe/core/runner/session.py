@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from ckpt_observe.core.runner.notes import Notes
 from ckpt_observe.core.runner.triggers import EverySteps, Moment, Never, Trigger
 from ckpt_observe.core.saving.draft import Staged
 from ckpt_observe.errors import CapacityError, CheckpointError, CheckpointNotFoundError, ConfigError
+from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,10 +153,11 @@ class Session:
             self.notes.record_error(error)
             self.save(step, state, status="completed" if status == "completed" else outcome, node=node, reason=outcome)
         except Exception as second:
+            raise_host_exception(second)
             logging.getLogger(__name__).warning(
                 "Run %r %s, and its state after step %d could not be saved: %s", self.task, outcome, step, second
             )
-            with suppress(Exception):  # an immutable exception accepts no notes
+            with ignore_errors(Exception):  # an immutable exception accepts no notes
                 error.add_note(f"The final checkpoint could not be saved either: {second}")
         self.finish(step, outcome, node)
 

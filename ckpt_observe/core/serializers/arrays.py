@@ -20,6 +20,7 @@ from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.serializers import tagged_values
 from ckpt_observe.core.serializers.serializer import Document
 from ckpt_observe.errors import MissingExtraError, SerializationError
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 try:
     import numpy as np
@@ -77,6 +78,7 @@ class ArraysSerializer:
             members = {key: _dump_value(value) for key, value in state.items()}
             keys = {key: KeyInfo(describe_type(state[key]), len(member), _digest(member)) for key, member in members.items()}
         except (TypeError, ValueError, LookupError, RuntimeError, msgspec.MsgspecError) as error:
+            raise_host_exception(error)
             raise SerializationError(f"this state cannot be saved in the arrays format: {error}") from error
         return Document(self.join(members), keys, members)
 

@@ -14,6 +14,7 @@ from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.serializers.keyed_format import KeyedFormat
 from ckpt_observe.core.serializers.serializer import Document
 from ckpt_observe.errors import SerializationError
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 _NATIVE: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 _ALTERED_STARTS = (b"\xc4", b"\xc5", b"\xc6", b"\xd6\xff", b"\xd7\xff", b"\xc7\x0c\xff")
@@ -106,6 +107,7 @@ class PickleSerializer:
         except MemoryError:
             raise
         except Exception as error:  # pickling runs code of the state, which may raise anything
+            raise_host_exception(error)
             raise SerializationError(f"this state cannot be pickled: {error}") from error
 
     def loads(self, data: Buffer) -> Any:
@@ -114,4 +116,5 @@ class PickleSerializer:
         except MemoryError:
             raise
         except Exception as error:  # unpickling may raise anything
+            raise_host_exception(error)
             raise SerializationError(f"this pickle cannot be loaded: {error}", code="serialization.malformed") from error

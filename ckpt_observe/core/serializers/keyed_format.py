@@ -16,6 +16,7 @@ from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.serializers import tagged_values
 from ckpt_observe.core.serializers.serializer import Document
 from ckpt_observe.errors import SerializationError
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 _DECODE_ERRORS = (TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, msgspec.MsgspecError)
 _TAG = tagged_values.TAG.encode()
@@ -60,14 +61,15 @@ class KeyedFormat(ABC):
                 return document
         except MemoryError:
             raise
-        except Exception:  # noqa: S110 - tagged values may work; if not, the error is raised below
-            pass
+        except Exception as caught:  # tagged values may work; if not, the error is raised below
+            raise_host_exception(caught)
         try:  # comparing runs code of the state, and another thread may be changing it: anything may be raised
             document = self._encode_tagged(state)
             path = _first_difference(state, self.loads(document.pieces[0]), "state")
         except MemoryError:
             raise
         except Exception as error:
+            raise_host_exception(error)
             path = self._first_refused(state)
             hint = "convert it, or use another format (arrays supports numpy and torch)"
             raise SerializationError(f"{path} cannot be saved as {self.name}: {error}; {hint}") from error
@@ -89,7 +91,8 @@ class KeyedFormat(ABC):
             try:
                 children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
                 refused = next(((key, child) for key, child in children if not self._accepts(child)), None)
-            except Exception:  # another thread may be changing the state
+            except Exception as error:  # another thread may be changing the state
+                raise_host_exception(error)
                 break
             if refused is None:
                 break
@@ -99,7 +102,8 @@ class KeyedFormat(ABC):
     def _accepts(self, value: Any) -> bool:
         try:
             self.encode(tagged_values.wrap(value, self.native))
-        except Exception:
+        except Exception as error:
+            raise_host_exception(error)
             return False
         return True
 

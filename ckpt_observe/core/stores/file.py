@@ -22,6 +22,7 @@ from ckpt_observe.core.stores.urls import path_to_url
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, ConflictError
 from ckpt_observe.support import files, new_files
 from ckpt_observe.support.errnos import to_checkpoint_error, translate_os_errors
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 QUARANTINE_SUFFIX = ".bad"
 _CLOCK_TOLERANCE = 0.02
@@ -60,6 +61,7 @@ class FileStore(Store):
             finally:
                 os.close(file)
         except OSError as error:
+            raise_host_exception(error)
             raise self._error(error, task, id, "reading") from error
 
     def get_range(self, task: str, id: str, start: int, size: int) -> Buffer:
@@ -172,6 +174,7 @@ class FileStore(Store):
         try:
             yield
         except OSError as error:
+            raise_host_exception(error)
             raise self._error(error, task, id, action) from error
 
     def _error(self, error: OSError, task: str, id: str, action: str) -> CheckpointError:

@@ -17,6 +17,7 @@ from ckpt_observe.core.format.names import id_from_file_name, id_to_file_name
 from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, ConfigError, ConflictError, IntegrityError, StorageError
 from ckpt_observe.support import files
 from ckpt_observe.support.errnos import translate_os_errors
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 NO_COMMIT = "0" * 40
 """Stands for the commit of a damaged reference. To git it means that a reference does not exist."""
@@ -72,7 +73,8 @@ class GitRepository:
             files.sync_tree(temporary)
             try:
                 files.move(temporary, self.path)
-            except OSError:
+            except OSError as error:
+                raise_host_exception(error)
                 if not self.exists():
                     raise
                 shutil.rmtree(temporary)  # another process created it first
@@ -104,6 +106,7 @@ class GitRepository:
                 env={**inherited, **_ENVIRONMENT, **(environment or {})},
             )
         except (OSError, subprocess.TimeoutExpired) as error:
+            raise_host_exception(error)
             raise StorageError(f"git {arguments[0]} in {self.path}: {error}") from error
         if process.returncode:
             raise self._error(process.stderr, f"git {arguments[0]} in {self.path}")

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from obstore import exceptions
 
 from ckpt_observe.errors import AccessError, CheckpointError, ConflictError, DeadlineError, StorageError, UnavailableError
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 _TYPES: tuple[tuple[type[BaseException], type[CheckpointError], str, bool], ...] = (
     (exceptions.AlreadyExistsError, ConflictError, "conflict.exists", False),
@@ -39,6 +40,7 @@ def translate_object_errors(action: str, location: str) -> Iterator[None]:
     except CheckpointError:
         raise
     except (exceptions.BaseError, OSError, ValueError) as error:
+        raise_host_exception(error)
         raise _to_checkpoint_error(error, f"{action} in {location}") from error
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, closing
 from typing import Any, TypeVar
 
 from ckpt_observe.core.format import container
@@ -19,6 +19,7 @@ from ckpt_observe.core.stores import index_terms
 from ckpt_observe.core.stores.store import Store, decode_headers, to_microseconds
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, IntegrityError, StorageError
 from ckpt_observe.support import forks
+from ckpt_observe.support.host_exceptions import ignore_errors
 
 COLUMNS = "task, id, created, step, status, error_class, stored_size, facts, header, payload"
 _MIGRATION_ROWS = 500
@@ -199,7 +200,7 @@ class SqlStore(Store):
         missing = f"facts IS NULL AND stored_size <= {_MIGRATION_SIZE} AND (task, id) > ({mark}, {mark})"
         select = f"SELECT task, id, header FROM {self._table} WHERE {missing} ORDER BY task, id LIMIT {_MIGRATION_ROWS}"  # noqa: S608
         update = f"UPDATE {self._table} SET facts = {mark} WHERE task = {mark} AND id = {mark} AND created = {mark}"  # noqa: S608
-        with suppress(CheckpointError):
+        with ignore_errors(CheckpointError):
             while rows := self._rows(select, last):
                 last = rows[-1][:2]
                 updates = [(self._terms(info), info.task, info.id, to_microseconds(info.created)) for info in decode_headers(rows)]

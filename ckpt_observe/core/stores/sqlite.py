@@ -33,6 +33,7 @@ from ckpt_observe.errors import (
 from ckpt_observe.support import files
 from ckpt_observe.support import sqlite as database
 from ckpt_observe.support.errnos import translate_os_errors
+from ckpt_observe.support.host_exceptions import raise_host_exception
 
 # Indexes are ascending, so that a save appends to them, and are read backwards. They contain every column that a query may ask for, so
 # only matching rows are read.
@@ -167,8 +168,8 @@ class SqliteStore(SqlStore):
                     os.pwrite(log, bytes(max(0, _WAL_SIZE - size)), size)
             finally:
                 os.close(log)
-        except (OSError, AttributeError, sqlite3.Error):  # only an optimization: no space, another system, or a busy database
-            pass
+        except (OSError, AttributeError, sqlite3.Error) as error:  # only an optimization: no space, another system, or a busy database
+            raise_host_exception(error)
         finally:
             database.rollback(connection)
 

@@ -6,10 +6,12 @@ operation begins:
 | present | exporter |
 | --- | --- |
 | an SDK `TracerProvider` | `provider`; `otlp` is left out, because the same variables configured the provider's own exporter |
-| Laminar's `TracerProvider` | `provider`; `laminar` is left out, because the provider sends to Laminar itself |
+| Laminar's `TracerProvider` | `laminar`, with the server and key of `Laminar.initialize()`; `provider` if these are unknown |
 | `OTEL_EXPORTER_OTLP_ENDPOINT` | `otlp` |
 | `LMNR_PROJECT_API_KEY` | `laminar` |
 | always | `local` |
+
+Laminar's own batch processor is not used if possible: in a burst it drops spans, also those of the program, and a kill loses its queue.
 
 A provider can only be used from its own process, so it is left out if a companion or daemon delivers. A daemon has its own exporters,
 whatever the processes it delivers for have configured.
@@ -17,13 +19,15 @@ whatever the processes it delivers for have configured.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
-from ckpt_observe import __version__
+from ckpt_observe import __version__, endpoints, environment
 from ckpt_observe.config import Settings
+from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.exporter import ENTRY_POINT_GROUP, Exporter
 from ckpt_observe.exporters.unbuilt import UnbuiltExporter, describe_failure
 from ckpt_observe.record import redact
@@ -86,8 +90,9 @@ def exporter_names(settings: Settings) -> tuple[str, ...]:
             warn("Nothing is printed to the console, because the companion has no terminal.")
         return tuple(name for name in names if name not in _UNUSABLE[settings.delivery])
     if provider is not None:
+        first = "laminar" if laminar_sdk_endpoint(provider) else "provider"
         duplicate = "laminar" if is_laminar(provider) else "otlp"
-        names = ("provider", *(name for name in names if name != duplicate))
+        names = (first, *(name for name in names if name != duplicate))
     return names
 
 
@@ -117,6 +122,27 @@ def is_laminar(provider: Any) -> bool:
     return lmnr is not None and lmnr.Laminar.is_initialized() and lmnr.get_laminar_tracer_provider() is provider
 
 
+_LMNR_DISABLED: Final = "LMNR_DISABLE_TRACING"
+"""Variable of Laminar's SDK. If it is `true`, its provider drops all spans."""
+
+
+def laminar_sdk_endpoint(provider: Any) -> Endpoint | None:
+    """Return the server and key of `Laminar.initialize()`. None if they are unknown, or if the provider is not Laminar's alone."""
+    if not is_laminar(provider) or os.environ.get(_LMNR_DISABLED, "").strip().lower() == "true":
+        return None
+    if len(getattr(provider._active_span_processor, "_span_processors", ())) != 1:
+        return None
+    laminar = sys.modules["lmnr"].Laminar
+    try:
+        key, url = laminar.get_project_api_key(), laminar.get_base_http_url()
+        if url.startswith("http:") and url.endswith(":443"):  # the port was not set: the program uses gRPC on another one
+            return None
+        return endpoints.laminar({environment.LMNR_KEY: key, environment.LMNR_BASE_URL: url.removesuffix(":443")})
+    except Exception as error:  # another version of the SDK, or no key
+        raise_host_exception(error)
+        return None
+
+
 def _otlp(settings: Settings) -> Exporter:
     from ckpt_observe.exporters.otlp import OtlpExporter  # noqa: PLC0415 - imported only if it is used
 
@@ -126,7 +152,8 @@ def _otlp(settings: Settings) -> Exporter:
 def _laminar(settings: Settings) -> Exporter:
     from ckpt_observe.exporters.laminar import LaminarExporter  # noqa: PLC0415
 
-    return LaminarExporter(settings.endpoints["laminar"])
+    is_default = settings.origin.get("exporters") == "default" and settings.delivery == "in-process"
+    return LaminarExporter((laminar_sdk_endpoint(sdk_provider()) if is_default else None) or settings.endpoints["laminar"])
 
 
 def _provider(_settings: Settings) -> Exporter:

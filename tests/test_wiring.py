@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
 import ckpt_observe
 from ckpt_observe import config, exporter_selection
@@ -14,12 +15,22 @@ from ckpt_observe.errors import ConfigError
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.exporters.local import LocalExporter
 
+
+def make_provider(processor_count=1):
+    provider = TracerProvider(shutdown_on_exit=False)
+    for _ in range(processor_count):
+        provider.add_span_processor(SpanProcessor())
+    return provider
+
+
 OTLP, LAMINAR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, {"LMNR_PROJECT_API_KEY": "k"}
 
 
 def exporter_names(environ, monkeypatch, *, provider=None, laminar=False, **arguments):
     monkeypatch.setattr(exporter_selection, "sdk_provider", lambda: provider)
     monkeypatch.setattr(exporter_selection, "is_laminar", lambda _: laminar)
+    sdk = SimpleNamespace(get_project_api_key=lambda: "key", get_base_http_url=lambda: "https://api.lmnr.ai:443")
+    monkeypatch.setitem(sys.modules, "lmnr", SimpleNamespace(Laminar=sdk))
     return exporter_selection.exporter_names(config.read(environ, **arguments))
 
 
@@ -35,13 +46,27 @@ def exporter_names(environ, monkeypatch, *, provider=None, laminar=False, **argu
         ({}, True, False, ("provider", "local")),
         (OTLP, True, False, ("provider", "local")),
         (OTLP | LAMINAR, True, False, ("provider", "laminar", "local")),
-        (LAMINAR, True, True, ("provider", "local")),
-        (OTLP | LAMINAR, True, True, ("provider", "otlp", "local")),
+        (LAMINAR, True, True, ("laminar", "local")),
+        ({}, True, True, ("laminar", "local")),
+        (OTLP | LAMINAR, True, True, ("laminar", "otlp", "local")),
     ],
 )
 def test_default_exporters(environ, provider, laminar, expected, monkeypatch):
     """Every configured backend gets the spans, and none twice: an exporter whose backend the provider already serves is left out."""
-    assert exporter_names(environ, monkeypatch, provider=TracerProvider() if provider else None, laminar=laminar) == expected
+    assert exporter_names(environ, monkeypatch, provider=make_provider() if provider else None, laminar=laminar) == expected
+
+
+def test_spans_that_must_go_through_laminars_provider(monkeypatch):
+    """With further span processors, without a key, or if the SDK is turned off, Laminar's provider gets the spans."""
+    assert exporter_names(LAMINAR, monkeypatch, provider=make_provider(2), laminar=True) == ("provider", "local")
+    monkeypatch.setenv("LMNR_DISABLE_TRACING", "True")
+    assert exporter_names(LAMINAR, monkeypatch, provider=make_provider(), laminar=True) == ("provider", "local")
+    monkeypatch.delenv("LMNR_DISABLE_TRACING")
+    assert exporter_selection.laminar_sdk_endpoint(make_provider()).url == "https://api.lmnr.ai/v1/traces"
+    for key, url in ((None, "https://a:443"), ("key", None), ("key", "http://localhost:443")):
+        sdk = SimpleNamespace(get_project_api_key=lambda key=key: key, get_base_http_url=lambda url=url: url)
+        monkeypatch.setitem(sys.modules, "lmnr", SimpleNamespace(Laminar=sdk))
+        assert exporter_selection.laminar_sdk_endpoint(make_provider()) is None
 
 
 def test_named_exporters(monkeypatch):

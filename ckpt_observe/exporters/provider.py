@@ -7,6 +7,7 @@ the provider is responsible for them: if the process is killed, spans in the pro
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ from ckpt_observe.support.logs import warn
 SPANS_PER_FLUSH: Final = 512
 """Spans after which the provider is flushed: the queue of a batch processor has room for 2048 spans and then drops the oldest."""
 FLUSH_MILLISECONDS: Final = 30_000
+_QUEUE_POLL: Final = 0.02
+"""Seconds between two looks at a queue. Laminar's SDK sends 64 spans in about that time."""
 _PROCESS_ATTRIBUTES: Final = ("service.instance.id", "process.pid", "host.name")
 _STATUS: Final = {"ok": StatusCode.OK, "error": StatusCode.ERROR, "unset": StatusCode.UNSET}
 _SCOPE: Final = InstrumentationScope(SCOPE, __version__)
@@ -58,10 +61,12 @@ class ProviderExporter(Exporter):
                 "no TracerProvider of the OpenTelemetry SDK is set in this process; spans are kept until the program sets one"
             )
         laminar = self._is_laminar(provider)
+        deadline = time.monotonic() + FLUSH_MILLISECONDS / 1000
         for number, span in enumerate(spans, 1):
             flags = self._flags(provider, span)
             if flags is not None:
                 self._hand_over(provider, to_readable_span(shape(span) if laminar else span, provider.resource, flags))
+            _wait_for_room(provider, deadline)
             # Not with Laminar's provider: while it flushes, it holds a lock that every span of the program needs.
             if number % SPANS_PER_FLUSH == 0 and not laminar:
                 provider.force_flush(FLUSH_MILLISECONDS)
@@ -96,6 +101,19 @@ class ProviderExporter(Exporter):
             sampled = TraceFlags(TraceFlags.SAMPLED if decision.is_sampled() else TraceFlags.DEFAULT)
             self._decisions[span.trace_id] = sampled if decision.is_recording() else None
         return self._decisions[span.trace_id]
+
+
+def _wait_for_room(provider: Any, deadline: float) -> None:
+    """Wait, at most until the deadline, while the queue of a batch processor is more than half full.
+
+    A full queue drops spans, also those of the program. The processor sends nothing before it has a whole batch.
+    """
+    for processor in getattr(provider._active_span_processor, "_span_processors", ()):
+        batch_processor = getattr(getattr(processor, "instance", processor), "_batch_processor", None)  # `instance`: Laminar's is wrapped
+        if batch_processor is not None:
+            size = max(batch_processor._max_queue_size // 2, batch_processor._max_export_batch_size)
+            while len(batch_processor._queue) > size and time.monotonic() < deadline:
+                time.sleep(_QUEUE_POLL)
 
 
 def to_readable_span(span: Span, resource: Resource, flags: TraceFlags) -> ReadableSpan:

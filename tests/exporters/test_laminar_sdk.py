@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 
 import pytest
 from laminar_server import LaminarServer
@@ -21,7 +23,7 @@ pytestmark = [
 START = """
 import ckpt_observe.auto, os, threading
 from lmnr import Laminar, observe
-Laminar.initialize(base_url="http://127.0.0.1", http_port=int(os.environ["PORT"]), force_http=True, instruments=set())
+Laminar.initialize(os.environ.get("KEY"), base_url="http://127.0.0.1", http_port=int(os.environ["PORT"]), force_http=True, instruments=set())
 def save():
     with ckpt_observe.checkpoint("save") as operation, operation.phase("write"): pass
 """
@@ -33,7 +35,7 @@ def laminar():
         yield running
 
 
-def run(laminar, tmp_path, code, **environ):
+def run(laminar, tmp_path, code, exit_code=0, **environ):
     variables = {
         "PORT": str(laminar.port),
         "LMNR_PROJECT_API_KEY": laminar.key,
@@ -44,7 +46,7 @@ def run(laminar, tmp_path, code, **environ):
     result = subprocess.run(
         [sys.executable, "-c", program], env={**os.environ, **variables, **environ}, capture_output=True, text=True, timeout=60, check=False
     )
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == exit_code, result.stderr
     assert "ckpt_observe" not in result.stderr, result.stderr
 
 
@@ -74,14 +76,14 @@ def test_spans_are_nested_and_stored_once(laminar, tmp_path):
 
 
 def test_task_outside_of_laminar_spans(laminar, tmp_path):
-    """Outside of Laminar's spans a task is a root and is sent through Laminar's provider, too."""
+    """Outside of Laminar's spans a task is a root and is sent to Laminar, too."""
     run(laminar, tmp_path, "with ckpt_observe.task('train', session='s2'): save()")
     assert outline(laminar.rows) == "task train\n  checkpoint.save\n    checkpoint.write"
     assert laminar.complaints() == []
 
 
 def test_otlp_beside_laminar(laminar, tmp_path, collector):
-    """Laminar's provider sends to Laminar; our exporter sends to the configured OTLP endpoint, without Laminar's attributes."""
+    """One exporter sends to Laminar, the other to the configured OTLP endpoint, without Laminar's attributes."""
     run(laminar, tmp_path, "save()", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
     assert outline(laminar.rows) == outline(collector.spans.values()) == "checkpoint.save\n  checkpoint.write"
     assert not [name for span in collector.spans.values() for name in span.attributes if name.startswith("lmnr")]
@@ -92,3 +94,39 @@ def test_laminar_sdk_with_our_exporter(laminar, tmp_path):
     run(laminar, tmp_path, "observe(name='step', session_id='s1')(save)()", CKPT_OBSERVE_EXPORTERS="laminar", LMNR_BASE_URL=laminar.url)
     assert outline(laminar.rows) == "step\n  checkpoint.save\n    checkpoint.write"
     assert laminar.complaints() == []
+
+
+@pytest.mark.parametrize("exporters", [{}, {"CKPT_OBSERVE_EXPORTERS": "provider"}])
+def test_burst_loses_no_span(laminar, tmp_path, exporters):
+    """A burst of 2,000 saves, 4,000 spans, arrives completely, and so does the program's own root span."""
+    code = """
+    @observe(name="step", session_id="s1", user_id="u1")
+    def step():
+        for _ in range(2000):
+            save()
+    step()
+    from ckpt_observe import api
+    api._watch.flush(60)
+    """
+    run(laminar, tmp_path, code, **exporters)
+    assert Counter(row.name for row in laminar.rows) == {"step": 1, "checkpoint.save": 2000, "checkpoint.write": 2000}
+    saves = [row.attributes for row in laminar.rows if row.name == "checkpoint.save"]
+    assert {(row["lmnr.association.properties.session_id"], row["lmnr.association.properties.user_id"]) for row in saves} == {("s1", "u1")}
+    assert {tuple(row["lmnr.span.path"]) for row in saves} == {("step", "checkpoint.save")}
+
+
+def test_killed_program_loses_no_span(laminar, tmp_path):
+    """Spans are not lost in the queue of the SDK if the program is killed: the next program delivers them, and the interrupted save."""
+    killed = "import signal\nfrom ckpt_observe import api\nsave()\napi._watch.flush(30)\nckpt_observe.checkpoint('save').__enter__()\nos.kill(os.getpid(), signal.SIGKILL)"
+    run(laminar, tmp_path, killed, exit_code=-signal.SIGKILL)
+    for mark in tmp_path.glob("journals/*/sending.json"):
+        os.utime(mark, (0, 0))
+    run(laminar, tmp_path, "save()")
+    outcomes = Counter(row.attributes["checkpoint.outcome"] for row in laminar.rows if row.name == "checkpoint.save")
+    assert outcomes == {"ok": 2, "interrupted": 1}
+
+
+def test_key_that_only_the_program_has(laminar, tmp_path):
+    """The key of `Laminar.initialize()` is used, whatever the environment contains."""
+    run(laminar, tmp_path, "save()", LMNR_PROJECT_API_KEY="another", KEY=laminar.key)
+    assert outline(laminar.rows) == "checkpoint.save\n  checkpoint.write"

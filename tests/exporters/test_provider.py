@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import pytest
 from msgspec import structs
@@ -158,6 +159,29 @@ def test_backlog_does_not_overflow_the_queue(world, monkeypatch):
     ProviderExporter(lambda: provider, lambda _: False).send([make_span(number, "checkpoint.save") for number in range(1, 101)])
     provider.shutdown()
     assert len(exporter.get_finished_spans()) == 100
+
+
+class SlowExporter(InMemorySpanExporter):
+    """Takes longer for a batch than we take to hand one over."""
+
+    def export(self, spans):
+        threading.Event().wait(0.01)
+        return super().export(spans)
+
+
+@pytest.mark.parametrize("is_laminar", [True, False])
+def test_many_small_batches_do_not_overflow_the_queue(is_laminar):
+    """While the queue is more than half full, we wait. No flush is needed for that, which would block the program's own spans."""
+    exporter = SlowExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    processor = BatchSpanProcessor(exporter, max_queue_size=64, max_export_batch_size=16, schedule_delay_millis=60_000)
+    provider.add_span_processor(processor)
+    processor.instance = processor  # as in Laminar's processor
+    ours = ProviderExporter(lambda: provider, lambda _: is_laminar)
+    for first in range(1, 1001, 20):
+        ours.send([make_span(number, "checkpoint.save") for number in range(first, first + 20)])
+    provider.shutdown()
+    assert len(exporter.get_finished_spans()) == 1000
 
 
 def test_failing_processor_does_not_stop_delivery(world, caplog):

@@ -87,6 +87,10 @@ class MemoryPage:
         self.lines.append(line)
         self.ended += 1
 
+    def discard(self):
+        self.lines.clear()
+        self.ended += 1
+
 
 class Recording:
     """Collects what operations write in memory pages, without a journal."""

@@ -66,6 +66,9 @@ class MemoryDelivery:
             else:
                 self.dropped += 1
 
+    def discard(self, page: AnyPage) -> None:
+        """Forget an operation that is not recorded: nothing refers to its page."""
+
     def append_overflow(self, page: AnyPage, line: bytes) -> None:
         """Store a line that does not fit into its page in a further page."""
         pages = page.overflow_pages

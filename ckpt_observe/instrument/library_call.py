@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Raw
-from opentelemetry.context import Context, get_current
+from opentelemetry.context import Context, attach, get_current
 
 from ckpt_observe.instrument.runs import find_run_context
 from ckpt_observe.instrument.wrappers import Args, Kwargs, ObservedCall, TimedScope, Wrapper
@@ -87,6 +87,14 @@ class LibraryOperation(Operation):
         if self.items:
             self.set_trusted({names.COUNT: self.items})
 
+    def _make_current(self, context: Context) -> None:
+        """Make the operation current; for OpenTelemetry only if it will not be dropped, because a dropped span must have no children."""
+        if self.call.is_nothing is None:
+            super()._make_current(context)
+        else:
+            self._position_token = current_position.set((self, 0, None))
+            self._context_token = attach(context)
+
     def _find_context(self) -> Context:
         """Return the current context or, in a thread without a current span, that of the run which the operation belongs to."""
         context = get_current()
@@ -123,11 +131,15 @@ class LibraryCall:
     """Error codes of the library's exceptions. They have precedence over the general tables."""
     prepare: Callable[[LibraryOperation, Any, Arguments], object] | None = None
     """Called before the operation begins, for instrumentors that need `operation.details`."""
+    is_nothing: Callable[[Any], bool] | None = None
+    """Takes the result. True: the call did nothing worth a record, such as a lookup that finds nothing, and the operation is dropped. A
+    failure is always recorded."""
 
     def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
         """Return the wrapper for a callable. `declared` is the method of the base class, whose signature counts: overrides may differ."""
         begin = partial(self._begin, parameter_names(original if declared is None else declared))
-        return ObservedCall(begin, record_fault, self.record_result, _count_item).wrapper_for(original, declared)
+        record_result = None if self.record_result is None and self.is_nothing is None else self._record_result
+        return ObservedCall(begin, record_fault, record_result, _count_item).wrapper_for(original, declared)
 
     def _begin(self, parameters: tuple[str, ...], instance: Any, args: Args, kwargs: Kwargs) -> TimedScope | None:
         if not trace_context.may_record():
@@ -150,6 +162,14 @@ class LibraryCall:
         if self.prepare is not None:
             self.prepare(operation, instance, arguments)
         return operation
+
+    def _record_result(self, operation: Any, result: Any) -> None:
+        if type(operation) is not LibraryOperation:  # a phase of another library's operation
+            return
+        if self.is_nothing is not None and self.is_nothing(result):
+            operation.drop()
+        elif self.record_result is not None:
+            self.record_result(operation, result)
 
 
 def parameter_names(function: Any) -> tuple[str, ...]:

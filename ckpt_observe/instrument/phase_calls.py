@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from ckpt_observe.instrument.library_call import LibraryOperation, current_library_operation
+from ckpt_observe.instrument.library_call import LibraryCall, LibraryOperation, current_library_operation
 from ckpt_observe.instrument.wrappers import Args, Kwargs, Wrapper
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.phase import Sizes
@@ -89,6 +89,26 @@ class SummedPhase:
             record_fault(error)
         if call is not None:
             call.end(None, size_in or 0, size_out or 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperationOrPhase:
+    """A call that is an operation of its own, but a phase inside the same kind of operation: a store that others use directly, too."""
+
+    operation: LibraryCall
+    phase: SummedPhase
+
+    def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
+        """Return the wrapper for a callable."""
+        call_operation = self.operation.wrapper_for(original, declared)
+        call_phase = self.phase.wrapper_for(original, declared)
+
+        def wrapper(wrapped: Callable[..., Any], instance: Any, args: Args, kwargs: Kwargs) -> Any:
+            enclosing = current_library_operation(self.operation.system)
+            is_part = enclosing is not None and enclosing.name == self.operation.operation
+            return (call_phase if is_part else call_operation)(wrapped, instance, args, kwargs)
+
+        return wrapper
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -43,6 +43,9 @@ class PagePool(Protocol):
     def give_back(self, page: AnyPage) -> None:
         """Take a page back whose operation has ended."""
 
+    def discard(self, page: AnyPage) -> None:
+        """Take a page back whose operation is not recorded."""
+
     def append_overflow(self, page: AnyPage, line: bytes) -> None:
         """Store a line that does not fit into its page elsewhere; drop it if there is no room."""
 
@@ -80,6 +83,11 @@ class MappedPage:
         if not pool.closed:
             self._words[0] = self._used - self._start | ENDED_FLAG
             pool.give_back(self)
+
+    def discard(self) -> None:
+        """Give the page back to its pool without its lines, as if the operation had not begun."""
+        if not self.pool.closed:
+            self.pool.discard(self)
 
     def detach(self) -> None:
         """Ignore marks from now on: the page belongs to the parent of this process, or is not needed any more."""
@@ -171,6 +179,11 @@ class PwritePage:
                 os.pwrite(self._descriptor.number, WORD.pack(self._used | ENDED_FLAG), self._start)
             self.pool.give_back(self)
 
+    def discard(self) -> None:
+        """Give the page back to its pool without its lines, as if the operation had not begun."""
+        if not self.pool.closed:
+            self.pool.discard(self)
+
     def clear(self) -> None:
         """Make the page empty, for the next operation."""
         os.pwrite(self._descriptor.number, _EMPTY_HEADER, self._start)
@@ -213,6 +226,11 @@ class MemoryPage:
         self.append(line)
         if not self.pool.closed:
             self.pool.give_back(self)
+
+    def discard(self) -> None:
+        """Give the page back to its pool without its lines, as if the operation had not begun."""
+        if not self.pool.closed:
+            self.pool.discard(self)
 
     def read_lines(self) -> bytes:
         """Return the lines, each with its newline."""

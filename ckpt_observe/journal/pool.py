@@ -167,6 +167,10 @@ class Pool:
             self.counts["spilled"] += 1
             self._free_pages(page)
 
+    def discard(self, page: AnyPage) -> None:
+        """Free the page of an operation that is not recorded."""
+        self._free_pages(page)
+
     def collect(self, annotate: Callable[[bytes], bytes] | None = None, *, limit: int = 1024) -> int:
         """Move finished operations to the spool and return how many. If it raises OSError, they wait for the next call.
 

@@ -283,6 +283,13 @@ class Operation(OtelSpan):
         if fault is not None:
             record_fault(fault)
 
+    def drop(self) -> None:
+        """End the operation without a record, because it turned out to be nothing. No span may have it as its parent."""
+        try:
+            self.open_page.pop().discard()
+        except IndexError:  # not recorded, or ended
+            return
+
     def _minimal_end_line(self, error: BaseException | None) -> bytes:
         """Return an `end` line with the outcome only, because the full one could not be built."""
         outcome = {names.OUTCOME: "ok" if error is None else "error"}

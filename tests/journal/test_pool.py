@@ -53,6 +53,20 @@ def run(pool, text=b"[1]\n"):
     return page
 
 
+def test_discarded_pages_are_reused(pool, disk):
+    """The lines of a discarded page, and of its further pages, are neither in the spool nor in an image; the pages are free again."""
+    for _ in range(9):
+        page = pool.take()
+        for _ in range(3):
+            page.append(b"[1]" * 600 + b"\n")
+        assert page.overflow_pages
+        page.discard()
+        assert pool.collect() == 0
+        assert pool.read_uncollected() == []
+    assert disk.records == []
+    assert pool.counts == {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0}
+
+
 def test_collected_pages_are_reused(pool, disk):
     """Finished operations go to the spool in order, one record each, and their pages are free again."""
     for number in range(9):

@@ -1,0 +1,101 @@
+"""Rows of a library's table: calls that turn out to be nothing are dropped, and a call inside the same kind of operation is its phase."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry import trace
+
+import ckpt_observe
+from ckpt_observe.instrument.library_call import LibraryCall
+from ckpt_observe.instrument.phase_calls import OperationOrPhase, SummedPhase
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.testing.spans import outline
+
+
+def observe(row, function):
+    """The function, observed by a row."""
+    wrapper = row.wrapper_for(function)
+    return lambda *args, **kwargs: wrapper(function, None, args, kwargs)
+
+
+def describe(_instance, arguments):
+    return {names.ID: arguments.get("name")}
+
+
+def names_of(recording):
+    return [line.strip() for line in outline(recording.spans()).splitlines()]
+
+
+@pytest.fixture
+def look_up():
+    """An observed lookup that returns None if it finds nothing."""
+    row = LibraryCall(
+        "toy", "load", describe, lambda operation, result: operation.set({names.STEP: result}), is_nothing=lambda result: result is None
+    )
+    return observe(row, lambda name, value: value() if callable(value) else value)
+
+
+def test_lookup_that_finds_nothing_is_dropped(recording, look_up):
+    """Only the lookup that found something is recorded, with its result; the page of the other is free again."""
+    assert look_up("a", None) is None
+    assert look_up("b", 7) == 7
+    [span] = recording.spans()
+    assert (span.attributes[names.ID], span.attributes[names.STEP]) == ("b", 7)
+    assert [page.ended for page in recording.pages] == [1, 1]
+
+
+def test_failed_lookup_is_recorded(recording, look_up):
+    """An exception is never dropped."""
+
+    def fail():
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        look_up("a", fail)
+    [span] = recording.spans()
+    assert span.attributes[names.ERROR_CODE] == "storage.no_space"
+
+
+def test_dropped_operation_has_no_children(recording, look_up):
+    """While it runs, the current OpenTelemetry span is the enclosing one, so nothing refers to a span that does not exist."""
+    inner = []
+    with ckpt_observe.task("agent"):
+        outside = trace.get_current_span()
+        look_up("a", lambda: inner.append(trace.get_current_span()))
+        assert trace.get_current_span() is outside
+    assert inner == [outside]
+    assert names_of(recording) == ["task agent"]
+
+
+@pytest.fixture
+def write():
+    """An observed write of bytes to a store."""
+    phase = SummedPhase("toy", "write", lambda args, _kwargs, _result: (len(args[1]), None))
+    return observe(OperationOrPhase(LibraryCall("toy", "save", describe), phase), lambda name, data: None)
+
+
+def test_call_inside_the_same_kind_of_operation_is_its_phase(recording, write):
+    """A save that writes to a store is one save, however often it writes; a write without such a save is a save."""
+    save = observe(LibraryCall("toy", "save", describe), lambda name: (write("part 1", b"12"), write("part 2", b"345")))
+    save("whole")
+    write("alone", b"1")
+    phase, whole, alone = recording.spans()
+    assert [span.name for span in (whole, phase, alone)] == ["checkpoint.save", "checkpoint.write", "checkpoint.save"]
+    assert (phase.attributes[names.PHASE_BYTES_IN], phase.attributes[names.PHASE_CALLS]) == (5, 2)
+    assert alone.attributes[names.ID] == "alone"
+
+
+def test_call_inside_another_kind_of_operation_is_its_own(recording, write):
+    """A prune that saves is a prune and a save."""
+    prune = observe(LibraryCall("toy", "prune", describe), lambda name: write("rest", b"1"))
+    prune("all")
+    assert sorted(span.name for span in recording.spans()) == ["checkpoint.prune", "checkpoint.save"]
+
+
+def test_result_of_a_phase_of_another_library_is_not_recorded(recording):
+    """A call that is only a phase of another library's operation adds no attribute of an operation to it."""
+    row = LibraryCall("toy", "save", describe, lambda operation, result: operation.set({names.SIZE_STORED: result}), inside="phase")
+    with ckpt_observe.checkpoint("save"):
+        observe(row, lambda name: 7)("a")
+    assert sorted(span.name for span in recording.spans()) == ["checkpoint.save", "checkpoint.write"]
+    assert not [span for span in recording.spans() if names.SIZE_STORED in span.attributes]

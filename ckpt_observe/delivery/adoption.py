@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from ckpt_observe.delivery.annotation import Annotator
 from ckpt_observe.delivery.disk_limit import DiskLimit
-from ckpt_observe.delivery.lost_steps import LostSteps
 from ckpt_observe.delivery.outbox import Outbox
 from ckpt_observe.delivery.set_aside import LONGEST_RETRY
 from ckpt_observe.delivery.turns import Turns
@@ -56,7 +56,7 @@ class Adoption:
         transient: Collection[str],
         own_directory: str,
         live_exporters: LiveExporters | None,
-        lost_steps: LostSteps,
+        annotator: Annotator,
         disk_limit: DiskLimit,
         *,
         paused: Callable[[], Collection[str]] = tuple,
@@ -66,7 +66,7 @@ class Adoption:
         self._paused, self._must_wait, self._turns = paused, must_wait, Turns()
         self._root, self._own_directory, self._disk_limit = state / JOURNALS, own_directory, disk_limit
         self._exporters, self._transient, self._live_exporters = frozenset(exporters), transient, live_exporters
-        self._lost_steps, self._genai_events = lost_steps, genai_events
+        self._annotator, self._genai_events = annotator, genai_events
         self._journals: dict[str, tuple[Outbox, Claim]] = {}
         self._lock = threading.RLock()  # re-entrant: a signal handler that finds no free page collects, and so searches for the dead
         """Held while a journal is adopted, recovered or released. Do not wait for an outbox in use meanwhile: its thread may be
@@ -226,7 +226,7 @@ class Adoption:
             directory,
             claim.about.resource,
             {*(claim.about.exporters if exporters is None else exporters), *self._transient},
-            self._lost_steps.annotate if claim.about.delivery != "in-process" else None,
+            self._annotator.annotate if claim.about.delivery != "in-process" else None,
             genai_events=self._genai_events,
             is_restarted=claim.about.boot != boot_id(),
         )
@@ -254,7 +254,7 @@ class Adoption:
         return True
 
     def _recover(self, claim: Claim) -> None:
-        self.interrupted += recovery.recover(claim, self._lost_steps.annotate_dead)
+        self.interrupted += recovery.recover(claim, self._annotator.annotate_dead)
         self._limit_check_due = True
 
     def maintain(self) -> None:

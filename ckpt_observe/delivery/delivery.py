@@ -15,11 +15,13 @@ from typing import Final
 
 from ckpt_observe.config import DISK_LIMIT
 from ckpt_observe.delivery.adoption import Adoption, LiveExporters
+from ckpt_observe.delivery.annotation import Annotator
 from ckpt_observe.delivery.disk_limit import DiskLimit
 from ckpt_observe.delivery.exporter_worker import ExporterWorker
-from ckpt_observe.delivery.lost_steps import History, LostSteps
+from ckpt_observe.delivery.lost_steps import History
 from ckpt_observe.delivery.outbox import Outbox
 from ckpt_observe.delivery.page_collector import POLL_INTERVAL, SYNC_INTERVAL, PageCollector
+from ckpt_observe.delivery.save_index import SaveIndex
 from ckpt_observe.delivery.send_marks import deliver_once, must_wait
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.journal.directory import Counts
@@ -65,21 +67,22 @@ class Delivery:
         self._journal = journal
         self.workers = [ExporterWorker(exporter) for exporter in exporters]
         workers = {worker.identity: worker for worker in self.workers}
-        lost_steps = LostSteps(history, self._adopt)
+        self._save_index = SaveIndex(state)
+        annotator = Annotator(history, self._save_index, self._adopt)
         self._outbox: Outbox | None = None
         self._collector: PageCollector | None = None
         if journal is not None:
             # Records that were written while another process was to deliver them are not annotated yet.
-            annotate = lost_steps.annotate if journal.about.delivery != "in-process" else None
+            annotate = annotator.annotate if journal.about.delivery != "in-process" else None
             self._outbox = Outbox(journal.directory, journal.about.resource, workers, annotate, genai_events=genai_events)
-            self._collector = PageCollector(journal, self._outbox.enforce_spool_limit, lost_steps.annotate)
+            self._collector = PageCollector(journal, self._outbox.enforce_spool_limit, annotator.annotate)
         self.adoption = Adoption(
             state,
             workers,
             tuple(exporter.identity for exporter in exporters if not exporter.durable),
             journal.directory if journal else "",
             live_exporters,
-            lost_steps,
+            annotator,
             DiskLimit(state, disk_limit),
             paused=lambda: [worker.identity for worker in self.workers if not worker.ready()],
             must_wait=lambda outbox, identity: must_wait(workers[identity], outbox),
@@ -140,6 +143,7 @@ class Delivery:
         is_delivered = not self.pending() and not self._has_set_aside()
         self.adoption.release()
         self._close_journal(can_remove=is_delivered and is_stopped)
+        self._save_index.close()
         if is_stopped:  # an exporter that hangs is not closed; it ends with the process
             for worker in self.workers:
                 worker.close()

@@ -53,7 +53,8 @@ _SPANS: Final = (
 )
 _LAST_STEP: Final = (
     f"SELECT start_unix_nano, json_extract(attributes, '$.\"{names.STEP}\"') AS step FROM span "  # noqa: S608, our own name
-    "WHERE task_id = ? AND operation = 'save' AND typeof(step) = 'integer' ORDER BY end_unix_nano DESC LIMIT 1"
+    f"WHERE task_id = ? AND operation = 'save' AND typeof(step) = 'integer' AND attributes ->> '$.\"{names.NAMESPACE}\"' IS NULL "
+    "ORDER BY end_unix_nano DESC LIMIT 1"
 )
 
 

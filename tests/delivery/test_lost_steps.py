@@ -7,7 +7,9 @@ import time
 import msgspec
 import pytest
 
-from ckpt_observe.delivery.lost_steps import LastSave, LostSteps
+from ckpt_observe.delivery.annotation import Annotator
+from ckpt_observe.delivery.lost_steps import LastSave
+from ckpt_observe.delivery.save_index import SaveIndex
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 
@@ -23,7 +25,7 @@ def lost_steps(steps, *arguments):
 
 @pytest.fixture
 def steps():
-    return LostSteps(lambda _task: None, lambda: None)
+    return Annotator(lambda _task: None, SaveIndex(None), lambda: None)
 
 
 @pytest.mark.parametrize("outcome", [None, "error", "interrupted"])
@@ -39,7 +41,7 @@ def test_since_the_last_save(steps, operation, outcome):
 def test_earlier_run():
     """The history knows saves of earlier processes. It is asked once for each task."""
     tasks = []
-    steps = LostSteps(lambda task: tasks.append(task) or LastSave(1, 20), lambda: None)
+    steps = Annotator(lambda task: tasks.append(task) or LastSave(1, 20), SaveIndex(None), lambda: None)
     assert [lost_steps(steps, "restore", 5, 15), lost_steps(steps, "load", 6, 12)] == [5, 8]
     assert tasks == ["run-1"]
 
@@ -68,14 +70,14 @@ def test_damaged_record(steps, damaged):
 
 def test_dead_process():
     """A restore searches for dead processes first, so that their interrupted saves count."""
-    steps = LostSteps(lambda _task: None, lambda: steps.annotate(record("save", 2, 9, outcome="interrupted")))
+    steps = Annotator(lambda _task: None, SaveIndex(None), lambda: steps.annotate(record("save", 2, 9, outcome="interrupted")))
     assert lost_steps(steps, "restore", 3, 4) == 5
 
 
 def test_backlog_needs_one_search():
     """One search covers all restores that started before it. A later restore searches again."""
     searches = []
-    steps = LostSteps(lambda _task: None, lambda: searches.append(time.time_ns()))
+    steps = Annotator(lambda _task: None, SaveIndex(None), lambda: searches.append(time.time_ns()))
     for number in range(1000):
         steps.annotate(record("restore", number, number))
     assert len(searches) == 1
@@ -87,7 +89,7 @@ def test_bounded(steps):
     """The latest 1024 tasks are remembered."""
     for number in range(3000):
         steps.annotate(record("save", number, 1, task=f"run-{number}"))
-    assert len(steps._last_saves) == 1024
+    assert len(steps._lost_steps._last_saves) == 1024
     assert lost_steps(steps, "load", 5000, 0, "run-2999") == 1
 
 
@@ -103,4 +105,13 @@ def test_record_with_lost_steps(steps):
     """A number that is already in the record is not computed again."""
     steps.annotate(record("save", 1, 10))
     annotated = steps.annotate(record("restore", 3, 4))
-    assert LostSteps(lambda _task: LastSave(2, 99), lambda: None).annotate(annotated) == annotated
+    assert Annotator(lambda _task: LastSave(2, 99), SaveIndex(None), lambda: None).annotate(annotated) == annotated
+
+
+def test_parts_of_a_task_count_their_own_steps(steps):
+    """A save in a namespace, such as a subgraph, does not count for the task, whose steps are others."""
+    steps.annotate(record("save", 1, 10))
+    subgraph = msgspec.json.decode(record("save", 2, 17))
+    subgraph[0][7][names.NAMESPACE] = "child"
+    steps.annotate(msgspec.json.encode(subgraph))
+    assert lost_steps(steps, "restore", 3, 10) == 0

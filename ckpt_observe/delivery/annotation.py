@@ -1,0 +1,66 @@
+"""Adds to the records of loads and restores what only delivery knows: lost steps, and a link to the save of the checkpoint.
+
+Each record is decoded once, on its way to the spool, or in another process when it is read from there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from ckpt_observe.delivery.lost_steps import History, LostSteps
+from ckpt_observe.delivery.save_index import Lineage, SaveIndex
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv import events
+
+_IS_CHECKPOINT: Final = tuple(f'"{name}"'.encode() for name in (names.STEP, names.ID))
+"""A record without any of these attributes is not worth decoding."""
+_NOT_A_RECORD: Final = (msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Annotator:
+    """Annotates records. Called from any thread.
+
+    `find_dead` adopts the journals of dead processes. Their records come back to `annotate_dead`.
+    """
+
+    def __init__(self, history: History, index: SaveIndex, find_dead: Callable[[], object]) -> None:
+        self._lost_steps, self._lineage = LostSteps(history), Lineage(index)
+        self._find_dead = find_dead
+        self._last_search = 0
+        """When the last search for dead processes started, in Unix nanoseconds."""
+
+    def annotate(self, record: bytes) -> bytes:
+        """Return the record, with what is known about its checkpoint if it is a load or restore. Remember it if it is a save."""
+        return self._annotate(record, self._search_dead)
+
+    def annotate_dead(self, record: bytes) -> bytes:
+        """Do the same as `annotate` for a record of a dead process, but do not search for further dead processes."""
+        return self._annotate(record, lambda _start: None)
+
+    def _search_dead(self, start: int) -> None:
+        """Search for dead processes, unless the last search began after this load: one search serves a whole backlog of loads."""
+        if start >= self._last_search:
+            now = time.time_ns()
+            self._find_dead()
+            self._last_search = now
+
+    def _annotate(self, record: bytes, search_dead: Callable[[int], None]) -> bytes:
+        if not any(name in record for name in _IS_CHECKPOINT):
+            return record
+        try:
+            lines: list[Any] = _decode(record)
+            begin, end = lines[0], lines[-1]
+            if begin[0] != events.BEGIN or end[0] != events.END:
+                return record
+            attributes = {**(begin[8] or {}), **(begin[7] or {}), **(end[3] or {})}
+            has_lost_steps = self._lost_steps.annotate(lines, attributes, search_dead)
+            has_link = self._lineage.annotate(lines, attributes, search_dead)
+            return _encode(lines) if has_lost_steps or has_link else record
+        except _NOT_A_RECORD:  # `assemble` reports it
+            return record

@@ -124,8 +124,10 @@ def _type_names(error: BaseException) -> list[str]:
 
 
 def _by_type(error: BaseException, types: list[str], codes: ErrorCodes) -> str | None:
-    for name in types:
+    for name in types if codes else ():
         code = codes.get(name)
+        if code is None:
+            continue
         if callable(code):
             try:
                 code = code(error)

@@ -27,6 +27,10 @@ _PYTHON_MESSAGES: Final = (
     ("Connection closed", "storage.closed"),  # aiosqlite
     ("Compressed file ended before", "compression.malformed"),  # gzip, bz2, lzma: EOFError
 )
+_BUCKET_MESSAGES: Final = (
+    ("<Code>NoSuchBucket<", "storage.no_bucket"),
+    ("<Code>ContainerNotFound<", "storage.no_bucket"),
+)
 _CANCELLATION_MESSAGES: Final = (("user request", "cancelled.requested"),)
 _CERTIFICATE_MESSAGES: Final = (("CERTIFICATE_VERIFY_FAILED", "configuration.invalid"),)
 
@@ -51,16 +55,20 @@ MESSAGES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("MISCONF", "storage.io"),  # the server cannot write to its disk
         ("unknown command", "configuration.unsupported"),  # a module such as RedisJSON is not loaded
     ),
+    "builtins.FileNotFoundError": _BUCKET_MESSAGES,  # obstore
     "obstore.exceptions.BaseError": (
-        ("<Code>NoSuchBucket<", "storage.no_bucket"),
-        ("<Code>ContainerNotFound<", "storage.no_bucket"),
+        *_BUCKET_MESSAGES,
+        ("<Code>ExpiredToken<", "permission.authentication"),
+        ("<Code>InvalidAccessKeyId<", "permission.authentication"),
+        ("<Code>SignatureDoesNotMatch<", "permission.authentication"),
+        ("kind: Timeout", "timeout.deadline"),
         ("timed out", "timeout.deadline"),
         ("error sending request", "unavailable.connection"),
         ("error decoding response body", "unavailable.connection"),
-        ("SlowDown", "unavailable.overloaded"),
-        ("Service Unavailable", "unavailable.overloaded"),
-        ("401 Unauthorized", "permission.authentication"),
-        ("403 Forbidden", "storage.permission"),
+        ("status code: 429", "unavailable.overloaded"),
+        ("status code: 5", "unavailable.overloaded"),
+        ("status code: 401", "permission.authentication"),
+        ("status code: 403", "storage.permission"),
     ),
     "httpx.ConnectError": _CERTIFICATE_MESSAGES,
     "builtins.TypeError": _PYTHON_MESSAGES,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import wrapt
 
+from ckpt_observe.instrument import module_views
 from ckpt_observe.instrument.wrapper_chain import is_wrapped_by, remove_wrapper, resolve, resolve_owner, wrapper_chain
 from ckpt_observe.instrument.wrappers import Wrapper
 
@@ -54,6 +55,9 @@ class _PatchedMethod(_BoundFunctionWrapper):
         return self if bound_to is None else getattr(copy.deepcopy(bound_to, memo), self.__wrapped__.__name__)
 
 
+_bind = wrapt.FunctionWrapper.__get__
+
+
 class PatchedCallable(_FunctionWrapper):
     """Our wrapper; its type marks it as ours. It copies and pickles by reference, like a function."""
 
@@ -61,13 +65,28 @@ class PatchedCallable(_FunctionWrapper):
 
     _self_created_attribute = False
     """Whether the parent had no such attribute before we patched it, so that it is deleted on removal and not set back."""
+    _self_users = 1
+    """Number of rows that share the wrapper: instrumentors of two libraries may patch the driver of the same database."""
+    _self_unbound: tuple[Any, Any] = (None, None)
+    """What was wrapped at the last access on the class, and what that access returned."""
 
     def __init__(self, wrapped: Any, wrapper: Any, enabled: Any = None, *, of_module: bool = False) -> None:
         super().__init__(wrapped, wrapper, enabled)
+        self._self_unbound = None, None
         if of_module and isinstance(wrapped, FunctionType):
             # wrapt looks up `__self__` at every call, and a module's function has none: raising and dropping the AttributeError is
             # half of what a patched call costs (3,800 instructions). wrapt skips the lookup for static methods.
             super(wrapt.FunctionWrapper, self).__init__(wrapped, None, wrapper, enabled, "staticmethod")  # type: ignore[call-arg]
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """Bind like a function: on the class it is the same object at every access, because libraries compare methods with `is`."""
+        if instance is not None or self._self_binding not in ("function", "staticmethod"):
+            return _bind(self, instance, owner)
+        wrapped, unbound = self._self_unbound
+        if wrapped is not self.__wrapped__:  # first access, or another package removed its wrapper from beneath ours
+            unbound = _bind(self, None, owner)
+            self._self_unbound = self.__wrapped__, unbound
+        return unbound
 
     def __reduce_ex__(self, protocol: object) -> str | tuple[Any, ...]:
         name: str = self.__wrapped__.__qualname__
@@ -104,10 +123,18 @@ class Patch:
         return bool(self.switch) and is_wrapped_by(self.owner, self.path, self.handle)
 
     def remove(self) -> bool:
-        """Put the original object back. Return False if another package's closure holds our wrapper; it then stays, but is switched off."""
+        """Put the original object back, unless another row still uses the wrapper.
+
+        Return False if another package's closure holds our wrapper; it then stays, but is switched off.
+        """
         with _lock:
+            self.handle._self_users -= 1
+            if self.handle._self_users > 0:
+                return True
             self.switch.off()
-            return remove_wrapper(self.owner, self.path, self.handle, created_attribute=self.handle._self_created_attribute)
+            was_removed = remove_wrapper(self.owner, self.path, self.handle, created_attribute=self.handle._self_created_attribute)
+            module_views.close(self.owner, self.path)
+            return was_removed
 
 
 _lock = threading.RLock()  # re-entrant: a signal handler may import a module that has targets
@@ -116,6 +143,7 @@ _lock = threading.RLock()  # re-entrant: a signal handler may import a module th
 def apply(owner: Any, path: str, create_wrapper: Callable[[Any], Wrapper]) -> Patch:
     """Wrap what `path` names in a module or class, or share our wrapper if it already has one.
 
+    `json.dumps` in a module that imports `json` is wrapped for that module only (see `module_views`).
     Raise MissingTargetError if it does not exist, TypeError if it is not callable.
     """
     _callable_at(owner, path)  # before the lock: the lookup may import a module lazily, and that import may be waiting for us
@@ -123,6 +151,7 @@ def apply(owner: Any, path: str, create_wrapper: Callable[[Any], Wrapper]) -> Pa
         parent, attribute, original = _callable_at(owner, path)
         handle: Any = next((layer for layer in wrapper_chain(original) if type(layer) is PatchedCallable), None)
         if handle is None:
+            parent = module_views.open_for(owner, path, parent)
             switch = Switch()
             handle = PatchedCallable(original, create_wrapper(original), switch, of_module=isinstance(parent, ModuleType))
             handle._self_created_attribute = attribute not in getattr(parent, "__dict__", (attribute,))
@@ -132,6 +161,9 @@ def apply(owner: Any, path: str, create_wrapper: Callable[[Any], Wrapper]) -> Pa
             # An earlier wrapper of ours that could not be removed from under a closure. Use it again.
             handle.__init__(handle.__wrapped__, create_wrapper(handle.__wrapped__), handle._self_enabled)
             handle._self_enabled.on()
+            handle._self_users = 1
+        else:
+            handle._self_users += 1
         return Patch(owner, path, handle)
 
 

@@ -61,6 +61,37 @@ def test_patching_twice_shares_one_wrapper(modules, patch, calls):
     assert len(calls) == 1
 
 
+def test_shared_wrapper_stays_until_its_last_user_removes_it(modules, patch, calls):
+    """Two libraries that use one driver can be switched off one after the other."""
+    original = modules.lib.save
+    first, second = patch("save"), patch("save")
+    first.remove()
+    modules.lib.save(1)
+    assert len(calls) == 1
+    assert second.in_place
+    second.remove()
+    assert modules.lib.save is original
+
+
+@pytest.mark.parametrize("path", ["Store.save", "Store.check", "Store.asave"])
+def test_method_of_a_class_is_the_same_object_at_every_access(modules, patch, path):
+    """Libraries ask whether a subclass overrides a method: `type(session).pop_item is SQLiteSession.pop_item`."""
+    patch(path)
+    name = path.partition(".")[2]
+    assert getattr(modules.lib.Special, name) is getattr(modules.lib.Store, name)
+
+
+def test_wrapper_beneath_ours_can_be_removed(modules, patch, calls):
+    """A method accessed on the class before and after calls what is wrapped then."""
+    store, original = modules.lib.Store(), vars(modules.lib.Store)["save"]
+    theirs = wrapt.wrap_function_wrapper(modules.lib, "Store.save", lambda *args: "theirs")
+    handle = patch("Store.save").handle
+    assert modules.lib.Store.save(store, 1) == "theirs"
+    assert handle.__wrapped__ is theirs
+    handle.__wrapped__ = original
+    assert modules.lib.Store.save(store, 1) == (store, 1)
+
+
 def test_old_reference_works_unobserved_after_removal(modules, patch, calls):
     """A reference to the patched function still works after removal, and is not observed."""
     save_patch = patch("save")

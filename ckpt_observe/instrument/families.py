@@ -5,6 +5,7 @@ Classes are held weakly, because programs define classes in functions and drop t
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ class FamilyPatches:
     def __init__(self, family: Family, base: type) -> None:
         self._family, self.base = family, base
         self._members: weakref.WeakSet[type] = weakref.WeakSet()
-        self._failures: dict[str, str] = {}
+        self._failures: dict[str, TargetReport] = {}
         self._lock = threading.RLock()
         self._hook: classmethod[Any, Any, None] | None = None
         self._own_hook: Any = None
@@ -35,7 +36,9 @@ class FamilyPatches:
         """Patch the classes that exist, and watch for new ones."""
         if self._family.include_base:
             self.adopt(self.base)
-        for member in list(_subclasses(self.base)):
+        for name in self._family.members:
+            self._adopt_by_name(name)
+        for member in list(subclasses(self.base)):
             self.adopt(member)
         if self._hook is None and not getattr(self.base, "_is_protocol", False):  # a subclass of a Protocol need not inherit from it
             self._watch_subclasses()
@@ -57,6 +60,14 @@ class FamilyPatches:
         self._own_hook, self._hook = own_hook, classmethod(init_subclass)
         base.__init_subclass__ = self._hook
 
+    def _adopt_by_name(self, name: str) -> None:
+        member = getattr(sys.modules[self._family.module], name, None)
+        if isinstance(member, type):
+            self.adopt(member)
+        else:
+            full_name = f"{self._family.module}.{name}"
+            self._failures[full_name] = TargetReport(full_name, "renamed", f"{self._family.module} has no class {name}")
+
     def adopt_instance(self, instance: object) -> None:
         """Patch the class of an object and the classes that it inherits from, whether or not they inherit from the base class."""
         for member in type(instance).__mro__[:-1]:
@@ -76,7 +87,8 @@ class FamilyPatches:
                     patching.apply(member, method, create_wrapper)
                 except Exception as error:
                     raise_host_exception(error)
-                    self._failures[_name(member, method)] = f"{type(error).__name__}: {error}"
+                    name = _name(member, method)
+                    self._failures[name] = TargetReport(name, "failed", f"{type(error).__name__}: {error}")
 
     def detach(self) -> None:
         """Put the originals back."""
@@ -103,14 +115,14 @@ class FamilyPatches:
         """Return the state of each method of each class."""
         patches = list(self._patches(list(self._members)))
         rows = [TargetReport(_name(patch.owner, patch.path), "patched" if patch.in_place else "failed") for patch in patches]
-        return rows + [TargetReport(name, "failed", detail) for name, detail in list(self._failures.items())]
+        return rows + list(self._failures.values())
 
 
 def _name(member: type, method: str) -> str:
     return f"{member.__module__}.{member.__qualname__}.{method}"
 
 
-def _subclasses(base: type) -> Iterator[type]:
+def subclasses(base: type) -> Iterator[type]:
     """Yield all direct and indirect subclasses, each once."""
     visited: set[type] = set()
     waiting: list[type] = type.__subclasses__(base)

@@ -84,9 +84,9 @@ class Instrumentor(ABC):
                 raise_host_exception(error)
                 logger.exception("%s: cannot unpatch %s; the patch is switched off", self.name, path)
 
-    def adopt(self, family: Family, instance: object) -> None:
-        """Observe the class of an object as a member of the family, for objects that need not inherit from its base class."""
-        patches = self._families.get(family.name)
+    def adopt(self, family: str, instance: object) -> None:
+        """Observe the class of an object as a member of the family with this name. It need not inherit from the base class."""
+        patches = self._families.get(family)
         if patches is not None:
             patches.adopt_instance(instance)
 
@@ -96,11 +96,7 @@ class Instrumentor(ABC):
 
     def report(self) -> list[TargetReport]:
         """Return the state of every target, and of every method of the classes of the families."""
-        rows = [self._report_row(target) for target in self.targets()]
-        for family in self.families():
-            patches = self._families.get(family.name)
-            rows += patches.report() if patches else [self._report_row(family)]
-        return [self._explain_waiting(row) for row in rows]
+        return [self._explain_waiting(report) for row in self.rows() for report in self._report_row(row)]
 
     def _watch(self, name: str) -> None:
         module = sys.modules.get(name)
@@ -191,7 +187,12 @@ class Instrumentor(ABC):
         state: State = "renamed" if row.versions.include(version) else "absent"
         self._failures[row.name] = TargetReport(row.name, state, f"{detail} ({package} {version})" if version else detail)
 
-    def _report_row(self, row: Target | Family) -> TargetReport:
+    def _report_row(self, row: Target | Family) -> list[TargetReport]:
+        """Return the state of a target, or of everything that a family consists of."""
+        patches = self._families.get(row.name)
+        return patches.report() if patches else [self._state_of(row)]
+
+    def _state_of(self, row: Target | Family) -> TargetReport:
         name = row.name
         if not self._enabled:
             return TargetReport(name, "off")
@@ -218,11 +219,11 @@ class Instrumentor(ABC):
 
     def _warn_about_rows(self) -> None:
         tested_versions = f" (tested with {self.supported})" if self.supported else ""
-        for row in self.rows():
-            report = self._report_row(row)
-            if row.required and report.state in ("renamed", "failed") and row.name not in self._warned_rows:
-                self._warned_rows.add(row.name)
-                logger.warning("%s: %s is not observed: %s%s", self.name, row.name, report.detail, tested_versions)
+        reports = [report for row in self.rows() if row.required for report in self._report_row(row)]
+        for report in reports:
+            if report.state in ("renamed", "failed") and report.target not in self._warned_rows:
+                self._warned_rows.add(report.target)
+                logger.warning("%s: %s is not observed: %s%s", self.name, report.target, report.detail, tested_versions)
 
     def _is_absent(self, module: str) -> bool:
         """Return whether the parent package is imported but does not contain this module."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import datetime as dt
 import weakref
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Raw
 from opentelemetry.context import get_current
 
+from ckpt_observe.instrument.class_attributes import attributes_of_class
+from ckpt_observe.instrument.database_drivers import AIOSQLITE, CURSOR_PHASES
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.langgraph_state import StateDetails
 from ckpt_observe.instrument.library_call import Arguments, Describe, LibraryCall, LibraryOperation
@@ -24,7 +25,6 @@ from ckpt_observe.instrument.runs import LibraryRun
 from ckpt_observe.instrument.targets import Family, Target, Versions
 from ckpt_observe.instrument.wrappers import ObservedCall
 from ckpt_observe.record import trace_context
-from ckpt_observe.record.encoding import encode_attributes
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.semconv import attributes as names
 
@@ -32,22 +32,12 @@ SYSTEM: Final = "langgraph"
 _BASE: Final = "langgraph.checkpoint.base"
 _SERDE: Final = "langgraph.checkpoint.serde.base"
 _PREGEL: Final = "langgraph.pregel.main"
-_STORES: Final = {
-    "sqlite": "sqlite", "postgres": "postgresql", "memory": "memory", "redis": "redis", "mongodb": "mongodb", "mysql": "mysql",
-    "dynamodb": "dynamodb", "cosmosdb": "cosmosdb", "valkey": "valkey", "bedrock": "bedrock",
-}  # fmt: skip
-"""Kinds of stores, by a word in the name of the module that defines the saver."""
 _REASONS: Final = {"__interrupt__": "interrupt", "__error__": "error", "__resume__": "resume", "__scheduled__": "scheduled"}
 """Why something was appended, by the channel that LangGraph writes it to."""
 _RUN_ERRORS: Final = {
     "langgraph.errors.GraphBubbleUp": "ok",  # an interrupt is a pause, not a failure
     "langgraph.errors.GraphRecursionError": "configuration.invalid",  # the graph needs more steps than `recursion_limit`
 }
-_WRITE: Final = ("wait", "write", "commit")
-_READ: Final = ("wait", "read", "read")
-_CURSOR_PHASES: Final = {
-    "save": _WRITE, "append": _WRITE, "delete": _WRITE, "prune": _WRITE, "copy": _WRITE, "load": _READ, "list": _READ,
-}  # fmt: skip
 
 
 # Attributes of the operations
@@ -125,14 +115,7 @@ def _describe_nothing(_saver: Any, _arguments: Arguments) -> dict[str, Any]:
 
 def _shared_attributes(saver: Any) -> Raw:
     kind: Any = type(saver)
-    return _attributes_of_class(kind)
-
-
-@lru_cache(maxsize=256)
-def _attributes_of_class(saver: type) -> Raw:
-    modules = [part for parent in saver.__mro__ if parent.__module__ != _BASE for part in parent.__module__.lower().split(".")]
-    store = next((kind for part in modules for word, kind in _STORES.items() if word in part), "custom")
-    return encode_attributes({names.SYSTEM: SYSTEM, names.STORE: store, names.SAVER: saver.__qualname__})
+    return attributes_of_class(SYSTEM, kind)
 
 
 def _record_loaded(operation: LibraryOperation, loaded: Any) -> None:
@@ -202,16 +185,8 @@ def _saver_rows(prepare: Callable[[LibraryOperation, Any, Arguments], object]) -
         "prune": call("prune", _describe_prune),
         "copy_thread": call("copy", _describe_copy),
     }
-    cursor = ManagedPhases(SYSTEM, _CURSOR_PHASES)
+    cursor = ManagedPhases(SYSTEM, CURSOR_PHASES)
     return {**methods, **{f"a{method}": row for method, row in methods.items()}, "cursor": cursor, "_cursor": cursor}
-
-
-def _aiosqlite_phase(operation: LibraryOperation, args: tuple[Any, ...]) -> str | None:
-    """Return the phase of a call of SQLite in aiosqlite's thread: its first argument is the method of the connection or cursor."""
-    if getattr(args[0] if args else None, "__name__", "") == "commit":
-        return "commit"
-    phases = _CURSOR_PHASES.get(operation.name)
-    return phases[1] if phases else None
 
 
 def _loaded_sizes(args: tuple[Any, ...], kwargs: dict[str, Any], _result: Any) -> tuple[int | None, int | None]:
@@ -223,10 +198,7 @@ _RUN: Final = ObservedCall(_begin_run, record_fault)
 TARGETS: Final = (
     Target(_PREGEL, "Pregel.stream", _RUN, why="a run is a task", versions=Versions("langgraph")),
     Target(_PREGEL, "Pregel.astream", _RUN, why="a run is a task", versions=Versions("langgraph")),
-    Target(
-        "aiosqlite.core", "Connection._execute", SummedPhase(SYSTEM, _aiosqlite_phase), required=False,
-        why="what AsyncSqliteSaver waits for", versions=Versions("aiosqlite"),
-    ),
+    AIOSQLITE,
     Target(
         "psycopg.types.json", "_JsonDumper.dump",
         SummedPhase(SYSTEM, "serialize", lambda _args, _kwargs, result: (None, len(result or b"")), StateDetails.add_json), required=False,
@@ -284,9 +256,9 @@ class LangGraphInstrumentor(Instrumentor):
         serializer = getattr(saver, "serde", None)
         if type(serializer) not in self._adopted:
             self._adopted.add(type(serializer))
-            self.adopt(SERIALIZERS, serializer)
+            self.adopt(SERIALIZERS.name, serializer)
             for attribute, family in (("serde", SERIALIZERS), ("cipher", CIPHERS)):  # of EncryptedSerializer
                 inner = getattr(serializer, attribute, None)
                 if inner is not None:
-                    self.adopt(family, inner)
+                    self.adopt(family.name, inner)
         StateDetails.prepare(operation, saver, arguments)

@@ -104,12 +104,14 @@ class LibraryOperation(Operation):
 
 
 def current_library_operation(system: str) -> LibraryOperation | None:
-    """Return the operation of this library that is running in this context, or None."""
+    """Return the operation of this library (of any, if empty) that is running in this context, or None."""
     position = current_position.get()
     if position is None:
         return None
     operation = position[0]
-    return operation if type(operation) is LibraryOperation and operation.call.system == system and operation.open_page else None
+    if type(operation) is not LibraryOperation or not operation.open_page:
+        return None
+    return operation if not system or operation.call.system == system else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,10 +28,13 @@ class SummedPhase:
     """A function, method or coroutine function whose calls are a phase of the running operation of a library."""
 
     system: str
+    """The library; empty for code that several libraries use, such as a database driver."""
     phase: str | ChoosePhase
     read_sizes: ReadSizes | None = None
     record: Callable[[LibraryOperation, Args, Kwargs, Any], object] | None = None
     """Called with the result of each call, also of a call within another one."""
+    record_error: Callable[[LibraryOperation, Args, Kwargs, Exception], object] | None = None
+    """Called with the exception of a call. Libraries catch some of them, for example to skip what cannot be decoded."""
 
     def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
         """Return the wrapper for a callable."""
@@ -47,8 +50,7 @@ class SummedPhase:
         try:
             result = wrapped(*args, **kwargs)
         except BaseException as error:
-            if call is not None:
-                call.end(error)
+            self._fail(operation, call, args, kwargs, error)
             raise
         self._end(operation, call, args, kwargs, result)
         return result
@@ -63,8 +65,7 @@ class SummedPhase:
         try:
             result = await inner
         except BaseException as error:
-            if call is not None:
-                call.end(error)
+            self._fail(operation, call, args, kwargs, error)
             raise
         self._end(operation, call, args, kwargs, result)
         return result
@@ -76,6 +77,15 @@ class SummedPhase:
         except Exception as error:
             record_fault(error)
             return None
+
+    def _fail(self, operation: LibraryOperation, call: Any, args: Args, kwargs: Kwargs, error: BaseException) -> None:
+        try:
+            if self.record_error is not None and isinstance(error, Exception):
+                self.record_error(operation, args, kwargs, error)
+        except Exception as fault:
+            record_fault(fault)
+        if call is not None:
+            call.end(error)
 
     def _end(self, operation: LibraryOperation, call: Any, args: Args, kwargs: Kwargs, result: Any) -> None:
         size_in: int | None = 0

@@ -79,9 +79,11 @@ class Family:
 
     module: str
     path: str
-    """The base class within the module. A `Protocol` has members only by `Instrumentor.adopt` and by explicit inheritance."""
+    """The base class within the module. A `Protocol` has members only by `members`, `Instrumentor.adopt` and explicit inheritance."""
     methods: Mapping[str, Wrapper | WrapperFactory]
     """The row of each method."""
+    members: tuple[str, ...] = ()
+    """Classes of the module that implement a `Protocol` without inheriting from it."""
     when: str = ""
     """The module after whose import the subclasses exist, if it is not `module`."""
     include_base: bool = False

@@ -6,6 +6,7 @@ This module does not import pytest, so that a scenario starts with nothing but t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import functools
 import importlib
@@ -20,9 +21,10 @@ from typing import Any
 
 import wrapt
 
+from ckpt_observe.instrument.families import subclasses
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.patching import PatchedCallable
-from ckpt_observe.instrument.targets import Target
+from ckpt_observe.instrument.targets import Family, State
 from ckpt_observe.instrument.wrapper_chain import resolve, resolve_owner, wrapper_chain
 
 
@@ -32,6 +34,8 @@ class Subject:
 
     instrumentor: str
     use: str
+    members: Sequence[str] = ()
+    """Modules with more classes of the families, imported after those that the instrumentor names."""
 
     def create(self) -> Instrumentor:
         module, _, name = self.instrumentor.partition(":")
@@ -44,15 +48,26 @@ class Subject:
 
 @dataclass(frozen=True)
 class Location:
-    """Where a target is: the object that holds it, and its name there."""
+    """Where a patched callable is: a target, or a method of a class of a family."""
 
-    target: Target
-    parent: Any
-    attribute: str
+    name: str
+    root: Any
+    """The module or class that `path` starts from."""
+    path: str
+    is_target: bool
+
+    @property
+    def parent(self) -> Any:
+        """The object that has the callable. It changes if a module that the library imported is replaced by a view."""
+        return resolve(self.root, self.path)[0]
+
+    @property
+    def attribute(self) -> str:
+        return self.path.rpartition(".")[2]
 
     @property
     def raw(self) -> Any:
-        return resolve(sys.modules[self.target.module], self.target.path)[2]
+        return resolve(self.root, self.path)[2]
 
     @property
     def is_own(self) -> bool:
@@ -61,21 +76,38 @@ class Location:
 
     @property
     def layers(self) -> int:
-        """The number of our wrappers on the target."""
+        """The number of our wrappers on it."""
         return sum(type(layer) is PatchedCallable for layer in wrapper_chain(self.raw))
 
 
-def locate_targets(instrumentor: Instrumentor) -> list[Location]:
-    """Import the modules that the instrumentor patches and return where its targets are. AssertionError if a required one is missing."""
-    locations = []
+def locate(subject: Subject, instrumentor: Instrumentor) -> list[Location]:
+    """Import the modules that the instrumentor patches and return where its callables are. AssertionError if a required one is missing."""
+    locations = {}
     for target in instrumentor.targets():
         try:
-            parent, attribute, _ = wrapt.resolve_path(target.module, target.path)
+            location = Location(target.name, importlib.import_module(target.module), target.path, is_target=True)
+            locations[location.name] = location
+            assert location.raw is not None
         except (ImportError, AttributeError):
+            locations.pop(target.name, None)
             assert not target.required, f"{target.name} is required and does not exist"
-        else:
-            locations.append(Location(target, parent, attribute))
-    return locations
+    for module in (*instrumentor.modules(), *subject.members):
+        with contextlib.suppress(ImportError):  # of a row that is not required
+            importlib.import_module(module)
+    for family in instrumentor.families():
+        methods = [(member, method) for member in _members_of(family) for method in family.methods if method in vars(member)]
+        assert methods, f"{family.name} has no members"
+        for member, method in methods:
+            name = f"{member.__module__}.{member.__qualname__}.{method}"
+            locations.setdefault(name, Location(name, member, method, is_target=False))
+    return list(locations.values())
+
+
+def _members_of(family: Family) -> list[type]:
+    module = sys.modules[family.module]
+    base = getattr(module, family.path)
+    named = [getattr(module, name) for name in family.members]
+    return [*([base] if family.include_base else ()), *named, *subclasses(base)]
 
 
 # Scenarios
@@ -87,7 +119,7 @@ def order(subject: Subject, steps: Sequence[str]) -> None:
         if step != "import":
             getattr(instrumentor, step)()
             continue
-        locations = locate_targets(instrumentor)
+        locations = locate(subject, instrumentor)
         if "instrument" not in steps[:index]:
             originals = [(location.raw, location.is_own) for location in locations]
     is_on = [step for step in steps if step != "import"][-1] == "instrument"
@@ -96,14 +128,14 @@ def order(subject: Subject, steps: Sequence[str]) -> None:
     instrumentor.uninstrument()
     assert not any(location.layers for location in locations)
     for location, (raw, was_own) in zip(locations, originals or (), strict=originals is not None):
-        assert location.raw is raw, f"{location.target.name} is not the object it was"
-        assert location.is_own == was_own, f"{location.target.name} left a copy on the subclass"
+        assert location.raw is raw, f"{location.name} is not the object it was"
+        assert location.is_own == was_own, f"{location.name} left a copy on the subclass"
     subject.run()
 
 
 def twice(subject: Subject) -> None:
     first, second = subject.create(), subject.create()
-    locations = locate_targets(first)
+    locations = locate(subject, first)
     originals = [location.raw for location in locations]
     for instrumentor in (first, first, second):
         instrumentor.instrument()
@@ -116,7 +148,7 @@ def twice(subject: Subject) -> None:
 
 def third_party(subject: Subject, style: str, side: str) -> None:
     instrumentor = subject.create()
-    locations = locate_targets(instrumentor)
+    locations = locate(subject, instrumentor)
     if side == "over":
         instrumentor.instrument()
     wrap = _wrap_with_wrapt if style == "wrapt" else _wrap_with_closure
@@ -137,43 +169,61 @@ def third_party(subject: Subject, style: str, side: str) -> None:
 
 
 def odd_calls(subject: Subject) -> None:
-    for location in locate_targets(subject.create()):
+    for location in locate(subject, subject.create()):
         for outcome in (object(), KeyError("the host's own")):
             original, was_own = location.raw, location.is_own
-            setattr(location.parent, location.attribute, _stand_in(original, outcome))
+            parent = location.parent
+            setattr(parent, location.attribute, _stand_in(original, outcome))
             instrumentor = subject.create()
             instrumentor.instrument()
-            assert _outcome_of(getattr(location.parent, location.attribute)) is outcome, location.target.name
+            assert _outcome_of(getattr(location.parent, location.attribute)) is outcome, location.name
             instrumentor.uninstrument()
-            setattr(location.parent, location.attribute, original) if was_own else delattr(location.parent, location.attribute)
+            setattr(parent, location.attribute, original) if was_own else delattr(parent, location.attribute)
 
 
 def renamed(subject: Subject) -> None:
-    for location in locate_targets(subject.create()):
-        owner, attribute, original = resolve_owner(sys.modules[location.target.module], location.target.path)
+    for location in locate(subject, subject.create()):
+        parent = location.parent
+        owner, attribute, original = resolve_owner(location.root, location.path)
+        if hasattr(object, attribute):  # such as `__init__`: every class has one
+            continue
         delattr(owner, attribute)
-        instrumentor = subject.create()
-        instrumentor.instrument()
-        states = {report.target: report.state for report in instrumentor.report()}
-        is_inherited = hasattr(location.parent, attribute)
-        assert states[location.target.name] == ("patched" if is_inherited else "renamed"), states
-        instrumentor.uninstrument()
+        states = _states(subject)
+        if location.is_target:
+            assert states[location.name] == ("patched" if hasattr(parent, attribute) else "renamed"), states
+        else:
+            assert location.name not in states, "a class need not define every method of its family"
         setattr(owner, attribute, original)
+    for family in subject.create().families():
+        module = sys.modules[family.module]
+        base = getattr(module, family.path)
+        delattr(module, family.path)
+        assert _states(subject)[family.name] == "renamed"
+        setattr(module, family.path, base)
 
 
 def behaviour(subject: Subject) -> None:
     instrumentor = subject.create()
-    locations = locate_targets(instrumentor)
+    locations = locate(subject, instrumentor)
     before = [_behaviour_of(location) for location in locations]
     instrumentor.instrument()
-    assert [_behaviour_of(location) for location in locations] == before
+    for location, behaviour_before in zip(locations, before, strict=True):
+        assert _behaviour_of(location) == behaviour_before, (location.name, _behaviour_of(location), behaviour_before)
 
 
 # What the scenarios use
 
 
+def _states(subject: Subject) -> dict[str, State]:
+    instrumentor = subject.create()
+    instrumentor.instrument()
+    states = {report.target: report.state for report in instrumentor.report()}
+    instrumentor.uninstrument()
+    return states
+
+
 def _behaviour_of(location: Location) -> dict[str, object]:
-    function = operator.attrgetter(location.target.path)(sys.modules[location.target.module])
+    function = operator.attrgetter(location.path)(location.root)
     kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.isroutine)
     return {
         "signature": str(inspect.signature(function)),
@@ -182,6 +232,7 @@ def _behaviour_of(location: Location) -> dict[str, object]:
         "pickles": _attempt(lambda: pickle.loads(pickle.dumps(function)) == function),  # noqa: S301  # our own bytes
         "copies": copy.copy(function) == function and copy.deepcopy(function) == function,
         "bound to": getattr(function, "__self__", None),
+        "same object": operator.attrgetter(location.path)(location.root) is function,
     }
 
 
@@ -261,4 +312,5 @@ SCENARIOS = {scenario.__name__: scenario for scenario in (order, twice, third_pa
 
 if __name__ == "__main__":
     arguments = json.loads(sys.argv[2])
-    SCENARIOS[sys.argv[1]](Subject(arguments.pop("instrumentor"), arguments.pop("use")), **arguments)
+    subject = Subject(arguments.pop("instrumentor"), arguments.pop("use"), arguments.pop("members"))
+    SCENARIOS[sys.argv[1]](subject, **arguments)

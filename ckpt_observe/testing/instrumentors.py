@@ -29,9 +29,11 @@ class InstrumentorContract:
     """`module:Class`, created without arguments."""
     use: ClassVar[str]
     """Python source that imports the library and runs one observed operation."""
+    members: ClassVar[tuple[str, ...]] = ()
+    """Modules with more classes of the families than those that the instrumentor names. They are checked, too."""
 
     def run(self, scenario: str, **arguments: object) -> None:
-        payload = json.dumps({"instrumentor": self.instrumentor, "use": self.use, **arguments})
+        payload = json.dumps({"instrumentor": self.instrumentor, "use": self.use, "members": self.members, **arguments})
         command = [sys.executable, "-m", "ckpt_observe.testing.instrumentor_scenarios", scenario, payload]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)

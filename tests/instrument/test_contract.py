@@ -15,6 +15,9 @@ assert store.check(3) == toylib.Store.check(3) == 3
 assert store.inherited() == 1 and toylib.extra.prune(5) == 5
 assert asyncio.run(store.asave(4)) == 4
 assert list(store.parts()) == [0, 1, 2]
+backend = toylib.LoudBackend()
+assert backend.put("a", "x") == "a" and backend.get("a") == "X"
+assert toylib.export([1]) == "[1]" and toylib.Pipe(toylib.JsonCodec()).send([1]) == "[1]"
 async def collect(): return [part async for part in store.aparts()]
 assert asyncio.run(collect()) == [0, 1, 2]
 """
@@ -23,6 +26,7 @@ assert asyncio.run(collect()) == [0, 1, 2]
 class TestToy(InstrumentorContract):
     instrumentor = "toy:ToyInstrumentor"
     use = USE
+    members = ("toylib.backends",)
 
 
 class TestFailingBegin(InstrumentorContract):
@@ -30,6 +34,7 @@ class TestFailingBegin(InstrumentorContract):
 
     instrumentor = "toy:FailingBegin"
     use = USE
+    members = ("toylib.backends",)
 
 
 class TestFailingResult(InstrumentorContract):
@@ -37,3 +42,4 @@ class TestFailingResult(InstrumentorContract):
 
     instrumentor = "toy:FailingResult"
     use = USE
+    members = ("toylib.backends",)

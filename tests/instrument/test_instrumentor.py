@@ -27,6 +27,9 @@ def with_targets(modules, *rows):
         def targets(self):
             return rows
 
+        def families(self):
+            return ()
+
     return Other()
 
 

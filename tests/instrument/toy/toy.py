@@ -1,10 +1,22 @@
 """An instrumentor of the toy library that keeps its operations in lists, for tests to read."""
 
 from ckpt_observe.instrument.instrumentor import Instrumentor
-from ckpt_observe.instrument.targets import Target
+from ckpt_observe.instrument.member_argument import MemberArgument
+from ckpt_observe.instrument.targets import Family, Target
 from ckpt_observe.instrument.wrappers import ObservedCall
 
-PATHS = ("save", "later", "Store.save", "Store.open", "Store.check", "Store.asave", "Store.parts", "Store.aparts", "Special.inherited")
+PATHS = (
+    "save",
+    "later",
+    "Store.save",
+    "Store.open",
+    "Store.check",
+    "Store.asave",
+    "Store.parts",
+    "Store.aparts",
+    "Special.inherited",
+    "json.dumps",
+)
 faults: list[Exception] = []
 current: list["Operation"] = []
 """The current operations, innermost last."""
@@ -56,27 +68,31 @@ class ToyInstrumentor(Instrumentor):
     name = "toy"
     library = "toylib"
     supported = "toylib>=1"
+    call = observed
 
     def targets(self):
-        rows = [Target("toylib", path, observed) for path in PATHS]
-        return [*rows, Target("toylib.extra", "prune", observed)]
+        rows = [Target("toylib", path, self.call) for path in PATHS]
+        codec = MemberArgument(self, "toylib.Codec", "codec")
+        return [*rows, Target("toylib.extra", "prune", self.call), Target("toylib", "Pipe.__init__", codec)]
+
+    def families(self):
+        return (
+            Family("toylib", "Backend", {"put": self.call, "get": self.call}),
+            Family("toylib", "Codec", {"encode": self.call}, members=("JsonCodec",)),
+        )
+
+
+def explode(*args):
+    raise RuntimeError("our code failed")
 
 
 class FailingBegin(ToyInstrumentor):
     """Fails at the start of every call."""
 
-    def targets(self):
-        def explode(*args):
-            raise RuntimeError("begin failed")
-
-        return [Target(row.module, row.path, ObservedCall(explode, faults.append)) for row in super().targets()]
+    call = ObservedCall(explode, faults.append)
 
 
 class FailingResult(ToyInstrumentor):
     """Fails when a result is recorded."""
 
-    def targets(self):
-        def explode(*args):
-            raise RuntimeError("record_result failed")
-
-        return [Target(row.module, row.path, ObservedCall(begin, faults.append, explode)) for row in super().targets()]
+    call = ObservedCall(begin, faults.append, explode)

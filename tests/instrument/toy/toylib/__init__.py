@@ -1,6 +1,8 @@
 """A library with one callable of each kind. It does not know that it is observed."""
 
+import json
 from concurrent.futures import Future
+from typing import Protocol
 
 
 def save(state, *, fail=None):
@@ -48,3 +50,55 @@ class Store(Base):
 
 class Special(Store):
     pass
+
+
+def export(state):
+    return json.dumps(state)
+
+
+class Backend:
+    """A family: what is stored is the business of its subclasses."""
+
+    def put(self, key, value):
+        raise NotImplementedError
+
+    def get(self, key):
+        raise NotImplementedError
+
+
+class DictBackend(Backend):
+    def __init__(self):
+        self.values = {}
+
+    def put(self, key, value):
+        self.values[key] = value
+        return key
+
+    def get(self, key):
+        return self.values[key]
+
+
+class LoudBackend(DictBackend):
+    def put(self, key, value):
+        return super().put(key, value.upper())
+
+
+class Codec(Protocol):
+    """A family that nobody has to inherit from."""
+
+    def encode(self, value): ...
+
+
+class JsonCodec:
+    def encode(self, value):
+        return json.dumps(value)
+
+
+class Pipe:
+    """Uses any codec."""
+
+    def __init__(self, codec=None):
+        self.codec = codec
+
+    def send(self, value):
+        return self.codec.encode(value)

@@ -39,6 +39,8 @@ class Journal:
         self.spool = Spool(self.directory)
         self._last_images: list[bytes] = []
         """The pages in `open.pages`, which is written again only if they changed."""
+        self._name_is_durable = False
+        """Whether the names of the journal and of its parent directory survive a power failure: after the first sync."""
         self._copy_lock = threading.Lock()
         """Held while `open.pages` is written or removed: a copy that outlives the pages would be trusted."""
         try:
@@ -69,10 +71,18 @@ class Journal:
     def sync(self) -> None:
         """Make everything recorded so far survive a power failure: the spool, and a copy of the pages that are not in the spool yet."""
         with self._copy_lock:
+            self._sync_names()
             images = self.pool.read_uncollected()  # first: an operation that moves to the spool meanwhile is in one of the two, or in both
             self.spool.sync()
             if not self.pool.closed:
                 self._save_images(images)
+
+    def _sync_names(self) -> None:
+        if not self._name_is_durable:
+            root = os.path.dirname(self.directory)
+            for path in (root, os.path.dirname(root)):
+                files.sync_directory(path)
+            self._name_is_durable = True
 
     def _save_images(self, images: list[bytes]) -> None:
         if images != self._last_images:

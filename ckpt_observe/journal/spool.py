@@ -64,6 +64,8 @@ class Spool:
         self._size = 0
         self._unsynced: list[int] = []
         """Descriptors of complete segments that are not synced yet."""
+        self._has_new_names = False
+        """Whether segments were created since the last sync."""
 
     def append(self, records: Iterable[bytes]) -> None:
         """Write records. If it raises OSError (disk full, read-only or gone), treat none of them as written."""
@@ -96,7 +98,7 @@ class Spool:
             path = segment_path(self._directory, self._segment)
         if self._fd < 0:
             try:
-                self._fd, self._size = files.open_regular(path, _CREATE), 0
+                self._fd, self._size, self._has_new_names = files.open_regular(path, _CREATE), 0, True
             except FileExistsError:  # not ours: the next append tries the next number
                 self._segment += 1
                 raise
@@ -118,11 +120,14 @@ class Spool:
         with self._lock:
             current = [os.dup(self._fd)] if self._fd >= 0 else []
             fds = [*self._take_unsynced(), *current]
+            has_new_names, self._has_new_names = self._has_new_names, False
         with ExitStack() as closing:  # without the lock: `append` does not wait for the disk
             for fd in fds:
                 closing.callback(os.close, fd)
             for fd in fds:
                 os.fsync(fd)
+        if has_new_names:
+            files.sync_directory(self._directory)
 
     def close(self) -> None:
         """Close all files. A later append starts a new segment."""

@@ -42,7 +42,7 @@ def write_file(path: str, *pieces: Buffer, sync: bool, mode: int | None = None) 
 
 
 def replace_file(path: str, *pieces: Buffer, sync: bool, mode: int | None = None, temporary: str | None = None) -> None:
-    """Replace a file, or create it. `sync`: the content is on disk before it gets its name.
+    """Replace a file, or create it. `sync`: the content is on disk before it gets its name, and the name before this returns.
 
     `temporary` is written first, `<path>.new` by default. Writers of the same file that share no lock need different ones.
     """
@@ -54,6 +54,8 @@ def replace_file(path: str, *pieces: Buffer, sync: bool, mode: int | None = None
         with ignore_errors(OSError):
             os.unlink(temporary)
         raise
+    if sync:
+        sync_directory(os.path.dirname(path))
 
 
 def private_temporary_path() -> Path:
@@ -101,8 +103,12 @@ def make_directory(path: str) -> None:
 
 
 def sync_directory(path: str) -> None:
-    """Make the names in a directory durable."""
-    _sync(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Make the names in a directory durable. Some network file systems have no such call; there it does nothing."""
+    try:
+        _sync(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise
 
 
 def sync_tree(path: str) -> None:

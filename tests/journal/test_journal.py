@@ -178,3 +178,20 @@ def test_interrupted_removal_leaves_no_journal(journal, monkeypatch):
     os.utime(unfinished, (0, 0))
     claims.remove_unfinished([unfinished])
     assert os.listdir(os.path.dirname(unfinished)) == []
+
+
+def test_sync_makes_names_durable(journal, state, monkeypatch):
+    """After a power failure, a file that was synced also has its name: the journal, each new segment, and each new copy of the pages."""
+    synced = []
+    real = files.sync_directory
+    monkeypatch.setattr(files, "sync_directory", lambda path: (synced.append(path), real(path)))
+    journal.sync()
+    assert {str(state), os.path.dirname(journal.directory)} <= set(synced)
+    for change in (lambda: journal.spool.append([b"[]"]), lambda: journal.take().append(begin())):
+        synced.clear()
+        change()
+        journal.sync()
+        assert synced == [journal.directory]
+        synced.clear()
+        journal.sync()
+        assert synced == []

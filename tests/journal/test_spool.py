@@ -57,7 +57,7 @@ def test_full_segments_are_synced(tmp_path, writer, monkeypatch):
     for each in RECORDS:
         writer.append([each])
     writer.sync()
-    assert {os.stat(spool.segment_path(str(tmp_path), number)).st_ino for number in spool.segments(str(tmp_path))} == synced
+    assert {os.stat(spool.segment_path(str(tmp_path), number)).st_ino for number in spool.segments(str(tmp_path))} <= synced
     writer.close()
     assert open_below(tmp_path) == []
 

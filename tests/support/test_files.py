@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import time
+from contextlib import nullcontext
 
 import pytest
 
@@ -63,15 +64,15 @@ def test_failed_replacement_keeps_the_old_file(tmp_path, monkeypatch, sync):
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_synced_before_it_is_named(tmp_path, monkeypatch):
-    """The order that a crash needs: content on disk, then the name."""
+def test_synced_before_and_after_it_is_named(tmp_path, monkeypatch):
+    """The order that a crash needs: content on disk, then the name, then the name on disk."""
     calls = []
     for name in ("fsync", "replace"):
         real = getattr(os, name)
         monkeypatch.setattr(files.os, name, lambda *args, name=name, real=real: (calls.append(name), real(*args))[1])
     files.replace_file(str(tmp_path / "file"), b"x", sync=True)
     files.replace_file(str(tmp_path / "file"), b"x", sync=False)
-    assert calls == ["fsync", "replace", "replace"]
+    assert calls == ["fsync", "replace", "fsync", "replace"]
 
 
 def test_remove_tree(tmp_path):
@@ -160,3 +161,15 @@ def test_abandoned_files_are_removed(tmp_path, directory):
         os.utime(tmp_path / name, (time.time() - 4000,) * 2)
     new_files.remove_abandoned(directory)
     assert sorted(os.listdir(tmp_path)) == [".other", ".young.tmp", "other.tmp"]
+
+
+@pytest.mark.parametrize(("number", "is_ignored"), [(errno.EINVAL, True), (errno.EOPNOTSUPP, True), (errno.EIO, False)])
+def test_directory_that_cannot_be_synced(tmp_path, monkeypatch, number, is_ignored):
+    """File systems that cannot sync a directory are used nevertheless. A failed sync is an error."""
+
+    def fail(_file):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files.os, "fsync", fail)
+    with nullcontext() if is_ignored else pytest.raises(OSError):
+        files.sync_directory(str(tmp_path))

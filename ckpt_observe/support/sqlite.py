@@ -11,7 +11,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from ckpt_observe.errors import DamagedFileError
@@ -19,6 +19,22 @@ from ckpt_observe.support.host_exceptions import ignore_errors
 
 Migrations: TypeAlias = Sequence[Sequence[str]]
 """Statements that lead from each schema version to the next, starting at an empty file. Only ever appended to."""
+
+
+class _Connection(sqlite3.Connection):
+    """Raises sqlite3.Error for a damaged file whose error message, which quotes it, is not UTF-8. `sqlite3` raises UnicodeDecodeError."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        try:
+            return super().execute(sql, parameters)
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError("the file is damaged") from error
+
+    def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
+        try:
+            return super().executemany(sql, parameters)
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError("the file is damaged") from error
 
 
 def connect(path: str | os.PathLike[str], *, busy_seconds: float, create: bool = True) -> sqlite3.Connection:
@@ -31,7 +47,7 @@ def connect(path: str | os.PathLike[str], *, busy_seconds: float, create: bool =
     if os.path.lexists(path) and not os.path.isfile(path):  # not opened, see `create_private_file`
         raise DamagedFileError(errno.EINVAL, "not a regular file", os.fspath(path))
     address = f"file:{quote(os.fsencode(path))}?mode=rw"  # never creates a file, which would be readable for everyone
-    return sqlite3.connect(address, uri=True, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(address, uri=True, timeout=busy_seconds, isolation_level=None, check_same_thread=False, factory=_Connection)
 
 
 def create_private_file(path: str | os.PathLike[str]) -> None:

@@ -104,7 +104,8 @@ def store_with_forgery(payload, **fields):
         "serialized_size": len(payload), "payload_size": len(payload), "digest": f"sha256:{hashlib.sha256(payload).hexdigest()}",
         "state_type": "dict", **fields,
     }  # fmt: skip
-    body = json.dumps(header, separators=(",", ":")).replace(f'"{DEEP}"', DEEP).encode()[:-1]
+    text = json.dumps(header, separators=(",", ":")).replace(f'"{DEEP}"', DEEP).replace("\\udcff", "\udcff")
+    body = text.encode(errors="surrogateescape")[:-1]
     seal = hashlib.blake2b(body, digest_size=16).hexdigest().encode()
     store._checkpoints["t"]["store_with_forgery"] = good, body + b',"seal":"' + seal + b'"}\n' + payload
     return store
@@ -131,6 +132,7 @@ def test_impossible_sizes_are_refused(codec, size):
         {"metadata": {"a": DEEP}},
         {"of_a_future_version": DEEP},
         {"payload_size": -7},
+        {"status": "\udcff"},
         {"keys": {"n": {"type": "int", "size": -5}}},
         {"keys": {"n": {"type": "int", "size": 1, "base": "other"}}, "bases": ["good"]},
         {"keys": {"other": {"type": "int", "size": 1}}, "bases": ["good"]},
@@ -143,6 +145,13 @@ def test_forged_header_raises_checkpoint_error(fields):
         checkpointer.load("t", "store_with_forgery")
     with pytest.raises(CheckpointError):
         dict(checkpointer.open("t", "store_with_forgery"))
+
+
+def test_key_that_the_state_does_not_have():
+    """A header that lists another key than the state has is damage. For the caller, the key exists, so it is no KeyError."""
+    checkpointer = Checkpointer(store_with_forgery(b'{"n":2}', keys={"other": {"type": "int", "size": 1}}))
+    with pytest.raises(IntegrityError):
+        checkpointer.open("t", "store_with_forgery")["other"]
 
 
 @pytest.mark.parametrize("fields", [{"created": "2026-01-01T00:00:00"}, {"metadata": {"a": DEEP}}], ids=["time", "deep"])

@@ -130,3 +130,16 @@ def test_file_that_cannot_be_written(tmp_path, monkeypatch):
     with pytest.raises(OSError) as caught:
         sqlite.check_writable(path)
     assert caught.value.errno == errno.EROFS
+
+
+def test_damage_that_is_not_utf8(path, connection):
+    """A damaged schema raises sqlite3.Error, even if the message would quote bytes that are not UTF-8."""
+    connection.execute("CREATE TABLE t (a)")
+    connection.close()
+    data = path.read_bytes()
+    assert data.count(b"CREATE TABLE t (a)") == 1
+    path.write_bytes(data.replace(b"CREATE TABLE t (a)", b"CREATE \xff\xfe\xfdLE t (a)"))
+    with closing(sqlite.connect(path, busy_seconds=0.1)) as damaged:
+        for run in (damaged.execute, lambda statement: damaged.executemany(statement, [()])):
+            with pytest.raises(sqlite3.Error):
+                run("DELETE FROM t")

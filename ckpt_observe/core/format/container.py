@@ -40,6 +40,10 @@ _encode = safe_encode(msgspec.json.Encoder())
 _decoder = msgspec.json.Decoder(CheckpointInfo)
 
 
+_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for invalid headers. UnicodeDecodeError is not one of its own errors."""
+
+
 class _Version(msgspec.Struct):
     checkpoint: int
 
@@ -142,7 +146,7 @@ def _seal_error(text: bytes) -> CompatibilityError | IntegrityError:
     """Return the error for a wrong seal: damage, unless the version is newer, because that may use another seal."""
     try:
         version = _version_decoder.decode(text).checkpoint
-    except (msgspec.DecodeError, RecursionError):
+    except _DECODE_ERRORS:
         version = FORMAT_VERSION
     if version > FORMAT_VERSION:
         return _version_error(version)
@@ -152,7 +156,7 @@ def _seal_error(text: bytes) -> CompatibilityError | IntegrityError:
 def _decode_header(text: bytes) -> CheckpointInfo:
     try:
         info = _decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except _DECODE_ERRORS as error:
         raise IntegrityError(f"cannot decode the header of this checkpoint: {error}", code="integrity.malformed") from error
     if info.version > FORMAT_VERSION:
         raise _version_error(info.version)

@@ -9,6 +9,7 @@ from ckpt_observe.core.format import digests
 from ckpt_observe.core.loading.fetch import Fetcher
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.serializers import KeyedSerializer
+from ckpt_observe.errors import IntegrityError
 
 _NEEDS_WHOLE: Final = object()
 
@@ -54,6 +55,10 @@ class LazyState(Mapping[str, Any]):
             if all(value is not _NEEDS_WHOLE for value in values.values()):
                 return values
         whole = self._whole()
+        for key in keys:
+            if key in entries and key not in whole:
+                text = f"the header of checkpoint {self.info.id!r} lists the key {key!r}, but its state has no such key"
+                raise IntegrityError(text, code="integrity.malformed")
         return {key: whole[key] for key in keys}
 
     def _read_key(self, key: str) -> Any:

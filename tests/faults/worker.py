@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -73,11 +74,13 @@ class Oracle:
             phase.__exit__(None, None, None)
 
 
-def save_forever(oracle: Oracle, actor: str) -> None:
+def save_forever(oracle: Oracle, actor: str, texts: Sequence[str]) -> None:
     number = 0
     while True:
         key = f"{actor}.{number}"
         with oracle.operation(key) as operation:
+            if texts and number % 10 == 0:
+                plant(operation, texts[number // 10 % len(texts)])
             with oracle.phase(key, operation, "serialize"):
                 sum(range(200))
             with oracle.phase(key, operation, "own step"), oracle.phase(key, operation, "compress"):
@@ -91,6 +94,13 @@ def save_forever(oracle: Oracle, actor: str) -> None:
         number += 1
 
 
+def plant(operation, text: str) -> None:
+    """Pass a text to an operation in several ways."""
+    operation.set({"own.text": text, text: "own"})
+    operation.add_event(text, {"own.text": [text]})
+    operation.record_exception(ValueError(text))
+
+
 async def async_save_forever(oracle: Oracle, actor: str) -> None:
     number = 0
     while True:
@@ -102,18 +112,22 @@ async def async_save_forever(oracle: Oracle, actor: str) -> None:
         number += 1
 
 
-async def async_save_concurrently(oracle: Oracle) -> None:
-    await asyncio.gather(*(async_save_forever(oracle, f"coroutine{number}") for number in range(COROUTINES)))
+async def async_save_concurrently(oracle: Oracle, prefix: str) -> None:
+    await asyncio.gather(*(async_save_forever(oracle, f"{prefix}coroutine{number}") for number in range(COROUTINES)))
 
 
 def start(directory: Path, fd: int) -> None:
     """Observe this process, and start to save in the background."""
     exporter_selection.EXPORTERS["local"] = lambda settings: FileExporter(settings.dir)
-    oracle = Oracle(fd)
     ckpt_observe.observe(exporters="local", dir=directory / "state", pages_dir=directory / "pages", service="worker")
+    start_saving(Oracle(fd))
+
+
+def start_saving(oracle: Oracle, prefix: str = "", texts: Sequence[str] = ()) -> None:
+    """Save in the background. Keys start with `prefix`; some operations carry one of the `texts`."""
     for number in range(THREADS):
-        threading.Thread(target=save_forever, args=(oracle, f"thread{number}"), daemon=True).start()
-    threading.Thread(target=lambda: asyncio.run(async_save_concurrently(oracle)), daemon=True).start()
+        threading.Thread(target=save_forever, args=(oracle, f"{prefix}thread{number}", texts), daemon=True).start()
+    threading.Thread(target=lambda: asyncio.run(async_save_concurrently(oracle, prefix)), daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,184 @@
+"""Every file that we read back is damaged at random and read again: no exception, no signal, no hang, no wrong data, little memory."""
+
+from __future__ import annotations
+
+import gzip
+import mmap
+import os
+import random
+import resource
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ckpt_observe.core import json_lines, steps
+from ckpt_observe.core.serializers import keyed_format
+from ckpt_observe.core.stores import jsonl
+from ckpt_observe.core.stores import sqlite as sqlite_store
+from ckpt_observe.delivery import assemble, outbox
+from ckpt_observe.errors import DamagedFileError
+from ckpt_observe.journal import page_reader, spool
+from ckpt_observe.metricstore import metric_store
+from ckpt_observe.support import files
+from ckpt_observe.tracestore import database
+from ckpt_observe.tracestore import reader as trace_reader
+from ckpt_observe.tracestore import writer as trace_writer
+from tests.faults.soak import journal_readers, store_readers
+from tests.faults.soak.journal_readers import Read
+from tests.faults.soak.trial import Findings, Trial
+
+ROUND_SECONDS = 5.0
+MEMORY = 1 << 30
+"""Bytes of address space that a reader may take in addition. A sparse file of 3 GiB that is read as a whole takes more."""
+HANG_SECONDS = 60
+"""Processor seconds for 100 executions at most."""
+MAX_DEFECTS = 5
+
+
+class Reader(NamedTuple):
+    """A kind of file. `plant` makes its reader wrong on purpose, for the control."""
+
+    name: str
+    target: int
+    prepare: Callable[[Path], Read]
+    plant: Callable[[], None]
+
+
+def run(reader: Reader, rng: random.Random, directory: Path, seconds: float = ROUND_SECONDS) -> Findings:
+    """Damage and read for some seconds, in a child that may crash."""
+    seed, shared = f"{rng.random()}", mmap.mmap(-1, mmap.PAGESIZE)
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(receiver)
+            findings = _fuzz(reader, seed, directory, seconds, memoryview(shared).cast("Q"))
+            os.write(sender, msgspec.json.encode(findings))
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    os.close(sender)
+    with os.fdopen(receiver, "rb") as file:
+        data = file.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if data:
+        return msgspec.json.decode(data, type=Findings)
+    assert code <= 0, "the rig failed"
+    executions = memoryview(shared).cast("Q")[0]
+    findings = Findings(faults=executions)
+    findings.record("signals", 1, f"{reader.name}, seed {seed}, execution {executions}: exit code {code}")
+    return findings
+
+
+def _fuzz(reader: Reader, seed: str, directory: Path, seconds: float, progress: memoryview) -> Findings:
+    findings, rng = Findings(), random.Random(seed)
+    read = reader.prepare(directory)
+    _limit_memory()
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and findings.defects < MAX_DEFECTS:
+        signal.setitimer(signal.ITIMER_VIRTUAL, HANG_SECONDS)  # its signal kills the process: a hang is reported as a signal
+        for _ in range(100):
+            progress[0] += 1
+            try:
+                problem = read(rng)
+            except Exception:
+                findings.record("exceptions", 1, f"{reader.name}, seed {seed}, execution {progress[0]}: {traceback.format_exc(limit=-4)}")
+            else:
+                findings.record("wrong", bool(problem), f"{reader.name}, seed {seed}, execution {progress[0]}: {problem}")
+            if time.monotonic() >= deadline or findings.defects >= MAX_DEFECTS:
+                break
+    findings.faults = progress[0]
+    return findings
+
+
+def _limit_memory() -> None:
+    with open("/proc/self/statm", "rb") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
+
+
+def control(reader: Reader, rng: random.Random, directory: Path) -> Findings:
+    reader.plant()
+    return run(reader, rng, directory, seconds=30.0)
+
+
+# Defects on purpose
+
+
+class NeverRaisedError(Exception):
+    pass
+
+
+def forget(module: ModuleType, *error_names: str) -> Callable[[], None]:
+    """Return a function that makes a module not catch some exceptions of Python: their names in it stand for another one."""
+    return lambda: [setattr(module, name, NeverRaisedError) for name in error_names]
+
+
+def ignore_checksums() -> None:
+    spool._parse = lambda data: ([line[9:] for line in data.split(b"\n") if line], 0)
+
+
+def ignore_digests() -> None:
+    steps.validate = lambda _info, _payload: None
+
+
+def trust_pages() -> None:
+    page_reader.LINE_TYPES.update(dict.fromkeys(page_reader.LINE_TYPES, Any))
+
+
+def trust_series() -> None:
+    metric_store._DAMAGED = (NeverRaisedError,)
+
+
+def raise_sqlite_errors() -> None:
+    sqlite_store._RAISED = (NeverRaisedError,)
+    database.translate_errors = trace_reader.translate_errors = trace_writer.translate_errors = nullcontext
+
+
+def raise_zlib_errors() -> None:
+    jsonl._decompress = gzip.decompress
+
+
+def expect_json_errors_only() -> None:
+    """An earlier defect: invalid UTF-8 is a ValueError, and not an error of msgspec."""
+
+    def read_json(path: str, kind: Any, limit: int = 1 << 20) -> Any:
+        try:
+            return msgspec.json.decode(files.read_file(path, limit), type=kind)
+        except msgspec.MsgspecError as error:
+            raise DamagedFileError(22, str(error), path) from error
+
+    files.read_json = outbox.read_json = read_json
+
+
+READERS = [
+    Reader("spool", 150_000, journal_readers.prepare_spool, ignore_checksums),
+    Reader("record", 400_000, journal_readers.prepare_record, forget(assemble, "LookupError", "TypeError")),
+    Reader("pages", 60_000, journal_readers.prepare_pages, forget(page_reader, "LookupError", "TypeError", "ValueError")),
+    Reader("recovery of pages", 20_000, journal_readers.prepare_recovery, trust_pages),
+    Reader("about.json", 300_000, journal_readers.prepare_about, expect_json_errors_only),
+    Reader("cursors.json", 60_000, journal_readers.prepare_cursors, expect_json_errors_only),
+    Reader("counts.json", 150_000, journal_readers.prepare_counts, expect_json_errors_only),
+    Reader("set-aside.json", 150_000, journal_readers.prepare_set_aside, expect_json_errors_only),
+    Reader("checkpoint", 600_000, store_readers.prepare_container, ignore_digests),
+    Reader("forged checkpoint", 60_000, store_readers.prepare_forgery, forget(keyed_format, "_DECODE_ERRORS")),
+    Reader("file store", 30_000, store_readers.prepare_file_store, ignore_digests),
+    Reader("jsonl store", 30_000, store_readers.prepare_jsonl_store, ignore_digests),
+    Reader("jsonl store with gzip", 30_000, store_readers.prepare_gzip_store, raise_zlib_errors),
+    Reader("JSON Lines", 150_000, store_readers.prepare_json_lines, forget(json_lines, "ValueError", "EOFError")),
+    Reader("SQLite store", 10_000, store_readers.prepare_sqlite_store, raise_sqlite_errors),
+    Reader("trace store", 10_000, store_readers.prepare_trace_store, raise_sqlite_errors),
+    Reader("metric store", 10_000, store_readers.prepare_metric_store, trust_series),
+    Reader("state directory", 2_000, journal_readers.prepare_state_directory, expect_json_errors_only),
+]
+TRIALS = [Trial("fuzz", reader.name, "faults", reader.target, partial(run, reader), partial(control, reader)) for reader in READERS]

@@ -46,6 +46,7 @@ class Adoption:
         live_exporters: None to adopt only journals of dead processes, as a process does that delivers itself.
         paused: Returns those of our exporters that wait before they try again.
         must_wait: Returns whether an exporter must wait before it gets the next batch of a journal (see `send_marks`).
+        small_batches: Those of our exporters that get fewer records at a time.
 
     """
 
@@ -61,12 +62,13 @@ class Adoption:
         *,
         paused: Callable[[], Collection[str]] = tuple,
         must_wait: Callable[[Outbox, str], bool] = lambda _outbox, _exporter: False,
+        small_batches: Collection[str] = (),
         genai_events: bool = False,
     ) -> None:
         self._paused, self._must_wait, self._turns = paused, must_wait, Turns()
         self._root, self._own_directory, self._disk_limit = state / JOURNALS, own_directory, disk_limit
         self._exporters, self._transient, self._live_exporters = frozenset(exporters), transient, live_exporters
-        self._annotator, self._genai_events = annotator, genai_events
+        self._annotator, self._genai_events, self._small_batches = annotator, genai_events, small_batches
         self._journals: dict[str, tuple[Outbox, Claim]] = {}
         self._lock = threading.RLock()  # re-entrant: a signal handler that finds no free page collects, and so searches for the dead
         """Held while a journal is adopted, recovered or released. Do not wait for an outbox in use meanwhile: its thread may be
@@ -229,6 +231,7 @@ class Adoption:
             self._annotator.annotate if claim.about.delivery != "in-process" else None,
             genai_events=self._genai_events,
             is_restarted=claim.about.boot != boot_id(),
+            small_batches=self._small_batches,
         )
         if directory in self._live:
             outbox.save_cursors()  # tells the owner which exporters to wait for

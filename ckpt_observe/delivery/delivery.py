@@ -67,6 +67,7 @@ class Delivery:
         self._journal = journal
         self.workers = [ExporterWorker(exporter) for exporter in exporters]
         workers = {worker.identity: worker for worker in self.workers}
+        small_batches = [worker.identity for worker in self.workers if worker.exporter.settle_seconds is not None]
         self._save_index = SaveIndex(state)
         annotator = Annotator(history, self._save_index, self._adopt)
         self._outbox: Outbox | None = None
@@ -74,7 +75,9 @@ class Delivery:
         if journal is not None:
             # Records that were written while another process was to deliver them are not annotated yet.
             annotate = annotator.annotate if journal.about.delivery != "in-process" else None
-            self._outbox = Outbox(journal.directory, journal.about.resource, workers, annotate, genai_events=genai_events)
+            self._outbox = Outbox(
+                journal.directory, journal.about.resource, workers, annotate, genai_events=genai_events, small_batches=small_batches
+            )
             self._collector = PageCollector(journal, self._outbox.enforce_spool_limit, annotator.annotate)
         self.adoption = Adoption(
             state,
@@ -85,6 +88,7 @@ class Delivery:
             annotator,
             DiskLimit(state, disk_limit),
             paused=lambda: [worker.identity for worker in self.workers if not worker.ready()],
+            small_batches=small_batches,
             must_wait=lambda outbox, identity: must_wait(workers[identity], outbox),
             genai_events=genai_events,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -26,6 +26,12 @@ from ckpt_observe.support.host_exceptions import raise_host_exception
 SPOOL_LIMIT: Final = 256 << 20
 """Bytes on disk for one process while an exporter is down: about 200,000 operations. Beyond it the oldest are dropped and counted."""
 
+BATCH: Final = 1 << 20
+"""Bytes of records in a batch, about 2,000 operations."""
+SMALL_BATCH: Final = 1 << 17
+"""The same for a backend that stores every copy. The next program must ask for the batch that was being sent when a program ended: with
+small batches, that takes three queries instead of twenty, and a short program gets on."""
+
 _CURSORS: Final = "cursors.json"
 _Position: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _StoredCursors: TypeAlias = dict[str, tuple[_Position, _Position]]
@@ -38,7 +44,7 @@ class Outbox:
     """Hands the records of one journal to the exporters as spans. Called by one thread for each exporter.
 
     `annotate` is applied to each record that is read. It is None if that was done before the record was written to the spool.
-    `is_restarted`: the machine was restarted since the journal was created.
+    `is_restarted`: the machine was restarted since the journal was created. `small_batches`: exporters that get fewer records at a time.
     """
 
     def __init__(
@@ -50,13 +56,15 @@ class Outbox:
         *,
         genai_events: bool = False,
         is_restarted: bool = False,
+        small_batches: Collection[str] = (),
     ) -> None:
         self.directory, self._resource, self._annotate, self._genai_events = directory, resource, annotate, genai_events
         self._lock = threading.Lock()
         stored = _load_cursors(directory, quarantine=True)
         self._cursors = {exporter: stored.get(exporter, Cursor()) for exporter in exporters}
-        self._cache: tuple[Cursor, list[Span], Cursor, int] | None = None
-        """The last batch: cursor before it, spans, cursor after it, number of records. Exporters at the same position share it."""
+        self._limits = {exporter: SMALL_BATCH if exporter in small_batches else BATCH for exporter in self._cursors}
+        self._cache: tuple[tuple[Cursor, int], list[Span], Cursor, int] | None = None
+        """The last batch: cursor before it and limit, spans, cursor after it, number of records. Exporters may share it."""
         self._idle: dict[str, tuple[Cursor, tuple[int, int] | None]] = {}
         """For each exporter, the position at which nothing was new, and the stamp of the spool at that time."""
         self._batch_sizes = dict.fromkeys(self._cursors, 0)
@@ -122,16 +130,17 @@ class Outbox:
             stamp = spool.change_stamp(self.directory, cursor)
             if stamp is not None and self._idle.get(exporter) == (cursor, stamp):
                 return [], cursor
-            if self._cache is None or self._cache[0] != cursor or self._cache[2] == cursor:  # an empty batch may have grown by now
-                self._cache = (cursor, *self._read(cursor))
+            request = cursor, self._limits[exporter]
+            if self._cache is None or self._cache[0] != request or self._cache[2] == cursor:  # an empty batch may have grown by now
+                self._cache = (request, *self._read(*request))
             _, spans, after, self._batch_sizes[exporter] = self._cache
             if not spans and after == cursor:
                 self._idle[exporter] = cursor, stamp
             return spans, after
 
-    def _read(self, cursor: Cursor) -> tuple[list[Span], Cursor, int]:
+    def _read(self, cursor: Cursor, limit: int) -> tuple[list[Span], Cursor, int]:
         try:
-            records = spool.read(self.directory, cursor)
+            records = spool.read(self.directory, cursor, limit)
         except FileNotFoundError:  # removed by hand, with the records in it
             return [], cursor, 0
         spans: list[Span] = []
@@ -151,7 +160,7 @@ class Outbox:
                     self.counts[f"dropped {exporter}"] -= self._batch_sizes[exporter]
                 return
             self._cursors[exporter] = cursor
-            if self._cache and self._cache[0] < min(self._cursors.values()):
+            if self._cache and self._cache[0][0] < min(self._cursors.values()):
                 self._cache = None
             self.save_cursors()
             self._remove_before(min(self._cursors.values()))

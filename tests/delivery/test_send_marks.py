@@ -129,6 +129,21 @@ def test_delivered_batch_leaves_no_doubt(state, tmp_path):
     assert (exporter.stored, exporter.doubts) == (["b"], [])
 
 
+def test_small_batches(state, tmp_path):
+    """A backend that stores every copy gets small batches, so that little is in doubt when a program ends; others get large ones."""
+    journal = Journal(state, tmp_path / "pages", ["keeper", "fake"], {})
+    for number in range(500):
+        record_operation(journal, str(number), size=500)
+    delivery = Delivery(state, [CopyKeeper([]), FakeExporter()], journal)
+    delivery._collect()
+    for worker in delivery.workers:
+        delivery._deliver(worker)
+    small, large = (worker.delivered for worker in delivery.workers)
+    assert 0 < small < 200
+    assert large == 500
+    journal.release()
+
+
 def test_restart_of_the_machine(state, leave_journal):
     """After a restart of the machine, marks and cursors may be old: every batch is asked for, without waiting."""
     mark = leave_journal("a", ExporterRetryError("connection refused"))

@@ -16,7 +16,7 @@ from ckpt_observe.record.recorder import recorder
 from ckpt_observe.tracestore import FILENAME, TraceReader
 
 # Outside test files, pytest explains failed assertions only in registered modules.
-pytest.register_assert_rewrite("ckpt_observe.testing")
+pytest.register_assert_rewrite("ckpt_observe.testing", "observation", "databases")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,0 +1,65 @@
+"""Fixtures of the tests with real libraries. Tests of a library that is not installed are not collected; `.ci/libraries` installs it."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import pytest
+
+# Not this directory itself: `langgraph` is a namespace package, and a directory of that name on the path would become part of it.
+sys.path.insert(0, str(Path(__file__).parent / "harness"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "services"))
+
+import stores
+from observation import Observation
+
+DIRECTORY = Path(__file__).parent
+
+
+def is_installed(library: str) -> bool:
+    """Return whether the first package of the library's environment is installed."""
+    file = DIRECTORY.parents[1] / ".ci" / "libraries.d" / f"{library}.txt"
+    if not file.exists():
+        return True  # not a library
+    try:
+        distribution(re.split(r"[\[=]", file.read_text(encoding="utf-8"), maxsplit=1)[0])
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+collect_ignore = [path.name for path in DIRECTORY.iterdir() if path.is_dir() and not is_installed(path.name)]
+
+
+@pytest.fixture
+def observation(tmp_path, request):
+    """Runs programs that are beside the test."""
+    return Observation(tmp_path, request.path.parent)
+
+
+@pytest.fixture
+def seed():
+    """A new seed for each test, printed if it fails."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    return seed
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    with stores.postgres() as (url, _):
+        yield url
+
+
+@pytest.fixture
+def postgres_url(postgres_server, seed):
+    """A new database."""
+    import psycopg  # noqa: PLC0415
+
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE test_{seed}")
+    return postgres_server.rpartition("/")[0] + f"/test_{seed}"

@@ -9,17 +9,20 @@ import atexit
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ckpt_observe import config, samplers
 from ckpt_observe.config import Settings
+from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.targets import TargetReport
-from ckpt_observe.record.guard import record_fault
+from ckpt_observe.record.guard import faults, record_fault
 from ckpt_observe.record.recorder import Page, recorder
 from ckpt_observe.support import forks
-from ckpt_observe.support.logs import WarningLog
+from ckpt_observe.support.host_exceptions import raise_host_exception
+from ckpt_observe.support.logs import WarningLog, warn
 
 if TYPE_CHECKING:  # imported at the first operation: every program pays for an import, but few save checkpoints
     from ckpt_observe.wiring import DeliveryHandle, JournalHandle
@@ -28,6 +31,10 @@ EXIT_TIMEOUT: Final = 2.0
 """Seconds that the exit of a program may wait for exporters. The next process delivers what is left on disk."""
 FORK_TIMEOUT: Final = 10.0
 """Seconds that a fork waits at most while another thread starts the journal (about 0.1 s). After that, the child records nothing."""
+
+FIRST_PAUSE: Final = 1.0
+"""Seconds after a failed attempt to start the journal or its delivery before the next operation tries again. The pause doubles."""
+LONGEST_PAUSE: Final = 60.0
 
 _lock = threading.RLock()
 """Held while a watch starts or closes. Re-entrant: a signal handler may save a checkpoint while the first one starts the journal."""
@@ -38,9 +45,16 @@ class Watch:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._starting = self._closed = False
+        self._starting = self._started = self._closed = False
         self._journal: JournalHandle | None = None
         self._delivery: DeliveryHandle | None = None
+        self._build_delivery: Callable[[], DeliveryHandle] | None = None
+        self._pause = self._next_attempt = 0.0
+        self._missed = 0
+        """Operations that were not recorded, because the journal could not be created. The journal counts those before its creation."""
+        self._has_missed = False
+        """Whether an operation was not recorded since the last `flush()`."""
+        self._warnings = WarningLog()
         self._environ = dict(os.environ) if settings.delivery == "companion" else {}
         """The environment from which the settings were read, keys included, for a companion. Empty in the other delivery modes."""
         self._instrumentors: list[registry.Observation] = []
@@ -53,9 +67,14 @@ class Watch:
 
         Returns:
             False on timeout, or if a server fails on some of the spans. What is not delivered is kept on disk and sent later.
+            Also False if an operation was not recorded since the last call, because no journal could be created.
 
         """
-        return self._delivery is None or self._delivery.flush(timeout)
+        if self._next_attempt:  # a failed start is tried again now
+            self._next_attempt = 0.0
+            self._ensure_journal()
+        has_missed, self._has_missed = self._has_missed, False
+        return (self._delivery is None or self._delivery.flush(timeout)) and not has_missed
 
     def close(self, timeout: float = EXIT_TIMEOUT) -> bool:
         """Stop observing, restore the patched libraries, and deliver what was recorded.
@@ -81,7 +100,9 @@ class Watch:
             if _watch is self:
                 recorder.stop()
                 _watch = None
-        return delivery is None or delivery.close(timeout)
+        if self._missed:
+            warn("%d checkpoint operations were not recorded.", self._missed)
+        return (delivery is None or delivery.close(timeout)) and not self._missed
 
     def report(self) -> list[TargetReport]:
         """Return which callables are patched, and which are not and why."""
@@ -103,32 +124,60 @@ class Watch:
     def _first_page(self) -> Page | None:
         """Return a page for the first operation of this process or forked child, after creating the journal and starting delivery.
 
-        None if that fails: the operation is not recorded.
+        None if that fails: the operation is not recorded, and a later one tries again.
         """
         with _lock:  # held until the operation has its page, so that a concurrent `close()` sees that it is running
             journal = self._ensure_journal()
-            return journal.take() if journal else None
+            if journal is not None:
+                return journal.take()
+            if not self._closed:
+                self._missed += 1
+                self._has_missed = True
+            return None
 
     def _ensure_journal(self) -> JournalHandle | None:
+        """Create the journal and start its delivery, unless that is done or failed a short time ago."""
         with _lock:
-            if self._journal is None and not self._starting and not self._closed:
+            if not (self._started or self._starting or self._closed) and time.monotonic() >= self._next_attempt:
                 self._starting = True
                 try:
                     self._start_journal()
                 except Exception as error:
-                    record_fault(error)
-                    recorder.discard()  # the host program goes on unobserved
+                    raise_host_exception(error)
+                    self._postpone_start(error)
                 finally:
                     self._starting = False
             return self._journal
 
     def _start_journal(self) -> None:
+        """Take the steps that are still to be taken. A delivery that cannot start does not keep the journal from recording."""
         from ckpt_observe import wiring  # noqa: PLC0415
 
-        self._journal, self._delivery = wiring.start_delivery(self.settings, self._environ, self._replace_delivery)
+        missed = self._missed
+        if self._journal is None:
+            self._journal, self._build_delivery = wiring.open_journal(self.settings, self._environ, self._replace_delivery, missed)
+            self._missed -= missed  # now the journal counts them
+            atexit.unregister(_flush_at_exit)  # registered last, it runs first: before the user's TracerProvider shuts down
+            atexit.register(_flush_at_exit)
+        if self._delivery is None and self._build_delivery is not None:
+            self._delivery = self._build_delivery()
+        if self._delivery is not None:
+            self._delivery.start()
         recorder.use_pages(self._journal.take)
-        atexit.unregister(_flush_at_exit)  # registered last, it runs first: before the user's TracerProvider shuts down
-        atexit.register(_flush_at_exit)
+        self._started, self._next_attempt = True, 0.0
+        if missed:
+            warn("Checkpoints are observed from now on. %d operations before were not recorded.", missed)
+
+    def _postpone_start(self, error: Exception) -> None:
+        """Try again later: files, memory or threads may be available then."""
+        self._pause = min(max(FIRST_PAUSE, 2 * self._pause), LONGEST_PAUSE)
+        self._next_attempt = time.monotonic() + self._pause
+        faults[f"{type(error).__name__} at start"] += 1
+        trace = None if isinstance(error, CkptObserveError | OSError | RuntimeError) else error
+        if self._journal is None:
+            self._warnings.warn_once("start", "Checkpoints are not observed: %s. Trying again.", error, exc_info=trace)
+        else:
+            self._warnings.warn_once("start", "Checkpoints are recorded, but not delivered: %s. Trying again.", error, exc_info=trace)
 
     def _replace_delivery(self, delivery: DeliveryHandle, build: Callable[[], DeliveryHandle]) -> bool:
         """Replace `delivery` with the one that `build` returns, unless the watch was closed meanwhile. Return whether it was replaced."""
@@ -140,7 +189,9 @@ class Watch:
 
     def _reset_after_fork(self) -> None:
         """In a child: the journal belongs to the parent, and its threads do not exist. The first operation creates a new journal."""
-        self._starting = False
+        self._starting = self._started = self._has_missed = False
+        self._pause = self._next_attempt = 0.0
+        self._missed, self._build_delivery = 0, None
         forks.keep_alive(self._delivery)  # its exporters hold connections of the parent, and would close them
         journal, self._journal, self._delivery = self._journal, None, None
         if journal is not None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -36,14 +36,18 @@ from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import warn
 
 
-def build_exporters(settings: Settings, names: Iterable[str] | None = None) -> list[Exporter]:
+def build_exporters(
+    settings: Settings, names: Iterable[str] | None = None, plugins: Mapping[str, Exporter] | None = None
+) -> list[Exporter]:
     """Build the named exporters, by default those of `exporter_names`. An exporter's libraries are imported when it is built.
+
+    `plugins` are exporters of other packages that are already built, by name.
 
     Of two with the same identity, the second is left out: they would share a cursor, and each would get only some of the spans.
     """
     exporters: dict[str, Exporter] = {}
     for name in exporter_names(settings) if names is None else names:
-        exporter = _try_build(name, settings)
+        exporter = (plugins or {}).get(name) or _try_build(name, settings)
         if exporter.identity in exporters:
             warn(
                 "Exporter %s is not used: it has the identity of another one, %r. Give its class another `name` or `identity`.",
@@ -99,9 +103,19 @@ def exporter_names(settings: Settings) -> tuple[str, ...]:
 _UNUSABLE: Final = {"companion": ("provider", "console"), "daemon": ("provider",)}
 
 
-def exporter_identities(settings: Settings, names: Iterable[str]) -> list[str]:
-    """Return `Exporter.identity` of each exporter. The bundled ones are not imported for that: only the companion needs them."""
-    return [_expected_identity(name, settings) if name in EXPORTERS else _try_build(name, settings).identity for name in names]
+def build_plugins(settings: Settings, names: Iterable[str]) -> dict[str, Exporter]:
+    """Build the exporters of other packages: only they know their identity, which a journal contains."""
+    return {name: _try_build(name, settings) for name in names if name not in EXPORTERS}
+
+
+def exporter_identities(settings: Settings, names: Iterable[str], plugins: Mapping[str, Exporter]) -> list[str]:
+    """Return `Exporter.identity` of each exporter. The bundled ones are not built for that: a journal must not wait for them."""
+    return [plugins[name].identity if name in plugins else _expected_identity(name, settings) for name in names]
+
+
+def durable_names(names: Iterable[str], plugins: Mapping[str, Exporter]) -> list[str]:
+    """Return the names of exporters that another process can deliver to: see `Exporter.durable`."""
+    return [name for name in names if (plugins[name].durable if name in plugins else name not in _UNUSABLE["companion"])]
 
 
 def sdk_provider() -> Any:

@@ -8,6 +8,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -24,7 +25,8 @@ from ckpt_observe.delivery.lost_steps import History, LastSave
 from ckpt_observe.delivery.memory_delivery import MemoryDelivery
 from ckpt_observe.errors import JournalError
 from ckpt_observe.exporter import Exporter, Health
-from ckpt_observe.exporter_selection import build_exporters, exporter_identities, exporter_names
+from ckpt_observe.exporter_selection import build_exporters, build_plugins, durable_names, exporter_identities, exporter_names
+from ckpt_observe.exporters.unbuilt import UnbuiltExporter
 from ckpt_observe.journal.directory import About, Counts
 from ckpt_observe.journal.fallback import usable_directory
 from ckpt_observe.journal.journal import Journal
@@ -47,6 +49,9 @@ class JournalHandle(Protocol):
 class DeliveryHandle(Protocol):
     """What `observe()` needs of a delivery."""
 
+    def start(self) -> None:
+        """Start the threads that do not run yet. RuntimeError if the system refuses one; it may be called again."""
+
     def flush(self, timeout: float = ..., /) -> bool: ...
     def close(self, timeout: float = ..., /) -> bool: ...
 
@@ -58,38 +63,57 @@ ReplaceDelivery: TypeAlias = Callable[[DeliveryHandle, Callable[[], DeliveryHand
 # The host program
 
 
-def start_delivery(
-    settings: Settings, environ: Mapping[str, str], replace_delivery: ReplaceDelivery
-) -> tuple[JournalHandle, DeliveryHandle]:
-    """Create the journal and start delivering it. Called at the first operation of a process.
+def open_journal(
+    settings: Settings, environ: Mapping[str, str], replace_delivery: ReplaceDelivery, missed: int = 0
+) -> tuple[JournalHandle, Callable[[], DeliveryHandle]]:
+    """Create the journal. Return it, and a function that builds its delivery. Called at the first operation of a process.
 
-    `environ` is the environment from which the settings were read; a companion gets it. `replace_delivery` is called if no companion can be
-    started, to deliver in this process instead.
+    The exporters are built with the delivery: recording does not depend on them.
+
+    Args:
+        settings: The settings of this process.
+        environ: The environment from which they were read; a companion gets it.
+        replace_delivery: Called if no companion can be started, to deliver in this process instead.
+        missed: Operations that were not recorded, because earlier attempts to create the journal failed.
+
     """
     try:
         settings = _with_usable_directories(settings)
     except JournalError as error:
-        delivery = _start_in_memory(settings, error)
-        return delivery, delivery
-    if settings.delivery == "in-process":
-        exporters = build_exporters(settings)
-        journal = _create_journal(settings, [exporter.identity for exporter in exporters if exporter.durable])
-        return journal, _start_in_process(settings, exporters, journal)
+        delivery = _build_in_memory(settings, error, missed)
+        return delivery, lambda: delivery
     names = exporter_names(settings)
-    disk_limit = DiskLimit(settings.dir, settings.disk_limit)
     if settings.delivery == "daemon":
-        journal = _create_journal(settings, ())
-        handover = Handover(journal, Daemon(settings.dir, journal), disk_limit, _fault_counts, lambda: False)
-    else:
-        identities = exporter_identities(settings, names)
-        journal = _create_journal(settings, identities)
+        journal = _create_journal(settings, (), missed)
+        return journal, lambda: Handover(journal, Daemon(settings.dir, journal), _disk_limit(settings), _fault_counts, lambda: False)
+    plugins = build_plugins(settings, names)
+    if settings.delivery == "in-process":
+        journal = _create_journal(settings, exporter_identities(settings, durable_names(names, plugins), plugins), missed)
+        return journal, lambda: _build_in_process(settings, build_exporters(settings, names, plugins), journal)
+    identities = exporter_identities(settings, names, plugins)
+    journal = _create_journal(settings, identities, missed)
+
+    def build_in_process() -> DeliveryHandle:
+        delivery = _build_in_process(settings, build_exporters(settings, names, plugins), journal)
+        delivery.start()
+        return delivery
+
+    def build_handover() -> DeliveryHandle:
         companion = Companion(settings.dir, companion_name(identities), _companion_environ(settings, names, environ))
-        build = lambda: _start_in_process(settings, build_exporters(settings, names), journal)  # noqa: E731
-        handover = Handover(
-            journal, companion, disk_limit, _fault_counts, lambda: journal.take_over_delivery() and replace_delivery(handover, build)
+        handover: Handover = Handover(
+            journal,
+            companion,
+            _disk_limit(settings),
+            _fault_counts,
+            lambda: journal.take_over_delivery() and replace_delivery(handover, build_in_process),
         )
-    handover.start()
-    return journal, handover
+        return handover
+
+    return journal, build_handover
+
+
+def _disk_limit(settings: Settings) -> DiskLimit:
+    return DiskLimit(settings.dir, settings.disk_limit)
 
 
 def _with_usable_directories(settings: Settings) -> Settings:
@@ -111,8 +135,8 @@ def _with_usable_directories(settings: Settings) -> Settings:
 _warnings: Final = WarningLog()
 
 
-def _start_in_memory(settings: Settings, reason: JournalError) -> MemoryDelivery:
-    """Deliver without files, to the exporters that need none. JournalError if there is no such exporter."""
+def _build_in_memory(settings: Settings, reason: JournalError, missed: int) -> MemoryDelivery:
+    """Build a delivery without files, to the exporters that need none. JournalError if there is no such exporter."""
     settings = replace(settings, delivery="in-process")
     names = [name for name in exporter_names(settings) if name not in ("local", "prometheus")]
     if not names:
@@ -122,18 +146,23 @@ def _start_in_memory(settings: Settings, reason: JournalError) -> MemoryDelivery
     )
     _warnings.warn_once("directory", message, reason)
     delivery = MemoryDelivery(build_exporters(settings, names), resource(settings), genai_events=settings.genai_events)
-    delivery.start()
+    delivery.missed = missed
     _start_exporters(delivery.workers, lambda: {**delivery.health(), **_fault_counts()})
     return delivery
 
 
-def _create_journal(settings: Settings, identities: Iterable[str]) -> Journal:
-    return Journal(settings.dir, settings.pages_dir, tuple(identities), resource(settings), settings.delivery)
+def _create_journal(settings: Settings, identities: Iterable[str], missed: int) -> Journal:
+    try:
+        journal = Journal(settings.dir, settings.pages_dir, tuple(identities), resource(settings), settings.delivery, missed)
+    except OSError as error:
+        raise_host_exception(error)
+        raise JournalError(f"{settings.dir}: a journal cannot be created ({error.strerror})") from error
+    return journal
 
 
-def _start_in_process(settings: Settings, exporters: list[Exporter], journal: Journal) -> Delivery:
+def _build_in_process(settings: Settings, exporters: list[Exporter], journal: Journal) -> Delivery:
     delivery = _build_delivery(settings, exporters, journal)
-    start(delivery, lambda: {**delivery.health(), **_fault_counts()})
+    _start_exporters(delivery.workers, lambda: {**delivery.health(), **_fault_counts()})
     return delivery
 
 
@@ -162,7 +191,7 @@ class CompanionRole:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._names = exporter_names(settings)
-        self._identities = exporter_identities(settings, self._names)
+        self._identities = exporter_identities(settings, self._names, build_plugins(settings, self._names))
         self.lock_path = lock_path(settings.dir, companion_name(self._identities))
 
     def live_exporters(self, about: About) -> tuple[str, ...] | None:
@@ -213,11 +242,18 @@ def start(delivery: Delivery, health: Health | None = None) -> None:
 
 def _start_exporters(workers: Iterable[ExporterWorker], health: Health) -> None:
     for worker in workers:
+        exporter = worker.exporter
         try:
-            worker.exporter.start(health)
-        except Exception as error:  # of another package: the other exporters go on, and this one may still accept spans
+            exporter.start(health)
+        except Exception as error:  # the other exporters go on, and this one is started again with its next spans
             raise_host_exception(error)
-            warn("Exporter %s: start() failed: %r", worker.name, error)
+            warn("Exporter %s: start() failed: %r. Trying again.", worker.name, error)
+            worker.exporter = UnbuiltExporter(worker.name, worker.identity, partial(_same, exporter))
+            worker.exporter.start(health)
+
+
+def _same(exporter: Exporter) -> Exporter:
+    return exporter
 
 
 def companion_name(identities: Iterable[str]) -> str:

@@ -85,7 +85,7 @@ def test_close_while_the_first_operation_begins(watch, stored_spans, monkeypatch
     """An operation that got its page is recorded. A later one is not, and starts nothing after `close()`."""
     reached, go_on = threading.Event(), threading.Event()
     targets = {
-        "while it starts the journal": (wiring, "start_delivery"),
+        "while it starts the journal": (wiring, "open_journal"),
         "before": (watch, "_ensure_journal"),
         "after it got its page": (watch, "_ensure_journal"),
     }

@@ -100,18 +100,18 @@ class Delivery:
         self._progress = threading.Condition()
         """Notifies `flush()` that an exporter has received something."""
         self._stopping = threading.Event()
-        self._threads: list[threading.Thread] = []
+        work: list[tuple[str, Callable[..., None], tuple[ExporterWorker, ...]]] = [("collect", self._collect_forever, ())]
+        work += [(f"exporter-{worker.name}", self._deliver_forever, (worker,)) for worker in self.workers]
+        self._threads = [threading.Thread(target=run, args=args, name=f"ckpt-observe-{name}", daemon=True) for name, run, args in work]
         self._warnings = WarningLog()
         self.last_pass = time.monotonic()
         """When the collecting thread started its last pass. Shows that it is alive."""
 
     def start(self) -> None:
-        """Start the threads."""
-        work: list[tuple[str, Callable[..., None], tuple[ExporterWorker, ...]]] = [("collect", self._collect_forever, ())]
-        work += [(f"exporter-{worker.name}", self._deliver_forever, (worker,)) for worker in self.workers]
-        self._threads = [threading.Thread(target=run, args=args, name=f"ckpt-observe-{name}", daemon=True) for name, run, args in work]
+        """Start the threads that do not run yet. RuntimeError if the system refuses one."""
         for thread in self._threads:
-            thread.start()
+            if thread.ident is None:
+                thread.start()
 
     def flush(self, timeout: float = 5.0) -> bool:
         """Deliver everything recorded so far to every exporter. Return False on timeout, or if a server fails on some of the spans."""
@@ -140,7 +140,8 @@ class Delivery:
         self._stopping.set()
         self._notify(self._news)
         for thread in self._threads:
-            thread.join(max(0.0, deadline + POLL_INTERVAL - time.monotonic()))
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline + POLL_INTERVAL - time.monotonic()))
         is_stopped = not any(thread.is_alive() for thread in self._threads)
         if is_stopped:
             self._collect()  # operations that finished during the flush go to the spool for the next process

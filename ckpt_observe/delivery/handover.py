@@ -62,8 +62,10 @@ class Handover:
         self._thread = threading.Thread(target=self._collect_forever, name="ckpt-observe-collect", daemon=True)
 
     def start(self) -> None:
+        """Start the thread, unless it runs. RuntimeError if the system refuses it."""
         self._deliverer.check()  # before the first operation starts: from then on somebody must notice our death
-        self._thread.start()
+        if self._thread.ident is None:
+            self._thread.start()
 
     def flush(self, timeout: float = 5.0) -> bool:
         """Move everything recorded so far to the spool, and wait until it is delivered. Return False on timeout."""
@@ -81,7 +83,8 @@ class Handover:
             return not self._pending()
         is_delivered = self.flush(timeout)
         self._stopping.set()
-        self._thread.join(timeout + POLL_INTERVAL)
+        if self._thread.ident is not None:
+            self._thread.join(timeout + POLL_INTERVAL)
         self._deliverer.close(timeout)
         self._collector.collect()
         self._sync()

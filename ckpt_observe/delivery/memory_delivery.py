@@ -37,6 +37,8 @@ class MemoryDelivery:
         self.closed = False
         self.dropped = 0
         """Operations that found a full queue, for each exporter."""
+        self.missed = 0
+        """Operations that came before this delivery could be built."""
         self.workers = [ExporterWorker(exporter) for exporter in exporters]
         self._queues: dict[str, deque[bytes]] = {worker.identity: deque() for worker in self.workers}
         self._stopping = threading.Event()
@@ -47,9 +49,10 @@ class MemoryDelivery:
         ]
 
     def start(self) -> None:
-        """Start the threads."""
+        """Start the threads that do not run yet. RuntimeError if the system refuses one."""
         for thread in self._threads:
-            thread.start()
+            if thread.ident is None:
+                thread.start()
 
     # The pages, used by threads of the host program
 
@@ -102,7 +105,8 @@ class MemoryDelivery:
         is_delivered = self.flush(timeout)
         self._stopping.set()
         for thread in self._threads:
-            thread.join(timeout + POLL_INTERVAL)
+            if thread.ident is not None:
+                thread.join(timeout + POLL_INTERVAL)
         for worker, thread in zip(self.workers, self._threads, strict=True):
             if not thread.is_alive():  # an exporter that hangs is not closed; it ends with the process
                 worker.close()
@@ -110,7 +114,8 @@ class MemoryDelivery:
 
     def health(self) -> Counts:
         """Return the counters of this delivery, by metric and labels."""
-        counts: Counts = {(metrics.DROPPED_RECORDS.name, ("overflow",)): float(self.dropped)}
+        dropped = metrics.DROPPED_RECORDS.name
+        counts: Counts = {(dropped, ("overflow",)): float(self.dropped), (dropped, ("missed",)): float(self.missed)}
         for worker in self.workers:
             counts[metrics.DELIVERED_SPANS.name, (worker.name,)] = float(worker.delivered)
             counts[metrics.REFUSED_SPANS.name, (worker.name,)] = float(worker.refused)

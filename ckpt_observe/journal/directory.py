@@ -73,6 +73,8 @@ class About(msgspec.Struct, frozen=True, rename={"exporters": "sinks", "delivery
     resource: dict[str, Any]
     delivery: str = "in-process"
     """Who delivers the journal while its owner lives: the owner (`in-process`), a `companion`, or a `daemon` with its own exporters."""
+    missed: int = 0
+    """Operations that the owner did not record, because it could not create the journal at once."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "delivery", _MODES.get(self.delivery, self.delivery))

@@ -25,13 +25,21 @@ class Journal:
     """A journal as its owner uses it. `pages` is the configured directory for pages, or None for the default."""
 
     def __init__(
-        self, state: Path, pages: Path | None, exporters: Sequence[str], resource: dict[str, Any], delivery: str = "in-process"
+        self,
+        state: Path,
+        pages: Path | None,
+        exporters: Sequence[str],
+        resource: dict[str, Any],
+        delivery: str = "in-process",
+        missed: int = 0,
     ) -> None:
         root = private_directory(private_directory(state) / JOURNALS)
         now = time.time_ns()
         name = f"{os.getpid()}-{now:x}"
         places = page_places(state, pages)
-        self.about = About(VERSION, os.getpid(), boot_id(), now, str(places[0].directory / name), tuple(exporters), resource, delivery)
+        self.about = About(
+            VERSION, os.getpid(), boot_id(), now, str(places[0].directory / name), tuple(exporters), resource, delivery, missed
+        )
         self.directory = str(root / name)
         self._owner_lock, self._delivery_lock = create_journal(self.directory, self.about)
         if delivery != "in-process":
@@ -53,6 +61,7 @@ class Journal:
             raise JournalError(
                 f"{self.about.pages}: cannot allocate pages ({error.strerror}); set CKPT_OBSERVE_PAGES_DIR to a directory with room"
             ) from error
+        self.pool.counts["missed"] = missed
 
     def take(self) -> AnyPage | None:
         """Return a page for a new operation, or None if the journal is closed."""

@@ -22,13 +22,13 @@ class WarningLog:
     def __init__(self) -> None:
         self._keys: set[str] = set()
 
-    def warn_once(self, key: str, message: str, *args: object) -> None:
+    def warn_once(self, key: str, message: str, *args: object, exc_info: BaseException | None = None) -> None:
         """Log a warning, unless one with this key was logged since the last `clear(key)`. Never raises."""
         if key not in self._keys:
             if len(self._keys) >= MAX_KEYS:
                 self._keys.clear()
             self._keys.add(key)
-            warn(message, *args)
+            warn(message, *args, exc_info=exc_info)
 
     def clear(self, key: str) -> None:
         """Forget a key: the condition is over, and its next occurrence is logged again."""

@@ -198,6 +198,6 @@ def test_identities_are_those_of_the_exporters(tmp_path):
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "LMNR_PROJECT_API_KEY": "k"}
     settings = config.read(variables, exporters="otlp,laminar,prometheus,local,console,provider", dir=tmp_path, delivery="companion")
     exporter_names = exporter_selection.exporter_names(settings)
-    assert exporter_selection.exporter_identities(settings, exporter_names) == [
+    assert exporter_selection.exporter_identities(settings, exporter_names, {}) == [
         exporter.identity for exporter in exporter_selection.build_exporters(settings, exporter_names)
     ]

@@ -141,6 +141,8 @@ def _check_journal(directory: Path, alive: bool) -> tuple[Diagnosis | None, int]
     owner = f"process {about.pid} ({about.resource.get('service.name', '?')}), {'alive' if alive else 'dead'}"
     detail = f"{owner}; waiting: {', '.join(parts) or 'nothing'}"
     subject = f"journal {directory.name}"
+    if about.missed:
+        detail += f"; its first {about.missed} operations were not recorded, because the journal could not be created at once (see the log)"
     if size > outbox.SPOOL_LIMIT // 2:
         percentage = size * 100 // outbox.SPOOL_LIMIT
         return Diagnosis(PROBLEM, subject, f"{detail}; {percentage} % full: at 100 % the oldest records are dropped"), size
@@ -148,6 +150,8 @@ def _check_journal(directory: Path, alive: bool) -> tuple[Diagnosis | None, int]
         by_program = "the next observed program delivers it; `ckpt-observe traces` delivers it to the local store"
         next_step = "the daemon delivers it" if about.delivery == "daemon" else by_program
         return Diagnosis(NOTE, subject, f"{detail}; {next_step}"), size
+    if about.missed:
+        return Diagnosis(PROBLEM, subject, detail), size
     return Diagnosis(OK, subject, detail) if backlog else None, size
 
 

@@ -82,6 +82,7 @@ class MemoryPage:
 
     def append(self, line):
         self.lines.append(line)
+        return True
 
     def finish(self, line):
         self.lines.append(line)

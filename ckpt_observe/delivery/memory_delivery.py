@@ -72,15 +72,15 @@ class MemoryDelivery:
     def discard(self, page: AnyPage) -> None:
         """Forget an operation that is not recorded: nothing refers to its page."""
 
-    def append_overflow(self, page: AnyPage, line: bytes) -> None:
-        """Store a line that does not fit into its page in a further page."""
+    def append_overflow(self, page: AnyPage, line: bytes) -> bool:
+        """Store a line that does not fit into its page in a further page. Return False if there is no room."""
         pages = page.overflow_pages
         if not pages or not pages[-1].has_room(line):
             new_page = MemoryPage(self)
             if len(pages) > MAX_OVERFLOW_PAGES or not new_page.has_room(line):
-                return
+                return False
             page.overflow_pages = (*pages, new_page)
-        page.overflow_pages[-1].append(line)
+        return page.overflow_pages[-1].append(line)
 
     def close_after_fork(self) -> None:
         """In a forked child: the records belong to the parent, which delivers them."""

@@ -46,8 +46,8 @@ class PagePool(Protocol):
     def discard(self, page: AnyPage) -> None:
         """Take a page back whose operation is not recorded."""
 
-    def append_overflow(self, page: AnyPage, line: bytes) -> None:
-        """Store a line that does not fit into its page elsewhere; drop it if there is no room."""
+    def append_overflow(self, page: AnyPage, line: bytes) -> bool:
+        """Store a line that does not fit into its page elsewhere. Return False if there is no room, and it is dropped."""
 
 
 class MappedPage:
@@ -64,17 +64,17 @@ class MappedPage:
         self.overflow_pages: tuple[AnyPage, ...] = ()
         """Further pages of the same operation."""
 
-    def append(self, line: bytes) -> None:
-        """Store a line, which ends with a newline."""
+    def append(self, line: bytes) -> bool:
+        """Store a line, which ends with a newline. Return whether there was room."""
         size = len(line)
         used = self._used
         end = used + size
         if end > self._limit or self.pool.closed:  # full; or, in a forked child, the parent's
-            self.pool.append_overflow(self, line)
-            return
+            return self.pool.append_overflow(self, line)
         self._used = end
         self._map[used:end] = line
         self._words[0] = self._used - self._start
+        return True
 
     def finish(self, line: bytes) -> None:
         """Store the last line and give the page back to its pool."""
@@ -145,12 +145,11 @@ class PwritePage:
         self.marks: PwriteMarks | dict[int, int] = PwriteMarks(descriptor, self._start, pool)
         self.overflow_pages: tuple[AnyPage, ...] = ()
 
-    def append(self, line: bytes) -> None:
-        """Store a line, which ends with a newline."""
+    def append(self, line: bytes) -> bool:
+        """Store a line, which ends with a newline. Return whether there was room."""
         with self._lock:
             if self.pool.closed or not self.has_room(line):
-                self.pool.append_overflow(self, line)
-                return
+                return self.pool.append_overflow(self, line)
             start = self._used
             self._used = end = start + len(line)  # before writing: a signal handler that appends meanwhile must not use the same space
             try:
@@ -161,6 +160,7 @@ class PwritePage:
                     self._used = start
                 self._keep_in_memory(line)
                 raise_host_exception(error)
+            return True
 
     def _keep_in_memory(self, line: bytes) -> None:
         if not self.overflow_pages or not isinstance(self.overflow_pages[-1], MemoryPage):
@@ -213,13 +213,13 @@ class MemoryPage:
         self._lines: list[bytes] = []
         self._used = 0
 
-    def append(self, line: bytes) -> None:
-        """Store a line, which ends with a newline."""
+    def append(self, line: bytes) -> bool:
+        """Store a line, which ends with a newline. Return whether there was room."""
         if not self.has_room(line):
-            self.pool.append_overflow(self, line)
-            return
+            return self.pool.append_overflow(self, line)
         self._used += len(line)
         self._lines.append(line)
+        return True
 
     def finish(self, line: bytes) -> None:
         """Store the last line and give the page back to its pool."""

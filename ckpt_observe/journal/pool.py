@@ -130,21 +130,21 @@ class Pool:
             else:
                 page.finish(end)
 
-    def append_overflow(self, page: AnyPage, line: bytes) -> None:
-        """Store a line that does not fit into its page in a further page of the same operation."""
+    def append_overflow(self, page: AnyPage, line: bytes) -> bool:
+        """Store a line that does not fit into its page in a further page of the same operation. Return False if there is no room."""
         if self.closed:
-            return
+            return False
         if len(line) > LINE_ROOM or (len(page.overflow_pages) >= MAX_OVERFLOW_PAGES and not line.startswith(_END)):
             self.counts["cut"] += 1
             page.marks[events.CUT] = 1
-            return
+            return False
         if not page.overflow_pages or not page.overflow_pages[-1].has_room(line):
             new_page = self.take()
             if new_page is None:
-                return
+                return False
             # One store of a new tuple: another thread of the same operation may have added a page meanwhile.
             page.overflow_pages = (*page.overflow_pages, new_page)
-        page.overflow_pages[-1].append(line)  # if another thread has filled that page meanwhile, the line overflows once more
+        return page.overflow_pages[-1].append(line)  # if another thread has filled that page meanwhile, the line overflows once more
 
     def give_back(self, page: AnyPage) -> None:
         """Queue the page of an operation that has ended, to be collected.

@@ -141,7 +141,7 @@ def _attempt(span: Span, operation: str, outcome: str, error_class: str, now: fl
         detected=now if outcome == "interrupted" else span.end_unix_nano / 1e9,
         error_classes=tuple(filter(None, error_classes)),
         altered=bool(altered),
-        run_id=str(attributes.get(names.TASK_ID, "")),
+        run_id=str(attributes.get(names.RUN_ID, attributes.get(names.TASK_ID, ""))),
         save_id=str(attributes.get(names.STEP, attributes.get(names.ID, ""))) if is_save else "",
         interval=amount(attributes.get(names.INTERVAL)),
         sizes={kind: size for kind, name in _SIZES if (size := amount(attributes.get(name)))} if is_save else {},

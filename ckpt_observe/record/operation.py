@@ -311,6 +311,11 @@ class Operation(OtelSpan):
         else:
             self._attributes.update(attributes)
 
+    def count_dropped_phase(self) -> None:
+        """Count a phase for which the record of the operation had no room."""
+        dropped = (self._attributes or {}).get(names.PHASES_DROPPED, 0)
+        self.set_trusted({names.PHASES_DROPPED: dropped + 1})
+
     def phase(self, name: str) -> Phase:
         """Return a phase of this operation, to be used in a `with`."""
         from ckpt_observe.record.phase import Phase  # noqa: PLC0415 - the module of phases imports this one

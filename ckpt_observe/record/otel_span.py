@@ -61,13 +61,13 @@ class OtelSpan(trace.Span):
         """Return the Unix time in nanoseconds, by the monotonic clock."""
         return _monotonic() + self.clock_offset
 
-    def write(self, event: tuple[Any, ...]) -> None:
-        """Append a line to the page, if the operation is running."""
+    def write(self, event: tuple[Any, ...]) -> bool:
+        """Append a line to the page, if the operation is running. Return False if it is not, or if the page is full."""
         try:
-            if self.open_page:
-                self.page.append(encode_line(event))
+            return bool(self.open_page) and self.page.append(encode_line(event))
         except Exception as error:
             record_fault(error)
+            return False
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Set attributes of the running phase, or of the operation."""

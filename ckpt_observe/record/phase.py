@@ -190,7 +190,8 @@ def _record_end(
         attributes = {**_as_attributes(attributes), **failure_attributes(operation, name, error)}
     if name not in PHASE_CODES or number > MARKED_PHASES or isinstance(parent, str):
         phase = (name, number, parent, start + offset, end + offset, attributes)
-        operation.write((events.DONE, operation.span_id, end + offset, phase))
+        if not operation.write((events.DONE, operation.span_id, end + offset, phase)):
+            operation.count_dropped_phase()
     elif operation.open_page:  # else another operation may have the page by now
         operation.page.marks[2 * number + 1] = (end - operation.start) << 12 | 1
         operation.phases.append((name, number, parent, start, end, attributes))

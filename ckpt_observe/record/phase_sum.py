@@ -52,6 +52,8 @@ class PhaseSum:
 
     def record(self) -> tuple[Any, ...]:
         """Return the phase as a row of the operation's `end` line."""
+        if not self.calls:  # its first call is still running
+            self.busy = _monotonic() - self._start
         sizes: dict[str, Any] = {names.PHASE_BYTES_IN: self.bytes_in or None, names.PHASE_BYTES_OUT: self.bytes_out or None}
         if self.calls > 1:
             sizes[names.PHASE_CALLS] = self.calls

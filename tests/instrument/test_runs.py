@@ -1,0 +1,91 @@
+"""Runs: operations in threads that lost the context find the run that they belong to."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from opentelemetry.context import get_current
+
+import ckpt_observe
+from ckpt_observe.instrument import runs
+from ckpt_observe.instrument.library_call import LibraryCall
+from ckpt_observe.instrument.runs import LibraryRun, find_run_context
+from ckpt_observe.semconv import attributes as names
+
+ROW = LibraryCall("toy", "append", lambda _instance, arguments: {names.TASK_ID: arguments["task"]})
+
+
+def append(task):
+    wrapper = ROW.wrapper_for(lambda task: task)
+    return wrapper(lambda task: task, None, (task,), {})
+
+
+def run(task_id, **attributes):
+    return LibraryRun("toy", {names.TASK_NAME: "graph", names.TASK_ID: task_id, **attributes}, {})
+
+
+def in_bare_thread(function, *args):
+    thread = threading.Thread(target=function, args=args)
+    thread.start()
+    thread.join()
+
+
+def traces(recording):
+    """Return the trace of each task id of the appends, and of each task."""
+    spans = [span for span in recording.spans() if span.attributes.get(names.TASK_ID)]
+    return {(span.name.partition(" ")[0], span.attributes[names.TASK_ID]): span.trace_id for span in spans}
+
+
+def test_bare_thread_joins_its_run(recording):
+    """With two runs at the same time, each operation joins the run with its task id, and no other."""
+    with run("a"), ThreadPoolExecutor(1) as pool:
+        other = pool.submit(lambda: run("b").__enter__()).result()
+        for task in ("a", "b", "unknown"):
+            in_bare_thread(append, task)
+        pool.submit(other.__exit__, None, None, None).result()
+    trace_ids = traces(recording)
+    assert trace_ids["checkpoint.append", "a"] == trace_ids["task", "a"]
+    assert trace_ids["checkpoint.append", "b"] == trace_ids["task", "b"]
+    assert len(set(trace_ids.values())) == 3
+
+
+def test_current_span_has_precedence(recording):
+    """A thread that has a context keeps it, whatever runs elsewhere."""
+    with run("a"), ckpt_observe.task("mine", id="mine") as task:
+        append("a")
+    assert traces(recording)["checkpoint.append", "a"] == task.trace_id
+
+
+def test_ended_run_is_forgotten(recording):
+    """After the end of a run nothing is remembered about it, also if it failed."""
+    with pytest.raises(ValueError, match="node"), run("a"):
+        raise ValueError("node")
+    assert find_run_context("toy", "a") is None
+    assert not runs._contexts
+
+
+def test_run_within_a_task_is_no_task(recording):
+    """If the program has begun a task, the run belongs to it; threads without a context still find it."""
+    with ckpt_observe.task("mine", id="mine") as task, run("a"):
+        assert find_run_context("toy", "a") == get_current()
+        in_bare_thread(append, "a")
+    assert [span.name for span in recording.spans()] == ["task mine", "checkpoint.append"]
+    assert traces(recording)["checkpoint.append", "a"] == task.trace_id
+
+
+def test_unsampled_run_records_nothing_in_bare_threads(recording, monkeypatch):
+    """Threads that lost the context follow the sampling decision of their run."""
+    monkeypatch.setattr("ckpt_observe.record.recorder.recorder.samples", lambda _trace, parent: bool(parent))
+    with run("a"):
+        in_bare_thread(append, "a")
+    assert recording.spans() == []
+
+
+def test_operations_get_the_attributes_of_the_run(recording):
+    """Run id, session and task name are on every operation, also in a bare thread."""
+    with run("a", **{names.RUN_ID: "run-1", names.SESSION_ID: "s"}):
+        in_bare_thread(append, "a")
+    [span] = [span for span in recording.spans() if span.name == "checkpoint.append"]
+    assert (span.attributes[names.RUN_ID], span.attributes[names.SESSION_ID], span.attributes[names.TASK_NAME]) == ("run-1", "s", "graph")

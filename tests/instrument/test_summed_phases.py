@@ -1,0 +1,203 @@
+"""Phases of a library's operations: many calls in one phase, coroutines, context managers, failures and deaths."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ckpt_observe.instrument.library_call import LibraryCall
+from ckpt_observe.instrument.phase_calls import ManagedPhases, SummedPhase
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv.events import PHASE_CODES
+from ckpt_observe.testing.spans import outline
+
+SERIALIZE = SummedPhase("toy", "serialize", lambda _args, _kwargs, result: (None, len(result)))
+CURSOR = ManagedPhases("toy", {"save": ("wait", "write", "commit"), "load": ("wait", "read", "read")})
+
+
+def observe(row, function):
+    """The function, observed by a row."""
+    wrapper = row.wrapper_for(function)
+    return lambda *args, **kwargs: wrapper(function, None, args, kwargs)
+
+
+def observe_operation(function, operation="save", system="toy"):
+    return observe(LibraryCall(system, operation, lambda _instance, _arguments: {}), function)
+
+
+def phase(recording, name):
+    [span] = [span for span in recording.spans() if span.attributes.get(names.PHASE) == name]
+    return span
+
+
+def test_calls_are_summed(recording):
+    """A thousand calls are one phase, with their number and their bytes; the size of the operation is what was serialized."""
+    serialize = observe(SERIALIZE, lambda value: b"x" * value)
+    observe_operation(lambda: [serialize(3) for _ in range(1000)])()
+    assert outline(recording.spans()) == "checkpoint.save\n  checkpoint.serialize"
+    attributes = phase(recording, "serialize").attributes
+    assert (attributes[names.PHASE_CALLS], attributes[names.PHASE_BYTES_OUT]) == (1000, 3000)
+    assert recording.spans()[-1].attributes[names.SIZE_SERIALIZED] == 3000
+
+
+def test_duration_is_the_time_in_the_calls(recording, monkeypatch):
+    """What happens between the calls does not count."""
+    clock = [0]
+    monkeypatch.setattr("ckpt_observe.record.phase_sum._monotonic", lambda: clock[0])
+
+    def pass_time(nanoseconds):
+        clock[0] += nanoseconds
+        return b""
+
+    serialize = observe(SERIALIZE, pass_time)
+    observe_operation(lambda: [(serialize(5), pass_time(1000)) for _ in range(3)])()
+    span = phase(recording, "serialize")
+    assert span.end_unix_nano - span.start_unix_nano == 15
+
+
+def test_call_within_a_call_counts_once(recording):
+    """A serializer that calls another one is one call, with the bytes of the outer one."""
+    inner = observe(SERIALIZE, lambda: b"12345")
+    outer = observe(SERIALIZE, lambda: inner() + b"6")
+    observe_operation(outer)()
+    attributes = phase(recording, "serialize").attributes
+    assert names.PHASE_CALLS not in attributes
+    assert attributes[names.PHASE_BYTES_OUT] == 6
+
+
+@pytest.mark.parametrize("system", ["other", None])
+def test_other_operations_are_left_alone(recording, system):
+    """Outside an operation of its own library, a patched driver records nothing."""
+    serialize = observe(SERIALIZE, lambda: b"1")
+    assert (serialize if system is None else observe_operation(serialize, system=system))() == b"1"
+    assert not [span for span in recording.spans() if names.PHASE in span.attributes]
+
+
+def test_coroutine_is_timed_while_it_waits(recording):
+    """The phase of a coroutine lasts until it has returned, not until it was created."""
+
+    async def main():
+        gate = asyncio.Event()
+
+        async def execute():
+            await gate.wait()
+            marks = recording.pages[0].marks
+            assert marks[2] & 0xFF == PHASE_CODES["write"]
+            assert marks[3] == 0
+            return 7
+
+        observed = observe(SummedPhase("toy", "write"), execute)
+
+        async def save():
+            return await observed()
+
+        task = asyncio.ensure_future(observe_operation(save)())
+        await asyncio.sleep(0)
+        gate.set()
+        return await task
+
+    assert asyncio.run(main()) == 7
+    assert recording.pages[0].marks[3]
+
+
+def test_running_call_has_no_end_mark(recording):
+    """A process that dies during the second call of a phase is reported in that phase; between two calls it is not."""
+    marks = []
+    serialize = observe(SERIALIZE, lambda: marks.append(dict(recording.pages[0].marks)) or b"")
+    observe_operation(lambda: (serialize(), marks.append(dict(recording.pages[0].marks)), serialize()))()
+    assert [bool(each[3]) for each in marks] == [False, True, False]
+
+
+@pytest.fixture(params=["sync", "async"])
+def use_cursor(request):
+    """A function that uses an observed context manager with a body, in a synchronous or asynchronous operation."""
+
+    @contextlib.contextmanager
+    def cursor(on_enter=None, on_exit=None):
+        on_enter and on_enter()
+        yield "cursor"
+        on_exit and on_exit()
+
+    @contextlib.asynccontextmanager
+    async def async_cursor(on_enter=None, on_exit=None):
+        on_enter and on_enter()
+        yield "cursor"
+        on_exit and on_exit()
+
+    def use(operation="save", body=lambda: None, **steps):
+        def run():
+            with observe(CURSOR, cursor)(**steps) as value:
+                body()
+            return value
+
+        async def run_async():
+            async with observe(CURSOR, async_cursor)(**steps) as value:
+                body()
+            return value
+
+        if request.param == "sync":
+            return observe_operation(run, operation)()
+        return asyncio.run(observe_operation(run_async, operation)())
+
+    return use
+
+
+def test_context_manager_is_three_phases(recording, use_cursor):
+    """Entering, the body and leaving are phases; a reader does not commit."""
+    assert use_cursor() == "cursor"
+    assert use_cursor("load") == "cursor"
+    assert outline(recording.spans()) == (
+        "checkpoint.save\n  checkpoint.wait\n  checkpoint.write\n  checkpoint.commit\ncheckpoint.load\n  checkpoint.wait\n  checkpoint.read"
+    )
+
+
+@pytest.mark.parametrize(("step", "expected"), [("on_enter", "wait"), ("body", "write"), ("on_exit", "commit")])
+def test_failure_is_in_its_phase(recording, use_cursor, step, expected):
+    """An exception is in the phase that raised it, and reaches the host program unchanged."""
+    error = OSError(28, "No space left on device")
+
+    def fail():
+        raise error
+
+    with pytest.raises(OSError, match="No space") as caught:
+        use_cursor(**{step: fail})
+    assert caught.value is error
+    operation = recording.spans()[-1].attributes
+    assert (operation[names.ERROR_PHASE], operation[names.ERROR_CODE]) == (expected, "storage.no_space")
+    assert phase(recording, expected).attributes[names.OUTCOME] == "error"
+
+
+def test_calls_in_other_threads_belong_to_the_operation(recording):
+    """A call in a thread that has the context of the operation is part of its phase; one in a bare thread is not."""
+    import contextvars  # noqa: PLC0415
+
+    serialize = observe(SERIALIZE, lambda: b"12")
+
+    def save():
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(contextvars.copy_context().run, serialize).result()
+        bare = threading.Thread(target=serialize)
+        bare.start()
+        bare.join()
+
+    observe_operation(save)()
+    assert phase(recording, "serialize").attributes[names.PHASE_BYTES_OUT] == 2
+
+
+def test_dropped_phases_are_counted(watch, stored_spans):
+    """An operation with more phases than fit into its record says how many are missing."""
+    import ckpt_observe  # noqa: PLC0415
+
+    with ckpt_observe.checkpoint("save") as operation:
+        for number in range(3000):
+            with operation.phase(f"custom-{number:04d}"):
+                pass
+    assert watch.flush(20)
+    spans = stored_spans()
+    [save] = [span for span in spans if span.name == "checkpoint.save"]
+    assert save.attributes[names.PHASES_DROPPED] == 3000 - (len(spans) - 1)
+    assert save.attributes[names.PHASES_DROPPED] > 0

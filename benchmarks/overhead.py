@@ -1,42 +1,25 @@
-"""Measures the time that observation adds on the caller's thread: `python -m benchmarks.overhead`.
+"""Measures the time that observation adds on the caller's thread: `python -m benchmarks.overhead [SECONDS]`.
 
 A save with four phases, in a library that does nothing, runs alternately in one process: (a) bare, (b) patched by ckpt_observe, (c) with
 the same span tree and attributes written by hand with the OpenTelemetry SDK and its batch processor. Both (b) and (c) have an exporter that
-discards spans. The output is what (b) and (c) add to (a), alone and with three busy threads.
+discards spans. The output is what (b) and (c) add to (a), alone and with three busy threads. Then `benchmarks.saturation` measures (b) and
+(c) for SECONDS each, 60 by default.
 """
 
 from __future__ import annotations
 
 import gc
 import statistics
+import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-
-import ckpt_observe
-from benchmarks.nothing import ByHand, Library, NothingInstrumentor
-from ckpt_observe import exporter_selection
-from ckpt_observe.exporter import Exporter
+from benchmarks import saturation
+from benchmarks.nothing import Library, NothingInstrumentor
 
 TURNS, CALLS = 80, 25
-
-
-class DiscardingExporter(SpanExporter, Exporter):
-    """Discards spans, as an exporter of the SDK and of ckpt_observe."""
-
-    name = "local"
-
-    def export(self, spans: Any) -> SpanExportResult:
-        return SpanExportResult.SUCCESS
-
-    def send(self, spans: Any) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def measure_calls(call: Callable[[], Any]) -> list[float]:
@@ -49,13 +32,9 @@ def measure_calls(call: Callable[[], Any]) -> list[float]:
 
 
 def measure(busy: int) -> dict[str, list[float]]:
-    provider = TracerProvider()
-    provider.add_span_processor(BatchSpanProcessor(DiscardingExporter(), max_queue_size=2**16))
-    library, by_hand = Library(), ByHand(provider.get_tracer("by hand"))
+    library, by_hand = Library(), saturation.by_hand()
     instrumentor = NothingInstrumentor()
-    stop = threading.Event()
-    for _ in range(busy):
-        threading.Thread(target=burn, args=(stop,), daemon=True).start()
+    stop = saturation.start_busy_threads(busy)
     times: dict[str, list[float]] = {"bare": [], "ours": [], "sdk": [], "off": []}
     gc.collect()
     for _ in range(TURNS):
@@ -72,22 +51,13 @@ def measure(busy: int) -> dict[str, list[float]]:
     return {name: sorted(values) for name, values in times.items()}
 
 
-def burn(stop: threading.Event) -> None:
-    count = 0
-    while not stop.is_set():
-        count += 1
-
-
 def summarize(values: list[float]) -> dict[str, float]:
     return {"p50": values[len(values) // 2], "p99": values[len(values) * 99 // 100], "mean": statistics.mean(values)}
 
 
 def main() -> None:
-    exporter_selection.EXPORTERS["local"] = lambda _settings: DiscardingExporter()
     with tempfile.TemporaryDirectory() as directory:
-        watch = ckpt_observe.observe(exporters="local", dir=directory, service="benchmark", enabled=True)
-        with ckpt_observe.checkpoint("save"):
-            pass  # the first operation creates the journal
+        watch = saturation.observe(directory)
         for busy in (0, 3):
             times = {name: summarize(values) for name, values in measure(busy).items()}
             bare = times.pop("bare")
@@ -96,8 +66,9 @@ def main() -> None:
             for name, row in added.items():
                 print(f"  {name:5} adds " + "".join(f"  {key} {value:9.1f}" for key, value in row.items()) + " µs")
             print("  ours : sdk   " + "   ".join(f"{key} 1 : {added['sdk'][key] / added['ours'][key]:.1f}" for key in bare))
-        print(f"pool: {watch._journal.pool.counts if watch._journal else None}")
+        print(f"pages: {saturation.pages_summary(watch)}")
         watch.close(timeout=30)
+    saturation.main(*map(float, sys.argv[1:]))
 
 
 if __name__ == "__main__":

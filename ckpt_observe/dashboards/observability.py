@@ -98,7 +98,7 @@ def _journal() -> list[Panel]:
             "Recording fallbacks",
             [queries.recording_fallbacks],
             COUNT,
-            "spilled: the queue of finished operations was full, so the calling thread wrote to disk itself (slower). unprotected: no page was free, so the operation was kept only in memory until it ended.",
+            "spilled: all pages were in use, so the calling thread wrote finished operations to disk itself (slower). unprotected: no page was free, so the operation was kept only in memory until it ended.",
             empty="no fallback in this time range",
         ),
     ]

@@ -29,6 +29,7 @@ from ckpt_observe.journal.journal import Journal
 from ckpt_observe.semconv import metrics
 from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import WarningLog
+from ckpt_observe.support.wakeup import Wakeup
 
 SCAN_INTERVAL: Final = 2.0
 """Seconds between two scans of the other processes' journals."""
@@ -99,6 +100,8 @@ class Delivery:
         """Notifies the exporter threads that the spool has new records."""
         self._progress = threading.Condition()
         """Notifies `flush()` that an exporter has received something."""
+        self._wakeup = journal.pool.wakeup if journal is not None else Wakeup()
+        """Ends the pause of the collecting thread."""
         self._stopping = threading.Event()
         work: list[tuple[str, Callable[..., None], tuple[ExporterWorker, ...]]] = [("collect", self._collect_forever, ())]
         work += [(f"exporter-{worker.name}", self._deliver_forever, (worker,)) for worker in self.workers]
@@ -138,6 +141,7 @@ class Delivery:
         deadline = time.monotonic() + timeout
         self.flush(timeout)
         self._stopping.set()
+        self._wakeup.ring()
         self._notify(self._news)
         for thread in self._threads:
             if thread.ident is not None:
@@ -203,7 +207,7 @@ class Delivery:
             except Exception as error:  # the next pass may succeed; a thread that ended would lose everything
                 raise_host_exception(error)
                 self._warnings.warn_once(type(error).__name__, "Internal error while collecting records: %r", error)
-            self._stopping.wait(POLL_INTERVAL)
+            self._wakeup.wait(POLL_INTERVAL)
 
     def _collect(self) -> bool:
         """Move finished operations to the spool. Return True if there were any."""

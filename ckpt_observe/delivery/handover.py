@@ -83,6 +83,7 @@ class Handover:
             return not self._pending()
         is_delivered = self.flush(timeout)
         self._stopping.set()
+        self._journal.pool.wakeup.ring()
         if self._thread.ident is not None:
             self._thread.join(timeout + POLL_INTERVAL)
         self._deliverer.close(timeout)
@@ -117,7 +118,8 @@ class Handover:
             except Exception as error:  # the next pass may succeed; a thread that ended would lose everything
                 raise_host_exception(error)
                 self._warnings.warn_once(type(error).__name__, "Internal error while collecting records: %r", error)
-            if self._stopping.wait(POLL_INTERVAL):
+            self._journal.pool.wakeup.wait(POLL_INTERVAL)
+            if self._stopping.is_set():
                 return
 
     def _sync(self) -> None:

@@ -181,6 +181,8 @@ class Outbox:
 
         The records that each exporter loses are counted.
         """
+        if spool.size(self.directory) <= limit:  # without the lock, which an exporter thread holds while it reads
+            return False
         with self._lock:
             before = self._cursors.copy()
             while spool.size(self.directory) > limit and len(segments := spool.segments(self.directory)) > keep:

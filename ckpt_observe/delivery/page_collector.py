@@ -14,12 +14,13 @@ from typing import Final
 
 from ckpt_observe.journal.directory import Counts
 from ckpt_observe.journal.journal import Journal
+from ckpt_observe.journal.pool import COLLECT_BATCH
 from ckpt_observe.semconv import metrics
 from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import WarningLog
 
 POLL_INTERVAL: Final = 0.1
-"""Seconds between two passes. Up to 768 finished operations may queue in between."""
+"""Seconds between two passes, unless half of the pages are in use before that."""
 SYNC_INTERVAL: Final = 1.0
 """Seconds between two syncs: what is recorded survives a power failure after about this long."""
 
@@ -27,13 +28,18 @@ SYNC_INTERVAL: Final = 1.0
 class PageCollector:
     """Collects the pages of one journal. Called from its own thread and from `flush()`.
 
-    `enforce_disk_limit` is called after each pass that wrote to the spool. `annotate` adds facts to each record before it is written.
+    `enforce_disk_limit` is called when a segment of the spool is complete: it takes many system calls, each of which waits for the GIL.
+    `annotate` adds facts to each record before it is written.
     """
 
     def __init__(self, journal: Journal, enforce_disk_limit: Callable[[], None], annotate: Callable[[bytes], bytes] | None = None) -> None:
         self.journal, self._enforce_disk_limit, self._annotate = journal, enforce_disk_limit, annotate
         self._collect_lock = threading.Lock()
         """Held during a pass, so that `flush()` never sees a half-finished one."""
+        self._batch = COLLECT_BATCH
+        """Records of a pass. One after a failure, until the disk accepts it: 4,096 ten times a second would use a third of a core."""
+        self._limited_segment = journal.spool.segment
+        """The segment at whose start the disk limit was enforced last."""
         self._warnings = WarningLog()
 
     def collect(self) -> bool:
@@ -44,12 +50,16 @@ class PageCollector:
                 pool.write_heartbeat(time.time_ns())
                 pool.make_room()
                 pool.recover_lost_pages()
-                moved = pool.collect(self._annotate)
-                if moved:
+                moved = pool.collect(self._annotate, limit=self._batch)
+                self._batch = COLLECT_BATCH
+                segment = self.journal.spool.segment
+                if segment != self._limited_segment:
                     self._enforce_disk_limit()
+                    self._limited_segment = segment
             return bool(moved)
         except OSError as error:  # disk full or gone: records stay in memory while there is room; drops are counted
             raise_host_exception(error)
+            self._batch = 1
             self._warnings.warn_once(
                 "spool", "Cannot write %s: %s. Records are kept in memory while there is room.", self.journal.directory, error.strerror
             )

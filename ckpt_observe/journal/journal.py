@@ -95,7 +95,8 @@ class Journal:
 
     def _save_images(self, images: list[bytes]) -> None:
         if images != self._last_images:
-            files.replace_file(os.path.join(self.directory, OPEN_PAGES), heartbeat_page(time.time_ns()), *images, sync=True)
+            content = b"".join((heartbeat_page(time.time_ns()), *images))  # one write: each gives up the GIL, which a busy program keeps
+            files.replace_file(os.path.join(self.directory, OPEN_PAGES), content, sync=True)
             self._last_images = images
 
     def close_after_fork(self) -> None:

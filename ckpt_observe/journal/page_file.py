@@ -49,8 +49,9 @@ class PageFile:
 
     def unreferenced_pages(self) -> list[MappedPage | PwritePage]:
         """Return the pages that are neither free nor finished, and that no operation and no thread has."""
-        counts = list(_count_references(self.pages))  # one C call: no other thread runs meanwhile
-        return [page for page, count in zip(self.pages, counts, strict=True) if count == self._references]
+        pages = self.pages  # another thread may close the file
+        counts = list(_count_references(pages))  # one C call: no other thread runs meanwhile
+        return [page for page, count in zip(pages, counts, strict=True) if count == self._references]
 
     def write_heartbeat(self, now: int) -> None:
         """Store the time, in Unix nanoseconds, at which the owner is known to live."""

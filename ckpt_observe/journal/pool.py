@@ -2,6 +2,10 @@
 
 Free and finished pages are in a list and a deque that are used only through single C calls (`pop`, `append`, `popleft`), which the GIL
 makes atomic. There is no lock, so no caller waits for another, and a signal handler that saves a checkpoint cannot deadlock.
+
+A caller makes no system call as long as pages are free. In a program with busy threads each one would cost it tens of milliseconds, because
+it gives up the GIL. So finished operations wait in their pages, and the page collector adds pages before they run out. Only a burst that
+uses half of the pages before the collector reacts makes a caller add pages itself; only if the limit is reached does it write to disk.
 """
 
 from __future__ import annotations
@@ -18,16 +22,20 @@ from ckpt_observe.journal.pages import LINE_ROOM, AnyPage, MemoryPage
 from ckpt_observe.journal.spool import join_lines
 from ckpt_observe.semconv import events
 from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
+from ckpt_observe.support.wakeup import Wakeup
 
-PAGES_PER_FILE: Final = 128
-"""Pages in one file, which has half a mebibyte: the shared memory of a process with few checkpoints."""
-MAX_FILES: Final = 64
-"""Files of one process at most: 32 MiB of pages, for 8,000 operations at once."""
+FIRST_PAGES: Final = 128
+"""Pages of a process with few checkpoints: half a mebibyte. A container has 64 MiB of shared memory by default, for all processes."""
+MORE_PAGES: Final = 1024
+"""Pages that the page collector adds when half of all pages are in use: 4 MiB."""
+MAX_PAGES: Final = 8192
+"""Pages of one process: 32 MiB, for operations that run or wait to be collected."""
+SPILL_BATCH: Final = 256
+"""Finished operations that a caller moves to the spool if all pages are in use. Many at once, so that few callers have to."""
 MAX_OVERFLOW_PAGES: Final = 16
 """Further pages for one operation: about 400 events; OpenTelemetry keeps 128 per span. Lines beyond that are dropped, except the `end`."""
-BACKLOG: Final = 768
-"""Finished operations that may wait to be collected. Beyond that the caller writes its own to the spool: a disk write is better than a
-loss."""
+COLLECT_BATCH: Final = 4096
+"""Finished operations that are moved to the spool with one write: about 5 MB."""
 _END: Final = f'["{events.END}"'.encode()
 
 
@@ -44,20 +52,32 @@ class Pool:
         self._finished: deque[AnyPage] = deque()
         self._file_numbers = itertools.count()
         self.closed = self._has_left = False
-        self.counts = {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0}
-        """Operations that their own thread wrote to the spool, that had no page in shared memory, that were lost; and dropped lines."""
-        self._free.append(self._add_file())  # type: ignore[arg-type]  # not None: the pool is open. OSError if there is no room
+        self.counts = {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0, "grown": 0}
+        """Operations that a caller wrote to the spool, that had no page in shared memory, that were lost; dropped lines; and files of pages
+        that a caller added."""
+        self.wakeup = Wakeup()
+        """Rung when half of the pages are in use. For the page collector."""
+        self._low_water = 0
+        """The number of free pages below which `wakeup` is rung. 0 after that, until the page collector has reacted."""
+        self._free.append(self._add_file(FIRST_PAGES))  # type: ignore[arg-type]  # not None: the pool is open. OSError if there is no room
+        self.make_room()
 
     def take(self) -> AnyPage | None:
         """Return a page for a new operation, or None if the pool is closed: then the operation is not recorded."""
+        free = self._free
         try:
-            return self._free.pop()
+            page = free.pop()
         except IndexError:
             return self._take_slowly()
+        if len(free) < self._low_water:
+            self._low_water = 0
+            self.wakeup.ring()
+        return page
 
     def _take_slowly(self) -> AnyPage | None:
         """Return a page of a new file; else one of a finished operation, which the caller moves to the spool; else one in memory."""
-        page = self._try_add_file()
+        page = self._try_add_file(FIRST_PAGES)
+        self.counts["grown"] += page is not None
         while page is None and not self.closed:
             try:
                 page = self._free.pop()
@@ -69,57 +89,64 @@ class Pool:
 
     def _try_collect(self) -> int:
         try:
-            return self.collect(limit=8)
+            moved = self.collect(limit=SPILL_BATCH)
         except OSError as error:
             raise_host_exception(error)
             return 0
+        self.counts["spilled"] += moved
+        return moved
 
-    def _try_add_file(self) -> AnyPage | None:
-        """Add a file of pages and return one of them; None if there is no room.
+    def _try_add_file(self, count: int) -> AnyPage | None:
+        """Add a file of up to `count` pages and return one of them; None if there is no room.
 
         Threads that run out of pages at the same time each create a file; waiting would leave their operations unprotected.
         """
+        count = min(count, MAX_PAGES - self._page_count())
         try:
-            return self._add_file() if not self.closed and len(self._files) < MAX_FILES else None
+            return self._add_file(count) if count > 0 and not self.closed else None
         except OSError as error:
             raise_host_exception(error)
             return None
 
-    def _create_file(self, number: int, places: Sequence[tuple[str, bool]]) -> PageFile:
+    def _page_count(self) -> int:
+        return sum(len(file.pages) for file in self._files)
+
+    def _create_file(self, number: int, count: int, places: Sequence[tuple[str, bool]]) -> PageFile:
         """Create a file in the first place that has room. A place that was full is not used again, as recovery expects."""
         (prefix, mapped), *later_places = places
         try:
-            file = PageFile(f"{prefix}-{number:02}.pages", PAGES_PER_FILE, self, mapped=mapped)
+            file = PageFile(f"{prefix}-{number:02}.pages", count, self, mapped=mapped)
         except OSError as error:
             raise_host_exception(error)
             if not later_places:
                 raise
             os.makedirs(os.path.dirname(later_places[0][0]), 0o700, exist_ok=True)
-            return self._create_file(number, later_places)
+            return self._create_file(number, count, later_places)
         self._places = places
         return file
 
-    def _add_file(self) -> AnyPage | None:
-        file = self._create_file(next(self._file_numbers), self._places)
-        self._files.append(file)
+    def _add_file(self, count: int) -> AnyPage | None:
+        file = self._create_file(next(self._file_numbers), count, self._places)
+        first, *rest = file.pages  # reserve the first for the caller: other threads may take all that are free
+        self._files.append(file)  # not before we have its pages: `recover_lost_pages` may run now, and they are not lost
         if self.closed:  # by another thread, in the meantime
             file.remove()
             return None
-        first, *rest = file.pages  # reserve the first for the caller: other threads may take all that are free
         self._free.extend(rest)
         return first
 
     def make_room(self) -> None:
         """Add pages ahead of need, so that no caller has to. For the page collector."""
-        if len(self._free) < PAGES_PER_FILE // 4 and (page := self._try_add_file()):
+        while len(self._free) < self._page_count() // 2 and (page := self._try_add_file(MORE_PAGES)):
             self._free.append(page)
+        self._low_water = self._page_count() // 2
 
     def recover_lost_pages(self) -> None:
         """Take back the pages that nobody has any more. For the page collector.
 
         An exception of a signal handler may arrive after a page was taken and before it is stored, or before `__exit__` has begun.
         """
-        if len(self._free) + len(self._finished) == sum(len(file.pages) for file in self._files):
+        if len(self._free) + len(self._finished) == self._page_count():
             return
         for page in [page for file in self._files for page in file.unreferenced_pages()]:
             lines = _read_lines(page)
@@ -147,21 +174,15 @@ class Pool:
         return page.overflow_pages[-1].append(line)  # if another thread has filled that page meanwhile, the line overflows once more
 
     def give_back(self, page: AnyPage) -> None:
-        """Queue the page of an operation that has ended, to be collected.
-
-        If too many wait, or the page is in ordinary memory, the operation is written to the spool at once.
-        """
-        if len(self._finished) < BACKLOG and not isinstance(page, MemoryPage):
+        """Queue the page of an operation that has ended, to be collected. A page in ordinary memory is written to the spool at once."""
+        if not isinstance(page, MemoryPage):
             self._finished.append(page)
             return
         try:
             self._spill([join_lines(_read_lines(page))])
         except OSError as error:
-            if isinstance(page, MemoryPage):
-                self.counts["lost"] += 1
-                self._free_pages(page)
-            else:
-                self._finished.append(page)  # it waits in its page until the disk has room
+            self.counts["lost"] += 1
+            self._free_pages(page)
             raise_host_exception(error)
         else:
             self.counts["spilled"] += 1
@@ -171,7 +192,7 @@ class Pool:
         """Free the page of an operation that is not recorded."""
         self._free_pages(page)
 
-    def collect(self, annotate: Callable[[bytes], bytes] | None = None, *, limit: int = 1024) -> int:
+    def collect(self, annotate: Callable[[bytes], bytes] | None = None, *, limit: int = COLLECT_BATCH) -> int:
         """Move finished operations to the spool and return how many. If it raises OSError, they wait for the next call.
 
         `annotate` may add to each record. Only the page collector passes it, as it may read files, which host program threads must not do.
@@ -214,7 +235,7 @@ class Pool:
         The free pages are removed first, so that no operation begins during the check.
         """
         free, self._free = self._free, []
-        self.closed = self.closed or len(free) + len(self._finished) == sum(len(file.pages) for file in self._files)
+        self.closed = self.closed or len(free) + len(self._finished) == self._page_count()
         if not self.closed:
             self._free.extend(free)
         return self.closed

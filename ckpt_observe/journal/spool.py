@@ -59,7 +59,8 @@ class Spool:
         self._lock = threading.RLock()  # re-entrant: a signal handler may save a checkpoint too
         self._appending = False
         existing = segments(directory)
-        self._segment = (existing[-1] if existing else 0) + 1
+        self.segment = (existing[-1] if existing else 0) + 1
+        """Number of the segment that is written to, or will be next."""
         self._fd = -1
         self._size = 0
         self._unsynced: list[int] = []
@@ -92,15 +93,15 @@ class Spool:
             self._finish_segment()
 
     def _open_segment(self) -> int:
-        path = segment_path(self._directory, self._segment)
+        path = segment_path(self._directory, self.segment)
         if self._fd >= 0 and not self._is_intact(path):  # removed or truncated, and cursors may be behind its end: continue in a new one
             self._finish_segment()
-            path = segment_path(self._directory, self._segment)
+            path = segment_path(self._directory, self.segment)
         if self._fd < 0:
             try:
                 self._fd, self._size, self._has_new_names = files.open_regular(path, _CREATE), 0, True
             except FileExistsError:  # not ours: the next append tries the next number
-                self._segment += 1
+                self.segment += 1
                 raise
         return self._fd
 
@@ -113,7 +114,7 @@ class Spool:
 
     def _finish_segment(self) -> None:
         self._unsynced.append(self._fd)
-        self._fd, self._segment = -1, self._segment + 1
+        self._fd, self.segment = -1, self.segment + 1
 
     def sync(self) -> None:
         """Make what was appended survive a power failure."""

@@ -59,7 +59,7 @@ def scan(delivery: Delivery) -> None:
 def owner(number: int):
     def work(directory: Path, fd: int) -> None:
         oracle = worker.Oracle(fd)
-        spool.SEGMENT_SIZE, pool.PAGES_PER_FILE = 1200, 2
+        spool.SEGMENT_SIZE, pool.FIRST_PAGES, pool.MORE_PAGES = 1200, 2, 2
         die_after(number, fd)
         journal = Journal(directory / "state", directory / "pages", ["local"], {})
         delivery = Delivery(directory / "state", [worker.FileExporter(directory / "state")], journal)

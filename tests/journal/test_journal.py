@@ -60,7 +60,7 @@ def test_no_room_for_pages(state, tmp_path, monkeypatch):
     assert open_below(tmp_path) == []
 
 
-@pytest.mark.parametrize("failing", ["open", "rename"])
+@pytest.mark.parametrize("failing", ["write", "rename"])
 def test_no_room_for_the_journal(state, tmp_path, monkeypatch, failing):
     """If the disk is full when the journal is created, an OSError is raised, and no partial journal or open descriptor is left."""
     (state / "journals").mkdir(parents=True, mode=0o700)
@@ -69,7 +69,7 @@ def test_no_room_for_the_journal(state, tmp_path, monkeypatch, failing):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files, "open", full, raising=False) if failing == "open" else monkeypatch.setattr(os, "rename", full)
+    monkeypatch.setattr(os, failing, full)
     with pytest.raises(OSError):
         Journal(state, tmp_path / "pages", [], {})
     monkeypatch.undo()

@@ -34,8 +34,9 @@ def disk():
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(pools, "PAGES_PER_FILE", 2)
-    monkeypatch.setattr(pools, "MAX_FILES", 2)
+    monkeypatch.setattr(pools, "FIRST_PAGES", 2)
+    monkeypatch.setattr(pools, "MORE_PAGES", 2)
+    monkeypatch.setattr(pools, "MAX_PAGES", 4)
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_discarded_pages_are_reused(pool, disk):
         assert pool.collect() == 0
         assert pool.read_uncollected() == []
     assert disk.records == []
-    assert pool.counts == {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0}
+    assert pool.counts == {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0, "grown": 0}
 
 
 def test_collected_pages_are_reused(pool, disk):
@@ -118,9 +119,23 @@ def test_other_threads_take_the_new_pages(pool, monkeypatch):
     assert len(held) == 3
 
 
+def test_new_pages_are_not_lost_pages(pool):
+    """The page collector, which looks for lost pages while another thread adds a file, does not free the new pages a second time."""
+
+    class Meanwhile(list):
+        def append(self, file):
+            super().append(file)
+            pool.recover_lost_pages()
+
+    pool._files = Meanwhile(pool._files)
+    held = [pool.take() for _ in range(4)]
+    assert len({id(page) for page in held}) == 4
+    assert pool._free == []
+
+
 def test_other_threads_take_the_collected_pages(pool, disk, monkeypatch):
     """A thread that collects to get a page, and loses that page to another thread, collects again while there is anything to collect."""
-    monkeypatch.setattr(pools, "MAX_FILES", 1)
+    monkeypatch.setattr(pools, "MAX_PAGES", 2)
     run(pool)
     run(pool)
     collect, stolen = pool.collect, []
@@ -183,17 +198,42 @@ def test_pages_directory_full(pool, disk, monkeypatch):
     pool.make_room()
     pool.collect()
     assert disk.records == [b"[[1],[2]]"] * 5
-    assert pool.counts == {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0}
+    assert pool.counts == {"spilled": 4, "unprotected": 0, "lost": 0, "cut": 0, "grown": 0}
 
 
-def test_backlog_is_spilled(pool, disk, monkeypatch):
-    """If too many finished operations wait, the caller writes its own to the spool, and that is counted."""
-    monkeypatch.setattr(pools, "BACKLOG", 1)
-    for _ in range(4):
-        run(pool)
-    assert pool.counts["spilled"] == 3
+def test_caller_spills_at_the_limit(pool, disk):
+    """If all pages are in use, the caller moves all that wait to the spool with one write, and that is counted."""
+    writes = []
+    pool._spill = lambda records: (writes.append(len(records)), disk(records))
+    for number in range(5):
+        run(pool, b"[%d]\n" % number)
+    assert writes == [4]
+    assert pool.counts["spilled"] == 4
     pool.collect()
-    assert len(disk.records) == 4
+    assert disk.records == [b"[[%d],[2]]" % number for number in range(5)]
+
+
+def test_pages_are_added_ahead_of_need(pool):
+    """The page collector is woken once when more than half of the pages are in use. It adds pages, so that no caller has to."""
+    assert not rung(pool)
+    pool.take()
+    assert not rung(pool)
+    pool.take()
+    assert rung(pool)
+    pool.make_room()
+    assert len(pool._free) == 2
+    pool.take()
+    assert rung(pool)
+    pool.take()
+    assert not rung(pool), "the page collector has not reacted yet"
+    pool.make_room()
+    assert len(pool._files) == 2, "the limit is reached"
+    assert pool.counts["grown"] == 0
+
+
+def rung(pool):
+    """Return whether the page collector was woken since the last call."""
+    return pool.wakeup._silent.acquire(blocking=False)
 
 
 def test_full_disk_keeps_pages(pool, disk):

@@ -207,7 +207,7 @@ def operations_beyond_shared_memory(*, is_copied):
     """Return the work of a process that dies during five operations, of which shared memory has room for two."""
 
     def work(journal):
-        make, pool.PAGES_PER_FILE = pool.PageFile, 2
+        make, pool.FIRST_PAGES = pool.PageFile, 2
         other_pages = [journal.take() for _ in range(len(journal.pool._free) - 1)]
 
         def full(path, *args, **options):

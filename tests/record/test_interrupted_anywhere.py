@@ -113,7 +113,7 @@ class Journal:
     """A pool of pages whose records are kept in memory."""
 
     def __init__(self, prefix, monkeypatch):
-        monkeypatch.setattr(pools, "PAGES_PER_FILE", 8)
+        monkeypatch.setattr(pools, "FIRST_PAGES", 8)
         self.records = []
         self.pool = Pool([(prefix, True)], self.records.extend)
 

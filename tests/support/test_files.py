@@ -41,7 +41,7 @@ def test_replace_file(tmp_path):
     """The file has the new content and mode, and nothing else is left in the directory."""
     path = tmp_path / "file"
     files.replace_file(str(path), b"old", sync=False)
-    files.replace_file(str(path), b"new", b"est", sync=True, mode=0o644)
+    files.replace_file(str(path), b"newest", sync=True, mode=0o644)
     assert path.read_bytes() == b"newest"
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert os.listdir(tmp_path) == ["file"]

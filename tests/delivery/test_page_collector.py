@@ -1,0 +1,67 @@
+"""The page collector: woken early, with few system calls, and cheap while the disk is full."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpt_observe.delivery import delivery as deliveries
+from ckpt_observe.delivery.page_collector import PageCollector
+from ckpt_observe.journal import spool
+from ckpt_observe.journal.journal import Journal
+from tests.delivery.conftest import FakeExporter, record_operation, until
+
+FULL = OSError(28, "No space left on device")
+
+
+@pytest.fixture
+def journal(state, tmp_path):
+    journal = Journal(state, tmp_path / "pages", ["fake"], {})
+    yield journal
+    journal.remove()
+
+
+def test_collects_early_if_pages_run_short(start_delivery, monkeypatch):
+    """The collecting thread does not wait for its next pass if more than half of the pages are in use; then there are more pages."""
+    monkeypatch.setattr(deliveries, "POLL_INTERVAL", 1000.0)
+    exporter = FakeExporter()
+    journal, _ = start_delivery(exporter)
+    pages = journal.pool._page_count()
+    for number in range(pages // 2 + 1):
+        record_operation(journal, str(number))
+    until(lambda: len(exporter.ids) >= pages // 2)
+    assert journal.pool.counts["grown"] == 0
+
+
+def test_full_disk_is_tried_with_one_record(journal, monkeypatch):
+    """After a failed pass, single records are tried until the disk accepts one. Nothing is lost."""
+    write, sizes = journal.pool._spill, []
+
+    def spill(records):
+        sizes.append(len(records))
+        if len(sizes) < 3:
+            raise FULL
+        write(records)
+
+    monkeypatch.setattr(journal.pool, "_spill", spill)
+    collector = PageCollector(journal, lambda: None)
+    for number in range(10):
+        record_operation(journal, str(number))
+    assert [collector.collect() for _ in range(5)] == [False, False, True, True, False]
+    assert sizes == [10, 1, 1, 9]
+
+
+def test_disk_limit_is_enforced_once_for_each_segment(journal, monkeypatch):
+    """The disk limit is enforced when a segment is complete, not after each write, and again if that failed."""
+    monkeypatch.setattr(spool, "SEGMENT_SIZE", 1000)
+    calls = []
+
+    def enforce():
+        calls.append(journal.spool.segment)
+        if len(calls) == 1:
+            raise FULL
+
+    collector = PageCollector(journal, enforce)
+    for size in (10, 10, 1000, 10, 10, 1000, 10):
+        record_operation(journal, "a", size=size)
+        collector.collect()
+    assert calls == [2, 2, 3]

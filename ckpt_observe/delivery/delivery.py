@@ -197,6 +197,8 @@ class Delivery:
                 for outbox in self._outboxes():
                     outbox.marks.renew()
                 if self._collector and now - last_sync >= SYNC_INTERVAL:
+                    if not last_sync:
+                        self._collector.remove_orphans()
                     last_sync = now
                     self._collector.sync()
                 if now - last_scan >= max(self._scan_interval, self.adoption.journal_count() / self._scan_rate):

@@ -108,6 +108,7 @@ class Handover:
                 self._collector.collect()
                 if is_first_pass:
                     is_first_pass = False
+                    self._collector.remove_orphans()
                     self._disk_limit.recover_pages(os.path.dirname(self._journal.about.pages))
                     self._disk_limit.enforce()
                 if now - last_sync >= SYNC_INTERVAL:

@@ -6,6 +6,7 @@ queue ten times a second costs about 0.2 % of a core.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
@@ -14,9 +15,10 @@ from typing import Final
 
 from ckpt_observe.journal.directory import Counts
 from ckpt_observe.journal.journal import Journal
+from ckpt_observe.journal.orphans import remove_orphans
 from ckpt_observe.journal.pool import COLLECT_BATCH
 from ckpt_observe.semconv import metrics
-from ckpt_observe.support.host_exceptions import raise_host_exception
+from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 from ckpt_observe.support.logs import WarningLog
 
 POLL_INTERVAL: Final = 0.1
@@ -64,6 +66,11 @@ class PageCollector:
                 "spool", "Cannot write %s: %s. Records are kept in memory while there is room.", self.journal.directory, error.strerror
             )
             return False
+
+    def remove_orphans(self) -> None:
+        """Remove pages of dead processes whose journal was deleted. Called once, in the first pass."""
+        with ignore_errors(OSError):  # the directory was removed by hand
+            remove_orphans(os.path.dirname(self.journal.about.pages))
 
     def sync(self) -> None:
         """Flush the spool and a copy of running operations to disk."""

@@ -12,6 +12,7 @@ from typing import Any
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal.directory import DELIVERY_LOCK, JOURNALS, OPEN_PAGES, VERSION, About, boot_id, create_journal
 from ckpt_observe.journal.locations import page_places, private_directory
+from ckpt_observe.journal.orphans import owner_note
 from ckpt_observe.journal.page_file import heartbeat_page
 from ckpt_observe.journal.pages import AnyPage
 from ckpt_observe.journal.pool import Pool
@@ -53,6 +54,7 @@ class Journal:
         """Held while `open.pages` is written or removed: a copy that outlives the pages would be trusted."""
         try:
             self.pool = Pool([(str(place.directory / name), place.mapped) for place in places], self.spool.append)
+            self.pool.write_owner_note(owner_note(self.directory))
         except BaseException as error:
             self.remove()
             raise_host_exception(error)

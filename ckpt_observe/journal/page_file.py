@@ -17,20 +17,24 @@ from collections.abc import Iterator
 from typing import Final
 
 from ckpt_observe.journal.pages import PAGE_SIZE, WORD, Descriptor, MappedPage, PagePool, PwriteMarks, PwritePage
+from ckpt_observe.support import files
 from ckpt_observe.support.host_exceptions import ignore_errors
+from ckpt_observe.support.locks import try_lock
 
 _COUNTS_REFERENCES: Final = hasattr(sys, "getrefcount") and getattr(sys, "_is_gil_enabled", lambda: True)()
 """Whether the number of references to an object is exact: in CPython with a GIL."""
 
 
 class PageFile:
-    """A file of pages. Page 0 holds the heartbeat, the time at which the owner was last known to live."""
+    """A file of pages. Page 0 holds the heartbeat, the time at which the owner was last known to live, and a note about the owner."""
 
     def __init__(self, path: str, count: int, pool: PagePool, *, mapped: bool) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
         self.path, descriptor = path, Descriptor(os.open(path, flags, 0o600))
         self.pages: list[MappedPage | PwritePage] = []
         self._heartbeat: memoryview | PwriteMarks | dict[int, int]
+        self._is_locked = try_lock(descriptor.number)
+        """Until this process ends: the map has a copy of the descriptor."""
         try:
             _allocate(descriptor.number, (count + 1) * PAGE_SIZE)
             if mapped:
@@ -56,6 +60,12 @@ class PageFile:
     def write_heartbeat(self, now: int) -> None:
         """Store the time, in Unix nanoseconds, at which the owner is known to live."""
         self._heartbeat[0] = now
+
+    def write_owner_note(self, note: bytes) -> None:
+        """Store a note about the owner, for `orphans`. Not if it is too long, or if nobody could see whether the owner lives."""
+        if len(note) <= PAGE_SIZE - WORD.size and self._is_locked:
+            descriptor = Descriptor(files.open_regular(self.path, os.O_WRONLY))
+            os.pwrite(descriptor.number, note, WORD.size)
 
     def close(self) -> None:
         """Let go of the pages: they belong to the parent of this process, or are not needed any more. Later lines are dropped."""
@@ -85,6 +95,11 @@ def _allocate(descriptor: int, size: int) -> None:
 def _create_map(descriptor: int) -> mmap.mmap:
     # Populated at once: a page fault would cost the first operation more than its records do.
     return mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
+
+
+def read_owner_note(path: str) -> bytes:
+    """Return the note in a page file; empty if it has none."""
+    return files.read_file(path, PAGE_SIZE)[WORD.size :].rstrip(b"\0")
 
 
 def heartbeat_page(now: int) -> bytes:

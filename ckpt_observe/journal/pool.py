@@ -240,6 +240,10 @@ class Pool:
             self._free.extend(free)
         return self.closed
 
+    def write_owner_note(self, note: bytes) -> None:
+        """Store a note about this process in its first file, which tells `orphans` when the files are not needed any more."""
+        self._files[0].write_owner_note(note)
+
     def write_heartbeat(self, now: int) -> None:
         """Store the time, in Unix nanoseconds, at which this process is known to live."""
         for file in self._files[:1]:  # none if the pool was closed meanwhile

@@ -31,6 +31,16 @@ else:
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
+def try_lock(fd: int) -> bool:
+    """Lock an open file until it is closed, also by the end of the process. Return False if that is not possible. Never waits."""
+    try:
+        _try_lock(fd)
+    except OSError as error:
+        raise_host_exception(error)
+        return False
+    return True
+
+
 class FileLock:
     """An exclusive lock on a file, held until `release()` or the end of the process."""
 

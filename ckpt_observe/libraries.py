@@ -25,10 +25,15 @@ class Library(NamedTuple):
     """False for libraries that also write other things than checkpoints: they are observed if the program asks for it."""
 
 
+_SESSIONS: Final = "ckpt_observe.instrument.agent_sessions"
+
 # fmt: off
 LIBRARIES: Final[dict[str, Library]] = {
     "reference": Library("ckpt_observe.core", "ckpt_observe.instrument.reference:ReferenceInstrumentor", "ckpt_observe.core"),
     "langgraph": Library("LangGraph", "ckpt_observe.instrument.langgraph:LangGraphInstrumentor", "langgraph.checkpoint.base"),
+    "openai-agents": Library("OpenAI Agents SDK", f"{_SESSIONS}:OpenAIAgentsInstrumentor", "agents.memory.session"),
+    "google-adk": Library("Google ADK", f"{_SESSIONS}:GoogleADKInstrumentor", "google.adk.sessions.base_session_service"),
+    "agent-framework": Library("Agent Framework", f"{_SESSIONS}:AgentFrameworkInstrumentor", "agent_framework._workflows._checkpoint"),
 }
 # fmt: on
 

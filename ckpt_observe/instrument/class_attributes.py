@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import lru_cache
 from typing import Final
 
@@ -19,12 +20,14 @@ _STORES: Final = {
 
 
 @lru_cache(maxsize=256)
-def attributes_of_class(system: str, kind: type, ignored_modules: frozenset[str] = frozenset(), store: str = "") -> Raw:
-    """Return the encoded attributes that all operations of a class share. `store` is its kind of store, if that is known.
+def attributes_of_class(system: str, kind: type, store: str = "") -> Raw:
+    """Return the encoded attributes that all operations of a class share. `store` is the kind of its store, if the class does not tell."""
+    return encode_attributes({names.SYSTEM: system, names.STORE: store or store_of_class(kind), names.SAVER: kind.__qualname__})
 
-    `ignored_modules` define base classes, whose names say nothing about the store.
-    """
-    classes = [parent for parent in kind.__mro__ if parent.__module__ not in ignored_modules]
-    parts = [part for parent in classes for part in (parent.__name__.lower(), *parent.__module__.lower().split("."))]
-    store = store or next((store for word, store in _STORES.items() if any(word in part for part in parts)), "custom")
-    return encode_attributes({names.SYSTEM: system, names.STORE: store, names.SAVER: kind.__qualname__})
+
+@lru_cache(maxsize=256)
+def store_of_class(kind: type) -> str:
+    """Return the kind of store that the names of a class and its parents tell. Abstract classes and protocols have no store."""
+    parents = [each for each in kind.__mro__ if not inspect.isabstract(each) and not getattr(each, "_is_protocol", False)]
+    parts = [part for each in parents for part in (each.__name__.lower(), *each.__module__.lower().split("."))]
+    return next((store for word, store in _STORES.items() if any(word in part for part in parts)), "custom")

@@ -36,6 +36,9 @@ IDENTITY: Final = (names.TASK_ID, names.NAMESPACE, names.ID, names.WRITER_ID, na
 _PHASES: Final = {"load": "read", "restore": "read", "list": "read", "verify": "read"}
 """The phase that an operation becomes inside an operation of another library. All others write."""
 
+_WITHOUT_SIZE: Final = ("list", "delete", "prune")
+"""Operations that read several checkpoints, or only to remove them."""
+
 
 class LibraryOperation(Operation):
     """An operation of a library."""
@@ -82,7 +85,7 @@ class LibraryOperation(Operation):
         self.phases += [total.record() for total in self.sums.values()]
         serialized = self.sums.get("serialize")
         size = serialized.bytes_out if serialized else self.sums["deserialize"].bytes_in if "deserialize" in self.sums else 0
-        if size and self.name != "list":
+        if size and self.name not in _WITHOUT_SIZE:
             self.set_trusted({names.SIZE_SERIALIZED: size})
         if self.items:
             self.set_trusted({names.COUNT: self.items})

@@ -99,6 +99,7 @@ ERROR_CODES: Final = {
     "conflict.exists": ErrorCode("conflict", False, "A checkpoint with this ID already exists."),
     "conflict.finished": ErrorCode("conflict", False, "The run has finished; there is nothing to resume."),
     "conflict.in_use": ErrorCode("conflict", False, "Another checkpoint builds on this one."),
+    "conflict.stale": ErrorCode("conflict", False, "Another writer changed the session or checkpoint after it was loaded; it must be loaded again."),
     "conflict.locked": ErrorCode("conflict", True, "Another process or thread holds the lock."),
     "timeout.deadline": ErrorCode("timeout", True, "The deadline passed."),
     "unavailable.connection": ErrorCode("unavailable", True, "The connection was refused, reset or could not be made."),

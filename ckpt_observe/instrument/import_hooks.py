@@ -26,22 +26,42 @@ class _Finder:
         self._hooks: dict[str, tuple[ImportHook, ...]] = {}
         self._searches: set[tuple[int, str]] = set()
         """Thread and module name of each search in progress. The other finders may call us again."""
+        self._packages: tuple[str, ...] = ()
+        """Prefixes of the modules that get our loader even without a hook."""
+        self._running: set[str] = set()
+        """Modules that our loader is executing."""
 
-    def add(self, name: str, hook: ImportHook) -> None:
+    def add(self, name: str, hook: ImportHook, package: str = "") -> None:
         # If another thread pops the hooks now, one may run twice, which is harmless; none is lost.
         self._hooks[name] = (*self._hooks.get(name, ()), hook)
+        if package and f"{package}." not in self._packages:
+            self._packages += (f"{package}.",)
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
-        if (module := sys.modules.get(name)) is not None:  # imported by another thread meanwhile; None forbids the import
-            self.run(name, module)
+        module = sys.modules.get(name)
+        if module is not None and not self.is_running(name):  # imported by another thread meanwhile; None forbids the import
+            self._run_hooks(name, module)
 
-    def run(self, name: str, module: ModuleType) -> None:
+    def is_running(self, name: str) -> bool:
+        return name in self._running
+
+    def execute(self, loader: Any, module: ModuleType) -> None:
+        """Execute a module, then run its hooks, also those that were added meanwhile."""
+        name = module.__name__
+        self._running.add(name)
+        try:
+            loader.exec_module(module)
+        finally:
+            self._running.discard(name)
+        self._run_hooks(name, sys.modules.get(name, module))  # the module may have replaced itself in sys.modules
+
+    def _run_hooks(self, name: str, module: ModuleType) -> None:
         for hook in self._hooks.pop(name, ()):
             hook(module)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         search = threading.get_ident(), name
-        if name not in self._hooks or search in self._searches:
+        if (name not in self._hooks and not name.startswith(self._packages)) or search in self._searches:
             return None
         self._searches.add(search)
         try:
@@ -49,7 +69,7 @@ class _Finder:
         finally:
             self._searches.discard(search)
         if spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = cast(Any, _Loader(spec.loader, self.run))
+            spec.loader = cast(Any, _Loader(spec.loader, self.execute))
         return spec
 
     def _ask_other_finders(self, *request: Any) -> ModuleSpec | None:
@@ -60,16 +80,14 @@ class _Finder:
 class _Loader:
     """Stands in for the module's own loader, and puts that one back before the module runs."""
 
-    def __init__(self, loader: Any, run_hooks: Callable[[str, ModuleType], None]) -> None:
-        self._loader, self._run_hooks = loader, run_hooks
+    def __init__(self, loader: Any, execute: Callable[[Any, ModuleType], None]) -> None:
+        self._loader, self._execute = loader, execute
 
     def exec_module(self, module: ModuleType) -> None:
         for owner, attribute in ((module, "__loader__"), (module.__spec__, "loader")):
             if getattr(owner, attribute, None) is self:
                 setattr(owner, attribute, self._loader)
-        name = module.__name__
-        self._loader.exec_module(module)
-        self._run_hooks(name, sys.modules.get(name, module))  # the module may have replaced itself in sys.modules
+        self._execute(self._loader, module)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -82,5 +100,11 @@ class _Loader:
         return type(self._loader)
 
 
-when_imported = _Finder().add
-"""`when_imported(name, hook)`: call `hook(module)` once, after that module is imported; at once if it already is."""
+_finder = _Finder()
+when_imported = _finder.add
+"""`when_imported(name, hook, package="")`: call `hook(module)` once, after that module is imported; at once if it already is.
+
+If the hook itself waits for modules of a package, of which some may be running then because they import `name`, `package` is its name.
+"""
+is_running = _finder.is_running
+"""`is_running(name)`: whether a module is being executed whose hooks run afterwards."""

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
-from ckpt_observe.instrument.import_hooks import when_imported
+from ckpt_observe.instrument.import_hooks import is_running, when_imported
 from ckpt_observe.instrument.targets import Family, State, Target, TargetReport, installed_version
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
@@ -102,7 +102,8 @@ class Instrumentor(ABC):
         module = sys.modules.get(name)
         if module is not None:
             self._patch_all(name, module)
-            return
+            if not is_running(name):
+                return
         with self._lock:
             if name in self._hooked_modules:
                 return

@@ -83,7 +83,7 @@ class DeferredInstrumentor:
         if sys.modules.get(self._library.module) is not None or self._instrumentor is not None:
             self._load()
         elif not is_watching:
-            when_imported(self._library.module, self._load)
+            when_imported(self._library.module, self._load, self._library.module.partition(".")[0])
 
     def _load(self, _module: ModuleType | None = None) -> None:
         """Create and enable the instrumentor. Must not raise, or the user's import fails."""

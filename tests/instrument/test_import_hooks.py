@@ -60,6 +60,16 @@ import lazy
 print(lazy.value)
 """
 
+LATE_HOOK = """
+import sys
+sys.path.insert(0, PACKAGE)
+from ckpt_observe.instrument.import_hooks import when_imported
+def wait_for_main(base):
+    when_imported("package.main", lambda module: print("main", hasattr(module, "run")))
+when_imported("package.base", wait_for_main, WATCHED)
+import package.main
+"""
+
 
 def run(program, state, **values):
     """Run a program with these constants. Return the words it printed, and stderr. If it hangs, it dumps its threads and fails."""
@@ -95,6 +105,17 @@ def test_submodule_imported_by_a_thread_during_the_import_of_its_package(tmp_pat
     (package / "part.py").write_text("value = 7")
     assert run(NESTED_IMPORT, tmp_path, PACKAGE=str(tmp_path), OBSERVED=False) == (["7"], "")
     assert run(NESTED_IMPORT, tmp_path, PACKAGE=str(tmp_path), OBSERVED=True) == (["hooked", "7"], "")
+
+
+def test_hook_for_a_module_that_is_running(tmp_path):
+    """A module whose import leads to the hook is complete when its own hook runs. Control: outside a watched package it is not."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "base.py").touch()
+    (package / "main.py").write_text("import package.base\ndef run(): pass")
+    assert run(LATE_HOOK, tmp_path, PACKAGE=str(tmp_path), WATCHED="package") == (["main", "True"], "")
+    assert run(LATE_HOOK, tmp_path, PACKAGE=str(tmp_path), WATCHED="") == (["main", "False"], "")
 
 
 def test_watched_module_has_its_normal_loader(tmp_path):

@@ -52,6 +52,39 @@ def test_instrumentor_is_loaded_when_its_library_is_imported(toy_registry, modul
     assert {report.state for report in toy.report()} == {"off"}
 
 
+DURING_IMPORT = """
+import sys
+sys.path.insert(0, PACKAGE)
+from ckpt_observe import libraries
+from ckpt_observe.instrument import registry
+libraries.LIBRARIES["late"] = libraries.Library("Late", "late:LateInstrumentor", "package.base")
+[late] = registry.create_all(["late"])
+late.instrument()
+import package.main
+print(type(package.main.run).__name__)
+"""
+LATE = """
+from ckpt_observe.instrument.instrumentor import Instrumentor
+from ckpt_observe.instrument.targets import Target
+class LateInstrumentor(Instrumentor):
+    name, library = "late", "package.base"
+    def targets(self):
+        return [Target("package.main", "run", lambda wrapped, instance, args, kwargs: wrapped())]
+"""
+
+
+def test_module_that_imports_the_library_is_patched_when_it_is_complete(tmp_path):
+    """A library's main module imports the module that loads the instrumentor, before it defines what is to be patched."""
+    (tmp_path / "package").mkdir()
+    for name, source in {"__init__": "", "base": "", "main": "import package.base\ndef run(): pass"}.items():
+        (tmp_path / "package" / f"{name}.py").write_text(source)
+    (tmp_path / "late.py").write_text(LATE)
+    process = subprocess.run(
+        [sys.executable, "-c", f"PACKAGE = {str(tmp_path)!r}\n" + DURING_IMPORT], capture_output=True, text=True, check=False
+    )
+    assert process.stdout.split() == ["PatchedCallable"], process.stderr
+
+
 def test_broken_instrumentor_is_skipped(toy_registry, caplog):
     """An instrumentor that cannot be loaded is logged and reported, and raises nothing into the program."""
     (broken,) = registry.create_all(["broken"])

@@ -105,7 +105,7 @@ class StateDetails:
         """Record the size of a channel, or of all channels in a block."""
         details = operation.details
         value, (format, data) = args[0] if args else kwargs["obj"], result
-        details.format = format
+        details._add_format(format)
         channel = details._channels.get(id(value))
         if channel is not None:
             details._sizes[channel] = len(data)
@@ -131,9 +131,13 @@ class StateDetails:
         """Keep a loaded value, to be compared with the serialized one when the load has ended."""
         details = operation.details
         format, data = args[0] if args else kwargs["data"]
-        details.format = format
+        details._add_format(format)
         if operation.name == "load" and format == "msgpack" and data and len(data) <= _MAX_COMPARED:
             details._pairs.append((data, result))
+
+    def _add_format(self, format: str) -> None:
+        if not format.startswith("null"):  # None is stored as nothing, beside values in the format of the serializer
+            self.format = format
 
     # When the operation ends
 

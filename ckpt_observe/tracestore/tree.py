@@ -23,6 +23,8 @@ _MAX_DEPTH: Final = 30
 _MAX_LABEL_WIDTH: Final = 60
 """Maximum width of the column of names, so that one long name does not move the numbers of all lines to the right."""
 
+_MAX_POSITION_WIDTH: Final = 30
+
 _COLOURS: Final = {"ok": "32", "error": "31", "interrupted": "35", "cancelled": "33", "skipped": "36"}
 
 
@@ -37,11 +39,11 @@ class TreeNode(NamedTuple):
 
 class _Line(NamedTuple):
     label: str
-    step: str
+    position: str
     duration: str
     sizes: str
     outcome: str
-    source: str
+    notes: str
 
 
 def walk(spans: Iterable[Span]) -> Iterator[TreeNode]:
@@ -88,17 +90,19 @@ def render(spans: Iterable[Span], *, colour: bool = False) -> list[str]:
         del rails[max(node.depth - 1, 0) :]
         if 0 < node.depth <= _MAX_DEPTH:
             rails.append("   " if node.is_last else "│  ")
-    label, step, time, sizes = (max((len(line[column]) for line in lines), default=0) for column in range(4))
-    label = min(label, _MAX_LABEL_WIDTH)
-    return [_join_columns(line, (label, step, time, sizes), colour=colour) for line in lines]
+    label, position, time, sizes = (max((len(line[column]) for line in lines), default=0) for column in range(4))
+    widths = min(label, _MAX_LABEL_WIDTH), min(position, _MAX_POSITION_WIDTH), time, sizes
+    return [_join_columns(line, widths, colour=colour) for line in lines]
 
 
 def _join_columns(line: _Line, widths: tuple[int, int, int, int], *, colour: bool) -> str:
-    label, step, time, sizes = widths
+    label, position, time, sizes = widths
     outcome = line.outcome
     if colour and outcome:
         outcome = f"\x1b[{_COLOURS.get(outcome.split()[0], '0')}m{outcome}\x1b[0m"
-    columns = (line.label.ljust(label), line.step.ljust(step), line.duration.rjust(time), line.sizes.ljust(sizes), outcome, line.source)
+    columns = (
+        line.label.ljust(label), line.position.ljust(position), line.duration.rjust(time), line.sizes.ljust(sizes), outcome, line.notes
+    )  # fmt: skip
     return "  ".join(column for column in columns if column).rstrip()
 
 
@@ -109,13 +113,22 @@ def _line(node: TreeNode, rails: str) -> _Line:
     outcome = str(attributes.get(names.OUTCOME) or ("error" if span.status == "error" else ""))
     return _Line(
         label=rails + branch + printable(name),
-        step=f"step {attributes[names.STEP]}" if names.STEP in attributes else "",
+        position=_format_position(span),
         # The end of an interrupted operation is only an estimate.
         duration="" if outcome == "interrupted" else format_duration(span.seconds),
         sizes=_format_sizes(span),
         outcome=_format_outcome(span, outcome),
-        source=_format_source(span),
+        notes=printable(", ".join(_notes(span))),
     )
+
+
+def _format_position(span: Span) -> str:
+    """Return where in the run the operation was: its step, or the node that appended and why, such as `approve (interrupt)`."""
+    attributes = span.attributes
+    if names.STEP in attributes:
+        return f"step {attributes[names.STEP]}"
+    node, reason = attributes.get(names.NODE), attributes.get(names.REASON)
+    return printable(f"{node} ({reason})" if node and reason else str(node or reason or ""))
 
 
 def _format_sizes(span: Span) -> str:
@@ -134,17 +147,31 @@ def _format_outcome(span: Span, outcome: str) -> str:
         return outcome if names.OPERATION in attributes else ""  # phases and tasks show only failures
     words: list[object] = [outcome]
     if outcome == "error":
-        words += [attributes.get(names.ERROR_CLASS), attributes.get(names.ERROR_CODE) or attributes.get(names.ERROR_TYPE)]
+        error_class, code = attributes.get(names.ERROR_CLASS), attributes.get(names.ERROR_CODE)
+        is_in_code = code and str(code).startswith(f"{error_class}.")
+        words += [None if is_in_code else error_class, code or attributes.get(names.ERROR_TYPE)]
     if names.ERROR_PHASE in attributes:
         words += ["in", attributes[names.ERROR_PHASE]]
+    if names.ERROR_PATH in attributes:
+        words += ["at", attributes[names.ERROR_PATH]]
     if outcome == "interrupted":
         words.append("(process died)")
     return printable(" ".join(str(word) for word in words if word))
 
 
-def _format_source(span: Span) -> str:
-    """Return which trace saved the checkpoint that a load or restore read; an empty string if that is unknown."""
-    trace_id = next((link.trace_id for link in span.links), span.attributes.get(names.SOURCE_TRACE))
-    if not trace_id:
-        return ""
-    return "from a save of this trace" if trace_id == span.trace_id else printable(f"from trace {trace_id}"[:19])
+def _notes(span: Span) -> Iterator[str]:
+    """Yield what else matters: where a load came from and what is wrong with it, the key that makes a save large, the status of a task."""
+    attributes = span.attributes
+    trace_id = next((link.trace_id for link in span.links), attributes.get(names.SOURCE_TRACE))
+    if trace_id:
+        yield "from a save of this trace" if trace_id == span.trace_id else f"from trace {trace_id}"[:19]
+    if attributes.get(names.EXISTS) is False:
+        yield "no checkpoint found"
+    if altered := attributes.get(names.ALTERED_KEYS):
+        yield f"altered: {' '.join(map(str, altered))}"
+    sizes = dict(zip(attributes.get(names.KEY_NAMES) or (), attributes.get(names.KEY_SIZES) or (), strict=False))
+    largest = max(sizes, key=lambda name: sizes[name], default="")
+    if largest and sizes[largest] * 2 > attributes.get(names.SIZE_SERIALIZED, 0):
+        yield f"mostly {largest} ({format_size(sizes[largest])})"
+    if names.STATUS in attributes and names.OPERATION not in attributes and span.status != "error":
+        yield str(attributes[names.STATUS])

@@ -44,12 +44,23 @@ def test_tree_shows_one_line_per_span():
             "error",
             "error capacity storage.no_space in write",
         ),
+        (
+            {
+                names.OUTCOME: "error",
+                names.ERROR_CLASS: "serialization",
+                names.ERROR_CODE: "serialization.unsupported_type",
+                names.ERROR_PHASE: "serialize",
+                names.ERROR_PATH: "messages[3].tool",
+            },
+            "error",
+            "error serialization.unsupported_type in serialize at messages[3].tool",
+        ),
         ({names.OUTCOME: "error", names.ERROR_TYPE: "KeyError"}, "error", "error KeyError"),
         ({names.OUTCOME: "cancelled", names.ERROR_PHASE: "write"}, "error", "cancelled in write"),
         ({}, "error", "error"),
         ({names.OUTCOME: "skipped"}, "unset", "skipped"),
     ],
-    ids=["ok", "classified", "unclassified", "cancelled", "foreign", "skipped"],
+    ids=["ok", "classified", "path", "unclassified", "cancelled", "foreign", "skipped"],
 )
 def test_outcome_and_its_reason(attributes, status, expected):
     """A line ends with the outcome of the operation and the reason."""
@@ -63,6 +74,35 @@ def test_restore_names_the_trace_of_its_save():
     same_trace = make_span(2, "checkpoint.restore", links=(SpanLink(f"{1:032x}", "1" * 16),))
     assert render([elsewhere])[0].endswith("from trace 4bf92f35")
     assert render([same_trace])[0].endswith("from a save of this trace")
+
+
+def test_append_names_its_node():
+    """An operation without a step shows the node that it belongs to, and why."""
+    [plain] = render([make_span(1, "checkpoint.append", attributes={names.NODE: "search"})])
+    [paused] = render([make_span(1, "checkpoint.append", attributes={names.NODE: "approve", names.REASON: "interrupt"})])
+    assert (plain, paused) == ("checkpoint.append  search  1.0 ms", "checkpoint.append  approve (interrupt)  1.0 ms")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "note"),
+    [
+        ({names.KEY_NAMES: ["a", "b"], names.KEY_SIZES: [10, 900], names.SIZE_SERIALIZED: 1000}, "mostly b (900 B)"),
+        ({names.KEY_NAMES: ["a", "b"], names.KEY_SIZES: [300, 400], names.SIZE_SERIALIZED: 1000}, None),
+        ({names.EXISTS: False}, "no checkpoint found"),
+        ({names.ALTERED_KEYS: ["plan", "user"]}, "altered: plan user"),
+        ({names.SOURCE_TRACE: "4bf92f35" + "0" * 24, names.ALTERED_KEYS: ["plan"]}, "from trace 4bf92f35, altered: plan"),
+    ],
+    ids=["large key", "no large key", "nothing", "altered", "two"],
+)
+def test_notes_on_an_operation(attributes, note):
+    """A line ends with what explains the operation: the key that makes up most of it, what a load found."""
+    [line] = render([make_span(1, "checkpoint.save", attributes={names.OPERATION: "save", names.OUTCOME: "ok", **attributes})])
+    assert line.partition("ok  ")[2] == (note or "")
+
+
+def test_task_shows_its_status():
+    """A task that waits for a human shows that it is paused."""
+    assert render([make_span(1, "task agent", attributes={names.STATUS: "paused", names.OUTCOME: "ok"})]) == ["task agent  1.0 ms  paused"]
 
 
 def test_orphans_are_roots_ordered_by_start():

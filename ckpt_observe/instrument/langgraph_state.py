@@ -17,6 +17,7 @@ from msgspec import Raw
 from ckpt_observe.instrument.library_call import Arguments, LibraryOperation
 from ckpt_observe.instrument.state_keys import altered_keys, key_names, size_attributes
 from ckpt_observe.record.operation import current_position
+from ckpt_observe.record.phase import Sizes
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.metrics import OTHER
 from ckpt_observe.support.host_exceptions import raise_host_exception
@@ -25,7 +26,7 @@ _SAMPLE_INTERVAL: Final = 20
 """Saves of a thread after which the channels of a block are measured again, unless its size changes by `_SAMPLE_CHANGE` before."""
 _SAMPLE_CHANGE: Final = 0.1
 _MAX_THREADS: Final = 1024
-"""Threads whose sizes are remembered, the most recently used ones."""
+"""Threads whose sizes are remembered, the latest ones."""
 _MAX_CHANNELS: Final = 256
 _MAX_COMPARED: Final = 4 << 20
 """Bytes of a serialized value that is compared with what was loaded. Reading it again takes about 5 ns per byte."""
@@ -65,10 +66,11 @@ _threads: Final[dict[Any, _ThreadSizes]] = {}
 
 def _sizes_of_thread(operation: LibraryOperation) -> _ThreadSizes:
     key = operation.attribute(names.TASK_ID), operation.attribute(names.NAMESPACE)
-    sizes = _threads.pop(key, None) or _ThreadSizes()
-    _threads[key] = sizes  # the most recently used one is last
-    while len(_threads) > _MAX_THREADS:
-        _threads.pop(next(iter(_threads)), None)
+    sizes = _threads.get(key)
+    if sizes is None:
+        sizes = _threads[key] = _ThreadSizes()
+        while len(_threads) > _MAX_THREADS:
+            _threads.pop(next(iter(_threads)), None)
     return sizes
 
 
@@ -101,8 +103,8 @@ class StateDetails:
     # Called by the serializer
 
     @staticmethod
-    def add_serialized(operation: LibraryOperation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Record the size of a channel, or of all channels in a block."""
+    def add_serialized(operation: LibraryOperation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Sizes:
+        """Record the size of a channel, or of all channels in a block. Return the size of the whole."""
         details = operation.details
         value, (format, data) = args[0] if args else kwargs["obj"], result
         details._add_format(format)
@@ -111,13 +113,15 @@ class StateDetails:
             details._sizes[channel] = len(data)
         elif operation.name == "save" and type(value) is dict and "channel_values" in value and format == "msgpack":
             details._measure(operation, _decode_msgpack, data)
+        return None, len(data)
 
     @staticmethod
-    def add_json(operation: LibraryOperation, args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any) -> None:
-        """Record the sizes of the channels that PostgreSQL stores as JSON."""
+    def add_json(operation: LibraryOperation, args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any) -> Sizes:
+        """Record the sizes of the channels that PostgreSQL stores as JSON. Return the size of the whole."""
         value = getattr(args[0], "obj", None)
         if operation.name == "save" and type(value) is dict and value.get("channel_values"):
             operation.details._sizes.update({name: len(raw) for name, raw in _decode_json(result).channel_values.items()})
+        return None, len(result or b"")
 
     def _measure(self, operation: LibraryOperation, decode: Any, data: bytes) -> None:
         thread = _sizes_of_thread(operation)
@@ -127,13 +131,14 @@ class StateDetails:
             self._sizes = {name: len(raw) for name, raw in decode(data).channel_values.items()}
 
     @staticmethod
-    def add_loaded(operation: LibraryOperation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Keep a loaded value, to be compared with the serialized one when the load has ended."""
+    def add_loaded(operation: LibraryOperation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Sizes:
+        """Keep a loaded value, to be compared with the serialized one when the load has ended. Return the size of the latter."""
         details = operation.details
         format, data = args[0] if args else kwargs["data"]
         details._add_format(format)
         if operation.name == "load" and format == "msgpack" and data and len(data) <= _MAX_COMPARED:
             details._pairs.append((data, result))
+        return len(data or b""), None
 
     def _add_format(self, format: str) -> None:
         if not format.startswith("null"):  # None is stored as nothing, beside values in the format of the serializer
@@ -145,9 +150,12 @@ class StateDetails:
     def record(operation: LibraryOperation, error: BaseException | None) -> None:
         """Set the attributes of the state."""
         details = operation.details
-        format, _, cipher = details.format.partition("+")
+        format = details.format
+        if "+" in format:
+            format, _, cipher = format.partition("+")
+            operation.set({names.CIPHER: cipher})
         if format:
-            operation.set_trusted({names.FORMAT: format, names.CIPHER: cipher or None})
+            operation.set_trusted({names.FORMAT: format})
         if error is not None:
             if operation.failed_phase == "serialize":
                 operation.set({names.ERROR_PATH: details._find_unserializable()})
@@ -166,8 +174,7 @@ class StateDetails:
         latest.update(self._sizes)
         while len(latest) > _MAX_CHANNELS:
             del latest[next(iter(latest))]
-        current = {channel: latest[channel] for channel in dict(self._state) if channel in latest}
-        operation.set_trusted({names.STATE_KEYS: len(current), **size_attributes(current)})
+        operation.set_trusted(size_attributes({channel: latest[channel] for channel, _ in self._state if channel in latest}))
 
     def _record_altered(self, operation: LibraryOperation) -> None:
         altered: dict[str, str] = {}

@@ -59,12 +59,10 @@ class LibraryOperation(Operation):
         """Error codes of the library's exceptions."""
         return self.call.error_codes
 
-    def begin_call(self, phase: str) -> Any:
-        """Start a call that is part of a summed phase. Return its `PhaseCall`, or None if it is part of a running call."""
+    def total(self, phase: str) -> PhaseSum:
+        """Return the phase that sums up calls of this kind."""
         total = self.sums.get(phase)
-        if total is None:
-            total = self.sums.setdefault(phase, PhaseSum(self, phase))
-        return total.begin()
+        return self.sums.setdefault(phase, PhaseSum(self, phase)) if total is None else total
 
     def attribute(self, name: str) -> Any:
         """Return an attribute with which the operation began."""
@@ -82,11 +80,12 @@ class LibraryOperation(Operation):
         super().finish(error)
 
     def _add_totals(self) -> None:
-        self.phases += [total.record() for total in self.sums.values()]
-        serialized = self.sums.get("serialize")
-        size = serialized.bytes_out if serialized else self.sums["deserialize"].bytes_in if "deserialize" in self.sums else 0
-        if size and self.name not in _WITHOUT_SIZE:
-            self.set_trusted({names.SIZE_SERIALIZED: size})
+        sums = self.sums
+        if sums:
+            self.phases += [total.record() for total in sums.values()]
+            size = sums["serialize"].bytes_out if "serialize" in sums else sums["deserialize"].bytes_in if "deserialize" in sums else 0
+            if size and self.name not in _WITHOUT_SIZE:
+                self.set_trusted({names.SIZE_SERIALIZED: size})
         if self.items:
             self.set_trusted({names.COUNT: self.items})
 

@@ -7,20 +7,25 @@ libraries use too, such as a database driver.
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ckpt_observe.instrument.library_call import LibraryCall, LibraryOperation, current_library_operation
 from ckpt_observe.instrument.wrappers import Args, Kwargs, Wrapper
 from ckpt_observe.record.guard import record_fault
+from ckpt_observe.record.operation import current_position
 from ckpt_observe.record.phase import Sizes
+from ckpt_observe.record.phase_sum import PhaseSum
 
-ReadSizes: TypeAlias = Callable[[Args, Kwargs, Any], Sizes]
-"""Takes the arguments and the result of a call. Returns the bytes that went in and came out; None for a number that is not known."""
+Measure: TypeAlias = Callable[[LibraryOperation, Args, Kwargs, Any], Sizes]
+"""Takes the operation, and the arguments and the result of a call. Returns the bytes that went in and came out; None: not known."""
 ChoosePhase: TypeAlias = Callable[[LibraryOperation, Args], str | None]
 """Returns the phase that a call belongs to; None: to none."""
+_monotonic: Final = time.perf_counter_ns
+_get_position, _set_position, _reset_position = current_position.get, current_position.set, current_position.reset
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,9 +35,8 @@ class SummedPhase:
     system: str
     """The library; empty for code that several libraries use, such as a database driver."""
     phase: str | ChoosePhase
-    read_sizes: ReadSizes | None = None
-    record: Callable[[LibraryOperation, Args, Kwargs, Any], object] | None = None
-    """Called with the result of each call, also of a call within another one."""
+    measure: Measure | None = None
+    """Called with the result of each call, also of a call within another one, whose sizes do not count."""
     record_error: Callable[[LibraryOperation, Args, Kwargs, Exception], object] | None = None
     """Called with the exception of a call. Libraries catch some of them, for example to skip what cannot be decoded."""
 
@@ -40,20 +44,58 @@ class SummedPhase:
         """Return the wrapper for a callable."""
         function = getattr(original, "__func__", original)
         is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(declared)
-        return self._call_coroutine if is_coroutine else self._call_function
+        return self._call_coroutine if is_coroutine else self._function_wrapper()
 
-    def _call_function(self, wrapped: Callable[..., Any], _instance: Any, args: Args, kwargs: Kwargs) -> Any:
-        operation = current_library_operation(self.system)
-        if operation is None:
-            return wrapped(*args, **kwargs)
-        call = self._begin(operation, args)
-        try:
-            result = wrapped(*args, **kwargs)
-        except BaseException as error:
-            self._fail(operation, call, args, kwargs, error)
-            raise
-        self._end(operation, call, args, kwargs, result)
-        return result
+    def _function_wrapper(self) -> Wrapper:
+        """Return the wrapper for a plain function. All steps are in one frame: serializers are called once per key."""
+        system, measure = self.system, self.measure
+        constant_phase = self.phase if isinstance(self.phase, str) else ""
+
+        def call(wrapped: Callable[..., Any], _instance: Any, args: Args, kwargs: Kwargs) -> Any:
+            position = _get_position()
+            if position is None:
+                return wrapped(*args, **kwargs)
+            operation: Any = position[0]
+            if type(operation) is not LibraryOperation or not operation.open_page or (system and operation.call.system != system):
+                return wrapped(*args, **kwargs)
+            total: Any = None
+            token: Any = None
+            start = 0
+            try:
+                total = operation.sums.get(constant_phase) or self._find_total(operation, args)
+                if total is not None and position[1] == total.number:  # a call within a call
+                    total = None
+                if total is not None:
+                    token = _set_position(total.position)
+                    start = _monotonic()
+                    total.begin(start)
+            except Exception as error:
+                record_fault(error)
+            try:
+                result = wrapped(*args, **kwargs) if kwargs else wrapped(*args)
+            except BaseException as error:
+                self._fail(operation, (total, token, start), args, kwargs, error)
+                raise
+            try:
+                if total is not None:
+                    total.end(start, _monotonic())
+                    _reset_position(token)
+                if measure is not None:
+                    bytes_in, bytes_out = measure(operation, args, kwargs, result)
+                    if total is not None:
+                        if bytes_in:
+                            total.bytes_in += bytes_in
+                        if bytes_out:
+                            total.bytes_out += bytes_out
+            except Exception as error:
+                record_fault(error)
+            return result
+
+        return call
+
+    def _find_total(self, operation: LibraryOperation, args: Args) -> PhaseSum | None:
+        phase = self.phase if isinstance(self.phase, str) else self.phase(operation, args)
+        return None if phase is None else operation.total(phase)
 
     def _call_coroutine(self, wrapped: Callable[..., Any], _instance: Any, args: Args, kwargs: Kwargs) -> Any:
         inner = wrapped(*args, **kwargs)
@@ -67,38 +109,50 @@ class SummedPhase:
         except BaseException as error:
             self._fail(operation, call, args, kwargs, error)
             raise
-        self._end(operation, call, args, kwargs, result)
-        return result
-
-    def _begin(self, operation: LibraryOperation, args: Args) -> Any:
+        total = call[0]
         try:
-            phase = self.phase if isinstance(self.phase, str) else self.phase(operation, args)
-            return None if phase is None else operation.begin_call(phase)
+            bytes_in, bytes_out = (None, None) if self.measure is None else self.measure(operation, args, kwargs, result)
+            if total is not None:
+                total.bytes_in += bytes_in or 0
+                total.bytes_out += bytes_out or 0
         except Exception as error:
             record_fault(error)
-            return None
+        _end_call(*call)
+        return result
 
-    def _fail(self, operation: LibraryOperation, call: Any, args: Args, kwargs: Kwargs, error: BaseException) -> None:
+    def _begin(self, operation: LibraryOperation, args: Args) -> tuple[PhaseSum | None, Any, int]:
+        """Start a call. Return its phase, the token of its position and its start; no phase for a call within a call."""
+        try:
+            total, position = self._find_total(operation, args), _get_position()
+            if total is not None and (position is None or position[0] is not operation or position[1] != total.number):
+                start = _monotonic()
+                total.begin(start)
+                return total, _set_position(total.position), start
+        except Exception as error:
+            record_fault(error)
+        return None, None, 0
+
+    def _fail(self, operation: LibraryOperation, call: tuple[Any, Any, int], args: Args, kwargs: Kwargs, error: BaseException) -> None:
         try:
             if self.record_error is not None and isinstance(error, Exception):
                 self.record_error(operation, args, kwargs, error)
         except Exception as fault:
             record_fault(fault)
-        if call is not None:
-            call.end(error)
+        _end_call(*call, error)
 
-    def _end(self, operation: LibraryOperation, call: Any, args: Args, kwargs: Kwargs, result: Any) -> None:
-        size_in: int | None = 0
-        size_out: int | None = 0
-        try:
-            if self.read_sizes is not None:
-                size_in, size_out = self.read_sizes(args, kwargs, result)
-            if self.record is not None:
-                self.record(operation, args, kwargs, result)
-        except Exception as error:
-            record_fault(error)
-        if call is not None:
-            call.end(None, size_in or 0, size_out or 0)
+
+def _end_call(total: PhaseSum | None, token: Any, start: int, error: BaseException | None = None) -> None:
+    """End a call of a phase, if there is one. Never raises."""
+    if total is None:
+        return
+    try:
+        total.end(start, _monotonic(), error)
+        if token is not None:
+            _reset_position(token)
+    except ValueError:  # left in another context than it was entered in, such as a generator's
+        _set_position(None)
+    except Exception as fault:
+        record_fault(fault)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,11 +200,15 @@ class ManagedPhases:
 class _ObservedManager:
     """Stands in for a context manager of the library, synchronous or asynchronous."""
 
+    __slots__ = ("_body_phase", "_enter_phase", "_exit_phase", "_manager", "_operation", "_start", "_token", "_total")
+
     def __init__(self, manager: Any, operation: LibraryOperation, phases: tuple[str, str, str]) -> None:
         self._manager, self._operation = manager, operation
         self._enter_phase, self._body_phase, self._exit_phase = phases
-        self._call: Any = None
-        """The running call of a phase."""
+        self._total: PhaseSum | None = None
+        """The running phase."""
+        self._token: Any = None
+        self._start = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._manager, name)
@@ -158,11 +216,20 @@ class _ObservedManager:
     def _switch(self, phase: str | None, error: BaseException | None = None) -> None:
         """End the running phase, with the exception that ended it, and start the next one."""
         try:
-            call, self._call = self._call, None
-            if call is not None:
-                call.end(error)
-            if phase is not None:
-                self._call = self._operation.begin_call(phase)
+            now = _monotonic()
+            total, token = self._total, self._token
+            self._total = self._token = None
+            if total is not None:
+                total.end(self._start, now, error)
+            if token is not None:
+                try:
+                    _reset_position(token)
+                except ValueError:  # left in another context than it was entered in, such as a generator's
+                    _set_position(None)
+            if phase is not None and self._operation.open_page:
+                self._total, self._start = self._operation.total(phase), now
+                self._total.begin(now)
+                self._token = _set_position(self._total.position)
         except Exception as fault:
             record_fault(fault)
 

@@ -55,12 +55,14 @@ def _store(instance: Any) -> str:
 
 def serialize_phase(system: str) -> SummedPhase:
     """Return the row of a function that turns its argument into text."""
-    return SummedPhase(system, "serialize", lambda _args, _kwargs, result: (None, _size(result)))
+    return SummedPhase(system, "serialize", lambda _operation, _args, _kwargs, result: (None, _size(result)))
 
 
 def deserialize_phase(system: str) -> SummedPhase:
     """Return the row of a function that decodes text. What it cannot decode counts as damaged if the operation succeeds."""
-    return SummedPhase(system, "deserialize", lambda args, _kwargs, _result: (_size(args[0]), None), record_error=_remember_damaged)
+    return SummedPhase(
+        system, "deserialize", lambda _operation, args, _kwargs, _result: (_size(args[0]), None), record_error=_remember_damaged
+    )
 
 
 def _remember_damaged(operation: LibraryOperation, args: tuple[Any, ...], _kwargs: dict[str, Any], _error: Exception) -> None:

@@ -70,7 +70,7 @@ def test_dropped_operation_has_no_children(recording, look_up):
 @pytest.fixture
 def write():
     """An observed write of bytes to a store."""
-    phase = SummedPhase("toy", "write", lambda args, _kwargs, _result: (len(args[1]), None))
+    phase = SummedPhase("toy", "write", lambda _operation, args, _kwargs, _result: (len(args[1]), None))
     return observe(OperationOrPhase(LibraryCall("toy", "save", describe), phase), lambda name, data: None)
 
 

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 import ckpt_observe
-from benchmarks.overhead import DiscardingExporter
+from benchmarks.saturation import DiscardingExporter
 from ckpt_observe import exporter_selection
 
 TURNS, CALLS = 60, 20

@@ -18,10 +18,12 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 def size_attributes(sizes: Mapping[str, int]) -> dict[str, Any]:
     """Return the attributes that name the largest keys and their sizes in bytes."""
+    if not sizes:
+        return {}
     if len(sizes) > LARGEST_KEYS:
         largest = sorted([(size, name) for name, size in sizes.items()], reverse=True)[:LARGEST_KEYS]
         sizes = {name: size for size, name in largest}
-    return {names.KEY_NAMES: key_names(tuple(sizes)) or None, names.KEY_SIZES: list(sizes.values()) or None}
+    return {names.KEY_NAMES: key_names(tuple(sizes)), names.KEY_SIZES: tuple(sizes.values())}
 
 
 def altered_keys(keys: Iterable[str]) -> list[str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import islice
@@ -28,6 +29,10 @@ _RANKS: Final = {
     name: rank for rank, name in enumerate((names.OUTCOME, names.ERROR_CLASS, names.ERROR_CODE, names.ERROR_TYPE, names.ERROR_PHASE))
 }
 """Attributes that are dropped last: an operation that failed must not look as if it had succeeded."""
+
+_UUID_LENGTH: Final = 36
+_is_uuid: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
+"""A checkpoint's id is often a new UUID, which no pattern of a secret matches: this test takes 0.3 instead of 1.5 µs."""
 
 _safe_keys = set(ATTRIBUTES)
 """Keys whose name does not suggest a secret: those of the registry, and those checked before (up to 10,000)."""
@@ -77,7 +82,9 @@ def attributes(raw: Mapping[Any, Any] | None, length: int = MAX_TEXT, count: int
             items = islice(sorted(items, key=_rank), count)
         for key, each in items:
             kind = type(each)
-            if kind is str:
+            if kind is str and len(each) == _UUID_LENGTH and _is_uuid(each):
+                safe = each
+            elif kind is str:
                 safe = _cached_text(each) if length == MAX_TEXT and len(each) <= _MAX_CACHED else text(each, length)
             elif each is None or kind is bool or (kind is int and -_MAX_INT <= each <= _MAX_INT):
                 safe = each

@@ -164,8 +164,7 @@ class Delivery:
         if can_remove and self._journal.pool.retire() and not self._journal.pool.has_uncollected():
             self._journal.remove()
         else:
-            if self._collector is not None:
-                self._collector.sync()  # the next process may come after a reboot
+            self._sync()  # the next process may come after a reboot
             self._journal.release()
 
     @property
@@ -200,7 +199,7 @@ class Delivery:
                     if not last_sync:
                         self._collector.remove_orphans()
                     last_sync = now
-                    self._collector.sync()
+                    self._sync()
                 if now - last_scan >= max(self._scan_interval, self.adoption.journal_count() / self._scan_rate):
                     last_scan = now
                     self._adopt()
@@ -210,6 +209,11 @@ class Delivery:
                 raise_host_exception(error)
                 self._warnings.warn_once(type(error).__name__, "Internal error while collecting records: %r", error)
             self._wakeup.wait(POLL_INTERVAL)
+
+    def _sync(self) -> None:
+        if self._collector is not None and self._outbox is not None:
+            self._collector.sync()
+            self._outbox.count_missing(self._collector.journal.spool.take_missing())
 
     def _collect(self) -> bool:
         """Move finished operations to the spool. Return True if there were any."""

@@ -125,6 +125,11 @@ class Handover:
 
     def _sync(self) -> None:
         self._collector.sync()
+        missing = self._journal.spool.take_missing()
+        if missing and os.path.exists(self._journal.directory):  # otherwise nobody knows what was delivered
+            outbox = Outbox(self._journal.directory, {}, self._exporters())
+            outbox.count_missing(missing)
+            self._drops.counts.update(outbox.counts)
         try:
             save_counts(self._journal.directory, self.health())
         except OSError as error:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from ckpt_observe.delivery.assemble import assemble
+from ckpt_observe.delivery.record_losses import RecordLosses
 from ckpt_observe.delivery.send_marks import SendMarks
 from ckpt_observe.delivery.set_aside import SetAside
 from ckpt_observe.errors import DamagedFileError
@@ -63,8 +64,10 @@ class Outbox:
         stored = _load_cursors(directory, quarantine=True)
         self._cursors = {exporter: stored.get(exporter, Cursor()) for exporter in exporters}
         self._limits = {exporter: SMALL_BATCH if exporter in small_batches else BATCH for exporter in self._cursors}
-        self._cache: tuple[tuple[Cursor, int], list[Span], Cursor, int] | None = None
-        """The last batch: cursor before it and limit, spans, cursor after it, number of records. Exporters may share it."""
+        self._cache: tuple[tuple[Cursor, int], list[Span], Cursor, int, Counter[str]] | None = None
+        """The last batch: cursor before it and limit, spans, cursor after it, number of records, damaged ones. Exporters may share it."""
+        self._damage: dict[str, Counter[str]] = {}
+        """Damaged and unknown records in the last batch of each exporter."""
         self._idle: dict[str, tuple[Cursor, tuple[int, int] | None]] = {}
         """For each exporter, the position at which nothing was new, and the stamp of the spool at that time."""
         self._batch_sizes = dict.fromkeys(self._cursors, 0)
@@ -77,6 +80,7 @@ class Outbox:
         """Guards `_users` and `_is_retired`, and is never held during anything else."""
         self.counts: Counter[str] = Counter()
         """Records that were corrupt, unknown, or dropped because of the limit (for each exporter that did not have them yet)."""
+        self._losses = RecordLosses(self.counts, self._cursors, self._read_damage)
 
     def delivers_to(self, exporter: str) -> bool:
         """Return whether the records of this journal are meant for the exporter."""
@@ -133,24 +137,29 @@ class Outbox:
             request = cursor, self._limits[exporter]
             if self._cache is None or self._cache[0] != request or self._cache[2] == cursor:  # an empty batch may have grown by now
                 self._cache = (request, *self._read(*request))
-            _, spans, after, self._batch_sizes[exporter] = self._cache
+            _, spans, after, self._batch_sizes[exporter], self._damage[exporter] = self._cache
             if not spans and after == cursor:
                 self._idle[exporter] = cursor, stamp
             return spans, after
 
-    def _read(self, cursor: Cursor, limit: int) -> tuple[list[Span], Cursor, int]:
+    def _read(self, cursor: Cursor, limit: int) -> tuple[list[Span], Cursor, int, Counter[str]]:
         try:
             records = spool.read(self.directory, cursor, limit)
         except FileNotFoundError:  # removed by hand, with the records in it
-            return [], cursor, 0
+            return [], cursor, 0, Counter()
         spans: list[Span] = []
+        damage = Counter(corrupt=records.corrupt) if records.corrupt else Counter[str]()
         for payload in records.payloads:
             record = self._annotate(payload) if self._annotate else payload
             assembled = assemble(record, self._resource, genai_events=self._genai_events)
             spans += assembled
-            self.counts["unknown"] += not assembled
-        self.counts["corrupt"] += records.corrupt
-        return spans, records.end, len(records.payloads)
+            if not assembled:
+                damage["unknown"] += 1
+        return spans, records.end, len(records.payloads), damage
+
+    def _read_damage(self, cursor: Cursor) -> tuple[Cursor, Counter[str]]:
+        _, end, _, damage = self._read(cursor, BATCH)
+        return end, damage
 
     def advance(self, exporter: str, cursor: Cursor) -> None:
         """Record that the exporter needs nothing before the cursor any more. Remove segments that no exporter needs."""
@@ -159,11 +168,17 @@ class Outbox:
                 if cursor != self._cursors[exporter]:  # these were dropped and counted during the delivery, which succeeded after all
                     self.counts[f"dropped {exporter}"] -= self._batch_sizes[exporter]
                 return
+            self._losses.pass_batch(exporter, self._cursors[exporter], cursor, self._damage.get(exporter, Counter()))
             self._cursors[exporter] = cursor
             if self._cache and self._cache[0][0] < min(self._cursors.values()):
                 self._cache = None
             self.save_cursors()
             self._remove_before(min(self._cursors.values()))
+
+    def count_missing(self, positions: Collection[Cursor]) -> None:
+        """Count those of the removed records that an exporter has not received."""
+        with self._lock:
+            self._losses.add_missing(positions, self._cursors)
 
     def pending(self) -> bool:
         """Return whether there is something that an exporter has not received."""
@@ -193,6 +208,7 @@ class Outbox:
                         cursor = records.end  # noqa: PLW2901
                     self._cursors[exporter] = max(self._cursors[exporter], after)
                 self._cache = None
+                self._losses.count_until(after, "corrupt")  # records that are not understood are counted as dropped
                 self.save_cursors()
                 self._remove_before(after)
             return self._cursors != before

@@ -7,7 +7,8 @@ is in the spool and synced, and operations that the spool already has are not wr
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -21,12 +22,15 @@ from ckpt_observe.journal.page_reader import begin_line, parse_lines, read_pages
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, spans
 from ckpt_observe.support import files
-from ckpt_observe.support.host_exceptions import raise_host_exception
+from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 
 _PHASE_NAMES: Final = {code: name for name, code in events.PHASE_CODES.items()}
 _LEAST_NANOSECONDS: Final = 1000
 """An interrupted operation ends at least this long after its last line. Backends count in microseconds, and Jaeger warns about a span
 without duration."""
+_SPAN_ID: Final = re.compile(rb'"([0-9a-f]{16})"')
+_SHORT_LINE: Final = 64
+"""Bytes of a record before which its first span id is complete: a checksum, the kind of line, and the id."""
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -52,6 +56,8 @@ def recover(claim: Claim, annotate: Callable[[bytes], bytes] = lambda record: re
     interrupted: int = sum(lines[-1][3].get(names.OUTCOME) == "interrupted" for lines in finished if lines[-1][3])
     if interrupted:  # mark first: after a crash here, the disk limit still spares the reports of these operations
         os.close(files.open_regular(os.path.join(directory, INTERRUPTED), os.O_WRONLY | os.O_CREAT))
+    with ignore_errors(DamagedFileError):
+        _remove_half_line(directory, operations.keys())
     if finished:
         writer = spool.Spool(directory)
         try:
@@ -62,6 +68,23 @@ def recover(claim: Claim, annotate: Callable[[bytes], bytes] = lambda record: re
     for path in (copy, *paths):  # the copy first: it is older than what was delivered since, but without the pages it would be trusted
         _remove(path)
     return interrupted
+
+
+def _remove_half_line(directory: str, recovered_ids: Collection[str]) -> None:
+    """Remove the line that the owner was writing when it died, if its operation is recovered: it must not count as a damaged record."""
+    path = spool.segment_path(directory, max(spool.segments(directory), default=0))
+    if not recovered_ids or not os.path.exists(path):
+        return
+    file = files.open_regular(path, os.O_RDWR)
+    try:
+        size = os.fstat(file).st_size
+        tail = os.pread(file, spool.MAX_LINE, max(0, size - spool.MAX_LINE))
+        half = tail[tail.rfind(b"\n") + 1 :]
+        span_id = _SPAN_ID.search(half)
+        if span_id[1].decode() in recovered_ids if span_id else len(half) < _SHORT_LINE:
+            os.ftruncate(file, size - len(half))
+    finally:
+        os.close(file)
 
 
 def _remove(path: str) -> None:

@@ -15,9 +15,11 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Final, NamedTuple
 
 from ckpt_observe.errors import DamagedFileError
+from ckpt_observe.journal.spool_index import SpoolIndex
 from ckpt_observe.support import files
 from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 
@@ -67,27 +69,39 @@ class Spool:
         """Descriptors of complete segments that are not synced yet."""
         self._has_new_names = False
         """Whether segments were created since the last sync."""
+        self._index = SpoolIndex(partial(segment_path, directory))
+        self._written: set[bytes] = set()
+        """Lines of appends that failed in the middle: they are on disk, but are appended again."""
 
     def append(self, records: Iterable[bytes]) -> None:
-        """Write records. If it raises OSError (disk full, read-only or gone), treat none of them as written."""
-        data = b"".join([b"%08x %b\n" % (zlib.crc32(record), record) for record in records])
+        """Write records. If it raises OSError (disk full, read-only or gone), append all of them again later. None is written twice."""
+        lines = [b"%08x %b\n" % (zlib.crc32(record), record) for record in records]
         with self._lock:
             if self._appending:  # in a signal handler during an append: it must not close the segment that is being written
                 raise OSError(errno.EAGAIN, "an append is in progress")
             self._appending = True
             try:
-                self._append(data)
+                self._append([line for line in lines if line not in self._written] if self._written else lines)
+                self._written.difference_update(lines)
             finally:
                 self._appending = False
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, lines: list[bytes]) -> None:
+        if not lines:
+            return
+        data = b"".join(lines)
         written = os.write(self._open_segment(), data)
         if written != len(data):  # the disk filled up in the middle
+            complete = data[: data.rfind(b"\n", 0, written) + 1]
             # Readers take whole lines, so nobody has read the half one. It is written again later, and must not count as a damaged record.
             with ignore_errors(OSError):
-                os.ftruncate(self._fd, self._size + data.rfind(b"\n", 0, written) + 1)
+                os.ftruncate(self._fd, self._size + len(complete))
+            lines = complete.splitlines(keepends=True)
+            self._written.update(lines)
+            self._index.add(self.segment, map(len, lines))
             self._finish_segment()
             raise OSError(errno.ENOSPC, "the disk is full")
+        self._index.add(self.segment, map(len, lines))
         self._size += len(data)
         if self._size >= SEGMENT_SIZE:
             self._finish_segment()
@@ -129,6 +143,11 @@ class Spool:
                 os.fsync(fd)
         if has_new_names:
             files.sync_directory(self._directory)
+
+    def take_missing(self) -> list[Cursor]:
+        """Return the positions of records that somebody truncated or removed since the last call, and of those that were delivered."""
+        with self._lock:
+            return [Cursor(*position) for position in self._index.take_missing()]
 
     def close(self) -> None:
         """Close all files. A later append starts a new segment."""

@@ -124,7 +124,7 @@ DROP_REASONS: Final = {
     "missed": "The journal could not be created, for example because no file descriptor was free. It is tried again, with growing pauses.",
     "cut": "The operation was too large for its pages, and some of its details were left out.",
     "overflow": "An exporter was down until the spool, or the journals of dead processes together, reached the disk limit. Counted once for each exporter that missed the record.",
-    "corrupt": "The record on disk was damaged.",
+    "corrupt": "The record on disk was damaged, or somebody truncated or removed the file.",
     "unknown": "The record could not be understood, for example because a newer version wrote it.",
 }
 

@@ -246,6 +246,25 @@ def test_full_shared_memory_that_is_emptied(dead_journal, tmp_path):
     assert {span.attributes.get(names.ERROR_PHASE) for span in spans} == {"write"}
 
 
+@pytest.mark.parametrize("length", [1, 30, 60, 100])
+@pytest.mark.parametrize("is_recovered", [True, False])
+def test_killed_while_it_wrote_a_record(dead_journal, length, is_recovered):
+    """Half a record at the end of the spool is removed if its operation is recovered from its page; else it counts as damaged."""
+
+    def work(journal):
+        page = journal.take()
+        page.append(begin())
+        page.finish(end())
+        line = b"00000000 " + join_lines(begin() if is_recovered else begin("00000000000000ff"))
+        Path(spool.segment_path(journal.directory, 1)).write_bytes(line[:length])
+
+    directory = dead_journal(work)
+    spans, _, _ = recover(directory)
+    assert [span.span_id for span in spans] == [SPAN]
+    corrupt = spool.read(directory, spool.Cursor()).corrupt
+    assert corrupt == (not is_recovered and length >= 60)
+
+
 def test_journal_of_a_live_owner(journal):
     """A journal whose owner is alive cannot be claimed as dead."""
     assert claims.claim_dead(journal.directory) is None

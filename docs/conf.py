@@ -11,11 +11,12 @@ from sphinx.application import Sphinx
 
 import ckpt_observe
 import ckpt_observe.core
+from ckpt_observe.libraries import LIBRARIES
 
 project = "ckpt_observe"
 version = release = ckpt_observe.__version__
 root_doc = "docs/index"
-include_patterns = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/*.md", "ckpt_observe/alerts/*.md"]
+include_patterns = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/*.md", "docs/libraries/*.md", "ckpt_observe/alerts/*.md"]
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 
 html_theme = "furo"
@@ -35,7 +36,7 @@ nitpick_ignore_regex = [("py:.*", ".*")]  # signatures name types of other packa
 
 CONTENTS = {
     "Start": ["Introduction </README>", "/docs/jaeger", "/docs/stack"],
-    "Instrument": ["/docs/own-code", "/docs/core", "/docs/extending"],
+    "Instrument": ["/docs/libraries", "/docs/langgraph", "/docs/own-code", "/docs/core", "/docs/extending"],
     "Deliver": ["/docs/backends", "/docs/delivery", "/docs/metrics", "/docs/scale"],
     "Operate": ["/docs/dashboards", "/docs/alerts", "/ckpt_observe/alerts/runbook"],
     "Reference": ["/docs/semconv", "/docs/api", "/CHANGELOG"],
@@ -50,6 +51,8 @@ def setup(app: Sphinx) -> None:
 def append_directives(_app: Sphinx, page: str, source: list[str]) -> None:
     if page == "docs/index":
         source[0] += "".join(table_of_contents(caption, pages) for caption, pages in CONTENTS.items())
+    elif page == "docs/libraries":
+        source[0] += table_of_contents("Libraries", [f"/docs/libraries/{name}" for name in LIBRARIES])
     elif page == "docs/api":
         source[0] += api(ckpt_observe, ckpt_observe.__all__)
         source[0] += api(ckpt_observe.core, sorted(set(ckpt_observe.core.__all__) - set(ckpt_observe.__all__)))

@@ -17,7 +17,7 @@ from ckpt_observe.cli.main import create_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(ckpt_observe.__file__).parent
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "ckpt_observe" / "alerts" / "runbook.md"]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "ckpt_observe" / "alerts" / "runbook.md"]
 REFERENCE = (ROOT / "docs" / "semconv.md").read_text(encoding="utf-8")
 CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
 """The changelog lists former names, too."""

@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "doctor": "doctor.command",
     "dashboards": "generated_files",
     "rules": "generated_files",
+    "libraries": "generated_files",
     "semconv": "generated_files",
 }
 """The module of each command."""

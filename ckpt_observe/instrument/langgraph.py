@@ -21,11 +21,9 @@ from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.langgraph_state import StateDetails
 from ckpt_observe.instrument.library_call import Arguments, Describe, LibraryCall, LibraryOperation
 from ckpt_observe.instrument.phase_calls import ManagedPhases, SummedPhase
-from ckpt_observe.instrument.runs import LibraryRun
+from ckpt_observe.instrument.runs import RunCall
 from ckpt_observe.instrument.targets import Family, Target, Versions
-from ckpt_observe.instrument.wrappers import ObservedCall
 from ckpt_observe.record import trace_context
-from ckpt_observe.record.guard import record_fault
 from ckpt_observe.semconv import attributes as names
 
 SYSTEM: Final = "langgraph"
@@ -144,26 +142,20 @@ def _age(timestamp: Any) -> float | None:
 # Runs
 
 
-def _begin_run(graph: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LibraryRun | None:
-    """Begin the task of a run. A graph without a checkpointer makes no checkpoints, so its runs are not recorded."""
-    if not trace_context.may_record():
-        return None
+def _describe_run(graph: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the attributes of a run. A graph without a checkpointer makes no checkpoints, so its runs are not recorded."""
     config = (args[1] if len(args) > 1 else kwargs.get("config")) or {}
     defaults = getattr(graph, "config", None) or {}
     configurable = {**(defaults.get("configurable") or {}), **(config.get("configurable") or {})}
     if not getattr(graph, "checkpointer", None) and not configurable.get("__pregel_checkpointer"):
         return None
     thread = _text(configurable.get("thread_id"))
-    return LibraryRun(
-        SYSTEM,
-        {
-            names.TASK_NAME: getattr(graph, "name", None) or "graph",
-            names.TASK_ID: thread,
-            names.SESSION_ID: thread,
-            names.RUN_ID: _text(config.get("run_id") or defaults.get("run_id")) or trace_context.new_span_id(),
-        },
-        _RUN_ERRORS,
-    )
+    return {
+        names.TASK_NAME: getattr(graph, "name", None) or "graph",
+        names.TASK_ID: thread,
+        names.SESSION_ID: thread,
+        names.RUN_ID: _text(config.get("run_id") or defaults.get("run_id")) or trace_context.new_span_id(),
+    }
 
 
 # The table
@@ -189,10 +181,10 @@ def _saver_rows(prepare: Callable[[LibraryOperation, Any, Arguments], object]) -
     return {**methods, **{f"a{method}": row for method, row in methods.items()}, "cursor": cursor, "_cursor": cursor}
 
 
-_RUN: Final = ObservedCall(_begin_run, record_fault)
+_RUN: Final = RunCall(SYSTEM, _describe_run, _RUN_ERRORS)
 TARGETS: Final = (
-    Target(_PREGEL, "Pregel.stream", _RUN, why="a run is a task", versions=Versions("langgraph")),
-    Target(_PREGEL, "Pregel.astream", _RUN, why="a run is a task", versions=Versions("langgraph")),
+    Target(_PREGEL, "Pregel.stream", _RUN, versions=Versions("langgraph")),
+    Target(_PREGEL, "Pregel.astream", _RUN, versions=Versions("langgraph")),
     AIOSQLITE,
     Target(
         "psycopg.types.json", "_JsonDumper.dump",
@@ -222,7 +214,10 @@ CIPHERS: Final = Family(
 
 
 class LangGraphInstrumentor(Instrumentor):
-    """Observes LangGraph's checkpoint savers."""
+    """Observes runs of graphs as tasks, and every checkpoint saver with its serializer and database.
+
+    All savers inherit from `BaseCheckpointSaver`: those of LangGraph (memory, SQLite, PostgreSQL, Redis), of other packages, and your own.
+    """
 
     name = "langgraph"
     library = _BASE

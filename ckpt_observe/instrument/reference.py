@@ -133,43 +133,48 @@ def _wrap_gather(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, .
 
 
 TARGETS: Final = (
-    Target(_CHECKPOINTER, "Checkpointer.save", ObservedCall(_begin("save"), record_fault, record_saved)),
-    Target(_CHECKPOINTER, "Checkpointer.load", ObservedCall(_begin("load"), record_fault)),
-    Target(_CHECKPOINTER, "Checkpointer.restore", ObservedCall(_begin("restore"), record_fault)),
-    Target(_CHECKPOINTER, "Checkpointer.delete", ObservedCall(_begin("delete"), record_fault, record_deleted)),
-    Target(_CHECKPOINTER, "Checkpointer.list", ObservedCall(_begin("list"), record_fault, record_count)),
-    Target(_CHECKPOINTER, "Checkpointer.prune", ObservedCall(_begin("prune"), record_fault, record_pruned)),
-    Target(_CHECKPOINTER, "Checkpointer.verify", ObservedCall(_begin("verify"), record_fault, record_verified)),
-    Target(_CHECKPOINTER, "Checkpointer._fetch", _wrap_fetch),
-    Target(_CHECKPOINTER, "Checkpointer.find", ObservedCall(_begin_find, record_fault, record_count)),
-    Target("ckpt_observe.core.loading.lazy", "LazyState.get_many", ObservedCall(_begin_lazy_load, record_fault)),
-    Target(_WORKSPACE, "Workspace.save", ObservedCall(_begin_snapshot("save", 1), record_fault)),
-    Target(_WORKSPACE, "Workspace.restore", ObservedCall(_begin_snapshot("restore", 1), record_fault)),
-    Target(_WORKSPACE, "Workspace.delete", ObservedCall(_begin_snapshot("delete", 0), record_fault)),
-    Target(_WORKSPACE, "Workspace.list", ObservedCall(_begin_snapshot("list", 0), record_fault, record_count)),
-    Target("ckpt_observe.core.runner.agent", "_run", ObservedCall(_begin_run(0), record_fault)),
-    Target("ckpt_observe.core.runner.graph", "_walk", ObservedCall(_begin_run(2, "graph"), record_fault)),
-    Target("ckpt_observe.core.runner.graph", "_resume", ObservedCall(_begin_run(1, "graph"), record_fault)),
-    Target("ckpt_observe.core.saving.batch", "Batch.commit", ObservedCall(_begin_commit, record_fault)),
-    Target(_STEPS, "serialize", phase_wrapper("serialize", lambda _, result: (None, len(result)))),
-    Target(_STEPS, "compress", phase_wrapper("compress", lambda args, result: (len(args[1]), len(result)))),
-    Target(_STEPS, "encrypt", phase_wrapper("encrypt", lambda args, result: (len(args[1]), len(result)))),
-    Target(_STEPS, "write", phase_wrapper("write", lambda args, _: (len(args[2]), None))),
-    Target(_STEPS, "write_many", phase_wrapper("write", lambda args, _: (sum(len(blob) for _, blob in args[1]), None))),
-    Target(_STEPS, "confirm", phase_wrapper("validate", lambda args, _: (len(args[2]), None))),
-    Target(_STEPS, "read", phase_wrapper("read", lambda _, result: (None, len(result)))),
-    Target(_STEPS, "read_part", phase_wrapper("read", lambda _, result: (None, len(result)))),
-    Target(_STEPS, "validate", phase_wrapper("validate", lambda args, _: (len(args[1]), None))),
-    Target(_STEPS, "decrypt", phase_wrapper("decrypt", lambda args, result: (len(args[1]), len(result)))),
-    Target(_STEPS, "decompress", phase_wrapper("decompress", lambda args, result: (len(args[1]), len(result)))),
-    Target(_STEPS, "deserialize", phase_wrapper("deserialize", lambda args, _: (len(args[1]), None))),
-    Target(_STEPS, "apply", phase_wrapper("apply", lambda _args, _: (None, None))),
-    Target(_CONTEXT, "gather", _wrap_gather),
+    Target(_CHECKPOINTER, "Checkpointer.save", ObservedCall(_begin("save"), record_fault, record_saved), why="operation `save`"),
+    Target(_CHECKPOINTER, "Checkpointer.load", ObservedCall(_begin("load"), record_fault), why="operation `load`"),
+    Target(_CHECKPOINTER, "Checkpointer.restore", ObservedCall(_begin("restore"), record_fault), why="operation `restore`"),
+    Target(_CHECKPOINTER, "Checkpointer.delete", ObservedCall(_begin("delete"), record_fault, record_deleted), why="operation `delete`"),
+    Target(_CHECKPOINTER, "Checkpointer.list", ObservedCall(_begin("list"), record_fault, record_count), why="operation `list`"),
+    Target(_CHECKPOINTER, "Checkpointer.prune", ObservedCall(_begin("prune"), record_fault, record_pruned), why="operation `prune`"),
+    Target(_CHECKPOINTER, "Checkpointer.verify", ObservedCall(_begin("verify"), record_fault, record_verified), why="operation `verify`"),
+    Target(_CHECKPOINTER, "Checkpointer._fetch", _wrap_fetch, why="the checkpoint that a load or restore really used"),
+    Target(_CHECKPOINTER, "Checkpointer.find", ObservedCall(_begin_find, record_fault, record_count), why="operation `list`"),
+    Target("ckpt_observe.core.loading.lazy", "LazyState.get_many", ObservedCall(_begin_lazy_load, record_fault), why="operation `load`"),
+    Target(_WORKSPACE, "Workspace.save", ObservedCall(_begin_snapshot("save", 1), record_fault), why="operation `save`"),
+    Target(_WORKSPACE, "Workspace.restore", ObservedCall(_begin_snapshot("restore", 1), record_fault), why="operation `restore`"),
+    Target(_WORKSPACE, "Workspace.delete", ObservedCall(_begin_snapshot("delete", 0), record_fault), why="operation `delete`"),
+    Target(_WORKSPACE, "Workspace.list", ObservedCall(_begin_snapshot("list", 0), record_fault, record_count), why="operation `list`"),
+    Target("ckpt_observe.core.runner.agent", "_run", ObservedCall(_begin_run(0), record_fault), why="a task"),
+    Target("ckpt_observe.core.runner.graph", "_walk", ObservedCall(_begin_run(2, "graph"), record_fault), why="a task"),
+    Target("ckpt_observe.core.runner.graph", "_resume", ObservedCall(_begin_run(1, "graph"), record_fault), why="a task"),
+    Target("ckpt_observe.core.saving.batch", "Batch.commit", ObservedCall(_begin_commit, record_fault), why="operation `save`"),
+    Target(_STEPS, "serialize", phase_wrapper("serialize", lambda _, result: (None, len(result))), why="phase `serialize`"),
+    Target(_STEPS, "compress", phase_wrapper("compress", lambda args, result: (len(args[1]), len(result))), why="phase `compress`"),
+    Target(_STEPS, "encrypt", phase_wrapper("encrypt", lambda args, result: (len(args[1]), len(result))), why="phase `encrypt`"),
+    Target(_STEPS, "write", phase_wrapper("write", lambda args, _: (len(args[2]), None)), why="phase `write`"),
+    Target(
+        _STEPS, "write_many", phase_wrapper("write", lambda args, _: (sum(len(blob) for _, blob in args[1]), None)), why="phase `write`"
+    ),
+    Target(_STEPS, "confirm", phase_wrapper("validate", lambda args, _: (len(args[2]), None)), why="phase `validate`"),
+    Target(_STEPS, "read", phase_wrapper("read", lambda _, result: (None, len(result))), why="phase `read`"),
+    Target(_STEPS, "read_part", phase_wrapper("read", lambda _, result: (None, len(result))), why="phase `read`"),
+    Target(_STEPS, "validate", phase_wrapper("validate", lambda args, _: (len(args[1]), None)), why="phase `validate`"),
+    Target(_STEPS, "decrypt", phase_wrapper("decrypt", lambda args, result: (len(args[1]), len(result))), why="phase `decrypt`"),
+    Target(_STEPS, "decompress", phase_wrapper("decompress", lambda args, result: (len(args[1]), len(result))), why="phase `decompress`"),
+    Target(_STEPS, "deserialize", phase_wrapper("deserialize", lambda args, _: (len(args[1]), None)), why="phase `deserialize`"),
+    Target(_STEPS, "apply", phase_wrapper("apply", lambda _args, _: (None, None)), why="phase `apply`"),
+    Target(_CONTEXT, "gather", _wrap_gather, why="the trace of the save, stored in the checkpoint"),
 )
 
 
 class ReferenceInstrumentor(Instrumentor):
-    """Observes `ckpt_observe.core`."""
+    """Observes the bundled reference checkpoint library: checkpoints, workspaces, and runs of its runners as tasks.
+
+    It does not know that it is observed. A checkpoint contains the trace of its save, so a load links to it in any process.
+    """
 
     name = "reference"
     library = "ckpt_observe.core"

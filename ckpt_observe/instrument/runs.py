@@ -7,14 +7,18 @@ nodes. An operation that begins in a thread without a context therefore looks up
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
 
 from opentelemetry.context import Context, get_current
 
+from ckpt_observe.instrument.wrappers import Args, Kwargs, ObservedCall, Wrapper
 from ckpt_observe.record.error_lookup import ErrorCodes
+from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.operation import Task
-from ckpt_observe.record.trace_context import TASK_KEY
+from ckpt_observe.record.trace_context import TASK_KEY, may_record
 from ckpt_observe.semconv import attributes as names
 
 _contexts: Final[dict[tuple[str, str], list[Context]]] = {}
@@ -78,3 +82,21 @@ class LibraryRun:
         """Make the task current again."""
         if self._task is not None:
             self._task.resume()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunCall:
+    """A callable that runs a graph or a workflow: each call is a task."""
+
+    system: str
+    describe: Callable[[Any, Args, Kwargs], dict[str, Any] | None]
+    """Takes the object and the arguments. Returns the attributes that all operations of the run share, or None to observe nothing."""
+    error_codes: ErrorCodes = field(default_factory=dict)
+
+    def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
+        """Return the wrapper for a callable."""
+        return ObservedCall(self._begin, record_fault).wrapper_for(original, declared)
+
+    def _begin(self, instance: Any, args: Args, kwargs: Kwargs) -> LibraryRun | None:
+        attributes = self.describe(instance, args, kwargs) if may_record() else None
+        return None if attributes is None else LibraryRun(self.system, attributes, self.error_codes)

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -19,7 +20,7 @@ from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.environment import VARIABLES, Variable
 from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.instrumentor import Instrumentor
-from ckpt_observe.instrument.targets import installed_version
+from ckpt_observe.instrument.targets import STATES, installed_version
 from ckpt_observe.record import redact, trace_context
 
 _PACKAGES: Final = (
@@ -130,7 +131,7 @@ def _check_instrumentor(name: str, instrumentor: Instrumentor) -> Iterator[Diagn
     try:
         __import__(instrumentor.library)
     except ModuleNotFoundError:
-        yield Diagnosis(OK, subject, f"{instrumentor.library} is not installed")
+        yield Diagnosis(OK, subject, f"{instrumentor.package or instrumentor.library} is not installed")
         return
     for module in instrumentor.modules():
         with suppress(ImportError):  # reported below
@@ -138,10 +139,10 @@ def _check_instrumentor(name: str, instrumentor: Instrumentor) -> Iterator[Diagn
     instrumentor.instrument()
     rows = instrumentor.report()
     instrumentor.uninstrument()
-    unpatched = [row for row in rows if row.state != "patched"]
     version = f"{instrumentor.package} {installed_version(instrumentor.package)}: " if instrumentor.package else ""
-    yield Diagnosis(OK, subject, f"{version}{len(rows) - len(unpatched)} of {len(rows)} callables can be patched")
+    totals = Counter(row.state for row in rows)
+    yield Diagnosis(OK, subject, version + ", ".join(f"{totals[state]} {state}" for state in STATES if totals[state]))
     required = {row.name for row in instrumentor.rows() if row.required}
-    for row in unpatched:
+    for row in rows:
         if row.state in ("renamed", "failed"):
             yield Diagnosis(PROBLEM if row.target in required else NOTE, row.target, f"{row.state}: {row.detail}")

@@ -6,22 +6,26 @@ If a signal handler of the host program raises at the first instruction of `__ex
 from __future__ import annotations
 
 import time
+from typing import Final
 
 import msgspec
 
-from ckpt_observe.journal.page_reader import begin_line, parse_lines
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 
+_BEGIN: Final = f'["{events.BEGIN}"'.encode()
+_END: Final = f'["{events.END}"'.encode()
+_OUTCOME: Final = {names.OUTCOME: "cancelled", names.ERROR_CLASS: "cancelled", names.ERROR_CODE: "cancelled.requested"}
+
 
 def missing_end(data: bytes) -> bytes | None:
-    """Return an `end` line for these lines of a page, with the outcome `cancelled`. None if they have one, or have no begin."""
-    lines = parse_lines(data)
-    begin = begin_line(lines)
-    if begin is None or any(line[0] == events.END for line in lines):
+    """Return an `end` line for these lines of a page, with the outcome `cancelled`. None if they have one, or have no begin.
+
+    The lines are ours and complete, so they are not validated: `flush()` may run this in the main thread of the host program, and
+    msgspec, which calls Python code to look up a type, drops what a signal handler raises there.
+    """
+    begin, *others = data.split(b"\n")
+    if not begin.startswith(_BEGIN) or any(line.startswith(_END) for line in others):
         return None
-    end = [events.END, begin[1], max(time.time_ns(), begin[2]), _OUTCOME, [], 0]
-    return msgspec.json.encode(end) + b"\n"
-
-
-_OUTCOME = {names.OUTCOME: "cancelled", names.ERROR_CLASS: "cancelled", names.ERROR_CODE: "cancelled.requested"}
+    _, span_id, start, *_ = msgspec.json.decode(begin)
+    return msgspec.json.encode([events.END, span_id, max(time.time_ns(), start), _OUTCOME, [], 0]) + b"\n"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import traceback
+from collections import deque
 from typing import Any, Final, NamedTuple
 
 from ckpt_observe.record import redact
@@ -102,8 +103,9 @@ def exception_attributes(error: BaseException, *, stack: bool, message: bool = T
         spans.EXCEPTION_MESSAGE: _redacted_message(error) if message else "(not recorded)",
     }
     if stack:
-        frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False, limit=-_MAX_FRAMES)
-        lines = "\n".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
+        # Not with `traceback.StackSummary`, which calls `os.stat` for each file and catches every OSError, such as a timeout of the host.
+        frames = deque(traceback.walk_tb(error.__traceback__), _MAX_FRAMES)
+        lines = "\n".join(f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}" for frame, line in frames)
         attributes[spans.EXCEPTION_STACKTRACE] = redact.text(lines, 4 * _MAX_STACK)[-_MAX_STACK:]
     return attributes
 

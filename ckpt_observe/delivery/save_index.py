@@ -11,13 +11,13 @@ import hashlib
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 from ckpt_observe.support import sqlite
+from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 from ckpt_observe.support.logs import WarningLog
 
 FILENAME: Final = "saves.db"
@@ -94,6 +94,7 @@ class SaveIndex:
                 self._connection = _open(self._path)
             return self._connection.execute(statement, parameters).fetchall()
         except (sqlite3.Error, OSError) as error:
+            raise_host_exception(error)
             if sqlite.primary_code(error) != sqlite3.SQLITE_BUSY:
                 self.close()
                 self._warnings.warn_once("index", "Loads are not linked to saves of other processes: cannot use %s: %s", self._path, error)
@@ -151,7 +152,7 @@ class Lineage:
             if source is None:
                 self._unlinked[key] = None
                 if len(self._unlinked) > _REMEMBERED:
-                    with suppress(KeyError, StopIteration):  # another thread was faster
+                    with ignore_errors(KeyError, StopIteration):  # another thread was faster
                         del self._unlinked[next(iter(self._unlinked))]
         return source
 

@@ -81,7 +81,10 @@ class About(msgspec.Struct, frozen=True, rename={"exporters": "sinks", "delivery
 
     def encode(self) -> bytes:
         """Return the content of `about.json`."""
-        return msgspec.json.encode({**msgspec.to_builtins(self), "drain": STORED_MODES.get(self.delivery, self.delivery)})
+        fields = {**msgspec.to_builtins(self), "drain": STORED_MODES.get(self.delivery, self.delivery)}
+        if not self.missed:  # the usual file is that of the first version
+            del fields["missed"]
+        return msgspec.json.encode(fields)
 
 
 class _Version(msgspec.Struct):

@@ -114,6 +114,7 @@ def sync_directory(path: str) -> None:
     try:
         _sync(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
+        raise_host_exception(error)
         if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
             raise
 

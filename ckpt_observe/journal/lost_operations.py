@@ -24,8 +24,8 @@ def missing_end(data: bytes) -> bytes | None:
     The lines are ours and complete, so they are not validated: `flush()` may run this in the main thread of the host program, and
     msgspec, which calls Python code to look up a type, drops what a signal handler raises there.
     """
-    begin, *others = data.split(b"\n")
-    if not begin.startswith(_BEGIN) or any(line.startswith(_END) for line in others):
+    begin, *later_lines = data.split(b"\n")
+    if not begin.startswith(_BEGIN) or any(line.startswith(_END) for line in later_lines):
         return None
     _, span_id, start, *_ = msgspec.json.decode(begin)
     return msgspec.json.encode([events.END, span_id, max(time.time_ns(), start), _OUTCOME, [], 0]) + b"\n"

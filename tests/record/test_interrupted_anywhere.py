@@ -166,6 +166,7 @@ def test_interrupted_at_every_point(journal, action, step):
         journal.check(place)
     assert count * step > 30
     assert not guard.faults
+    gc.collect()  # warns about interrupted coroutines here, and not in another test
 
 
 def test_one_shot_handler(journal):
@@ -183,8 +184,8 @@ def test_one_shot_handler(journal):
 def test_control_detects_swallowed_exceptions(journal, monkeypatch, module):
     """Control: if our code catches exceptions as usual, some vanish, and the test detects it."""
     monkeypatch.setattr(module, "raise_host_exception", lambda error: None)
-    arrivals = [(reached, journal.are_all_free()) for _, reached in interrupt_everywhere(save_in_a_block, step=3)]
-    assert not all(reached for reached, _ in arrivals)
+    arrivals = ((reached, journal.are_all_free()) for _, reached in interrupt_everywhere(save_in_a_block, step=3))
+    assert any(not reached for reached, _ in arrivals)
 
 
 def test_control_without_observation():

@@ -139,7 +139,9 @@ def test_process_ends_by_itself(tmp_path, ending, code):
         os.close(writer)
         messages = b""
         while b" end\n" not in messages:  # the first operation creates the journal, which takes long on a loaded machine
-            messages += os.read(reader, 1 << 16)
+            data = os.read(reader, 1 << 16)
+            assert data, process.stderr.read()
+            messages += data
         messages += run_until(reader, random.uniform(0.05, 0.3), process.stdin.close)
         errors = process.stderr.read()
         process.stderr.close()

@@ -1,6 +1,7 @@
 """Adds to the records of loads and restores what only delivery knows: lost steps, and a link to the save of the checkpoint.
 
-Each record is decoded once, on its way to the spool, or in another process when it is read from there.
+Each record is decoded once, on its way to the spool, or in another process when it is read from there. The saves of a batch of records are
+written to the index together: one statement for each would give up the GIL each time, which takes long in a program with busy threads.
 """
 
 from __future__ import annotations
@@ -30,18 +31,24 @@ class Annotator:
     """
 
     def __init__(self, history: History, index: SaveIndex, find_dead: Callable[[], object]) -> None:
-        self._lost_steps, self._lineage = LostSteps(history), Lineage(index)
+        self._lost_steps, self._lineage, self._index = LostSteps(history), Lineage(index), index
         self._find_dead = find_dead
         self._last_search = 0
         """When the last search for dead processes started, in Unix nanoseconds."""
 
-    def annotate(self, record: bytes) -> bytes:
-        """Return the record, with what is known about its checkpoint if it is a load or restore. Remember it if it is a save."""
-        return self._annotate(record, self._search_dead)
+    def annotate(self, records: list[bytes]) -> list[bytes]:
+        """Return the records, with what is known about the checkpoints of loads and restores. Remember those of saves."""
+        return self._annotate_all(records, self._search_dead)
 
-    def annotate_dead(self, record: bytes) -> bytes:
-        """Do the same as `annotate` for a record of a dead process, but do not search for further dead processes."""
-        return self._annotate(record, lambda _start: None)
+    def annotate_dead(self, records: list[bytes]) -> list[bytes]:
+        """Do the same as `annotate` for records of a dead process, but do not search for further dead processes."""
+        return self._annotate_all(records, lambda _start: None)
+
+    def _annotate_all(self, records: list[bytes], search_dead: Callable[[int], None]) -> list[bytes]:
+        try:
+            return [self._annotate(record, search_dead) for record in records]
+        finally:
+            self._index.write()
 
     def _search_dead(self, start: int) -> None:
         """Search for dead processes, unless the last search began after this load: one search serves a whole backlog of loads."""

@@ -6,6 +6,7 @@ companion or daemon, which has no journal and also delivers the journals of live
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
@@ -119,8 +120,7 @@ class Delivery:
     def flush(self, timeout: float = 5.0) -> bool:
         """Deliver everything recorded so far to every exporter. Return False on timeout, or if a server fails on some of the spans."""
         deadline = time.monotonic() + timeout
-        while self._collect():
-            pass
+        self._collect_all(deadline)
         self.adoption.scan()
         for worker in self.workers:
             worker.retry_now()
@@ -148,7 +148,7 @@ class Delivery:
                 thread.join(max(0.0, deadline + POLL_INTERVAL - time.monotonic()))
         is_stopped = not any(thread.is_alive() for thread in self._threads)
         if is_stopped:
-            self._collect()  # operations that finished during the flush go to the spool for the next process
+            self._collect_all(math.inf)  # operations that finished during the flush go to the spool for the next process
         is_delivered = not self.pending() and not self._has_set_aside()
         self.adoption.release()
         self._close_journal(can_remove=is_delivered and is_stopped)
@@ -214,6 +214,10 @@ class Delivery:
         if self._collector is not None and self._outbox is not None:
             self._collector.sync()
             self._outbox.count_missing(self._collector.journal.spool.take_missing())
+
+    def _collect_all(self, deadline: float) -> None:
+        if self._collector is not None:
+            self._collector.collect_all(deadline)
 
     def _collect(self) -> bool:
         """Move finished operations to the spool. Return True if there were any."""

@@ -6,6 +6,7 @@ exporter, no socket and no database. The progress of the other process is in its
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -70,8 +71,7 @@ class Handover:
     def flush(self, timeout: float = 5.0) -> bool:
         """Move everything recorded so far to the spool, and wait until it is delivered. Return False on timeout."""
         deadline = time.monotonic() + timeout
-        while self._collector.collect():
-            pass
+        self._collector.collect_all(deadline)
         while self._pending():
             if time.monotonic() >= deadline or self._stopping.wait(min(POLL_INTERVAL / 4, timeout)):
                 return False
@@ -87,7 +87,7 @@ class Handover:
         if self._thread.ident is not None:
             self._thread.join(timeout + POLL_INTERVAL)
         self._deliverer.close(timeout)
-        self._collector.collect()
+        self._collector.collect_all(math.inf)
         self._sync()
         self._journal.release()
         return is_delivered

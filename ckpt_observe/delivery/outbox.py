@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -18,6 +18,7 @@ from ckpt_observe.delivery.set_aside import SetAside
 from ckpt_observe.errors import DamagedFileError
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.directory import Counts
+from ckpt_observe.journal.pool import Annotate
 from ckpt_observe.journal.spool import Cursor
 from ckpt_observe.semconv import metrics
 from ckpt_observe.span import Span
@@ -37,14 +38,11 @@ _CURSORS: Final = "cursors.json"
 _Position: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _StoredCursors: TypeAlias = dict[str, tuple[_Position, _Position]]
 
-Annotate: TypeAlias = Callable[[bytes], bytes]
-"""Returns a record with facts added that only delivery knows, such as the lost steps of a restore."""
-
 
 class Outbox:
     """Hands the records of one journal to the exporters as spans. Called by one thread for each exporter.
 
-    `annotate` is applied to each record that is read. It is None if that was done before the record was written to the spool.
+    `annotate` is applied to the records that are read. It is None if that was done before the record was written to the spool.
     `is_restarted`: the machine was restarted since the journal was created. `small_batches`: exporters that get fewer records at a time.
     """
 
@@ -149,8 +147,7 @@ class Outbox:
             return [], cursor, 0, Counter()
         spans: list[Span] = []
         damage = Counter(corrupt=records.corrupt) if records.corrupt else Counter[str]()
-        for payload in records.payloads:
-            record = self._annotate(payload) if self._annotate else payload
+        for record in self._annotate(records.payloads) if self._annotate else records.payloads:
             assembled = assemble(record, self._resource, genai_events=self._genai_events)
             spans += assembled
             if not assembled:

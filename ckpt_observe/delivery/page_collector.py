@@ -16,7 +16,7 @@ from typing import Final
 from ckpt_observe.journal.directory import Counts
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.journal.orphans import remove_orphans
-from ckpt_observe.journal.pool import COLLECT_BATCH
+from ckpt_observe.journal.pool import COLLECT_BATCH, Annotate
 from ckpt_observe.semconv import metrics
 from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 from ckpt_observe.support.logs import WarningLog
@@ -31,10 +31,10 @@ class PageCollector:
     """Collects the pages of one journal. Called from its own thread and from `flush()`.
 
     `enforce_disk_limit` is called when a segment of the spool is complete: it takes many system calls, each of which waits for the GIL.
-    `annotate` adds facts to each record before it is written.
+    `annotate` adds facts to records before they are written.
     """
 
-    def __init__(self, journal: Journal, enforce_disk_limit: Callable[[], None], annotate: Callable[[bytes], bytes] | None = None) -> None:
+    def __init__(self, journal: Journal, enforce_disk_limit: Callable[[], None], annotate: Annotate | None = None) -> None:
         self.journal, self._enforce_disk_limit, self._annotate = journal, enforce_disk_limit, annotate
         self._collect_lock = threading.Lock()
         """Held during a pass, so that `flush()` never sees a half-finished one."""
@@ -44,8 +44,17 @@ class PageCollector:
         """The segment at whose start the disk limit was enforced last."""
         self._warnings = WarningLog()
 
-    def collect(self) -> bool:
-        """Move finished operations to the spool. Return True if there were any."""
+    def collect_all(self, deadline: float) -> None:
+        """Move the operations to the spool that have finished before this call, or as many as possible until the deadline.
+
+        Not those that finish meanwhile: threads of the host program may save faster than we collect.
+        """
+        remaining = self.journal.pool.count_finished()
+        while remaining > 0 and (moved := self.collect()) and time.monotonic() < deadline:
+            remaining -= moved
+
+    def collect(self) -> int:
+        """Move a batch of finished operations to the spool. Return how many."""
         pool = self.journal.pool
         try:
             with self._collect_lock:
@@ -58,14 +67,14 @@ class PageCollector:
                 if segment != self._limited_segment:
                     self._enforce_disk_limit()
                     self._limited_segment = segment
-            return bool(moved)
+            return moved
         except OSError as error:  # disk full or gone: records stay in memory while there is room; drops are counted
             raise_host_exception(error)
             self._batch = 1
             self._warnings.warn_once(
                 "spool", "Cannot write %s: %s. Records are kept in memory while there is room.", self.journal.directory, error.strerror
             )
-            return False
+            return 0
 
     def remove_orphans(self) -> None:
         """Remove pages of dead processes whose journal was deleted. Called once, in the first pass."""

@@ -8,6 +8,7 @@ was too long ago or made with another state directory, has the id of its checkpo
 from __future__ import annotations
 
 import hashlib
+import itertools
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
@@ -25,6 +26,8 @@ MAX_SAVES: Final = 200_000
 """Saves in the index, the latest ones: about 25 MB."""
 _PRUNE_INTERVAL: Final = 1000
 """Saves that are added between two checks of the limit."""
+_ROWS_PER_STATEMENT: Final = 8000 if sqlite3.sqlite_version_info >= (3, 32) else 249
+"""SQLite allows 32,766 parameters of a statement, and 999 before version 3.32; a row has four."""
 _REMEMBERED: Final = 4096
 """Saves that are kept in memory, the latest ones, so that most loads need no file."""
 _BUSY_SECONDS: Final = 1.0
@@ -52,38 +55,54 @@ class SaveIndex:
         self._path = None if state is None else state / FILENAME
         self._connection: sqlite3.Connection | None = None
         self._recent: dict[bytes, Source] = {}
+        self._unwritten: dict[bytes, Source] = {}
         self._added = 0
         self._lock = threading.RLock()  # re-entrant: a signal handler that saves a checkpoint may collect pages, too
         self._warnings = WarningLog()
 
     def add(self, key: bytes, source: Source) -> None:
-        """Remember a save."""
+        """Remember a save, and write it to the file with the next `write`."""
         with self._lock:
             if key in self._recent:  # several exporters read the same record
                 return
             self._recent[key] = source
             if len(self._recent) > _REMEMBERED:
                 del self._recent[next(iter(self._recent))]
-            self._run("INSERT OR REPLACE INTO save VALUES (?, ?, ?, ?)", (key, *source))
-            self._added += 1
-            if self._added % _PRUNE_INTERVAL == 0:
+            self._unwritten[key] = source
+
+    def write(self) -> None:
+        """Write the saves that were added since the last call to the file, with as few statements as possible."""
+        with self._lock:
+            rows = [(key, *source) for key, source in self._unwritten.items()]
+            self._unwritten.clear()
+            for start in range(0, len(rows), _ROWS_PER_STATEMENT):
+                part = rows[start : start + _ROWS_PER_STATEMENT]
+                places = ",".join(["(?,?,?,?)"] * len(part))
+                self._run(f"INSERT OR REPLACE INTO save VALUES {places}", tuple(itertools.chain(*part)))  # noqa: S608
+            self._added += len(rows)
+            if self._added >= _PRUNE_INTERVAL:
+                self._added = 0
                 self._run("DELETE FROM save WHERE time <= (SELECT time FROM save ORDER BY time DESC LIMIT 1 OFFSET ?)", (MAX_SAVES,))
 
     def find(self, key: bytes) -> Source | None:
         """Return the save of a checkpoint, or None."""
         with self._lock:
-            source = self._recent.get(key)
+            source = self._recent.get(key) or self._unwritten.get(key)
             if source is None:
                 rows = self._run("SELECT trace, span, time FROM save WHERE key = ?", (key,))
                 source = Source(*rows[0]) if rows else None
             return source
 
     def close(self) -> None:
-        """Close the file."""
+        """Write what was added, and close the file."""
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self.write()
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _run(self, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
         """Run a statement. After an error the file is not used any more, because every load would wait for it again."""
@@ -96,7 +115,7 @@ class SaveIndex:
         except (sqlite3.Error, OSError) as error:
             raise_host_exception(error)
             if sqlite.primary_code(error) != sqlite3.SQLITE_BUSY:
-                self.close()
+                self._disconnect()
                 self._warnings.warn_once("index", "Loads are not linked to saves of other processes: cannot use %s: %s", self._path, error)
                 self._path = None
             return []

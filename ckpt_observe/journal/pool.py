@@ -14,7 +14,7 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from ckpt_observe.journal.lost_operations import missing_end
 from ckpt_observe.journal.page_file import PageFile
@@ -36,6 +36,9 @@ MAX_OVERFLOW_PAGES: Final = 16
 """Further pages for one operation: about 400 events; OpenTelemetry keeps 128 per span. Lines beyond that are dropped, except the `end`."""
 COLLECT_BATCH: Final = 4096
 """Finished operations that are moved to the spool with one write: about 5 MB."""
+Annotate: TypeAlias = Callable[[list[bytes]], list[bytes]]
+"""Returns the records with facts added that only delivery knows, such as the lost steps of a restore. For many records at once, so that it
+needs few system calls."""
 _END: Final = f'["{events.END}"'.encode()
 
 
@@ -192,10 +195,14 @@ class Pool:
         """Free the page of an operation that is not recorded."""
         self._free_pages(page)
 
-    def collect(self, annotate: Callable[[bytes], bytes] | None = None, *, limit: int = COLLECT_BATCH) -> int:
+    def count_finished(self) -> int:
+        """Return how many finished operations wait to be collected."""
+        return len(self._finished)
+
+    def collect(self, annotate: Annotate | None = None, *, limit: int = COLLECT_BATCH) -> int:
         """Move finished operations to the spool and return how many. If it raises OSError, they wait for the next call.
 
-        `annotate` may add to each record. Only the page collector passes it, as it may read files, which host program threads must not do.
+        `annotate` may add to the records. Only the page collector passes it, as it may use files, which host program threads must not do.
         """
         pages: list[AnyPage] = []
         with ignore_errors(IndexError):  # no more; another thread may collect at the same time
@@ -205,7 +212,7 @@ class Pool:
             return 0
         try:
             records = [join_lines(_read_lines(page)) for page in pages]
-            self._spill([annotate(record) for record in records] if annotate else records)
+            self._spill(annotate(records) if annotate else records)
         except BaseException:  # also a fault of ours, or what a signal handler raised: the records must not be lost
             self._finished.extendleft(reversed(pages))
             raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from ckpt_observe.journal import spool
 from ckpt_observe.journal.claims import Claim
 from ckpt_observe.journal.directory import INTERRUPTED, OPEN_PAGES, boot_id, list_page_files
 from ckpt_observe.journal.page_reader import begin_line, parse_lines, read_pages
+from ckpt_observe.journal.pool import Annotate
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, spans
 from ckpt_observe.support import files
@@ -35,10 +36,10 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-def recover(claim: Claim, annotate: Callable[[bytes], bytes] = lambda record: record) -> int:
+def recover(claim: Claim, annotate: Annotate = lambda records: records) -> int:
     """Move the operations of a dead owner from its pages to its spool. Return how many were interrupted.
 
-    `annotate` is applied to each record before it is written.
+    `annotate` is applied to the records before they are written.
     """
     directory, about = claim.directory, claim.about
     paths = list_page_files(directory, about)
@@ -61,7 +62,7 @@ def recover(claim: Claim, annotate: Callable[[bytes], bytes] = lambda record: re
     if finished:
         writer = spool.Spool(directory)
         try:
-            writer.append([annotate(_encode(lines)) for lines in finished])
+            writer.append(annotate([_encode(lines) for lines in finished]))
             writer.sync()
         finally:  # on a full disk this is tried again and again: do not leak descriptors
             writer.close()

@@ -19,8 +19,13 @@ def record(operation, at, step, task="run-1", outcome=None):
     return msgspec.json.encode([begin, [events.END, "a" * 16, at + 1, {names.STEP: step, names.OUTCOME: outcome}, [], 0]])
 
 
+def annotate(annotator, one_record):
+    [annotated] = annotator.annotate([one_record])
+    return annotated
+
+
 def lost_steps(steps, *arguments):
-    return msgspec.json.decode(steps.annotate(record(*arguments)))[-1][3].get(names.STEPS_SINCE)
+    return msgspec.json.decode(annotate(steps, record(*arguments)))[-1][3].get(names.STEPS_SINCE)
 
 
 @pytest.fixture
@@ -32,8 +37,8 @@ def steps():
 @pytest.mark.parametrize("operation", ["load", "restore"])
 def test_since_the_last_save(steps, operation, outcome):
     """The step of the last save counts, even if that save failed or was interrupted."""
-    steps.annotate(record("save", 1, 10))
-    steps.annotate(record("save", 2, 17, outcome=outcome))
+    annotate(steps, record("save", 1, 10))
+    annotate(steps, record("save", 2, 17, outcome=outcome))
     assert lost_steps(steps, operation, 3, 10) == 7
     assert lost_steps(steps, operation, 3, 17) == 0
 
@@ -49,14 +54,14 @@ def test_earlier_run():
 def test_last_in_time(steps):
     """After a rollback the last save counts, not the one with the highest step."""
     for at, step in ((1, 100), (2, 10), (3, 11)):
-        steps.annotate(record("save", at, step))
+        annotate(steps, record("save", at, step))
     assert lost_steps(steps, "restore", 4, 10) == 1
 
 
 @pytest.mark.parametrize("arguments", [("restore", 5, 3), ("restore", 5, 30, "another"), ("list", 5, 3)])
 def test_unknown(steps, arguments):
     """Nothing is reported if no save of the task is known, or if the checkpoint is newer than every known save."""
-    steps.annotate(record("save", 1, 2))
+    annotate(steps, record("save", 1, 2))
     assert lost_steps(steps, *arguments) is None
 
 
@@ -65,12 +70,12 @@ def test_unknown(steps, arguments):
 )
 def test_damaged_record(steps, damaged):
     """A damaged record is returned unchanged."""
-    assert steps.annotate(damaged) == damaged
+    assert annotate(steps, damaged) == damaged
 
 
 def test_dead_process():
     """A restore searches for dead processes first, so that their interrupted saves count."""
-    steps = Annotator(lambda _task: None, SaveIndex(None), lambda: steps.annotate(record("save", 2, 9, outcome="interrupted")))
+    steps = Annotator(lambda _task: None, SaveIndex(None), lambda: annotate(steps, record("save", 2, 9, outcome="interrupted")))
     assert lost_steps(steps, "restore", 3, 4) == 5
 
 
@@ -79,39 +84,39 @@ def test_backlog_needs_one_search():
     searches = []
     steps = Annotator(lambda _task: None, SaveIndex(None), lambda: searches.append(time.time_ns()))
     for number in range(1000):
-        steps.annotate(record("restore", number, number))
+        annotate(steps, record("restore", number, number))
     assert len(searches) == 1
-    steps.annotate(record("restore", time.time_ns(), 5))
+    annotate(steps, record("restore", time.time_ns(), 5))
     assert len(searches) == 2
 
 
 def test_bounded(steps):
     """The latest 1024 tasks are remembered."""
     for number in range(3000):
-        steps.annotate(record("save", number, 1, task=f"run-{number}"))
+        annotate(steps, record("save", number, 1, task=f"run-{number}"))
     assert len(steps._lost_steps._last_saves) == 1024
     assert lost_steps(steps, "load", 5000, 0, "run-2999") == 1
 
 
 def test_same_answer_for_every_exporter(steps):
     """An exporter that reads the record later gets the same number, even if there was another save meanwhile."""
-    steps.annotate(record("save", 1, 10))
+    annotate(steps, record("save", 1, 10))
     assert lost_steps(steps, "restore", 3, 4) == 6
-    steps.annotate(record("save", 4, 20))
+    annotate(steps, record("save", 4, 20))
     assert lost_steps(steps, "restore", 3, 4) == 6
 
 
 def test_record_with_lost_steps(steps):
     """A number that is already in the record is not computed again."""
-    steps.annotate(record("save", 1, 10))
-    annotated = steps.annotate(record("restore", 3, 4))
-    assert Annotator(lambda _task: LastSave(2, 99), SaveIndex(None), lambda: None).annotate(annotated) == annotated
+    annotate(steps, record("save", 1, 10))
+    annotated = annotate(steps, record("restore", 3, 4))
+    assert annotate(Annotator(lambda _task: LastSave(2, 99), SaveIndex(None), lambda: None), annotated) == annotated
 
 
 def test_parts_of_a_task_count_their_own_steps(steps):
     """A save in a namespace, such as a subgraph, does not count for the task, whose steps are others."""
-    steps.annotate(record("save", 1, 10))
+    annotate(steps, record("save", 1, 10))
     subgraph = msgspec.json.decode(record("save", 2, 17))
     subgraph[0][7][names.NAMESPACE] = "child"
-    steps.annotate(msgspec.json.encode(subgraph))
+    annotate(steps, msgspec.json.encode(subgraph))
     assert lost_steps(steps, "restore", 3, 10) == 0

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ckpt_observe.config import DISK_LIMIT
 from ckpt_observe.delivery import delivery as deliveries
+from ckpt_observe.delivery.daemon import Daemon
+from ckpt_observe.delivery.disk_limit import DiskLimit
+from ckpt_observe.delivery.handover import Handover
 from ckpt_observe.delivery.page_collector import PageCollector
 from ckpt_observe.journal import spool
 from ckpt_observe.journal.journal import Journal
@@ -46,8 +50,47 @@ def test_full_disk_is_tried_with_one_record(journal, monkeypatch):
     collector = PageCollector(journal, lambda: None)
     for number in range(10):
         record_operation(journal, str(number))
-    assert [collector.collect() for _ in range(5)] == [False, False, True, True, False]
+    assert [collector.collect() for _ in range(5)] == [0, 0, 1, 9, 0]
     assert sizes == [10, 1, 1, 9]
+
+
+@pytest.fixture
+def busy_program(monkeypatch):
+    """`busy_program(journal)` makes a program finish an operation during each write to its spool. It returns the sizes of the writes."""
+
+    def start(journal):
+        write, sizes = journal.pool._spill, []
+
+        def spill(records):
+            sizes.append(len(records))
+            write(records)
+            if len(sizes) < 100:  # without the fix, it would never end
+                record_operation(journal, "meanwhile")
+
+        monkeypatch.setattr(journal.pool, "_spill", spill)
+        for number in range(3):
+            record_operation(journal, str(number))
+        return sizes
+
+    return start
+
+
+def test_flush_of_a_program_that_saves(start_delivery, busy_program):
+    """A flush, and so the exit of a program, ends although other threads save faster than their operations are collected."""
+    journal, delivery = start_delivery(FakeExporter(), with_threads=False)
+    sizes = busy_program(journal)
+    assert not delivery.flush(60)
+    assert sizes == [3]
+
+
+def test_flush_of_a_program_that_saves_for_a_daemon(state, tmp_path, busy_program):
+    """The same if another process delivers."""
+    journal = Journal(state, tmp_path / "pages", (), {}, "daemon")
+    sizes = busy_program(journal)
+    handover = Handover(journal, Daemon(state, journal), DiskLimit(state, DISK_LIMIT), dict, lambda: False)
+    assert not handover.flush(0)
+    assert sizes == [3]
+    handover.close(0)
 
 
 def test_disk_limit_is_enforced_once_for_each_segment(journal, monkeypatch):

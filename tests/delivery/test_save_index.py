@@ -23,9 +23,14 @@ def record(operation, at=1_000_000_000, checkpoint="c-1", system="langgraph", ou
     return msgspec.json.encode([begin, [events.END, SPAN, at + 1, {names.ID: checkpoint, names.OUTCOME: outcome}, [], 0]])
 
 
+def annotate(annotator, one_record):
+    [annotated] = annotator.annotate([one_record])
+    return annotated
+
+
 def source_of(annotator, *arguments, **attributes):
     """Return the span that a load links to, as its link and its attributes say."""
-    lines = msgspec.json.decode(annotator.annotate(record("load", *arguments, **attributes)))
+    lines = msgspec.json.decode(annotate(annotator, record("load", *arguments, **attributes)))
     links = [(line[3], line[4]) for line in lines if line[0] == events.LINK]
     attributes = lines[-1][3]
     assert links == [(attributes[names.SOURCE_TRACE], attributes[names.SOURCE_SPAN])] if names.SOURCE_TRACE in attributes else not links
@@ -51,15 +56,15 @@ def create_annotator(index, find_dead=lambda: None):
 
 def test_load_in_another_process_links_to_the_save(open_index):
     """The index is shared by the processes of a state directory."""
-    create_annotator(open_index()).annotate(record("save"))
+    annotate(create_annotator(open_index()), record("save"))
     assert source_of(create_annotator(open_index()), 5_000_000_000) == (TRACE, SPAN)
 
 
 def test_age_counts_from_the_end_of_the_save(open_index):
     """A load without an age of its own gets the seconds since the save ended."""
     annotator = create_annotator(open_index())
-    annotator.annotate(record("save"))
-    end = msgspec.json.decode(annotator.annotate(record("load", 3_500_000_001)))[-1]
+    annotate(annotator, record("save"))
+    end = msgspec.json.decode(annotate(annotator, record("load", 3_500_000_001)))[-1]
     assert end[3][names.SOURCE_AGE] == 2.5
 
 
@@ -78,16 +83,16 @@ def test_age_counts_from_the_end_of_the_save(open_index):
 def test_other_saves_are_not_linked(open_index, save):
     """Library, task, namespace and id must all be the same, and the save must have succeeded."""
     annotator = create_annotator(open_index())
-    annotator.annotate(record("save", **save))
+    annotate(annotator, record("save", **save))
     assert source_of(annotator) is None
 
 
 def test_link_of_the_library_itself_stays(open_index):
     """A load that already knows its save, as in the reference core, is not changed."""
     annotator = create_annotator(open_index())
-    annotator.annotate(record("save"))
+    annotate(annotator, record("save"))
     loaded = record("load", **{names.SOURCE_TRACE: "c" * 32})
-    assert annotator.annotate(loaded) == loaded
+    assert annotate(annotator, loaded) == loaded
 
 
 def test_save_of_a_process_that_just_died(open_index):
@@ -97,7 +102,7 @@ def test_save_of_a_process_that_just_died(open_index):
 
     def find_dead():
         searches.append(None)
-        annotator.annotate_dead(record("save"))
+        annotator.annotate_dead([record("save")])
 
     annotator = create_annotator(index, find_dead)
     assert source_of(annotator, 2_000_000_000) == (TRACE, SPAN)
@@ -112,10 +117,24 @@ def test_index_is_bounded_and_private(open_index, tmp_path, monkeypatch):
     index = open_index()
     for number in range(1000):
         index.add(number.to_bytes(16, "big"), Source(TRACE, SPAN, number))
+        if number % 10 == 9:
+            index.write()
     with sqlite3.connect(tmp_path / FILENAME) as connection:
         assert connection.execute("SELECT count(*), max(time) FROM save").fetchone() == (100, 999)
     connection.close()
     assert stat.S_IMODE((tmp_path / FILENAME).stat().st_mode) == 0o600
+
+
+def test_saves_of_a_batch_are_written_together(open_index, monkeypatch):
+    """A batch takes one statement, not one for each save: each gives up the GIL. A load in the same batch finds its save."""
+    index, statements = open_index(), []
+    run = index._run
+    monkeypatch.setattr(index, "_run", lambda statement, parameters: (statements.append(statement[:6]), run(statement, parameters))[1])
+    batch = [record("save", checkpoint=f"c-{number}") for number in range(900)]
+    annotated = create_annotator(index).annotate([*batch, record("load", 2_000_000_000, "c-7")])
+    assert msgspec.json.decode(annotated[-1])[-1][3][names.SOURCE_SPAN] == SPAN
+    assert statements == ["INSERT"]
+    assert source_of(create_annotator(open_index()), 2_000_000_000, "c-899") == (TRACE, SPAN)
 
 
 @pytest.mark.parametrize("damage", [b"not a database" * 500, None])
@@ -126,7 +145,7 @@ def test_unusable_file_is_reported_once(open_index, tmp_path, caplog, damage):
     else:
         (tmp_path / FILENAME).write_bytes(damage)
     annotator = create_annotator(open_index())
-    annotator.annotate(record("save"))
+    annotate(annotator, record("save"))
     assert source_of(annotator) == (TRACE, SPAN)
     assert source_of(annotator, 1, "another") is None
     assert caplog.text.count("Loads are not linked to saves of other processes") == 1

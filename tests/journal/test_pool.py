@@ -177,7 +177,7 @@ def test_fault_during_collect(pool, disk):
     """If `annotate` fails, the finished operations wait for the next call."""
     run(pool)
 
-    def broken(record):
+    def broken(records):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -113,7 +113,7 @@ def prepare_record(root: Path) -> Read:
     def read(rng: random.Random) -> str:
         record = mutate(rng.choice(records), rng)
         recovery._decode_record(record)
-        encode_spans(assemble(lost_steps.annotate(record), {"service.name": "test"}, genai_events=rng.random() < 0.5))
+        encode_spans(assemble(lost_steps.annotate([record])[0], {"service.name": "test"}, genai_events=rng.random() < 0.5))
         return ""
 
     return read

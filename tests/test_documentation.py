@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,9 @@ import ckpt_observe
 import ckpt_observe.core
 from ckpt_observe import environment
 from ckpt_observe.cli.main import create_parser
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.testing.spans import outline
+from ckpt_observe.tracestore import FILENAME, TraceReader
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(ckpt_observe.__file__).parent
@@ -108,27 +113,63 @@ def test_alerts_page():
     assert [alert for alert, severity in alerts if not re.search(rf"\| `{alert}` \|[^|]*\b{severity}\b", page)] == []
 
 
-USE_OF_INSTRUMENTOR = """
-def test_instrumentor(tmp_path):
-    import io, pickle, ckpt_observe
-    from ckpt_observe.tracestore import FILENAME, TraceReader
-    watch = ckpt_observe.observe(exporters="local", dir=tmp_path)
-    PickleInstrumentor().instrument()
-    pickle.dump({}, io.BytesIO())
-    watch.close()
-    with TraceReader(tmp_path / FILENAME) as reader:
-        assert [trace.name for trace in reader.newest()] == ["checkpoint.save"]
+PROGRAM = """
+import sys, tempfile
+import ckpt_observe.auto
+from tiny_saver import FileSaver, QuotaError, Saver
+saver = FileSaver(tempfile.mkdtemp())
+saver.save("run-1", {"loss": 0.25}, step=1)
+saver.load("run-1")
+class Full(Saver):
+    def save(self, run, state, step=None):
+        raise QuotaError
+try:
+    Full().save("run-2", {})
+except QuotaError:
+    pass
 """
 
 
-def test_page_on_extending(tmp_path):
-    """The examples of docs/extending.md run: its exporter passes the contract, its instrumentor records a save."""
+@pytest.fixture
+def page_on_extending(tmp_path):
+    """The examples of docs/extending.md as files, and its announcement of an instrumentor as an installed package."""
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    examples = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
-    (tmp_path / "test_page.py").write_text(examples + USE_OF_INSTRUMENTOR, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        name = re.match(r"# (\w+\.py)\n", block)
+        with (tmp_path / (name[1] if name else "test_page.py")).open("a", encoding="utf-8") as file:
+            file.write(block)
+    [announcement] = re.findall(r"```toml\n(.*ckpt_observe.instrumentors.*\n.*\n)```", page)
+    package = tmp_path / "tiny_instrumentor-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-instrumentor\nVersion: 1.0\n")
+    points = tomllib.loads(announcement)["project"]["entry-points"]
+    lines = [f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in rows.items()) for group, rows in points.items()]
+    (package / "entry_points.txt").write_text("".join(lines))
+    return tmp_path
+
+
+def test_page_on_extending(page_on_extending):
+    """The examples of docs/extending.md run: its exporter and its instrumentor pass their contracts."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py", "test_tiny_instrumentor.py"]
+    result = subprocess.run(command, cwd=page_on_extending, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
+
+
+def test_instrumentor_of_the_page(page_on_extending):
+    """The announced instrumentor records what the page says, also for a saver that the program defines later."""
+    state = page_on_extending / "state"
+    environ = {**os.environ, "PYTHONPATH": str(page_on_extending), "CKPT_OBSERVE_DIR": str(state), "CKPT_OBSERVE_EXPORTERS": "local"}
+    subprocess.run([sys.executable, "-c", PROGRAM], env=environ, check=True, cwd=page_on_extending)
+    with TraceReader(state / FILENAME) as reader:
+        traces = [reader.spans(trace.trace_id) for trace in reversed(reader.newest())]
+    assert [outline(spans).split() for spans in traces] == [
+        ["checkpoint.save", "checkpoint.serialize"],
+        ["checkpoint.load", "checkpoint.deserialize"],
+        ["checkpoint.save"],
+    ]
+    save, _, failure = (spans[0].attributes for spans in traces)
+    assert (save[names.SYSTEM], save[names.TASK_ID], save[names.STEP], save[names.SIZE_SERIALIZED]) == ("tiny", "run-1", 1, 14)
+    assert (failure[names.SAVER], failure[names.ERROR_CODE]) == ("Full", "storage.quota")
 
 
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")

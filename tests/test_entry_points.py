@@ -14,6 +14,7 @@ import pytest
 import ckpt_observe
 from ckpt_observe.span import from_json_line
 from ckpt_observe.testing.exporters import ExporterContract
+from ckpt_observe.testing.instrumentors import InstrumentorContract
 from ckpt_observe.tracestore import FILENAME, TraceReader
 
 PLUGIN = Path(__file__).parent.parent / "examples" / "plugin"
@@ -24,7 +25,7 @@ import ckpt_observe.auto
 from ckpt_observe.core import Checkpointer
 Checkpointer("dictionary://runs").save("run", {"step": 1})
 with shelve.open(sys.argv[1]) as shelf:
-    shelf.sync()
+    shelf["state"] = {"step": 1}
 """
 
 
@@ -41,6 +42,17 @@ class TestPluginExporter(ExporterContract):
 
     def break_backend(self, exporter):
         exporter._directory.write_text("not a directory")
+
+
+class TestPluginInstrumentor(InstrumentorContract):
+    """The instrumentor that people copy keeps the contract."""
+
+    instrumentor = "example_plugin:ShelveInstrumentor"
+    use = "import shelve; shelve.Shelf({})['state'] = 1"
+
+    @pytest.fixture(autouse=True)
+    def plugin(self, monkeypatch):
+        monkeypatch.syspath_prepend(PLUGIN)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +167,7 @@ def test_doctor_names_instrumentors_by_their_entry_points(tmp_path):
     """The doctor uses the names that the settings accept, which may differ from those of the classes, and reports what does not load."""
     entry_points = f"[{INSTRUMENTORS}]\nfirst = broken:Unnamed\nsecond = broken:Missing"
     process = run(install_broken(tmp_path, entry_points), "-m", "ckpt_observe", "doctor", CKPT_OBSERVE_DIR=str(tmp_path / "state"))
-    assert "ok\tpatches first\t0 of 0 callables can be patched" in process.stdout
+    assert "ok\tpatches first\tnothing to patch" in process.stdout
     assert "problem\tpatches second\tthe instrumentor cannot be loaded; the log says why" in process.stdout
 
 

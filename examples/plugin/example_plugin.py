@@ -12,10 +12,9 @@ from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.errors import ExporterRetryError
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.instrument.instrumentor import Instrumentor
-from ckpt_observe.instrument.targets import Target
-from ckpt_observe.instrument.wrappers import ObservedCall
-from ckpt_observe.record.guard import record_fault
-from ckpt_observe.record.operation import Operation
+from ckpt_observe.instrument.library_call import LibraryCall
+from ckpt_observe.instrument.targets import Family, Target
+from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span, to_json_line
 
 
@@ -55,14 +54,19 @@ class DictionaryStore(MemoryStore):
         self.location = url
 
 
-def begin_save(_shelf: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Operation:
-    return Operation("save", {"checkpoint.system": "shelve"})
+def describe_shelf(shelf: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {names.SYSTEM: "shelve", names.SAVER: type(shelf).__name__, names.ID: arguments.get("key")}
 
 
 class ShelveInstrumentor(Instrumentor):
-    """Records `Shelf.sync()` of the standard library as a save."""
+    """Observes shelves of the standard library: values that are stored, read and removed."""
 
     name = library = "shelve"
 
     def targets(self) -> Sequence[Target]:
-        return (Target("shelve", "Shelf.sync", ObservedCall(begin_save, record_fault)),)
+        return ()
+
+    def families(self) -> Sequence[Family]:
+        operations = {"__setitem__": "save", "__getitem__": "load", "__delitem__": "delete"}
+        methods = {method: LibraryCall("shelve", operation, describe_shelf) for method, operation in operations.items()}
+        return (Family("shelve", "Shelf", methods, include_base=True),)

@@ -141,7 +141,8 @@ def _check_instrumentor(name: str, instrumentor: Instrumentor) -> Iterator[Diagn
     instrumentor.uninstrument()
     version = f"{instrumentor.package} {installed_version(instrumentor.package)}: " if instrumentor.package else ""
     totals = Counter(row.state for row in rows)
-    yield Diagnosis(OK, subject, version + ", ".join(f"{totals[state]} {state}" for state in STATES if totals[state]))
+    states = ", ".join(f"{totals[state]} {state}" for state in STATES if totals[state])
+    yield Diagnosis(OK, subject, version + (states or "nothing to patch"))
     required = {row.name for row in instrumentor.rows() if row.required}
     for row in rows:
         if row.state in ("renamed", "failed"):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
@@ -23,6 +24,7 @@ from ckpt_observe.record.phase import phase_wrapper
 from ckpt_observe.semconv import attributes as names
 
 STATE, PACKED = bytes(2048), bytes(800)
+_numbers = itertools.count()
 this = sys.modules[__name__]
 
 
@@ -67,7 +69,7 @@ def begin_attributes(library: Library, task: str, step: int) -> dict[str, Any]:
 def end_attributes(sizes: tuple[int, int]) -> dict[str, Any]:
     """Return the attributes that are available when a save ends."""
     return {
-        names.ID: "step-12",
+        names.ID: f"step-{next(_numbers)}",  # each checkpoint has its own, as the index of saves expects
         names.SIZE_SERIALIZED: sizes[0],
         names.SIZE_STORED: sizes[1],
         names.RATIO: 2.56,

@@ -1,0 +1,1 @@
+"""Compares programs with and without observation: `python -m tests.faults.host_compat`."""

@@ -1,0 +1,17 @@
+"""Whether code runs in the main interpreter of a process, or in one of several that C programs such as mod_wsgi create."""
+
+from __future__ import annotations
+
+import _thread
+
+
+def is_main_interpreter() -> bool:
+    """Return whether this is the main interpreter."""
+    check = getattr(_thread, "_is_main_interpreter", None)  # since Python 3.12
+    if check is not None:
+        return bool(check())
+    try:
+        import _xxsubinterpreters as interpreters  # type: ignore[import-not-found]  # noqa: PLC0415 - only in Python 3.11
+    except ImportError:  # this Python has no others
+        return True
+    return bool(interpreters.get_current() == interpreters.get_main())

@@ -16,7 +16,7 @@ from ckpt_observe.libraries import LIBRARIES
 project = "ckpt_observe"
 version = release = ckpt_observe.__version__
 root_doc = "docs/index"
-include_patterns = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/*.md", "docs/libraries/*.md", "ckpt_observe/alerts/*.md"]
+include_patterns = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "docs/libraries/*.md", "ckpt_observe/alerts/*.md"]
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 
 html_theme = "furo"
@@ -38,7 +38,7 @@ CONTENTS = {
     "Start": ["Introduction </README>", "/docs/jaeger", "/docs/stack"],
     "Instrument": ["/docs/libraries", "/docs/langgraph", "/docs/own-code", "/docs/core", "/docs/extending"],
     "Deliver": ["/docs/backends", "/docs/delivery", "/docs/metrics", "/docs/scale"],
-    "Operate": ["/docs/dashboards", "/docs/alerts", "/ckpt_observe/alerts/runbook"],
+    "Operate": ["/docs/dashboards", "/docs/alerts", "/ckpt_observe/alerts/runbook", "/docs/reliability", "/SECURITY"],
     "Reference": ["/docs/semconv", "/docs/api", "/CHANGELOG"],
     "Develop": ["/ARCHITECTURE", "/docs/contributing"],
 }

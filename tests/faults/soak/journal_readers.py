@@ -108,7 +108,7 @@ def prepare_spool(root: Path) -> Read:
 def prepare_record(root: Path) -> Read:
     """A record with a correct checksum and any content becomes spans that can be encoded or are refused, or nothing."""
     records = JournalFiles(root).records
-    lost_steps = LostSteps(lambda _task: None, lambda: None)
+    lost_steps = LostSteps(lambda _task: None)
 
     def read(rng: random.Random) -> str:
         record = mutate(rng.choice(records), rng)

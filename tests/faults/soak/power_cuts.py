@@ -11,6 +11,7 @@ import random
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from ckpt_observe.support import sqlite
 from ckpt_observe.tracestore import FILENAME, TraceReader
 from tests.core.faults import subjects
 from tests.faults.oracle import delivered, read_oracle
-from tests.faults.power import Disk
+from tests.faults.power import Disk, use_private_mounts
 from tests.faults.soak.host_processes import kill, wait
 from tests.faults.soak.trial import Findings, Trial
 from tests.faults.worker import FileExporter, Oracle, start_saving
@@ -38,6 +39,8 @@ CUTS = 6
 """Power failures in one round."""
 SYNC_INTERVAL = 0.05
 """Seconds between two syncs of the host program, instead of one second."""
+MAX_SECONDS = 10.0
+"""Seconds until a power failure, on a slow machine."""
 SYNCED = b"> sync sync\n"
 
 
@@ -78,6 +81,7 @@ def skip_syncs() -> None:
 
 def run_journal(rng: random.Random, directory: Path, cuts: int = CUTS, *, stores_traces: bool = False) -> Findings:
     """`stores_traces`: spans are delivered to the trace store on the same disk all the time."""
+    use_private_mounts()
     findings, disk = Findings(), Disk(directory)
     for _ in range(cuts):
         disk.format()
@@ -123,17 +127,24 @@ def save_until_cut(rng: random.Random, disk: Disk, directory: Path, create_expor
     with disk.mounted():
         host = fork(work)
         os.close(writer)
-        messages, syncs = b"", rng.randint(1, 6)
-        while messages.count(SYNCED) < syncs:
-            data = os.read(reader, 1 << 16)
-            assert data, "the host program has ended"
-            messages += data
+        messages = _read_until_synced(reader, syncs=rng.randint(1, 6))
         for _ in range(rng.randrange(30)):
             messages += os.read(reader, 1 << 12)
         messages += disk.cut_under(host, reader)
         kill(host)
     os.close(reader)
     shutil.rmtree(directory / "pages")  # shared memory is gone, too
+    return messages
+
+
+def _read_until_synced(reader: int, syncs: int) -> bytes:
+    """Read messages until the host program has synced a few times. Slowly: a full pipe slows it down, so that the disk does not fill up."""
+    messages, deadline = b"", time.monotonic() + MAX_SECONDS
+    while messages.count(SYNCED) < syncs and (time.monotonic() < deadline or SYNCED not in messages):
+        data = os.read(reader, 1 << 14)
+        assert data, "the host program has ended"
+        messages += data
+        time.sleep(0.01)
     return messages
 
 
@@ -196,6 +207,7 @@ def control(run: Callable[..., Findings]) -> Callable[[random.Random, Path], Fin
 
 def run_store(subject: str, rng: random.Random, directory: Path, cuts: int = CUTS) -> Findings:
     """Every acknowledged save is intact after the power failure."""
+    use_private_mounts()
     findings, disk = Findings(), Disk(directory)
     for _ in range(cuts):
         disk.format()

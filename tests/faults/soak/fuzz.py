@@ -11,7 +11,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +23,8 @@ from ckpt_observe.core import json_lines, steps
 from ckpt_observe.core.serializers import keyed_format
 from ckpt_observe.core.stores import jsonl
 from ckpt_observe.core.stores import sqlite as sqlite_store
-from ckpt_observe.delivery import assemble, outbox
+from ckpt_observe.delivery import assemble, outbox, save_index
+from ckpt_observe.delivery.save_index import SaveIndex
 from ckpt_observe.errors import DamagedFileError
 from ckpt_observe.journal import page_reader, spool
 from ckpt_observe.metricstore import metric_store
@@ -40,7 +41,8 @@ MEMORY = 1 << 30
 """Bytes of address space that a reader may take in addition. A sparse file of 3 GiB that is read as a whole takes more."""
 HANG_SECONDS = 60
 """Processor seconds for 100 executions at most."""
-MAX_DEFECTS = 5
+MAX_DEFECTS = 3
+"""Defects after which a round ends."""
 
 
 class Reader(NamedTuple):
@@ -145,6 +147,14 @@ def raise_sqlite_errors() -> None:
     database.translate_errors = trace_reader.translate_errors = trace_writer.translate_errors = nullcontext
 
 
+def raise_index_errors() -> None:
+    def run(self: SaveIndex, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
+        with closing(save_index._open(self._path)) as connection:
+            return connection.execute(statement, parameters).fetchall()
+
+    SaveIndex._run = run
+
+
 def raise_zlib_errors() -> None:
     jsonl._decompress = gzip.decompress
 
@@ -170,6 +180,7 @@ READERS = [
     Reader("cursors.json", 60_000, journal_readers.prepare_cursors, expect_json_errors_only),
     Reader("counts.json", 150_000, journal_readers.prepare_counts, expect_json_errors_only),
     Reader("set-aside.json", 150_000, journal_readers.prepare_set_aside, expect_json_errors_only),
+    Reader("sending.json", 100_000, journal_readers.prepare_send_marks, expect_json_errors_only),
     Reader("checkpoint", 600_000, store_readers.prepare_container, ignore_digests),
     Reader("forged checkpoint", 60_000, store_readers.prepare_forgery, forget(keyed_format, "_DECODE_ERRORS")),
     Reader("file store", 30_000, store_readers.prepare_file_store, ignore_digests),
@@ -179,6 +190,7 @@ READERS = [
     Reader("SQLite store", 10_000, store_readers.prepare_sqlite_store, raise_sqlite_errors),
     Reader("trace store", 10_000, store_readers.prepare_trace_store, raise_sqlite_errors),
     Reader("metric store", 10_000, store_readers.prepare_metric_store, trust_series),
+    Reader("save index", 10_000, store_readers.prepare_save_index, raise_index_errors),
     Reader("state directory", 2_000, journal_readers.prepare_state_directory, expect_json_errors_only),
 ]
 TRIALS = [Trial("fuzz", reader.name, "faults", reader.target, partial(run, reader), partial(control, reader)) for reader in READERS]

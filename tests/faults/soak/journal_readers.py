@@ -16,9 +16,11 @@ from pathlib import Path
 import ckpt_observe
 from ckpt_observe import __version__
 from ckpt_observe.delivery import outbox
+from ckpt_observe.delivery.annotation import Annotator
 from ckpt_observe.delivery.assemble import assemble
-from ckpt_observe.delivery.lost_steps import LostSteps
 from ckpt_observe.delivery.outbox import Outbox
+from ckpt_observe.delivery.save_index import SaveIndex
+from ckpt_observe.delivery.send_marks import SENDING, SendMarks
 from ckpt_observe.delivery.set_aside import SET_ASIDE, SetAside
 from ckpt_observe.errors import JournalError
 from ckpt_observe.exporters.laminar_shape import shape
@@ -108,12 +110,13 @@ def prepare_spool(root: Path) -> Read:
 def prepare_record(root: Path) -> Read:
     """A record with a correct checksum and any content becomes spans that can be encoded or are refused, or nothing."""
     records = JournalFiles(root).records
-    lost_steps = LostSteps(lambda _task: None)
+    annotator = Annotator(lambda _task: None, SaveIndex(None), lambda: None)
 
     def read(rng: random.Random) -> str:
         record = mutate(rng.choice(records), rng)
         recovery._decode_record(record)
-        encode_spans(assemble(lost_steps.annotate([record])[0], {"service.name": "test"}, genai_events=rng.random() < 0.5))
+        [annotated] = annotator.annotate([record])
+        encode_spans(assemble(annotated, {"service.name": "test"}, genai_events=rng.random() < 0.5))
         return ""
 
     return read
@@ -273,6 +276,22 @@ def prepare_set_aside(root: Path) -> Read:
         count, due = damaged.count(), damaged.due("fake")
         encode_spans(due)
         return "" if count >= len(due) else f"{count} spans, but {len(due)} are due"
+
+    return read
+
+
+def prepare_send_marks(root: Path) -> Read:
+    """A damaged mark says that nothing was sent, or names another position."""
+    journal = JournalFiles(root)
+    position = spool.Cursor(1, 100)
+    SendMarks(str(journal.directory)).begin("fake", position)
+    path = journal.directory / SENDING
+    intact = path.read_bytes()
+
+    def read(rng: random.Random) -> str:
+        write(path, mutate(intact, rng))
+        time = SendMarks(str(journal.directory)).last_attempt("fake", position)
+        return "" if time is None or time > 0 else f"sent at {time}"
 
     return read
 

@@ -16,6 +16,8 @@ from ckpt_observe.core.ciphers import AeadCipher
 from ckpt_observe.core.json_lines import read_json_lines
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.delivery.assemble import assemble
+from ckpt_observe.delivery.save_index import FILENAME as SAVE_INDEX
+from ckpt_observe.delivery.save_index import SaveIndex, Source
 from ckpt_observe.errors import CheckpointError, CkptObserveError, ExporterError
 from ckpt_observe.exporters.local import LocalExporter
 from ckpt_observe.exporters.metrics import MetricsExporter
@@ -211,6 +213,26 @@ def prepare_metric_store(root: Path) -> Read:
             exporter.send(spans)
         for copy in state.glob("*.damaged*"):
             copy.unlink()
+        return ""
+
+    return read
+
+
+def prepare_save_index(root: Path) -> Read:
+    """Loads are linked to the save of their checkpoint, or to none."""
+    state, key = root / "index", b"k" * 16
+    state.mkdir()
+    source = Source("a" * 32, "b" * 16, 1)
+    with closing(SaveIndex(state)) as index:
+        index.add(key, source)
+    path = state / SAVE_INDEX
+    intact = path.read_bytes()
+
+    def read(rng: random.Random) -> str:
+        _write_database(path, _damage_database(intact, rng))
+        with closing(SaveIndex(state)) as index:
+            index.find(key)
+            index.add(b"other", source)
         return ""
 
     return read

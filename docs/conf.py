@@ -16,7 +16,7 @@ from ckpt_observe.libraries import LIBRARIES
 project = "ckpt_observe"
 version = release = ckpt_observe.__version__
 root_doc = "docs/index"
-include_patterns = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "docs/libraries/*.md", "ckpt_observe/alerts/*.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/libraries/*.md", "ckpt_observe/alerts/*.md"]
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 
 html_theme = "furo"

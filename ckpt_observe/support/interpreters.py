@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+from importlib import import_module
 
 
 def is_main_interpreter() -> bool:
@@ -11,7 +12,7 @@ def is_main_interpreter() -> bool:
     if check is not None:
         return bool(check())
     try:
-        import _xxsubinterpreters as interpreters  # type: ignore[import-not-found]  # noqa: PLC0415 - only in Python 3.11
+        interpreters = import_module("_xxsubinterpreters")
     except ImportError:  # this Python has no others
         return True
     return bool(interpreters.get_current() == interpreters.get_main())

@@ -15,7 +15,7 @@ import pytest
 import ckpt_observe
 import ckpt_observe.core
 from ckpt_observe import environment
-from ckpt_observe.cli.main import create_parser
+from ckpt_observe.cli.main import create_parser, main
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.spans import outline
 from ckpt_observe.tracestore import FILENAME, TraceReader
@@ -102,6 +102,11 @@ def test_api_page():
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     public = {*ckpt_observe.__all__, *ckpt_observe.core.__all__}
     assert {name for name in public if not re.search(rf"`{name}\b", page)} == set()
+
+
+def test_pages_about_libraries(capsys):
+    """The generated pages and tables are up to date."""
+    assert main(["libraries", "--check", str(ROOT)]) == 0, capsys.readouterr().err
 
 
 def test_alerts_page():

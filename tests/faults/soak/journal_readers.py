@@ -301,7 +301,8 @@ def prepare_send_marks(root: Path) -> Read:
 
 def prepare_state_directory(root: Path) -> Read:
     """Also FIFOs, links, directories and huge files in place of files. The journal of another process is delivered."""
-    damaged_state = DamagedState(root)
+    (root / "damage").mkdir()
+    damaged_state = DamagedState(root / "damage")
 
     def read(rng: random.Random) -> str:
         damaged_state.restore()

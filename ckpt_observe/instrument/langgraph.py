@@ -252,4 +252,4 @@ class LangGraphInstrumentor(Instrumentor):
                 inner = getattr(serializer, attribute, None)
                 if inner is not None:
                     self.adopt(family.name, inner)
-        StateDetails.prepare(operation, saver, arguments)
+        operation.details = StateDetails.of_call(operation.name, saver, arguments)

@@ -77,28 +77,31 @@ def _sizes_of_thread(operation: LibraryOperation) -> _ThreadSizes:
 class StateDetails:
     """What is remembered about the state while one operation runs."""
 
-    __slots__ = ("_channels", "_has_block", "_pairs", "_saver", "_sizes", "_state", "cipher", "format", "loaded")
+    __slots__ = ("_channels", "_has_block", "_pairs", "_saver", "_sizes", "_state", "format", "loaded")
 
     def __init__(self, saver: Any, state: Iterable[tuple[str, Any]]) -> None:
         self._saver, self._state = saver, state
-        self._channels = {id(value): channel for channel, value in state}
-        """Names of the channels, by the identity of their values: the serializer gets a value without its name."""
+        self._channels: dict[int, str] | None = None
         self._sizes: dict[str, int] = {}
         self._has_block = False
-        self._pairs: list[tuple[bytes, Any]] = []
+        self._pairs: list[tuple[bytes, Any]] | None = None
         """Serialized values and what the serializer made of them."""
         self.loaded: Any = None
         """The `CheckpointTuple` that a load returned."""
         self.format = ""
 
     @staticmethod
-    def prepare(operation: LibraryOperation, saver: Any, arguments: Arguments) -> None:
-        state: Iterable[tuple[str, Any]] = ()
-        if operation.name == "save":
-            state = arguments["checkpoint"]["channel_values"].items()
-        elif operation.name == "append":
-            state = arguments["writes"]
-        operation.details = StateDetails(saver, state)
+    def of_call(operation: str, saver: Any, arguments: Arguments) -> StateDetails:
+        """Return the details of a call of a saver."""
+        if operation == "save":
+            return StateDetails(saver, arguments["checkpoint"]["channel_values"].items())
+        return StateDetails(saver, arguments["writes"] if operation == "append" else ())
+
+    def _channel(self, value: Any) -> str | None:
+        """Return the channel of a value, by its identity: the serializer gets a value without its name."""
+        if self._channels is None:
+            self._channels = {id(each): channel for channel, each in self._state}
+        return self._channels.get(id(value))
 
     # Called by the serializer
 
@@ -108,12 +111,13 @@ class StateDetails:
         details = operation.details
         value, (format, data) = args[0] if args else kwargs["obj"], result
         details._add_format(format)
-        channel = details._channels.get(id(value))
-        if channel is not None:
-            details._sizes[channel] = len(data)
-        elif operation.name == "save" and type(value) is dict and "channel_values" in value and format == "msgpack":
-            details._measure(operation, _decode_msgpack, data)
-        return None, len(data)
+        size = len(data)
+        if type(value) is dict and "channel_values" in value:
+            if operation.name == "save" and format == "msgpack":
+                details._measure(operation, data)
+        elif (channel := details._channel(value)) is not None:
+            details._sizes[channel] = size
+        return None, size
 
     @staticmethod
     def add_json(operation: LibraryOperation, args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any) -> Sizes:
@@ -123,12 +127,12 @@ class StateDetails:
             operation.details._sizes.update({name: len(raw) for name, raw in _decode_json(result).channel_values.items()})
         return None, len(result or b"")
 
-    def _measure(self, operation: LibraryOperation, decode: Any, data: bytes) -> None:
+    def _measure(self, operation: LibraryOperation, data: bytes) -> None:
         thread = _sizes_of_thread(operation)
         if thread.wants_sample(len(data)):
             self._has_block = True
             thread.block_size, thread.saves_since = len(data), 0
-            self._sizes = {name: len(raw) for name, raw in decode(data).channel_values.items()}
+            self._sizes = {name: len(raw) for name, raw in _decode_msgpack(data).channel_values.items()}
 
     @staticmethod
     def add_loaded(operation: LibraryOperation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Sizes:
@@ -137,6 +141,8 @@ class StateDetails:
         format, data = args[0] if args else kwargs["data"]
         details._add_format(format)
         if operation.name == "load" and format == "msgpack" and data and len(data) <= _MAX_COMPARED:
+            if details._pairs is None:
+                details._pairs = []
             details._pairs.append((data, result))
         return len(data or b""), None
 
@@ -181,7 +187,7 @@ class StateDetails:
         values = self.loaded.checkpoint.get("channel_values") or {}
         writes = [(channel, value) for _task, channel, value in self.loaded.pending_writes or ()]
         channels = {id(value): channel for channel, value in (*writes, *values.items())}
-        for data, value in self._pairs:
+        for data, value in self._pairs or ():
             comparison = _Comparison(data)
             if type(value) is dict and "channel_values" in value and isinstance(comparison.stored, dict):
                 for channel, stored in comparison.stored.get("channel_values", {}).items():

@@ -63,9 +63,9 @@ class SummedPhase:
             start = 0
             try:
                 total = operation.sums.get(constant_phase) or self._find_total(operation, args)
-                if total is not None and position[1] == total.number:  # a call within a call
+                if total is None or position[1] == total.number:  # a call within a call
                     total = None
-                if total is not None:
+                else:
                     token = _set_position(total.position)
                     start = _monotonic()
                     total.begin(start)

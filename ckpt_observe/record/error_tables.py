@@ -32,6 +32,12 @@ _BUCKET_MESSAGES: Final = (
     ("<Code>ContainerNotFound<", "storage.no_bucket"),
 )
 _CANCELLATION_MESSAGES: Final = (("user request", "cancelled.requested"),)
+_CHANGE_MESSAGES: Final = (
+    ("changed size during iteration", "serialization.concurrent_change"),
+    ("keys changed during iteration", "serialization.concurrent_change"),
+    ("mutated during iteration", "serialization.concurrent_change"),
+)
+"""Another thread changed a dict, set or deque while it was serialized."""
 _CERTIFICATE_MESSAGES: Final = (("CERTIFICATE_VERIFY_FAILED", "configuration.invalid"),)
 
 MESSAGES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
@@ -75,7 +81,7 @@ MESSAGES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "builtins.ValueError": _PYTHON_MESSAGES,
     "builtins.AttributeError": _PYTHON_MESSAGES,
     "builtins.OverflowError": _PYTHON_MESSAGES,
-    "builtins.RuntimeError": (("LZ4F_", "compression.malformed"),),
+    "builtins.RuntimeError": (("LZ4F_", "compression.malformed"), *_CHANGE_MESSAGES),
     "builtins.EOFError": _PYTHON_MESSAGES,
 }
 """By type: texts in the message that say what the type does not. The first text that occurs counts."""

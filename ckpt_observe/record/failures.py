@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ckpt_observe.record import redact
 from ckpt_observe.record.error_lookup import NO_FAILURE, UNKNOWN, ErrorCodes, Explanation, explain, qualified_name, read_attribute
+from ckpt_observe.record.error_messages import read_message
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import spans
 from ckpt_observe.semconv.values import ERROR_CODES
@@ -112,7 +113,7 @@ def exception_attributes(error: BaseException, *, stack: bool, message: bool = T
 
 def _redacted_message(error: BaseException) -> str:
     try:
-        return redact.text(str(error))
+        return redact.text(read_message(error))
     except Exception as caught:  # raised by its `__str__`
         raise_host_exception(caught)
         return f"<{type(error).__name__}>"

@@ -17,6 +17,7 @@ import urllib.error
 import warnings
 import zipfile
 import zlib
+from collections import deque
 
 import msgspec
 import pytest
@@ -234,3 +235,25 @@ def test_numbers_that_are_no_errno():
 def test_http_status(status, code):
     """The status of a response says what the type does not."""
     assert classify(urllib.error.HTTPError("http://x", status, "x", {}, None)).code == code
+
+
+class Changing:
+    """A value that changes the collection it is in while it is serialized, as another thread may."""
+
+    def __init__(self, change):
+        self.change = change
+
+    def __reduce__(self):
+        self.change()
+        return str, ()
+
+
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_state_that_changes_while_it_is_serialized(protocol):
+    """A retry can succeed, unlike with a value that cannot be serialized."""
+    state = {}
+    state.update({number: Changing(lambda: state.update({len(state): 1})) for number in range(3)})
+    failure = failure_of(lambda: pickle.dumps(state, protocol))
+    assert (failure.code, failure.retryable) == ("serialization.concurrent_change", True)
+    items = deque([1, 2, 3])
+    assert code_of(lambda: [items.append(item) for item in items]) == "serialization.concurrent_change"

@@ -1,0 +1,35 @@
+"""The message of an exception, without values of the host program that some libraries quote in it.
+
+Content of checkpoints must not become telemetry: SQLAlchemy appends the parameters of the statement, and Pydantic the invalid input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+
+def read_message(error: BaseException) -> str:
+    """Return the message. Runs code of the host program, so it may raise."""
+    for base in type(error).__mro__:
+        read = _WITHOUT_VALUES.get(f"{base.__module__}.{base.__qualname__}")
+        if read is not None:
+            return read(error)
+    return str(error)
+
+
+def _read_statement_error(error: Any) -> str:
+    """Return the message of the database driver, or SQLAlchemy's own."""
+    return str(error.args[0]) if error.orig is None else read_message(error.orig)
+
+
+def _read_validation_error(error: Any) -> str:
+    """Return how many errors there are, and their types. Where they are may be content: a key of a dict."""
+    types = {detail["type"] for detail in error.errors(include_url=False, include_context=False, include_input=False)}
+    return f"{error.error_count()} validation error(s) in {error.title}: {', '.join(sorted(types))}"
+
+
+_WITHOUT_VALUES: Final[Mapping[str, Callable[[Any], str]]] = {
+    "sqlalchemy.exc.StatementError": _read_statement_error,
+    "pydantic_core._pydantic_core.ValidationError": _read_validation_error,
+}

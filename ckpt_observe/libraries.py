@@ -34,6 +34,9 @@ LIBRARIES: Final[dict[str, Library]] = {
     "openai-agents": Library("OpenAI Agents SDK", f"{_SESSIONS}:OpenAIAgentsInstrumentor", "agents.memory.session"),
     "google-adk": Library("Google ADK", f"{_SESSIONS}:GoogleADKInstrumentor", "google.adk.sessions.base_session_service"),
     "agent-framework": Library("Agent Framework", f"{_SESSIONS}:AgentFrameworkInstrumentor", "agent_framework._workflows._checkpoint"),
+    "crewai": Library("CrewAI", "ckpt_observe.instrument.crewai:CrewAIInstrumentor", "crewai"),
+    "dbos": Library("DBOS", "ckpt_observe.instrument.dbos:DBOSInstrumentor", "dbos"),
+    "joblib": Library("joblib", "ckpt_observe.instrument.object_files:JoblibInstrumentor", "joblib", default=False),
 }
 # fmt: on
 

@@ -149,7 +149,7 @@ NOTES: Final = {
             names.NODE: "method of the flow",
             names.REASON: "event that caused the checkpoint, or `pending_feedback`",
             names.STATE_KEYS: "number of keys of a flow's state",
-            names.SIZE_SERIALIZED: "JSON that the provider got",
+            names.SIZE_SERIALIZED: "JSON that is stored",
             names.SIZE_STORED: "size of the file",
             names.EXISTS: "",
             names.COUNT: "number of checkpoints that were pruned",

@@ -14,7 +14,7 @@ from ckpt_observe.semconv import attributes as names
 _STORES: Final = {
     "sqlite": "sqlite", "postgres": "postgresql", "redis": "redis", "mongodb": "mongodb", "mysql": "mysql", "dynamodb": "dynamodb",
     "cosmos": "cosmosdb", "valkey": "valkey", "bedrock": "bedrock", "dapr": "dapr", "vertex": "vertex_ai", "conversations": "openai",
-    "memory": "memory",
+    "json": "file", "memory": "memory",
 }  # fmt: skip
 """Kinds of stores, by a word in the name of a class or of its module. `memory` is last: it is also the name of packages."""
 

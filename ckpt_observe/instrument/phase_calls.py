@@ -278,3 +278,10 @@ class _ObservedManager:
             self._switch(None, error)
         elif self._exit_phase != self._body_phase:
             self._switch(self._exit_phase)
+
+
+def text_size(text: Any) -> int | None:
+    """Return the number of bytes of a text in UTF-8, or of bytes; None for anything else."""
+    if isinstance(text, str):
+        return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return len(text) if isinstance(text, bytes) else None

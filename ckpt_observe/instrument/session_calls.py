@@ -15,7 +15,7 @@ from msgspec import Raw
 from ckpt_observe.instrument.class_attributes import attributes_of_class, store_of_class
 from ckpt_observe.instrument.database_drivers import CURSOR_PHASES
 from ckpt_observe.instrument.library_call import Arguments, Describe, LibraryCall, LibraryOperation, current_library_operation
-from ckpt_observe.instrument.phase_calls import SummedPhase
+from ckpt_observe.instrument.phase_calls import SummedPhase, text_size
 from ckpt_observe.record.error_lookup import ErrorCodes
 from ckpt_observe.semconv import attributes as names
 
@@ -55,13 +55,13 @@ def _store(instance: Any) -> str:
 
 def serialize_phase(system: str) -> SummedPhase:
     """Return the row of a function that turns its argument into text."""
-    return SummedPhase(system, "serialize", lambda _operation, _args, _kwargs, result: (None, _size(result)))
+    return SummedPhase(system, "serialize", lambda _operation, _args, _kwargs, result: (None, text_size(result)))
 
 
 def deserialize_phase(system: str) -> SummedPhase:
     """Return the row of a function that decodes text. What it cannot decode counts as damaged if the operation succeeds."""
     return SummedPhase(
-        system, "deserialize", lambda _operation, args, _kwargs, _result: (_size(args[0]), None), record_error=_remember_damaged
+        system, "deserialize", lambda _operation, args, _kwargs, _result: (text_size(args[0]), None), record_error=_remember_damaged
     )
 
 
@@ -74,12 +74,6 @@ def _remember_damaged(operation: LibraryOperation, args: tuple[Any, ...], _kwarg
 def _record_damaged(operation: LibraryOperation, error: BaseException | None) -> None:
     if error is None and operation.details:
         operation.set_trusted({names.DAMAGED_COUNT: len(operation.details)})
-
-
-def _size(text: Any) -> int | None:
-    if isinstance(text, str):
-        return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    return len(text) if isinstance(text, bytes) else None
 
 
 def path_of(store: Any, attribute: str) -> str | None:

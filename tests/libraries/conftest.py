@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -17,7 +19,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "services"))
 import stores
 from observation import Observation
 
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.tracestore import FILENAME, TraceReader
+
 DIRECTORY = Path(__file__).parent
+EXAMPLES = DIRECTORY.parents[1] / "examples" / "libraries"
+CONTENT = "what the state contains"
+"""A text in the states of the tests. It must not become telemetry."""
 
 
 def is_installed(library: str) -> bool:
@@ -39,6 +47,35 @@ collect_ignore = [path.name for path in DIRECTORY.iterdir() if path.is_dir() and
 def observation(tmp_path, request):
     """Runs programs that are beside the test."""
     return Observation(tmp_path, request.path.parent)
+
+
+@pytest.fixture
+def operations(recording):
+    """A function that returns the attributes of the operations so far, in the order of their ends."""
+
+    def read():
+        assert CONTENT not in recording.text()
+        return [span.attributes for span in recording.spans() if names.OPERATION in span.attributes]
+
+    return read
+
+
+@pytest.fixture
+def run_example(tmp_path):
+    """A function that runs an example and returns the attributes of its operations, in the order of their starts."""
+
+    def run(name, **settings):
+        state = tmp_path / "state"
+        environment = {**os.environ, "CKPT_OBSERVE_DIR": str(state), "CKPT_OBSERVE_PAGES_DIR": str(tmp_path / "pages"), **settings}
+        command = [sys.executable, str(EXAMPLES / name)]
+        process = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert process.returncode == 0, process.stderr
+        with TraceReader(state / FILENAME) as reader:
+            spans = [span for trace in reader.newest(1000) for span in reader.spans(trace.trace_id)]
+        operations = [span for span in spans if names.OPERATION in span.attributes]
+        return [span.attributes for span in sorted(operations, key=lambda span: span.start_unix_nano)]
+
+    return run
 
 
 @pytest.fixture

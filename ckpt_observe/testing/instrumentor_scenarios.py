@@ -152,7 +152,9 @@ def third_party(subject: Subject, style: str, side: str) -> None:
     if side == "over":
         instrumentor.instrument()
     wrap = _wrap_with_wrapt if style == "wrapt" else _wrap_with_closure
-    wrappers = [wrap(location) for location in locations]
+    for location in locations:
+        wrap(location)
+    wrappers = [location.raw for location in locations]  # two modules that import `json` have the same function, wrapped twice
     instrumentor.instrument()
     assert [location.layers for location in locations] == [1] * len(locations), "our wrapper was not recognized beneath another one"
     subject.run()
@@ -243,14 +245,14 @@ def _attempt(action: Callable[[], object]) -> object:
         return type(error).__name__
 
 
-def _wrap_with_wrapt(location: Location) -> Any:
+def _wrap_with_wrapt(location: Location) -> None:
     def wrapper(wrapped: Callable[..., Any], _instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return wrapped(*args, **kwargs)
 
-    return wrapt.wrap_function_wrapper(location.parent, location.attribute, wrapper)
+    wrapt.wrap_function_wrapper(location.parent, location.attribute, wrapper)
 
 
-def _wrap_with_closure(location: Location) -> Any:
+def _wrap_with_closure(location: Location) -> None:
     raw: Any = location.raw
     kind = next((kind for kind in (classmethod, staticmethod) if isinstance(raw, kind)), None)
 
@@ -264,9 +266,7 @@ def _wrap_with_closure(location: Location) -> Any:
         bound = raw.__get__(None, first) if kind is classmethod else raw.__get__(first, type(first))
         return bound(*rest, **kwargs)
 
-    outermost = wrapper if kind is None else kind(wrapper)
-    setattr(location.parent, location.attribute, outermost)
-    return outermost
+    setattr(location.parent, location.attribute, wrapper if kind is None else kind(wrapper))
 
 
 def _stand_in(original: Any, outcome: object) -> Any:

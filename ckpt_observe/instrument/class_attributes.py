@@ -22,7 +22,7 @@ _STORES: Final = {
 @lru_cache(maxsize=256)
 def attributes_of_class(system: str, kind: type, store: str = "") -> Raw:
     """Return the encoded attributes that all operations of a class share. `store` is the kind of its store, if the class does not tell."""
-    return encode_attributes({names.SYSTEM: system, names.STORE: store or store_of_class(kind), names.SAVER: kind.__qualname__})
+    return encode_attributes({names.SYSTEM: system, names.STORE: store or store_of_class(kind), names.SAVER: kind.__name__})
 
 
 @lru_cache(maxsize=256)

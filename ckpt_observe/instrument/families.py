@@ -34,6 +34,10 @@ class FamilyPatches:
 
     def attach(self) -> None:
         """Patch the classes that exist, and watch for new ones."""
+        for method in self._family.declared:
+            if not hasattr(self.base, method):
+                name = _name(self.base, method)
+                self._failures[name] = TargetReport(name, "renamed", f"{self._family.name} has no {method}")
         if self._family.include_base:
             self.adopt(self.base)
         for name in self._family.members:

@@ -30,6 +30,10 @@ SYSTEM: Final = "langgraph"
 _BASE: Final = "langgraph.checkpoint.base"
 _SERDE: Final = "langgraph.checkpoint.serde.base"
 _PREGEL: Final = "langgraph.pregel.main"
+_DECLARED_METHODS: Final = (
+    "put", "put_writes", "get_tuple", "list", "delete_thread", "aput", "aput_writes", "aget_tuple", "alist", "adelete_thread",
+)  # fmt: skip
+"""Methods of the base class in all supported versions. The others came with version 4.1, or are those of some savers only."""
 _REASONS: Final = {"__interrupt__": "interrupt", "__error__": "error", "__resume__": "resume", "__scheduled__": "scheduled"}
 """Why something was appended, by the channel that LangGraph writes it to."""
 _RUN_ERRORS: Final = {
@@ -226,7 +230,7 @@ class LangGraphInstrumentor(Instrumentor):
 
     def __init__(self) -> None:
         super().__init__()
-        savers = Family(_BASE, "BaseCheckpointSaver", _saver_rows(self._prepare))
+        savers = Family(_BASE, "BaseCheckpointSaver", _saver_rows(self._prepare), declared=_DECLARED_METHODS)
         self._families_table = (savers, SERIALIZERS, CIPHERS)
         self._last_adopted: weakref.ref[type] | None = None
         """The class of the last serializer that was adopted. A cache: `adopt` would take 3 µs to find nothing to do."""
@@ -246,10 +250,12 @@ class LangGraphInstrumentor(Instrumentor):
         """Observe the serializer of a saver, which may have any class: LangGraph asks only for its methods."""
         serializer = getattr(saver, "serde", None)
         if self._last_adopted is None or self._last_adopted() is not type(serializer):
-            self._last_adopted = weakref.ref(type(serializer))
             self.adopt(SERIALIZERS.name, serializer)
-            for attribute, family in (("serde", SERIALIZERS), ("cipher", CIPHERS)):  # of EncryptedSerializer
-                inner = getattr(serializer, attribute, None)
-                if inner is not None:
-                    self.adopt(family.name, inner)
+            inner, cipher = getattr(serializer, "serde", None), getattr(serializer, "cipher", None)  # of EncryptedSerializer
+            if inner is not None:
+                self.adopt(SERIALIZERS.name, inner)
+            if cipher is not None:
+                self.adopt(CIPHERS.name, cipher)
+            else:  # LangGraph defines the class of a cipher in a function, so every encrypting serializer has another one
+                self._last_adopted = weakref.ref(type(serializer))
         operation.details = StateDetails.of_call(operation.name, saver, arguments)

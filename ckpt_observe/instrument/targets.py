@@ -82,6 +82,8 @@ class Family:
     """The base class within the module. A `Protocol` has members only by `members`, `Instrumentor.adopt` and explicit inheritance."""
     methods: Mapping[str, Wrapper | WrapperFactory]
     """The row of each method."""
+    declared: tuple[str, ...] = ()
+    """Methods that the base class has in all supported versions. If it lacks one, that method is reported as renamed."""
     members: tuple[str, ...] = ()
     """Classes of the module that implement a `Protocol` without inheriting from it."""
     when: str = ""

@@ -74,3 +74,22 @@ def test_missing_member_is_reported_and_warned_about_once(modules, caplog):
     }
     assert [record.args[1] for record in caplog.records] == ["toylib.GoneCodec"]
     other.uninstrument()
+
+
+def test_renamed_method_of_the_base_class_is_reported(modules):
+    """Without the report, no class would have the method, and all that are left would be patched."""
+
+    class Other(modules.toy.ToyInstrumentor):
+        def targets(self):
+            return ()
+
+        def families(self):
+            rows = {"put": modules.toy.observed, "put_many": modules.toy.observed, "vacuum": modules.toy.observed}
+            return (Family("toylib", "Backend", rows, declared=("put", "put_many")),)
+
+    other = Other()
+    other.instrument()
+    try:
+        assert [report.target for report in other.report() if report.state == "renamed"] == ["toylib.Backend.put_many"]
+    finally:
+        other.uninstrument()

@@ -143,7 +143,7 @@ def _check_instrumentor(name: str, instrumentor: Instrumentor) -> Iterator[Diagn
     totals = Counter(row.state for row in rows)
     states = ", ".join(f"{totals[state]} {state}" for state in STATES if totals[state])
     yield Diagnosis(OK, subject, version + (states or "nothing to patch"))
-    required = {row.name for row in instrumentor.rows() if row.required}
+    required = tuple(row.name for row in instrumentor.rows() if row.required)
     for row in rows:
         if row.state in ("renamed", "failed"):
-            yield Diagnosis(PROBLEM if row.target in required else NOTE, row.target, f"{row.state}: {row.detail}")
+            yield Diagnosis(PROBLEM if row.target.startswith(required) else NOTE, row.target, f"{row.state}: {row.detail}")

@@ -1,0 +1,102 @@
+"""Runs of a graph as tasks: `tasks.py KIND`. KIND is `interrupt`, `failing_node`, `within_span` or `async_stream`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import uuid
+from typing import TypedDict
+
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, interrupt
+
+
+class State(TypedDict):
+    answer: str
+
+
+def ask(state):
+    return {"answer": interrupt("may I?")}
+
+
+def fail(state):
+    raise LookupError("the node's own failure")
+
+
+def answer(state):
+    return {"answer": "yes"}
+
+
+def build(node):
+    builder = StateGraph(State)
+    builder.add_node("node", node)
+    builder.add_edge(START, "node")
+    builder.add_edge("node", END)
+    return builder.compile(checkpointer=InMemorySaver(), name="assistant")
+
+
+def new_config():
+    return {"configurable": {"thread_id": f"thread-{uuid.uuid4()}"}, "run_id": uuid.uuid4()}
+
+
+def run_interrupt():
+    app, config = build(ask), new_config()
+    app.invoke({"answer": ""}, config)
+    second = {**config, "run_id": uuid.uuid4()}
+    result = app.invoke(Command(resume="yes"), second)
+    return {"thread": config["configurable"]["thread_id"], "runs": [config["run_id"], second["run_id"]], "answer": result["answer"]}
+
+
+def run_failing_node():
+    config = new_config()
+    try:
+        build(fail).invoke({"answer": ""}, config)
+    except LookupError as error:
+        return {"thread": config["configurable"]["thread_id"], "runs": [config["run_id"]], "error": str(error)}
+    raise AssertionError
+
+
+def run_within_span():
+    from opentelemetry import trace  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+
+    trace.set_tracer_provider(TracerProvider())
+    config = new_config()
+    with trace.get_tracer("program").start_as_current_span("request") as span:
+        build(answer).invoke({"answer": ""}, config)
+        context = span.get_span_context()
+    return {
+        "thread": config["configurable"]["thread_id"],
+        "runs": [config["run_id"]],
+        "trace": f"{context.trace_id:032x}",
+        "span": f"{context.span_id:016x}",
+    }
+
+
+def run_async_stream():
+    """Two runs at once in one event loop, of which one is left early."""
+    first, second = new_config(), new_config()
+
+    async def stream(config, limit):
+        chunks = 0
+        async for _ in build(answer).astream({"answer": ""}, config, stream_mode="values"):
+            chunks += 1
+            if chunks == limit:
+                break
+        return chunks
+
+    async def both():
+        return await asyncio.gather(stream(first, 1), stream(second, 100))
+
+    chunks = asyncio.run(both())
+    return {
+        "threads": [config["configurable"]["thread_id"] for config in (first, second)],
+        "runs": [first["run_id"], second["run_id"]],
+        "chunks": chunks,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(globals()[f"run_{sys.argv[1]}"](), default=str))

@@ -1,0 +1,19 @@
+"""Failures of PostgreSQL, and what its savers hide from a serializer."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpt_observe.semconv import attributes as names
+
+pytestmark = pytest.mark.libraries
+
+
+def test_server_ends_the_connection(observation, postgres_url):
+    """The save fails because the server cannot be reached, and may be retried."""
+    assert observation.run("failures.py", "terminated", postgres_url) in {"AdminShutdown", "OperationalError"}
+    span = observation.spans().operation("save", outcome="error")
+    assert span.attributes[names.ERROR_CLASS] == "unavailable"
+    assert span.attributes[names.ERROR_CODE] == "unavailable.connection"
+    assert span.attributes[names.ERROR_PHASE] in {"write", "commit"}
+    assert span.attributes[names.ERROR_RETRYABLE] is True

@@ -85,7 +85,13 @@ NOTES: Final = {
             names.DAMAGED_COUNT: "items that could not be decoded and were left out",
             names.SIZE_SERIALIZED: "if the session serializes in this process",
         },
-        (_TASK, "Phases of sessions that a server keeps, such as `OpenAIConversationsSession`.", "Contents of items."),
+        (
+            _TASK,
+            "Phases of sessions that a server keeps, such as `OpenAIConversationsSession`.",
+            "The id of such a session before its first use.",
+            "Compaction inside a database. What it clears and appends through the methods above is observed.",
+            "Contents of items.",
+        ),
     ),
     "google-adk": LibraryNotes(
         {
@@ -102,8 +108,7 @@ NOTES: Final = {
             names.NODE: "author of the event",
             names.COUNT: "number of events or sessions",
             names.EXISTS: "",
-            names.DAMAGED_COUNT: "values that could not be decoded and were left out",
-            names.SIZE_SERIALIZED: "if the service serializes in this process",
+            names.SIZE_SERIALIZED: "events and states as JSON, of `DatabaseSessionService`, except on PostgreSQL",
         },
         (
             _TASK,

@@ -52,11 +52,14 @@ def _record_popped(operation: LibraryOperation, item: Any) -> None:
     operation.set_trusted({names.COUNT: int(item is not None)})
 
 
+_SESSION_ERRORS: Final[ErrorCodes] = {
+    "builtins.RuntimeError": lambda error: "storage.closed" if str(error).endswith("Session is closed") else None,
+}
 _SESSION_METHODS: Final[Mapping[str, WrapperFactory]] = {
-    "get_items": outermost_call(OPENAI, "load", _describe_session, record_count),
-    "add_items": outermost_call(OPENAI, "append", _describe_items),
-    "pop_item": outermost_call(OPENAI, "delete", _describe_session, _record_popped),
-    "clear_session": outermost_call(OPENAI, "delete", _describe_session),
+    "get_items": outermost_call(OPENAI, "load", _describe_session, record_count, _SESSION_ERRORS),
+    "add_items": outermost_call(OPENAI, "append", _describe_items, None, _SESSION_ERRORS),
+    "pop_item": outermost_call(OPENAI, "delete", _describe_session, _record_popped, _SESSION_ERRORS),
+    "clear_session": outermost_call(OPENAI, "delete", _describe_session, None, _SESSION_ERRORS),
     "_serialize_item": serialize_phase(OPENAI),
     "_deserialize_item": deserialize_phase(OPENAI),
     "_locked_connection": ManagedPhases(OPENAI, LOCK_PHASES),

@@ -73,7 +73,12 @@ class ToyInstrumentor(Instrumentor):
     def targets(self):
         rows = [Target("toylib", path, self.call) for path in PATHS]
         codec = MemberArgument(self, "toylib.Codec", "codec")
-        return [*rows, Target("toylib.extra", "prune", self.call), Target("toylib", "Pipe.__init__", codec)]
+        return [
+            *rows,
+            Target("toylib.extra", "prune", self.call),
+            Target("toylib.extra", "json.dumps", self.call),
+            Target("toylib", "Pipe.__init__", codec),
+        ]
 
     def families(self):
         return (

@@ -47,6 +47,11 @@ class Observation:
         lines = process.stdout.splitlines()
         return json.loads(lines[-1]) if lines else None
 
+    def run_example(self, program):
+        """Run an example, which turns observation on itself, as a user would."""
+        process = self._run([sys.executable, str(program)])
+        assert process.returncode == 0, process.stderr
+
     def spans(self):
         """All spans of the programs that have ended. What a dead program left behind is delivered first."""
         process = self._run([sys.executable, "-m", "ckpt_observe", "traces", "--json", "--limit", "100000"])

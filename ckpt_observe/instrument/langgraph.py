@@ -15,13 +15,13 @@ from typing import Any, Final
 from msgspec import Raw
 from opentelemetry.context import get_current
 
-from ckpt_observe.instrument.class_attributes import attributes_of_class
 from ckpt_observe.instrument.database_drivers import AIOSQLITE, CURSOR_PHASES
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.langgraph_state import StateDetails
 from ckpt_observe.instrument.library_call import Arguments, Describe, LibraryCall, LibraryOperation
 from ckpt_observe.instrument.phase_calls import ManagedPhases, SummedPhase
 from ckpt_observe.instrument.runs import RunCall
+from ckpt_observe.instrument.saver_attributes import attributes_of_class
 from ckpt_observe.instrument.targets import Family, Target, Versions
 from ckpt_observe.record import trace_context
 from ckpt_observe.semconv import attributes as names

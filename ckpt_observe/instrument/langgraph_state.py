@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from ckpt_observe.instrument.library_call import Arguments, LibraryOperation
-from ckpt_observe.instrument.state_keys import altered_keys, key_names, size_attributes
+from ckpt_observe.instrument.saver_attributes import altered_keys, key_names, size_attributes
 from ckpt_observe.record.operation import current_position
 from ckpt_observe.record.phase import Sizes
 from ckpt_observe.semconv import attributes as names

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from ckpt_observe.instrument.state_keys import altered_keys, size_attributes
+from ckpt_observe.instrument.saver_attributes import altered_keys, size_attributes
 from ckpt_observe.record import redact, trace_context
 from ckpt_observe.record.encoding import encode_attributes
 from ckpt_observe.record.operation import Operation

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from ckpt_observe.instrument.class_attributes import attributes_of_class, store_of_class
 from ckpt_observe.instrument.database_drivers import CURSOR_PHASES
 from ckpt_observe.instrument.library_call import Arguments, Describe, LibraryCall, LibraryOperation, current_library_operation
 from ckpt_observe.instrument.phase_calls import SummedPhase, text_size
+from ckpt_observe.instrument.saver_attributes import attributes_of_class, store_of_class
 from ckpt_observe.record.error_lookup import ErrorCodes
 from ckpt_observe.semconv import attributes as names
 

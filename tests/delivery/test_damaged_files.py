@@ -70,10 +70,10 @@ def test_random_damage(damaged_state, little_memory):
 
 @pytest.mark.faults
 def test_much_random_damage(damaged_state, little_memory):
-    """The same for 2,000 mutations, or as many as MUTATIONS says."""
+    """The same for 500 mutations, or as many as MUTATIONS says."""
     seed = random.SystemRandom().randrange(1 << 32)
     print("seed", seed)
-    run(damaged_state, seed, int(os.environ.get("MUTATIONS", "2000")))
+    run(damaged_state, seed, int(os.environ.get("MUTATIONS", "500")))
 
 
 def test_control(damaged_state, little_memory, monkeypatch):

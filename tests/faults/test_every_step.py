@@ -6,6 +6,7 @@ import itertools
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -117,10 +118,10 @@ def fork_and_wait(directory: Path, work) -> bytes:
     return messages
 
 
-def kill_at_each_step(tmp_path: Path) -> Tally:
+def kill_at_each_step(tmp_path: Path, until: Callable[[Tally], bool] = lambda _total: False) -> Tally:
     """Kill the owner after its first system call, its second, and so on, until it completes and removes its journal."""
     total, number, completed = Tally(), -1, False
-    while not completed:
+    while not completed and not until(total):
         number += 1
         directory = tmp_path / str(number)
         (directory / "state").mkdir(parents=True, mode=0o700)
@@ -148,5 +149,5 @@ def test_killed_at_each_step(tmp_path):
 def test_control_detects_losses(tmp_path, monkeypatch):
     """Control: with a recovery that ignores the pages, saves are lost, and the test detects it."""
     monkeypatch.setattr(recovery, "_read_operations", lambda _files: (0, {}))
-    total = kill_at_each_step(tmp_path)
+    total = kill_at_each_step(tmp_path, until=lambda total: total["begun lost"] > 0)
     assert total["begun lost"] > 0

@@ -103,11 +103,12 @@ def _describe_value_in_workflow(_serializer: Any, _arguments: Arguments) -> dict
 def _serializer_row(operation: str, phase: str) -> OperationOrPhase:
     """Return the row of a serializer's method: an operation if it fails, because DBOS then neither records nor loads the value."""
 
-    def fail_in_phase(operation: LibraryOperation, _serializer: Any, _arguments: Arguments) -> None:
-        operation.failed_phase = phase
+    def fail_in_phase(operation: LibraryOperation, error: BaseException | None) -> None:
+        if error is not None:
+            operation.add_phase_failure(phase, error)
 
     call = LibraryCall(
-        SYSTEM, operation, _describe_value_in_workflow, error_codes=_ERRORS, prepare=fail_in_phase, is_nothing=lambda _: True
+        SYSTEM, operation, _describe_value_in_workflow, error_codes=_ERRORS, before_end=fail_in_phase, is_nothing=lambda _: True
     )
     return OperationOrPhase(call, SummedPhase(SYSTEM, phase))
 

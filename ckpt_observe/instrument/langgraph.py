@@ -17,7 +17,7 @@ from opentelemetry.context import get_current
 
 from ckpt_observe.instrument.database_drivers import AIOSQLITE, CURSOR_PHASES
 from ckpt_observe.instrument.instrumentor import Instrumentor
-from ckpt_observe.instrument.langgraph_state import StateDetails
+from ckpt_observe.instrument.langgraph_state import StateDetails, items_of
 from ckpt_observe.instrument.library_call import Arguments, Describe, LibraryCall, LibraryOperation
 from ckpt_observe.instrument.phase_calls import ManagedPhases, SummedPhase
 from ckpt_observe.instrument.runs import RunCall
@@ -69,7 +69,7 @@ def _describe_put(_saver: Any, arguments: Arguments) -> dict[str, Any]:
 
 def _describe_put_writes(_saver: Any, arguments: Arguments) -> dict[str, Any]:
     configurable = _configurable(arguments)
-    reason = next((_REASONS[write[0]] for write in arguments.get("writes") or () if write[0] in _REASONS), None)
+    reason = next((_REASONS[write[0]] for write in items_of(arguments.get("writes")) if write[0] in _REASONS), None)
     if reason == "interrupt":
         _mark_task_as_paused()
     return {
@@ -102,7 +102,7 @@ def _describe_delete(_saver: Any, arguments: Arguments) -> dict[str, Any]:
 
 
 def _describe_prune(_saver: Any, arguments: Arguments) -> dict[str, Any]:
-    ids = list(arguments.get("thread_ids") or ())
+    ids = items_of(arguments.get("thread_ids"))
     return {names.TASK_ID: _text(ids[0]) if len(ids) == 1 else None}
 
 

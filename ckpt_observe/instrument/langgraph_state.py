@@ -8,7 +8,7 @@ records a value.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -74,12 +74,17 @@ def _sizes_of_thread(operation: LibraryOperation) -> _ThreadSizes:
     return sizes
 
 
+def items_of(argument: Any) -> Sequence[Any]:
+    """Return an argument that is a list or the like; nothing for an iterator, because it can be read only once, by the saver."""
+    return argument if type(argument) is list or isinstance(argument, Sequence) else ()
+
+
 class StateDetails:
     """What is remembered about the state while one operation runs."""
 
     __slots__ = ("_channels", "_has_block", "_pairs", "_saver", "_sizes", "_state", "format", "loaded")
 
-    def __init__(self, saver: Any, state: Iterable[tuple[str, Any]]) -> None:
+    def __init__(self, saver: Any, state: Collection[tuple[str, Any]]) -> None:
         self._saver, self._state = saver, state
         self._channels: dict[int, str] | None = None
         self._sizes: dict[str, int] = {}
@@ -94,8 +99,8 @@ class StateDetails:
     def of_call(operation: str, saver: Any, arguments: Arguments) -> StateDetails:
         """Return the details of a call of a saver."""
         if operation == "save":
-            return StateDetails(saver, arguments["checkpoint"]["channel_values"].items())
-        return StateDetails(saver, arguments["writes"] if operation == "append" else ())
+            return StateDetails(saver, (arguments["checkpoint"].get("channel_values") or {}).items())
+        return StateDetails(saver, items_of(arguments.get("writes")) if operation == "append" else ())
 
     def _channel(self, value: Any) -> str | None:
         """Return the channel of a value, by its identity: the serializer gets a value without its name."""
@@ -163,7 +168,7 @@ class StateDetails:
         if format:
             operation.set_trusted({names.FORMAT: format})
         if error is not None:
-            if operation.failed_phase == "serialize":
+            if operation.find_failed_phase(error) == "serialize":
                 operation.set({names.ERROR_PATH: details._find_unserializable()})
         elif operation.name == "save":
             details._record_sizes(operation)
@@ -178,6 +183,9 @@ class StateDetails:
             return
         latest = _sizes_of_thread(operation).channels  # channels that did not change are not serialized again
         latest.update(self._sizes)
+        if self._channels is not None and len(self._channels) < len(self._state):  # several channels have the same value
+            named = ((channel, self._channel(value)) for channel, value in self._state)
+            latest.update({channel: self._sizes[name] for channel, name in named if name in self._sizes})
         while len(latest) > _MAX_CHANNELS:
             del latest[next(iter(latest))]
         operation.set_trusted(size_attributes({channel: latest[channel] for channel, _ in self._state if channel in latest}))
@@ -298,4 +306,11 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list | tuple | set | frozenset):
         yield from ((f"[{index}]", child) for index, child in enumerate(value))
     elif dataclasses.is_dataclass(value) or hasattr(value, "model_dump"):
-        yield from ((f".{name}", child) for name, child in vars(value).items())
+        yield from ((f".{name}", child) for name, child in _fields(value))
+
+
+def _fields(value: Any) -> list[tuple[str, Any]]:
+    """Return names and values of the fields of a dataclass, which may have slots, or of a Pydantic model."""
+    if dataclasses.is_dataclass(value):
+        return [(field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value)]
+    return list(vars(value).items())

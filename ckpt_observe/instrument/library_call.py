@@ -78,6 +78,14 @@ class LibraryOperation(Operation):
             except Exception as fault:
                 record_fault(fault)
         super().finish(error)
+        self.details = None  # may refer to the state, and a context that the host program copied keeps the operation alive
+
+    def drop(self) -> None:
+        """End the operation without a record."""
+        super().drop()
+        self.details = None
+        for total in self.sums.values():
+            total.forget_error()
 
     def _add_totals(self) -> None:
         sums = self.sums

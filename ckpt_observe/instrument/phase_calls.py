@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, TypeAlias
@@ -80,7 +81,7 @@ class SummedPhase:
                 if total is not None:
                     total.end(start, _monotonic())
                     _reset_position(token)
-                if measure is not None:
+                if measure is not None and operation.open_page:
                     bytes_in, bytes_out = measure(operation, args, kwargs, result)
                     if total is not None:
                         if bytes_in:
@@ -111,10 +112,11 @@ class SummedPhase:
             raise
         total = call[0]
         try:
-            bytes_in, bytes_out = (None, None) if self.measure is None else self.measure(operation, args, kwargs, result)
-            if total is not None:
-                total.bytes_in += bytes_in or 0
-                total.bytes_out += bytes_out or 0
+            if self.measure is not None and operation.open_page:
+                bytes_in, bytes_out = self.measure(operation, args, kwargs, result)
+                if total is not None:
+                    total.bytes_in += bytes_in or 0
+                    total.bytes_out += bytes_out or 0
         except Exception as error:
             record_fault(error)
         _end_call(*call)
@@ -134,7 +136,7 @@ class SummedPhase:
 
     def _fail(self, operation: LibraryOperation, call: tuple[Any, Any, int], args: Args, kwargs: Kwargs, error: BaseException) -> None:
         try:
-            if self.record_error is not None and isinstance(error, Exception):
+            if self.record_error is not None and isinstance(error, Exception) and operation.open_page:
                 self.record_error(operation, args, kwargs, error)
         except Exception as fault:
             record_fault(fault)
@@ -179,7 +181,8 @@ class OperationOrPhase:
 class ManagedPhases:
     """A method that returns a context manager: waiting for it, its body and leaving it are phases of the running operation.
 
-    A cursor that waits for a lock and commits on exit is `wait`, `write` and `commit`.
+    A cursor that waits for a lock and commits on exit is `wait`, `write` and `commit`. Only what `contextlib.contextmanager` and its
+    asynchronous twin make is observed. A program's own `cursor` may return anything, such as the cursor itself, to be used without `with`.
     """
 
     system: str
@@ -194,7 +197,9 @@ class ManagedPhases:
         manager = wrapped(*args, **kwargs)
         operation = current_library_operation(self.system)
         phases = self.phases.get(operation.name) if operation is not None else None
-        return manager if operation is None or phases is None else _ObservedManager(manager, operation, phases)
+        if operation is None or phases is None or not isinstance(manager, _GeneratorContextManager | _AsyncGeneratorContextManager):
+            return manager
+        return _ObservedManager(manager, operation, phases)
 
 
 class _ObservedManager:

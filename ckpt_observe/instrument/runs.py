@@ -7,6 +7,7 @@ nodes. An operation that begins in a thread without a context therefore looks up
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -21,25 +22,39 @@ from ckpt_observe.record.operation import Task
 from ckpt_observe.record.trace_context import TASK_KEY, may_record
 from ckpt_observe.semconv import attributes as names
 
-_contexts: Final[dict[tuple[str, str], list[Context]]] = {}
-"""The contexts of the runs in progress, by system and task id; the run that began last is last."""
+_runs: Final[dict[tuple[str, str], list[weakref.ref[LibraryRun]]]] = {}
+"""The runs in progress, by system and task id; the run that began last is last. Weak: a stream that is abandoned when its event loop has
+been closed never ends."""
 _lock: Final = threading.RLock()  # re-entrant: a signal handler may start a run
 
 
 def find_run_context(system: str, task_id: Any) -> Context | None:
     """Return the context of the run in progress that has this task id; None if there is none."""
-    contexts = _contexts.get((system, task_id)) if _contexts and isinstance(task_id, str) else None
-    return contexts[-1] if contexts else None
+    references = _runs.get((system, task_id), ()) if _runs and isinstance(task_id, str) else ()
+    return next((run.context for reference in reversed(references) if (run := reference()) is not None), None)
+
+
+def _remove(key: tuple[str, str], ended: LibraryRun | None) -> None:
+    """Remove a run that has ended, and runs that do not exist any more."""
+    with _lock:
+        references = [each for each in _runs.pop(key, ()) if each() is not None and each() is not ended]
+        if references:
+            _runs[key] = references
 
 
 class _RunTask(Task):
     """The task of a run, with the error codes of its library."""
 
-    __slots__ = ("_error_codes",)
+    __slots__ = ("_error_codes", "_id")
 
     def __init__(self, attributes: dict[str, Any], error_codes: ErrorCodes) -> None:
         super().__init__(str(attributes[names.TASK_NAME]), attributes)
         self._error_codes = error_codes
+        self._id = attributes.get(names.TASK_ID)
+
+    def differs_from(self, attributes: dict[str, Any]) -> bool:
+        """Return whether a run with these attributes has a task id of its own: a graph that is called in a node, unlike a subgraph."""
+        return attributes.get(names.TASK_ID) not in (None, self._id)
 
     @property
     def error_codes(self) -> ErrorCodes:
@@ -47,29 +62,28 @@ class _RunTask(Task):
 
 
 class LibraryRun:
-    """One run of a library: a scope that is a task, unless the host program has begun a task itself."""
+    """One run of a library: a scope that is a task, unless it is part of a task of the host program, or of a run with the same task id."""
 
-    __slots__ = ("_context", "_key", "_task")
+    __slots__ = ("__weakref__", "_key", "_task", "context")
 
     def __init__(self, system: str, attributes: dict[str, Any], error_codes: ErrorCodes) -> None:
         """`attributes` are shared by all operations of the run, and include the name and the id of its task."""
         self._key = system, str(attributes.get(names.TASK_ID, ""))
-        self._task = None if TASK_KEY in get_current() else _RunTask(attributes, error_codes)
-        self._context: Context | None = None
+        enclosing = get_current().get(TASK_KEY)
+        is_part = enclosing is not None and not (type(enclosing) is _RunTask and enclosing.differs_from(attributes))
+        self._task = None if is_part else _RunTask(attributes, error_codes)
+        self.context: Context | None = None
 
     def __enter__(self) -> Self:
         if self._task is not None:
             self._task.__enter__()
-        self._context = context = get_current()
+        self.context, key = get_current(), self._key
         with _lock:
-            _contexts.setdefault(self._key, []).append(context)
+            _runs.setdefault(key, []).append(weakref.ref(self, lambda _reference: _remove(key, None)))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        with _lock:
-            contexts = [each for each in _contexts.pop(self._key, ()) if each is not self._context]
-            if contexts:
-                _contexts[self._key] = contexts
+        _remove(self._key, self)
         if self._task is not None:
             self._task.__exit__(kind, error, trace)
 

@@ -93,6 +93,20 @@ def _search(error: BaseException, look_up: _LookUp, last_link: int, link: int, v
     return None
 
 
+def is_caused_by(error: BaseException, cause: BaseException) -> bool:
+    """Return whether an exception is `cause`, contains it, or was raised because of it or while it was handled."""
+    waiting, visited = [error], set[int]()
+    while waiting and len(visited) < _MAX_EXCEPTIONS:
+        each = waiting.pop()
+        if each is cause:
+            return True
+        visited.add(id(each))
+        members = _members_of(each)[:_MAX_EXCEPTIONS] if issubclass(type(each), BaseExceptionGroup) else ()
+        related = (_context_of(each), _cause_of(each), *members)
+        waiting += [other for other in related if other is not None and id(other) not in visited]
+    return False
+
+
 def _last_link_for(code: str) -> int:
     """Return how far away an exception with this code may be: a failure while a pause or cancellation is handled is still a failure."""
     if code in NO_FAILURE:

@@ -23,7 +23,7 @@ from opentelemetry.context import Context, attach, get_current
 
 from ckpt_observe.record import redact, resource_usage
 from ckpt_observe.record.encoding import encode_line
-from ckpt_observe.record.error_lookup import ErrorCodes
+from ckpt_observe.record.error_lookup import ErrorCodes, is_caused_by
 from ckpt_observe.record.failures import classify, exception_attributes
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.otel_span import OtelSpan
@@ -67,7 +67,7 @@ class Operation(OtelSpan):
 
     __slots__ = (
         "_attributes", "_begin_attributes", "_context_token", "_encoded", "_last_usage", "_position_token", "_usage",
-        "ancestors", "clock_offset", "failed_phase", "inherited_attributes", "name", "open_page", "page", "phase_numbers", "phases",
+        "ancestors", "clock_offset", "inherited_attributes", "name", "open_page", "page", "phase_failure", "phase_numbers", "phases",
         "running_phase", "span_id", "start", "thread", "trace_id",
     )  # fmt: skip
 
@@ -87,7 +87,8 @@ class Operation(OtelSpan):
         self._encoded = encoded_attributes
         self._attributes: dict[str, Any] | None = None
         self._context_token: Any = None
-        self.failed_phase: str | None = None
+        self.phase_failure: tuple[str, BaseException] | None = None
+        """The phase that failed last, and its exception. The library may recover from it."""
         self.open_page: list[Page] = []
         """Contains the page while the operation runs. Ending it pops the page, which is atomic: it ends once, whichever thread is first."""
         self.running_phase = 0
@@ -268,14 +269,16 @@ class Operation(OtelSpan):
                 if self._usage is not None and self.thread == _thread():
                     self.set_trusted(resource_usage.usage_attributes(self._usage, resource_usage.read_usage()))
             if error is not None:
-                failure = classify(error, self.failed_phase, self.error_codes)
+                failed_phase = self.find_failed_phase(error)
+                failure = classify(error, failed_phase, self.error_codes)
                 if failure.outcome == "error":
                     exception = exception_attributes(error, stack=True, message=self.records_message)
                     page.append(encode_line((events.EVENT, self.span_id, end + offset, spans.EVENT_EXCEPTION, exception)))
-                self.set_trusted(failure.attributes(self.failed_phase))
+                self.set_trusted(failure.attributes(failed_phase))
             end_line = encode_line((events.END, self.span_id, end + offset, self._attributes, self.phases, offset))
         except BaseException as caught:  # our fault, or raised by a signal handler: the operation ends in any case
             end_line, fault = self._minimal_end_line(error), caught
+        self.phase_failure = None  # the exception refers to frames of the host program, and those to us: a cycle
         try:
             page.finish(end_line)  # once: a page that was given back twice would serve two operations
         except Exception as caught:
@@ -285,6 +288,7 @@ class Operation(OtelSpan):
 
     def drop(self) -> None:
         """End the operation without a record, because it turned out to be nothing. No span may have it as its parent."""
+        self.phase_failure = None
         try:
             self.open_page.pop().discard()
         except IndexError:  # not recorded, or ended
@@ -315,6 +319,16 @@ class Operation(OtelSpan):
         """Count a phase for which the record of the operation had no room."""
         dropped = (self._attributes or {}).get(names.PHASES_DROPPED, 0)
         self.set_trusted({names.PHASES_DROPPED: dropped + 1})
+
+    def add_phase_failure(self, phase: str, error: BaseException) -> None:
+        """Remember the exception that ended a phase. Of several phases that it or its causes ended, the first one counts: the innermost."""
+        if self.open_page and (self.phase_failure is None or not is_caused_by(error, self.phase_failure[1])):
+            self.phase_failure = phase, error
+
+    def find_failed_phase(self, error: BaseException) -> str | None:
+        """Return the phase in which the exception that ends the operation, or a cause of it, was raised; None if in none."""
+        failure = self.phase_failure
+        return failure[0] if failure is not None and is_caused_by(error, failure[1]) else None
 
     def phase(self, name: str) -> Phase:
         """Return a phase of this operation, to be used in a `with`."""

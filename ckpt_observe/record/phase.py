@@ -187,6 +187,7 @@ def _record_end(
     if end - start > _LEAST_DURATION and operation.thread == _thread():
         attributes = {**_as_attributes(attributes), **operation.read_cpu_time()}
     if error is not None:
+        operation.add_phase_failure(name, error)
         attributes = {**_as_attributes(attributes), **failure_attributes(operation, name, error)}
     if name not in PHASE_CODES or number > MARKED_PHASES or isinstance(parent, str):
         phase = (name, number, parent, start + offset, end + offset, attributes)
@@ -211,8 +212,6 @@ def _as_attributes(attributes: dict[str, Any] | Sizes | None) -> dict[str, Any]:
 
 
 def failure_attributes(operation: Operation, name: str, error: BaseException) -> dict[str, Any]:
-    """Return the attributes of a phase that failed. The first one to fail is the phase in which the operation failed."""
+    """Return the attributes of a phase that failed."""
     failure = classify(error, name, operation.error_codes)
-    if operation.failed_phase is None and failure.code is not None:
-        operation.failed_phase = name
     return {**failure.attributes(name), **(exception_attributes(error, stack=False) if failure.outcome == "error" else {})}

@@ -54,9 +54,9 @@ class PhaseSum:
         self.busy += end - start
         self.calls += 1
         if error is not None:
-            self._error = error
-            if operation.failed_phase is None:
-                operation.failed_phase = self.name
+            operation.add_phase_failure(self.name, error)
+            if operation.open_page:
+                self._error = error
         if number <= MARKED_PHASES and operation.open_page:
             operation.page.marks[2 * number + 1] = (self._start + self.busy - operation.start) << 12 | 1
 
@@ -65,8 +65,14 @@ class PhaseSum:
         if not self.calls:  # its first call is still running
             self.busy = _monotonic() - self._start
         attributes: Any = (self.bytes_in or None, self.bytes_out or None)
-        if self.calls > 1 or self._error is not None:
+        error = self._error
+        self.forget_error()
+        if self.calls > 1 or error is not None:
             attributes = {names.PHASE_BYTES_IN: attributes[0], names.PHASE_BYTES_OUT: attributes[1], names.PHASE_CALLS: self.calls}
-        if self._error is not None:
-            attributes.update(failure_attributes(self.operation, self.name, self._error))
+        if error is not None:
+            attributes.update(failure_attributes(self.operation, self.name, error))
         return self.name, self.number, self._parent, self._start, self._start + self.busy, attributes
+
+    def forget_error(self) -> None:
+        """Forget the exception. It refers to frames of the host program, and those refer to the phase: the cycle would keep them alive."""
+        self._error = None

@@ -99,3 +99,22 @@ def test_result_of_a_phase_of_another_library_is_not_recorded(recording):
         observe(row, lambda name: 7)("a")
     assert sorted(span.name for span in recording.spans()) == ["checkpoint.save", "checkpoint.write"]
     assert not [span for span in recording.spans() if names.SIZE_STORED in span.attributes]
+
+
+def test_generator_of_another_function_is_one_operation(recording):
+    """A list that hands on to the list of another saver is one operation, with all items."""
+    row = LibraryCall("toy", "list", describe)
+
+    def produce(name):
+        yield from (1, 2, 3)
+
+    inner = observe(row, produce)
+
+    def hand_on(name):
+        return inner(name)
+
+    items = observe(row, hand_on)("a")
+    assert items.__name__ == "produce"
+    assert list(items) == [1, 2, 3]
+    assert names_of(recording) == ["checkpoint.list"]
+    assert recording.spans()[0].attributes[names.COUNT] == 3

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,8 +14,9 @@ from opentelemetry.context import get_current
 import ckpt_observe
 from ckpt_observe.instrument import runs
 from ckpt_observe.instrument.library_call import LibraryCall
-from ckpt_observe.instrument.runs import LibraryRun, find_run_context
+from ckpt_observe.instrument.runs import LibraryRun, RunCall, find_run_context
 from ckpt_observe.semconv import attributes as names
+from ckpt_observe.testing.spans import outline
 
 ROW = LibraryCall("toy", "append", lambda _instance, arguments: {names.TASK_ID: arguments["task"]})
 
@@ -63,7 +67,38 @@ def test_ended_run_is_forgotten(recording):
     with pytest.raises(ValueError, match="node"), run("a"):
         raise ValueError("node")
     assert find_run_context("toy", "a") is None
-    assert not runs._contexts
+    assert not runs._runs
+
+
+def test_abandoned_run_is_forgotten(recording, monkeypatch):
+    """A run that nobody can end any more is not found: after its event loop was closed, a stream cannot wait for its own end."""
+    monkeypatch.setattr("sys.unraisablehook", lambda _error: None)  # Python reports that the stream ignored its end
+
+    async def stream():
+        try:
+            yield 1
+        finally:
+            await asyncio.sleep(0)
+
+    row = RunCall("toy", lambda *_call: {names.TASK_NAME: "graph", names.TASK_ID: "a"})
+    generator = row.wrapper_for(stream)(stream, None, (), {})
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(anext(generator))
+    assert find_run_context("toy", "a") is not None
+    loop.close()
+    abandoned = [generator]
+    del generator
+    contextvars.copy_context().run(abandoned.clear)
+    gc.collect()
+    assert find_run_context("toy", "a") is None
+    assert not runs._runs
+
+
+def test_run_in_a_run(recording):
+    """A run with the same task id, or none, is part of the outer run; one with an id of its own is a task in the same trace."""
+    with run("a"), run("a"), run(None), run("b"):
+        append("b")
+    assert outline(recording.spans()) == "task graph\n  task graph\n    checkpoint.append"
 
 
 def test_run_within_a_task_is_no_task(recording):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import gc
+import sqlite3
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -171,10 +175,78 @@ def test_failure_is_in_its_phase(recording, use_cursor, step, expected):
     assert phase(recording, expected).attributes[names.OUTCOME] == "error"
 
 
+def test_handled_failure_is_not_the_failed_phase(recording):
+    """An exception that the library recovers from is not blamed for a later one."""
+
+    def fail():
+        raise TypeError
+
+    def save():
+        with contextlib.suppress(TypeError):
+            observe(SERIALIZE, fail)()
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        observe_operation(save)()
+    assert phase(recording, "serialize").attributes[names.ERROR_PHASE] == "serialize"
+    assert names.ERROR_PHASE not in recording.spans()[-1].attributes
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_exceptions_are_not_kept(recording, drop):
+    """After the operation has ended, an exception and what its frames refer to are freed at once, not by the garbage collector."""
+
+    class Value:
+        """A value of the host program's state."""
+
+    value = Value()
+    reference = weakref.ref(value)
+
+    def fail(value):
+        raise TypeError
+
+    def save(value):
+        try:
+            observe(SERIALIZE, fail)(value)
+        except TypeError:
+            if not drop:
+                raise
+
+    row = LibraryCall("toy", "load", lambda _instance, _arguments: {}, is_nothing=lambda _result: drop)
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(TypeError):
+            observe(row, save)(value)
+        del value
+        assert reference() is None
+    finally:
+        gc.enable()
+
+
+def test_details_are_not_kept(recording):
+    """What an instrumentor remembers about the state is freed with the end, although the host program still has the context."""
+    contexts, details = [], []
+
+    def remember(operation, _instance, _arguments):
+        operation.details = {1}
+        details.append(weakref.ref(operation.details))
+
+    row = LibraryCall("toy", "save", lambda _instance, _arguments: {}, prepare=remember)
+    observe(row, lambda: contexts.append(contextvars.copy_context()))()
+    assert details[0]() is None
+
+
+def test_other_objects_are_handed_on_as_they_are(recording):
+    """A method with the name of an observed one may return something else than a context manager made by contextlib: a cursor, say."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        open_cursor = observe(CURSOR, connection.cursor)
+        assert observe_operation(lambda: list(open_cursor().execute("SELECT 1")))() == [(1,)]
+        assert observe_operation(lambda: list(open_cursor()))() == []
+
+
 def test_calls_in_other_threads_belong_to_the_operation(recording):
     """A call in a thread that has the context of the operation is part of its phase; one in a bare thread is not."""
-    import contextvars  # noqa: PLC0415
-
     serialize = observe(SERIALIZE, lambda: b"12")
 
     def save():

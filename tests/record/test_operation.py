@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import msgspec
@@ -84,6 +85,30 @@ def test_failed_phase_is_the_innermost(recording):
     """The failure names the phase in which the exception was raised."""
     with pytest.raises(ValueError), ckpt_observe.checkpoint("save") as op, op.phase("write"), op.phase("compress"):
         raise ValueError
+    assert span_of(recording, "checkpoint.save").attributes[names.ERROR_PHASE] == "compress"
+
+
+@pytest.mark.parametrize("last_phase", ["write", None])
+def test_handled_exception_is_not_the_failure(recording, last_phase):
+    """A phase whose exception was handled is not the failed phase of a later failure, which may be in another phase or in none."""
+    with pytest.raises(OSError), ckpt_observe.checkpoint("save") as op:
+        with contextlib.suppress(ValueError), op.phase("compress"):
+            raise ValueError
+        with op.phase(last_phase) if last_phase else contextlib.nullcontext():
+            raise OSError
+    assert span_of(recording, "checkpoint.save").attributes.get(names.ERROR_PHASE) == last_phase
+
+
+@pytest.mark.parametrize("wrap", [lambda error: ExceptionGroup("", [error]), lambda error: error])
+def test_exception_that_was_raised_again(recording, wrap):
+    """The failed phase is found if the library raises another exception because of the one in the phase."""
+    with pytest.raises(RuntimeError), ckpt_observe.checkpoint("save") as op:
+        try:
+            with op.phase("compress"):
+                raise ValueError
+        except ValueError as error:
+            with op.phase("write"):
+                raise RuntimeError from wrap(error)
     assert span_of(recording, "checkpoint.save").attributes[names.ERROR_PHASE] == "compress"
 
 

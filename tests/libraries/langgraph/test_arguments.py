@@ -1,0 +1,114 @@
+"""Unusual arguments of savers: the saver gets them as the host program passed them, and the operation is recorded."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import sqlite3
+
+import pytest
+from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
+from langgraph.checkpoint.memory import InMemorySaver
+
+from ckpt_observe.instrument.langgraph import LangGraphInstrumentor
+from ckpt_observe.record.guard import faults
+from ckpt_observe.semconv import attributes as names
+
+pytestmark = pytest.mark.libraries
+
+
+@pytest.fixture(autouse=True)
+def observed(recording):
+    """LangGraph is observed, and our code does not fail."""
+    instrumentor = LangGraphInstrumentor()
+    instrumentor.instrument()
+    faults.clear()
+    yield
+    instrumentor.uninstrument()
+    assert not faults
+
+
+def config(thread):
+    return {"configurable": {"thread_id": thread, "checkpoint_ns": "", "checkpoint_id": "1"}}
+
+
+def put(saver, **values):
+    versions = dict.fromkeys(values, "1")
+    checkpoint = {**empty_checkpoint(), "channel_values": values, "channel_versions": versions}
+    return saver.put(config("put"), checkpoint, {}, versions)
+
+
+def span_of(recording, name):
+    [span] = [span for span in recording.spans() if span.name == name]
+    return span
+
+
+@pytest.mark.parametrize("kind", [iter, list, tuple, collections.deque])
+def test_writes_may_be_any_iterable(recording, kind):
+    """The saver gets all writes, also those of an iterator, which can be read only once."""
+    saver = InMemorySaver()
+    saver.put_writes(config("writes"), kind([("__interrupt__", 1), ("b", 2)]), "task")
+    assert len(saver.writes["writes", "", "1"]) == 2
+    assert span_of(recording, "checkpoint.append").attributes.get(names.REASON) == (None if kind is iter else "interrupt")
+
+
+def test_thread_ids_may_be_an_iterator(recording):
+    """The saver prunes all threads."""
+
+    class Saver(BaseCheckpointSaver):
+        def prune(self, thread_ids, **_options):
+            self.pruned = list(thread_ids)
+
+    saver = Saver()
+    saver.prune(iter(["a", "b"]))
+    assert saver.pruned == ["a", "b"]
+
+
+def test_checkpoint_without_channel_values(recording):
+    """A save is recorded although its checkpoint has no state: the saver may keep that elsewhere."""
+
+    class Saver(BaseCheckpointSaver):
+        def put(self, config, checkpoint, metadata, new_versions):
+            return config
+
+    Saver().put(config("put"), {"id": "2"}, {}, {})
+    assert span_of(recording, "checkpoint.save").attributes[names.ID] == "2"
+
+
+def test_cursor_that_is_no_context_manager(recording):
+    """The method `cursor` of the host program's own saver may return a plain cursor."""
+
+    class Saver(BaseCheckpointSaver):
+        def cursor(self):
+            return self.connection.cursor()
+
+        def get_tuple(self, config):
+            cursor = self.cursor()
+            cursor.execute("SELECT 1")
+            self.rows = list(cursor)
+
+    saver = Saver()
+    saver.connection = sqlite3.connect(":memory:")
+    saver.get_tuple(config("get"))
+    saver.connection.close()
+    assert saver.rows == [(1,)]
+
+
+def test_path_in_a_dataclass_with_slots(recording):
+    """The path of a value that cannot be serialized leads through fields without a `__dict__`."""
+
+    @dataclasses.dataclass(slots=True)
+    class Item:
+        value: object
+
+    with pytest.raises(TypeError):
+        put(InMemorySaver(), items=[Item(1), Item(object())])
+    assert span_of(recording, "checkpoint.save").attributes[names.ERROR_PATH] == "items[1].value"
+
+
+def test_channels_with_the_same_value(recording):
+    """Each of two channels has its size, although the serializer gets the same object twice."""
+    value = ["x" * 1000]
+    put(InMemorySaver(), first=value, second=value)
+    attributes = span_of(recording, "checkpoint.save").attributes
+    assert dict(zip(attributes[names.KEY_NAMES], attributes[names.KEY_SIZES], strict=True)) == {"first": 1004, "second": 1004}

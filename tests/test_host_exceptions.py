@@ -21,7 +21,12 @@ GUARDS = {"raise_host_exception", "record_fault", "fault", "fail"}
 """Functions that raise exceptions of the host program again."""
 
 
-PASSED_ON = {("instrument/wrappers.py", "observe"), ("record/operation.py", "finish")}
+PASSED_ON = {
+    ("instrument/wrappers.py", "observe"),
+    ("instrument/wrappers.py", "_observe_steps"),
+    ("instrument/wrappers.py", "__await__"),
+    ("record/operation.py", "finish"),
+}
 """Functions that pass an exception on in another way: into a generator of the host program, or to a guard when the operation has ended."""
 
 

@@ -256,6 +256,9 @@ def _wrap_async_generator(call: ObservedCall) -> Wrapper:
                 call.produce(operation, item)
                 try:
                     step, value = inner.asend, (yield item)
+                except GeneratorExit as closed:
+                    step, value = partial(_Closing, call, operation, inner), closed
+                    continue
                 except BaseException as thrown:
                     step, value = inner.athrow, thrown
                 call.resume(operation)
@@ -264,6 +267,33 @@ def _wrap_async_generator(call: ObservedCall) -> Wrapper:
             raise
 
     return _wrap_result(inspect.isasyncgen, observe)
+
+
+class _Closing:
+    """Closes an asynchronous generator. The operation is current only while the generator runs, and not while it waits.
+
+    A generator that is garbage after its event loop was closed never gets beyond its first wait, and whichever thread collected it would
+    keep the operation as its current span.
+    """
+
+    def __init__(self, call: ObservedCall, operation: TimedScope | None, inner: AsyncGenerator[Any, Any], closed: GeneratorExit) -> None:
+        self._call, self._operation, self._result = call, operation, inner.athrow(closed)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps: Any = self._result.__await__()
+        step, value = steps.send, None
+        while True:
+            self._call.resume(self._operation)
+            try:
+                awaited = step(value)
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                self._call.suspend(self._operation)
+            try:
+                step, value = steps.send, (yield awaited)
+            except BaseException as thrown:  # a cancellation, say
+                step, value = steps.throw, thrown
 
 
 def _wrap_result(is_expected: Callable[[Any], bool], observe: Callable[..., Any]) -> Wrapper:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -71,7 +70,9 @@ def test_ended_run_is_forgotten(recording):
 
 
 def test_abandoned_run_is_forgotten(recording, monkeypatch):
-    """A run that nobody can end any more is not found: after its event loop was closed, a stream cannot wait for its own end."""
+    """A run that nobody can end any more is not found: after its event loop was closed, a stream cannot wait for its own end.
+
+    The thread that collects it keeps its own context."""
     monkeypatch.setattr("sys.unraisablehook", lambda _error: None)  # Python reports that the stream ignored its end
 
     async def stream():
@@ -86,10 +87,9 @@ def test_abandoned_run_is_forgotten(recording, monkeypatch):
     loop.run_until_complete(anext(generator))
     assert find_run_context("toy", "a") is not None
     loop.close()
-    abandoned = [generator]
     del generator
-    contextvars.copy_context().run(abandoned.clear)
     gc.collect()
+    assert get_current() == {}
     assert find_run_context("toy", "a") is None
     assert not runs._runs
 
@@ -124,3 +124,35 @@ def test_operations_get_the_attributes_of_the_run(recording):
         in_bare_thread(append, "a")
     [span] = [span for span in recording.spans() if span.name == "checkpoint.append"]
     assert (span.attributes[names.RUN_ID], span.attributes[names.SESSION_ID], span.attributes[names.TASK_NAME]) == ("run-1", "s", "graph")
+
+
+async def swallow():
+    try:
+        yield
+    except GeneratorExit:
+        await asyncio.sleep(0)
+
+
+async def fail():
+    try:
+        yield
+    finally:
+        await asyncio.sleep(0)
+        raise ValueError("node")
+
+
+@pytest.mark.parametrize("stream", [swallow, fail])
+def test_closing_a_stream_has_the_same_effect(recording, stream):
+    """Whatever a stream does when it is closed, the host program sees the same as without observation, and the run ends."""
+
+    async def close(generator):
+        await anext(generator)
+        try:
+            await generator.aclose()
+        except Exception as error:
+            return repr(error)
+
+    row = RunCall("toy", lambda *_call: {names.TASK_NAME: "graph", names.TASK_ID: "a"})
+    observed = row.wrapper_for(stream)(stream, None, (), {})
+    assert asyncio.run(close(observed)) == asyncio.run(close(stream()))
+    assert [span.name for span in recording.spans()] == ["task graph"]

@@ -15,10 +15,10 @@ pytestmark = pytest.mark.libraries
 SAVERS = {
     "memory": "InMemoryCheckpointStorage",
     "file": "FileCheckpointStorage",
-    "subclass": "subclass.<locals>.LocalStorage",
-    "duck": "duck.<locals>.DuckStorage",
-    "runtime": "duck.<locals>.DuckStorage",
-    "functional": "duck.<locals>.DuckStorage",
+    "subclass": "LocalStorage",
+    "duck": "DuckStorage",
+    "runtime": "DuckStorage",
+    "functional": "DuckStorage",
 }
 SECRET = "what the user said"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "libraries" / "agent_framework_workflow.py"

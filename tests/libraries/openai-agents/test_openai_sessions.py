@@ -64,7 +64,7 @@ def test_one_trace_per_operation(run):
     """No operation is within another, and all are those of this library."""
     run.spans.check_traces()
     assert len(run.spans.operations(system="openai_agents")) == len(run.spans.operations())
-    assert {span.attributes[names.SAVER] for span in run.operations("delegation")} == {"delegation.<locals>.LoggingSession"}
+    assert {span.attributes[names.SAVER] for span in run.operations("delegation")} == {"LoggingSession"}
 
 
 def test_results_are_those_of_a_bare_run(run):

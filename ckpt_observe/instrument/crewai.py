@@ -101,13 +101,22 @@ def _describe_provider_call(provider: Any, arguments: Arguments) -> dict[str, An
     return {**described, names.SIZE_SERIALIZED: text_size(arguments.get("data"))}
 
 
-def _describe_runtime(state: Any, provider: Any, location: Any) -> dict[str, Any]:
-    return {**_describe_checkpoint(provider, location, state._parent_id, state._branch), names.TASK_ID: _task_id(state)}
+def _describe_runtime(state: Any, provider: Any, location: Any, config: Any = None) -> dict[str, Any]:
+    return {**_describe_checkpoint(provider, location, state._parent_id, state._branch), names.TASK_ID: _task_id(state, config)}
 
 
-def _task_id(state: Any, *, is_restored: bool = False) -> str | None:
-    """Return the id of the flow, crew or agent that began first."""
-    entity = next(iter(state.root), None)
+def _task_id(state: Any, config: Any = None, *, is_restored: bool = False) -> str | None:
+    """Return the id of the flow, crew or agent that the checkpoint is made for; None if there are several.
+
+    A checkpoint contains all that exist: flows that start each other, or that were created before one of them ran. An automatic one is
+    made for the entity that has the configuration.
+    """
+    entities = list(state.root)
+    if config is not None:
+        entities = [entity for entity in entities if getattr(entity, "checkpoint", None) is config] or entities
+    if len(entities) != 1:
+        return None
+    [entity] = entities
     restored = (getattr(entity, "checkpoint_state", None) if is_restored else None) or {}  # the flow itself gets it later
     task = restored.get("id") or getattr(entity, "flow_id", None) or getattr(entity, "id", None)
     return None if task is None else str(task)
@@ -116,7 +125,7 @@ def _task_id(state: Any, *, is_restored: bool = False) -> str | None:
 def _describe_automatic_save(_instance: Any, arguments: Arguments) -> dict[str, Any]:
     config, event = arguments["cfg"], arguments.get("event")
     return {
-        **_describe_runtime(arguments["state"], config.provider, config.location),
+        **_describe_runtime(arguments["state"], config.provider, config.location, config),
         names.REASON: getattr(event, "type", None),
         names.NODE: getattr(event, "method_name", None),
     }

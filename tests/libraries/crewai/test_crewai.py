@@ -60,6 +60,7 @@ def instrumented(recording, monkeypatch):
     assert {report.state for report in instrumentor.report()} == {"patched"}
     if sqlite3.sqlite_version_info < (3, 45):  # SqliteProvider needs jsonb()
         monkeypatch.setattr(sqlite_provider, "_INSERT", sqlite_provider._INSERT.replace("jsonb(?)", "?"))
+    crewai_event_bus.reset_runtime_state()  # of flows that an earlier test created and did not run
     yield
     crewai_event_bus.flush()
     instrumentor.uninstrument()
@@ -296,9 +297,12 @@ class InlineExecutor(Executor):
         return future
 
 
-def run_with_checkpoints(provider, location, **options):
-    config = CheckpointConfig(location=location, provider=provider, on_events=["method_execution_finished"], **options)
-    flow = Chapter(checkpoint=config)
+def create_chapter(provider, location, **options):
+    """A flow that makes a checkpoint after each of its two methods."""
+    return Chapter(checkpoint=CheckpointConfig(location=location, provider=provider, on_events=["method_execution_finished"], **options))
+
+
+def run_with_checkpoints(flow):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(crewai_event_bus, "_sync_executor", InlineExecutor())
         assert flow.kickoff() == 2
@@ -308,7 +312,7 @@ def run_with_checkpoints(provider, location, **options):
 
 def test_automatic_checkpoints(provider, location, operations, recording):
     """Each checkpoint in the store is one save, with id, parent, size, event and method. The provider's call is its phase."""
-    flow = run_with_checkpoints(provider, location)
+    flow = run_with_checkpoints(create_chapter(provider, location))
     saves = select(operations(), names.ID, names.PARENT_ID, names.SIZE_SERIALIZED)
     stored = stored_checkpoints(provider, location)
     assert saves == stored
@@ -323,9 +327,18 @@ def test_automatic_checkpoints(provider, location, operations, recording):
     assert phases[:2] == phases[2:] and set(phases) >= {"checkpoint.serialize", "checkpoint.write"}
 
 
+def test_each_flow_is_a_task(tmp_path, operations):
+    """CrewAI's checkpoint contains a flow that was created before, too; the task is the flow that it is made for."""
+    flows = [create_chapter(JsonProvider(), str(tmp_path / str(number))) for number in range(2)]
+    run_with_checkpoints(flows[1])
+    [checkpoint, _] = sorted((tmp_path / "1").rglob("*.json"))
+    assert len(json.loads(checkpoint.read_text())["entities"]) == 2
+    assert select(operations(), names.TASK_ID) == [(flows[1].flow_id,)] * 2
+
+
 def test_pruned_checkpoints(provider, location, operations):
     """CrewAI prunes after each save; the count is that of the removed checkpoints."""
-    run_with_checkpoints(provider, location, max_checkpoints=1)
+    run_with_checkpoints(create_chapter(provider, location, max_checkpoints=1))
     assert len(stored_checkpoints(provider, location)) == 1
     assert sum(count for (count,) in select(operations(), names.COUNT, operation="prune")) == 1
 
@@ -397,7 +410,7 @@ def test_provider_defined_later(tmp_path, operations):
 def test_automatic_checkpoint_that_fails(tmp_path, operations):
     """CrewAI only logs the failure; here it is a failed save."""
     (tmp_path / "file").write_text("")
-    run_with_checkpoints(JsonProvider(), str(tmp_path / "file" / "checkpoints"))
+    run_with_checkpoints(create_chapter(JsonProvider(), str(tmp_path / "file" / "checkpoints")))
     codes = select(operations(), names.NODE, names.ERROR_CODE, names.ERROR_PHASE)
     assert codes == [("draft", "configuration.invalid", "write"), ("review", "configuration.invalid", "write")]
 
@@ -468,7 +481,7 @@ def test_checkpoint_that_does_not_exist(tmp_path, operations):
 def test_sqlite_without_jsonb(tmp_path, operations, monkeypatch):
     """SqliteProvider needs SQLite 3.45. With an older one every save fails, which CrewAI only logs."""
     monkeypatch.setattr(sqlite_provider, "_INSERT", sqlite_provider._INSERT[: sqlite_provider._INSERT.rindex("?")] + "jsonb(?))")
-    run_with_checkpoints(SqliteProvider(), str(tmp_path / "c.db"))
+    run_with_checkpoints(create_chapter(SqliteProvider(), str(tmp_path / "c.db")))
     assert {code for (code,) in select(operations(), names.ERROR_CODE)} == {"configuration.invalid"}
 
 

@@ -201,8 +201,11 @@ def test_dropped_lookups_have_no_children(launch, recording):
     instance = _get_dbos_instance()._sys_db
     original = instance.engine.begin
 
+    this_thread = threading.get_ident()
+
     def begin():
-        parents.append(trace.get_current_span())
+        if threading.get_ident() == this_thread:  # and not a thread of DBOS
+            parents.append(trace.get_current_span())
         return original()
 
     with ckpt_observe.task("agent"), pytest.MonkeyPatch.context() as patch:

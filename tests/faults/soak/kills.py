@@ -97,17 +97,18 @@ class KillRound:
         if self._deliverer is not None and self._rng.random() < DELIVERER_KILLS:
             strikes.append(Strike(self._rng.uniform(0.0, LIFETIME), self._kill_deliverer))
         self._messages.append(read_during(reader, strikes, from_first_save=self._rng.random() >= EARLY_KILLS))
-        self._check_signal(host)
+        self._kill(host)
 
     def _kill_deliverer(self) -> None:
         if self._deliverer is not None:
             deliverer, self._deliverer = self._deliverer, None
-            os.kill(deliverer, signal.SIGKILL)
-            self._check_signal(deliverer)
+            self._kill(deliverer, may_exit=self._site.mode == "companion")  # a companion exits two seconds after its last host program
         end_companions(self._site.state) if self._site.mode == "companion" else None
 
-    def _check_signal(self, pid: int) -> None:
+    def _kill(self, pid: int, *, may_exit: bool = False) -> None:
         code = kill(pid)
+        if code == 0 and may_exit:
+            return
         self.findings.faults += 1
         self.findings.record("signals", code != -signal.SIGKILL, f"exit code {code} instead of SIGKILL")
 

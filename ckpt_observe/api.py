@@ -20,9 +20,8 @@ from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.targets import TargetReport
 from ckpt_observe.record.guard import faults, record_fault
 from ckpt_observe.record.recorder import Page, recorder
-from ckpt_observe.support import forks
+from ckpt_observe.support import forks, interpreters
 from ckpt_observe.support.host_exceptions import raise_host_exception
-from ckpt_observe.support.interpreters import is_main_interpreter
 from ckpt_observe.support.logs import WarningLog, warn
 
 if TYPE_CHECKING:  # imported at the first operation: every program pays for an import, but few save checkpoints
@@ -202,7 +201,7 @@ class Watch:
 
 def _is_supported() -> bool:
     """Return whether this process can be observed. Warn once if it cannot."""
-    reason = config.WINDOWS if sys.platform == "win32" else "" if is_main_interpreter() else config.SUBINTERPRETER
+    reason = config.WINDOWS if sys.platform == "win32" else "" if interpreters.is_main_interpreter() else interpreters.UNOBSERVED
     if reason:
         _warnings.warn_once("platform", "Checkpoints are not observed: %s", reason)
     return not reason

@@ -32,11 +32,6 @@ WINDOWS: Final = (
     "Windows lacks what recording needs: files that outlive their process and tell when it died; use WSL 2 or a Linux container"
 )
 """Why a program on Windows is not observed."""
-SUBINTERPRETER: Final = (
-    "this is not the main interpreter of its process, and Python aborts the process if another one ends while a thread of ours runs;"
-    " with mod_wsgi, set WSGIApplicationGroup %{GLOBAL}"
-)
-"""Why a program in a subinterpreter is not observed."""
 MAX_INTERVAL: Final = 1_000_000_000
 """Longest interval between two pushes of metrics, in milliseconds (11 days). Threads cannot wait much longer."""
 DISK_LIMIT: Final = 1 << 30

@@ -12,9 +12,8 @@ from typing import Any, Final
 from ckpt_observe import environment
 from ckpt_observe.cli.library_notes import NOTES
 from ckpt_observe.instrument import registry
-from ckpt_observe.instrument.families import MemberArgument
 from ckpt_observe.instrument.instrumentor import Instrumentor
-from ckpt_observe.instrument.library_call import LibraryCall
+from ckpt_observe.instrument.library_call import LibraryCall, MemberArgument
 from ckpt_observe.instrument.phase_calls import ManagedPhases, OperationOrPhase, SummedPhase
 from ckpt_observe.instrument.runs import RunCall
 from ckpt_observe.instrument.targets import STATES, Family, Target, Versions

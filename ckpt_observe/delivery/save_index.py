@@ -73,13 +73,17 @@ class SaveIndex:
     def write(self) -> None:
         """Write the saves that were added since the last call to the file, with as few statements as possible."""
         with self._lock:
-            rows = [(key, *source) for key, source in self._unwritten.items()]
-            self._unwritten.clear()
-            for start in range(0, len(rows), _ROWS_PER_STATEMENT):
-                part = rows[start : start + _ROWS_PER_STATEMENT]
+            while self._unwritten:
+                part = list(itertools.islice(self._unwritten.items(), _ROWS_PER_STATEMENT))
                 places = ",".join(["(?,?,?,?)"] * len(part))
-                self._run(f"INSERT OR REPLACE INTO save VALUES {places}", tuple(itertools.chain(*part)))  # noqa: S608
-            self._added += len(rows)
+                values = tuple(itertools.chain(*((key, *source) for key, source in part)))
+                if self._run(f"INSERT OR REPLACE INTO save VALUES {places}", values) is None:  # noqa: S608
+                    break  # another process writes for longer than we wait: the next call tries again
+                for key, _ in part:
+                    del self._unwritten[key]
+                self._added += len(part)
+            while len(self._unwritten) > _REMEMBERED:
+                del self._unwritten[next(iter(self._unwritten))]
             if self._added >= _PRUNE_INTERVAL:
                 self._added = 0
                 self._run("DELETE FROM save WHERE time <= (SELECT time FROM save ORDER BY time DESC LIMIT 1 OFFSET ?)", (MAX_SAVES,))
@@ -104,8 +108,11 @@ class SaveIndex:
             self._connection.close()
             self._connection = None
 
-    def _run(self, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
-        """Run a statement. After an error the file is not used any more, because every load would wait for it again."""
+    def _run(self, statement: str, parameters: tuple[Any, ...]) -> list[Any] | None:
+        """Run a statement. Return None if another process has locked the file.
+
+        After any other error the file is not used any more, because every load would wait for it again.
+        """
         if self._path is None:
             return []
         try:
@@ -114,10 +121,11 @@ class SaveIndex:
             return self._connection.execute(statement, parameters).fetchall()
         except (sqlite3.Error, OSError) as error:
             raise_host_exception(error)
-            if sqlite.primary_code(error) != sqlite3.SQLITE_BUSY:
-                self._disconnect()
-                self._warnings.warn_once("index", "Loads are not linked to saves of other processes: cannot use %s: %s", self._path, error)
-                self._path = None
+            if sqlite.primary_code(error) == sqlite3.SQLITE_BUSY:
+                return None
+            self._disconnect()
+            self._warnings.warn_once("index", "Loads are not linked to saves of other processes: cannot use %s: %s", self._path, error)
+            self._path = None
             return []
 
 

@@ -8,22 +8,16 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ckpt_observe.instrument import patching
-from ckpt_observe.instrument.library_call import parameter_names
 from ckpt_observe.instrument.patching import Patch, PatchedCallable
 from ckpt_observe.instrument.targets import Family, TargetReport, wrapper_for
 from ckpt_observe.instrument.wrapper_chain import wrapper_chain
-from ckpt_observe.instrument.wrappers import Args, Kwargs, Wrapper
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.support.host_exceptions import raise_host_exception
-
-if TYPE_CHECKING:  # imports this module when there is a family to patch
-    from ckpt_observe.instrument.instrumentor import Instrumentor
 
 
 class FamilyPatches:
@@ -126,32 +120,6 @@ class FamilyPatches:
         patches = list(self._patches(list(self._members)))
         rows = [TargetReport(_name(patch.owner, patch.path), "patched" if patch.in_place else "failed") for patch in patches]
         return rows + list(self._failures.values())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MemberArgument:
-    """A callable one of whose arguments is an object of a family: from then on, the object's class is observed."""
-
-    instrumentor: Instrumentor
-    family: str
-    """Name of the family."""
-    parameter: str
-
-    def wrapper_for(self, original: Any, _declared: Any = None) -> Wrapper:
-        """Return the wrapper for a callable."""
-        parameters = parameter_names(original)
-        position = parameters.index(self.parameter) if self.parameter in parameters else len(parameters)
-
-        def call(wrapped: Callable[..., Any], _instance: Any, args: Args, kwargs: Kwargs) -> Any:
-            try:
-                member = args[position] if position < len(args) else kwargs.get(self.parameter)
-                if member is not None:
-                    self.instrumentor.adopt(self.family, member)
-            except Exception as error:
-                record_fault(error)
-            return wrapped(*args, **kwargs)
-
-        return call
 
 
 def _name(member: type, method: str) -> str:

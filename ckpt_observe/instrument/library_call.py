@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Raw
 from opentelemetry.context import Context, attach, get_current
 
+from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.runs import find_run_context
 from ckpt_observe.instrument.wrappers import Args, Kwargs, ObservedCall, TimedScope, Wrapper
 from ckpt_observe.record import trace_context
@@ -182,6 +183,32 @@ class LibraryCall:
             operation.drop()
         elif self.record_result is not None:
             self.record_result(operation, result)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemberArgument:
+    """A callable one of whose arguments is an object of a family: from then on, the object's class is observed."""
+
+    instrumentor: Instrumentor
+    family: str
+    """Name of the family."""
+    parameter: str
+
+    def wrapper_for(self, original: Any, _declared: Any = None) -> Wrapper:
+        """Return the wrapper for a callable."""
+        parameters = parameter_names(original)
+        position = parameters.index(self.parameter) if self.parameter in parameters else len(parameters)
+
+        def call(wrapped: Callable[..., Any], _instance: Any, args: Args, kwargs: Kwargs) -> Any:
+            try:
+                member = args[position] if position < len(args) else kwargs.get(self.parameter)
+                if member is not None:
+                    self.instrumentor.adopt(self.family, member)
+            except Exception as error:
+                record_fault(error)
+            return wrapped(*args, **kwargs)
+
+        return call
 
 
 def parameter_names(function: Any) -> tuple[str, ...]:

@@ -199,7 +199,14 @@ def _wrap_coroutine(call: ObservedCall) -> Wrapper:
             raise
         return result
 
-    return _wrap_result(inspect.isawaitable, observe)
+    def observe_future(future: Any, instance: Any, args: Args, kwargs: Kwargs) -> Any:
+        """Observe a future that an override returns instead of a coroutine. It is not replaced: its caller may cancel it."""
+        operation = call.start(instance, args, kwargs)
+        if operation is not None:
+            _end_when_done(call, operation, future)
+        return future
+
+    return _wrap_result(inspect.isawaitable, observe, observe_future)
 
 
 def _wrap_generator(call: ObservedCall) -> Wrapper:
@@ -296,11 +303,15 @@ class _Closing:
                 step, value = steps.throw, thrown
 
 
-def _wrap_result(is_expected: Callable[[Any], bool], observe: Callable[..., Any]) -> Wrapper:
+def _wrap_result(
+    is_expected: Callable[[Any], bool], observe: Callable[..., Any], observe_future: Callable[..., Any] | None = None
+) -> Wrapper:
     """Return a wrapper that replaces the coroutine or generator returned by the host's callable with one that is observed."""
 
     def wrapper(wrapped: Callable[..., Any], instance: Any, args: Args, kwargs: Kwargs) -> Any:
         inner = wrapped(*args, **kwargs)
+        if observe_future is not None and _is_future(type(inner)):  # type: ignore[arg-type]
+            return observe_future(inner, instance, args, kwargs)
         if not is_expected(inner):  # another wrapper beneath ours returns something else than the signature says
             return inner
         return _name_like(inner, observe(inner, instance, args, kwargs))

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import _thread
 from importlib import import_module
+from typing import Final
+
+UNOBSERVED: Final = (
+    "this is not the main interpreter of its process, and Python aborts the process if another one ends while a thread of ours runs;"
+    " with mod_wsgi, set WSGIApplicationGroup %{GLOBAL}"
+)
+"""Why a program in a subinterpreter is not observed."""
 
 
 def is_main_interpreter() -> bool:

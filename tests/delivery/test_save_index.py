@@ -149,3 +149,20 @@ def test_unusable_file_is_reported_once(open_index, tmp_path, caplog, damage):
     assert source_of(annotator) == (TRACE, SPAN)
     assert source_of(annotator, 1, "another") is None
     assert caplog.text.count("Loads are not linked to saves of other processes") == 1
+
+
+def test_locked_file_is_written_later(open_index, tmp_path, monkeypatch):
+    """Saves that could not be written, because another process had locked the file, are written with the next ones."""
+    monkeypatch.setattr(save_index, "_BUSY_SECONDS", 0.0)
+    index = open_index()
+    index.add(b"1" * 16, Source(TRACE, SPAN, 1))
+    index.write()
+    with sqlite3.connect(tmp_path / FILENAME, isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        index.add(b"2" * 16, Source(TRACE, SPAN, 2))
+        index.write()
+        other.execute("ROLLBACK")
+        assert other.execute("SELECT count(*) FROM save").fetchone() == (1,)
+        index.write()
+        assert other.execute("SELECT count(*) FROM save").fetchone() == (2,)
+    other.close()

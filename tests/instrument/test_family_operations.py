@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import inspect
 import pickle
@@ -160,6 +161,23 @@ def test_async_override_may_be_a_plain_function(instrumentor, recording):
     assert operations(recording) == []
     with pytest.raises(StopIteration):
         coroutine.send(None)
+    assert operations(recording) == [("save", "a")]
+
+
+def test_task_that_an_override_returns_is_not_replaced(instrumentor, recording):
+    """An override may return a Task, which its caller can cancel; the operation lasts until the task is done."""
+
+    class Late(Saver):
+        def aput(self, id, state):
+            return asyncio.ensure_future(asyncio.sleep(0, id))
+
+    async def main():
+        task = Late().aput("a", 1)
+        assert isinstance(task, asyncio.Task)
+        assert operations(recording) == []
+        return await task
+
+    assert asyncio.run(main()) == "a"
     assert operations(recording) == [("save", "a")]
 
 

@@ -1,7 +1,7 @@
 """An instrumentor of the toy library that keeps its operations in lists, for tests to read."""
 
-from ckpt_observe.instrument.families import MemberArgument
 from ckpt_observe.instrument.instrumentor import Instrumentor
+from ckpt_observe.instrument.library_call import MemberArgument
 from ckpt_observe.instrument.targets import Family, Target
 from ckpt_observe.instrument.wrappers import ObservedCall
 

@@ -13,10 +13,21 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any, cast
+from types import CodeType, ModuleType
+from typing import Any, TypeVar, cast
 
 ImportHook = Callable[[ModuleType], None]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _as_import_machinery(function: _Function) -> _Function:
+    """Let `warnings` skip the frame of a function that executes a module, as it skips those of importlib, by their file names.
+
+    Otherwise a warning about an import (`stacklevel=2`) would name us and not the importing module, by which programs filter warnings.
+    """
+    code: CodeType = function.__code__
+    function.__code__ = code.replace(co_filename=f"{code.co_filename} (importlib._bootstrap)")
+    return function
 
 
 class _Finder:
@@ -45,6 +56,7 @@ class _Finder:
     def is_running(self, name: str) -> bool:
         return name in self._running
 
+    @_as_import_machinery
     def execute(self, loader: Any, module: ModuleType) -> None:
         """Execute a module, then run its hooks, also those that were added meanwhile."""
         name = module.__name__
@@ -83,6 +95,7 @@ class _Loader:
     def __init__(self, loader: Any, execute: Callable[[Any, ModuleType], None]) -> None:
         self._loader, self._execute = loader, execute
 
+    @_as_import_machinery
     def exec_module(self, module: ModuleType) -> None:
         for owner, attribute in ((module, "__loader__"), (module.__spec__, "loader")):
             if getattr(owner, attribute, None) is self:

@@ -60,6 +60,14 @@ import lazy
 print(lazy.value)
 """
 
+WARNING_MODULE = """
+import sys
+sys.path.insert(0, PACKAGE)
+from ckpt_observe.instrument.import_hooks import when_imported
+if OBSERVED:
+    when_imported("warning", lambda module: print("hooked"))
+import importing
+"""
 LATE_HOOK = """
 import sys
 sys.path.insert(0, PACKAGE)
@@ -116,6 +124,15 @@ def test_hook_for_a_module_that_is_running(tmp_path):
     (package / "main.py").write_text("import package.base\ndef run(): pass")
     assert run(LATE_HOOK, tmp_path, PACKAGE=str(tmp_path), WATCHED="package") == (["main", "True"], "")
     assert run(LATE_HOOK, tmp_path, PACKAGE=str(tmp_path), WATCHED="") == (["main", "False"], "")
+
+
+def test_warning_is_attributed_to_the_importing_module(tmp_path):
+    """A warning about an import names the module that imports, observed or not; programs filter warnings by that."""
+    (tmp_path / "importing.py").write_text("import warning")
+    (tmp_path / "warning.py").write_text("import warnings\nwarnings.warn('deprecated', FutureWarning, stacklevel=2)")
+    bare, observed = (run(WARNING_MODULE, tmp_path, PACKAGE=str(tmp_path), OBSERVED=observed) for observed in (False, True))
+    assert f"{tmp_path / 'importing.py'}:1: FutureWarning: deprecated" in bare[1]
+    assert observed == (["hooked"], bare[1])
 
 
 def test_watched_module_has_its_normal_loader(tmp_path):

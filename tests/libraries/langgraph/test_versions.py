@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -21,11 +23,13 @@ def findings(observation, *renamed):
 
 
 def test_installed_version_has_every_target(observation):
-    """The doctor finds no problem in LangGraph, and tells that other libraries are not installed."""
+    """The doctor finds no problem in LangGraph, names its version, and tells which other libraries are not installed."""
     lines = findings(observation)
     assert [line for line in lines if line["state"] == "problem"] == []
-    [line] = [line for line in lines if line["subject"] == "patches langgraph"]
-    assert "not installed" not in line["detail"]
+    details = {line["subject"]: line["detail"] for line in lines}
+    assert re.match(rf"langgraph-checkpoint {version('langgraph-checkpoint')}: [1-9]\d* patched", details["patches langgraph"])
+    assert "renamed" not in details["patches langgraph"]
+    assert details["patches crewai"].endswith("is not installed")
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,11 @@ class SaveIndex:
             self.write()
             self._disconnect()
 
+    def __del__(self) -> None:
+        """Close the file of an index that was not closed, such as that of the parent in a forked child. Python 3.13 warns otherwise."""
+        with ignore_errors(sqlite3.Error):
+            self._disconnect()
+
     def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()

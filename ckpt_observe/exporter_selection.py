@@ -77,7 +77,8 @@ def _build(name: str, settings: Settings) -> Exporter:
 
 def _expected_identity(name: str, settings: Settings) -> str:
     """Return `Exporter.identity` of a bundled exporter without building it. For any other, return its name."""
-    return f"{name}@{settings.endpoints[name].fingerprint}" if name in settings.endpoints else name
+    endpoint = _laminar_endpoint(settings) if name == "laminar" else settings.endpoints.get(name)
+    return f"{name}@{endpoint.fingerprint}" if endpoint else name
 
 
 def exporter_names(settings: Settings) -> tuple[str, ...]:
@@ -166,8 +167,13 @@ def _otlp(settings: Settings) -> Exporter:
 def _laminar(settings: Settings) -> Exporter:
     from ckpt_observe.exporters.laminar import LaminarExporter  # noqa: PLC0415
 
+    return LaminarExporter(_laminar_endpoint(settings) or settings.endpoints["laminar"])
+
+
+def _laminar_endpoint(settings: Settings) -> Endpoint | None:
+    """Return the server and key of the program's `Laminar.initialize()`, or else those of the settings, if any."""
     is_default = settings.origin.get("exporters") == "default" and settings.delivery == "in-process"
-    return LaminarExporter((laminar_sdk_endpoint(sdk_provider()) if is_default else None) or settings.endpoints["laminar"])
+    return (laminar_sdk_endpoint(sdk_provider()) if is_default else None) or settings.endpoints.get("laminar")
 
 
 def _provider(_settings: Settings) -> Exporter:

@@ -104,6 +104,7 @@ class HostProgram:
         self._report = HostReport()
 
     def run(self) -> None:
+        faults.clear()  # those of the process that it was forked from
         set_aside.FIRST_RETRY = 0.5  # instead of a minute
         if self._kind.is_limited:
             outbox.SPOOL_LIMIT = handover.SPOOL_LIMIT = SMALL_LIMIT

@@ -1,7 +1,7 @@
 """Observes DBOS: the results of steps that it records, and those that it finds when a workflow is replayed.
 
-DBOS looks for the result of each step before it runs it. A result that is not there is no load: otherwise each step of each first run
-would be one. Values are serialized before DBOS begins to record them, so a failure there is an operation of its own.
+DBOS looks for the result of each step before it runs it. A load that finds nothing is not recorded: otherwise each step of each first run
+would have one. Values are serialized before DBOS begins to record them, so a failure there is an operation of its own.
 """
 
 from __future__ import annotations

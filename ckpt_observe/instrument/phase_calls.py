@@ -279,7 +279,7 @@ class _ObservedManager:
         return result
 
     def _leave_body(self, error: BaseException | None) -> None:
-        if error is not None and not isinstance(error, GeneratorExit):  # the consumer of a generator stopped early, which is no failure
+        if error is not None and not isinstance(error, GeneratorExit):  # not a failure: the consumer of a generator stopped early
             self._switch(None, error)
         elif self._exit_phase != self._body_phase:
             self._switch(self._exit_phase)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -26,8 +27,12 @@ class AsyncCheckpointer:
 
     async def save(self, task: str, state: Any, **label: Any) -> CheckpointInfo:
         """Like `Checkpointer.save`. The state is serialized before the first await, so it may be changed afterwards."""
+        return await asyncio.wrap_future(self._start_save(task, state, **label))
+
+    def _start_save(self, task: str, state: Any, **label: Any) -> Future[CheckpointInfo]:
+        """Serialize the state and save it in a thread, also if the coroutine that waits for the future is cancelled."""
         staged = self.checkpointer.stage(state)
-        return await self._run(lambda: self.checkpointer.save(task, staged, **label))
+        return self._workers.submit(lambda: self.checkpointer.save(task, staged, **label))
 
     async def load(self, task: str, id: str | None = None) -> Any:
         return await self._run(lambda: self.checkpointer.load(task, id))

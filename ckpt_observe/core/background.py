@@ -42,8 +42,7 @@ class BackgroundCheckpointer:
     def save(self, task: str, state: Any, **label: Any) -> Future[CheckpointInfo]:
         """Serialize the state and save it in the background. Takes the arguments of `Checkpointer.save`. Blocks while the queue is full."""
         staged = self.checkpointer.stage(state)
-        slots = self._slots
-        slots.acquire()
+        slots = self._wait_for_slot()
         try:
             future = self._worker.submit(lambda: self.checkpointer.save(task, staged, **label))
         except BaseException:
@@ -51,6 +50,12 @@ class BackgroundCheckpointer:
             raise
         future.add_done_callback(lambda future: _finish(task, slots, future))
         return future
+
+    def _wait_for_slot(self) -> threading.BoundedSemaphore:
+        """Wait until fewer than `depth` saves are unfinished. Return the semaphore to release when this one is finished."""
+        slots = self._slots
+        slots.acquire()
+        return slots
 
     def close(self) -> None:
         """Wait until every save is durable or has failed. The Checkpointer itself stays open."""

@@ -15,6 +15,7 @@ from ckpt_observe.core.ciphers import Cipher
 from ckpt_observe.core.codecs import Codec
 from ckpt_observe.core.format.names import check_name
 from ckpt_observe.core.hooks import Event, Hook, emit, notify_around
+from ckpt_observe.core.impacts import add_impact
 from ckpt_observe.core.loading import references
 from ckpt_observe.core.loading.fetch import Fetcher
 from ckpt_observe.core.loading.lazy import LazyState
@@ -29,7 +30,7 @@ from ckpt_observe.core.saving.pipeline import Pipeline
 from ckpt_observe.core.saving.task_listing import TaskListing
 from ckpt_observe.core.serializers import Serializer
 from ckpt_observe.core.stores import Store, open_store
-from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, ConflictError
+from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, ConflictError
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
 
@@ -91,20 +92,28 @@ class Checkpointer:
 
         `state` may be the result of `stage`. `parent` defaults to the checkpoint of the task that this Checkpointer saved or loaded last.
         """
-        label = self._drafter.label(task, id, step, status, metadata, tags, parent)
-        if not self.hooks:
-            info = self._save(label, state)
-        else:
-            with notify_around(self.hooks, "save", task, id=label.id, step=step, status=status) as handled:
+        try:
+            label = self._drafter.label(task, id, step, status, metadata, tags, parent)
+            if not self.hooks:
                 info = self._save(label, state)
-                handled.append(info)
+            else:
+                with notify_around(self.hooks, "save", task, id=label.id, step=step, status=status) as handled:
+                    info = self._save(label, state)
+                    handled.append(info)
+        except CheckpointError as error:
+            add_impact(error, "save")
+            raise
         if self.retention is not None:
-            self._retain(info)
+            steps.retain(self._retain, info)
         return info
 
     def stage(self, state: Any) -> Staged:
         """Serialize a state now, to save it later or on another thread with `save(task, staged)`."""
-        return self._drafter.stage(state)
+        try:
+            return self._drafter.stage(state)
+        except CheckpointError as error:
+            add_impact(error, "save")
+            raise
 
     def batch(self) -> Batch:
         """Collect small saves: `with checkpointer.batch() as batch: batch.save(...)` writes them together at its end."""
@@ -124,24 +133,30 @@ class Checkpointer:
     def delete(self, task: str, id: str) -> CheckpointInfo | None:
         """Remove a checkpoint and return its header; None if that is unreadable. ConflictError if an incremental one refers to it."""
         check_name(task, "task")
-        with notify_around(self.hooks, "delete", task, id=check_name(id, "checkpoint id")):
-            infos = self.store.list(task)
-            dependent = next((info.id for info in infos if id in info.bases), None)
-            if dependent is not None:
-                raise ConflictError(
-                    f"checkpoint {dependent!r} of {task!r} is built on {id!r}; delete {dependent!r} first", code="conflict.in_use"
-                )
-            self.store.delete(task, id)
-            self._listing.remove(task, {id})
+        try:
+            with notify_around(self.hooks, "delete", task, id=check_name(id, "checkpoint id")):
+                return self._delete(task, id)
+        except CheckpointError as error:
+            add_impact(error, "delete")
+            raise
+
+    def _delete(self, task: str, id: str) -> CheckpointInfo | None:
+        infos = steps.list_task(self.store, task)
+        dependent = next((info.id for info in infos if id in info.bases), None)
+        if dependent is not None:
+            message = f"checkpoint {dependent!r} of {task!r} is built on {id!r}; delete {dependent!r} first"
+            raise ConflictError(message, code="conflict.in_use")
+        steps.remove(lambda: self.store.delete(task, id))
+        self._listing.remove(task, {id})
         return next((info for info in infos if info.id == id), None)
 
     def list(self, task: str) -> CheckpointInfos:
         """Return the headers of a task's checkpoints, newest first, without damaged headers."""
-        return self.store.list(check_name(task, "task"))
+        return steps.list_task(self.store, check_name(task, "task"))
 
     def find(self, query: Query) -> CheckpointInfos:
         """Return the headers of all checkpoints that match the query, newest first, from every task unless `query.task` is set."""
-        return self.store.find(query)
+        return steps.find(self.store, query)
 
     def resolve(self, task: str, reference: str) -> CheckpointInfo:
         """Return the header of a checkpoint by reference: an id, `latest`, `latest~2`, `step:100` or `at:2026-01-31T12:00Z`."""
@@ -164,7 +179,7 @@ class Checkpointer:
 
     def plan(self, task: str) -> Sequence[Decision]:
         """Return what `prune` would do with each checkpoint of the task, and why. Nothing is removed."""
-        return policies.plan(self._policy, self.store.list(check_name(task, "task")), dt.datetime.now(dt.UTC))
+        return policies.plan(self._policy, steps.list_task(self.store, check_name(task, "task")), dt.datetime.now(dt.UTC))
 
     @property
     def _policy(self) -> Retention:
@@ -177,7 +192,11 @@ class Checkpointer:
         """
         candidates = [decision.info for decision in (self.plan(task) if plan is None else plan) if not decision.keep]
         if plan is not None and not _current:
-            candidates = policies.without_bases(candidates, self.store.list(check_name(task, "task")))
+            candidates = policies.without_bases(candidates, steps.list_task(self.store, check_name(task, "task")))
+        return steps.remove(lambda: self._remove_all(task, candidates))
+
+    def _remove_all(self, task: str, candidates: Sequence[CheckpointInfo]) -> CheckpointInfos:
+        """Remove these checkpoints. Return those that existed."""
         removed, absent_ids = [], set()
         try:
             for info in candidates:  # newest first: an incremental checkpoint before its bases
@@ -217,7 +236,11 @@ class Checkpointer:
         return restored
 
     def _load(self, task: str, id: str | None, into: Any) -> Restored[Any]:
-        restored = self._fetcher.newest_good(task) if id is None else self._fetcher.load(task, check_name(id, "checkpoint id"))
+        try:
+            restored = self._fetcher.newest_good(task) if id is None else self._fetcher.load(task, check_name(id, "checkpoint id"))
+        except CheckpointError as error:
+            add_impact(error, "load")
+            raise
         if into is not None:
             steps.apply(into, restored.state)
         self._drafter.heads.set(restored.info)
@@ -244,7 +267,7 @@ class Checkpointer:
     def _retain_batch(self, newest: CheckpointInfo) -> None:
         if self.retention is not None:
             self._listing.forget(newest.task)  # the list does not have the other checkpoints of the batch
-            self._retain(newest)
+            steps.retain(self._retain, newest)
 
     def _discard(self, task: str, id: str) -> bool:
         try:

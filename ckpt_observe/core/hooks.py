@@ -1,20 +1,21 @@
 """User code that the core calls: hooks before and after each operation, and providers of context for the header.
 
-If a hook or provider raises an exception, it is logged and the operation continues.
+If a hook or provider raises an exception, it is logged once and the operation continues.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import FunctionType, MethodType
 from typing import Any
 
 import msgspec
 
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.support.host_exceptions import raise_host_exception
+from ckpt_observe.support.logs import WarningLog
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,17 +37,25 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Hook = Callable[[Event], object]
+_warnings = WarningLog()
 
 
 def emit(hooks: Iterable[Hook], event: Event) -> None:
-    """Call every hook, in order. Exceptions that hooks raise are logged."""
+    """Call every hook, in order. Exceptions that hooks raise are reported."""
     for hook in hooks:
         try:
             hook(event)
         except Exception as error:
             raise_host_exception(error)
-            message = "Hook %r raised an exception for the event '%s' of %s, task %r"
-            logging.getLogger(__name__).warning(message, hook, event.moment, event.operation, event.task, exc_info=True)
+            report_failure(hook, error, f"the event '{event.moment}' of {event.operation}, task {event.task!r}")
+
+
+def report_failure(function: Callable[..., object], error: Exception, occasion: str) -> None:
+    """Log an exception of a hook or provider, once for each type: it may be raised in every save. To record all of them, replace this."""
+    named = function.__func__ if isinstance(function, MethodType) else function
+    source = named if isinstance(named, FunctionType) else type(named)
+    key = f"{source.__module__}.{source.__qualname__} {type(error).__module__}.{type(error).__qualname__}"
+    _warnings.warn_once(key, "Hook %r raised an exception for %s. It is logged once.", function, occasion, exc_info=error)
 
 
 @contextmanager
@@ -81,5 +90,5 @@ def gather() -> dict[str, str]:
             context.update(msgspec.convert(provider(), dict[str, str]))  # other types would make the header unreadable
         except Exception as error:
             raise_host_exception(error)
-            logging.getLogger(__name__).warning("Context provider %r failed", provider, exc_info=True)
+            report_failure(provider, error, "the context of a checkpoint")
     return context

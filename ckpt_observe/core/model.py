@@ -9,10 +9,13 @@ import msgspec
 
 from ckpt_observe.core.format.state_summary import has_saved_type
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
-Size = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+MAX_SIZE = 2**62
+Size = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIZE)]
 """A number of bytes. Validated because a header is untrusted input: a negative size would disable limits."""
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+"""The name of a task or checkpoint. An empty one has no file name."""
 Time = Annotated[dt.datetime, msgspec.Meta(tz=True)]
 """A datetime with a time zone, so that any two can be compared."""
 
@@ -30,12 +33,12 @@ class KeyInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The header of a checkpoint: everything except the state. Its JSON form is the first line of a stored checkpoint."""
+    """The header of a checkpoint: everything except the state. `core.format.header` writes it as the first line of a stored checkpoint."""
 
     version: int = msgspec.field(name="checkpoint")
-    """Format version, stored as `checkpoint`. It is the first field, so that every version can be recognized from the start of the line."""
-    id: str
-    task: str
+    """Format version, stored as `checkpoint`. It is the first field of a header, so that every version can be recognized by its start."""
+    id: Name
+    task: Name
     step: int | None = None
     status: str
     created: Time
@@ -57,15 +60,13 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """`depth` and `items`: nesting depth and number of values. Lower bounds for a large state; see `core.format.state_summary`."""
     keys: dict[str, KeyInfo] = {}
     """Top-level keys of the state. Empty for a pickle, more than 10,000 keys, or a state that is not a dict with string keys."""
-    bases: tuple[str, ...] = ()
+    bases: tuple[Name, ...] = ()
     """Ids of the earlier checkpoints that hold unchanged keys of this state (incremental saves)."""
-    parent: str | None = None
+    parent: Name | None = None
     """Id of the checkpoint that the Checkpointer saved or loaded before this one, or that the program passed as `parent`; None if none."""
-    parent_task: str | None = None
+    parent_task: Name | None = None
     """Task of the parent if that is another task, as after `fork`; otherwise None."""
     tags: tuple[str, ...] = ()
-    timings: dict[str, float] = {}
-    """Seconds spent on `serialize`, and on `pack`: comparing with the bases, compressing, encrypting and hashing."""
     context: dict[str, str] = {}
     """Strings that the context providers returned; see `core.hooks`."""
     metadata: dict[str, Any] = {}

@@ -42,6 +42,9 @@ class Workspace:
     def save(self, directory: str | os.PathLike[str], id: str) -> str:
         """Save a snapshot of the directory under an id, such as that of a checkpoint. Return the git commit. ConflictError if it exists."""
         check_name(id, "checkpoint id")
+        return self._write(directory, id)
+
+    def _write(self, directory: str | os.PathLike[str], id: str) -> str:
         self._refuse_own_repository(directory)
         _refuse_inner_repositories(os.fspath(directory))
         self._repository.create()
@@ -56,9 +59,16 @@ class Workspace:
         All checks run before anything is removed.
         """
         commit = self._commit(id)
+        self._validate(directory, commit, id)
+        self._check_out(directory, commit)
+
+    def _validate(self, directory: str | os.PathLike[str], commit: str, id: str) -> None:
+        """Check that the snapshot is intact and that nothing in the directory prevents its restore."""
         self._refuse_own_repository(directory)
         _refuse_inner_repositories(os.fspath(directory))
         self._refuse_damaged(commit, id)
+
+    def _check_out(self, directory: str | os.PathLike[str], commit: str) -> None:
         with translate_os_errors(f"restoring {directory}"):
             os.makedirs(directory, exist_ok=True)
         with self._index(directory) as (environment, place):
@@ -72,11 +82,14 @@ class Workspace:
 
     def list(self) -> tuple[str, ...]:
         """Return the ids of the snapshots, in no particular order."""
-        return tuple(from_reference(reference) for reference in self._repository.references(_SNAPSHOTS))
+        return tuple(from_reference(reference) for reference in self._references())
 
     def delete(self, id: str) -> None:
         """Delete a snapshot. `git gc` frees its space."""
-        self._repository.run("update-ref", "-d", _SNAPSHOTS + to_reference(id), self._commit(id))
+        self._remove(id, self._commit(id))
+
+    def _remove(self, id: str, commit: str) -> None:
+        self._repository.run("update-ref", "-d", _SNAPSHOTS + to_reference(id), commit)
 
     def diff(self, old: str, new: str) -> Sequence[Change]:
         """Return the files that differ between two snapshots."""
@@ -108,10 +121,13 @@ class Workspace:
                 raise IntegrityError(f"the workspace snapshot {id!r} of {self._task!r} is damaged in these files: {names:.200}")
 
     def _commit(self, id: str) -> str:
-        commit = self._repository.references(_SNAPSHOTS).get(to_reference(check_name(id, "checkpoint id")))
+        commit = self._references().get(to_reference(check_name(id, "checkpoint id")))
         if commit is None:
             raise CheckpointNotFoundError(f"{self._task!r} has no workspace snapshot {id!r}")
         return commit
+
+    def _references(self) -> dict[str, str]:
+        return self._repository.references(_SNAPSHOTS)
 
     @contextmanager
     def _index(self, directory: str | os.PathLike[str]) -> Iterator[tuple[dict[str, str], str]]:

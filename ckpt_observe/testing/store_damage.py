@@ -56,6 +56,29 @@ class StoreDamageContract(StoreHarness):
         assert {(finding.id, finding.good, finding.quarantined) for finding in findings} == {("older", True, False), (newest, False, True)}
         assert checkpointer.load("t") == {"n": 1}
 
+    @pytest.mark.parametrize("damage", ["header", "payload", "end", "everything"])
+    def test_damaged_checkpoint_is_named(self, store: Store, checkpointer: Checkpointer, damage: str) -> None:
+        """Whatever part of the newest checkpoint is damaged, the error of a load has its id, its task, and what to do about it."""
+        checkpointer.save("run", {"n": 0}, id="older")
+        checkpointer.save("run", {"n": 1}, id="newest")
+        raw = self.raw_read(store, "run", "newest")
+        damaged = {"header": b"!" + raw[1:], "payload": raw[:-2] + b"2}", "end": raw[:-3], "everything": b""}[damage]
+        self.raw_write(store, "run", "newest", damaged)
+        for read in (checkpointer.load, checkpointer.restore, lambda *name: dict(checkpointer.open(*name))):
+            for id in (None, "newest"):
+                with pytest.raises(IntegrityError, match=r"'newest' of 'run'.*fallback=True.*verify\(quarantine=True\)") as caught:
+                    read("run", id)
+                assert caught.value.checkpoint_id == "newest"
+
+    def test_task_whose_checkpoints_are_all_damaged(self, store: Store, checkpointer: Checkpointer) -> None:
+        """With fallback, a load that finds only damaged checkpoints reports that, their number and the newest; not that none exists."""
+        for id in "ab":
+            checkpointer.save("t", {"x": id}, id=id)
+            self.raw_write(store, "t", id, self.raw_read(store, "t", id)[:-2] + b"!}")
+        with pytest.raises(IntegrityError, match=r"all 2 checkpoints of 't' .*the newest, 'b'") as caught:
+            Checkpointer(store, fallback=True).load("t")
+        assert (caught.value.checkpoint_id, caught.value.damaged_count) == ("b", 2)
+
     @pytest.mark.parametrize("name", ["u", "n" * 256])
     def test_damaged_checkpoint_does_not_hide_the_rest(self, store: Store, checkpointer: Checkpointer, name: str) -> None:
         """Beside empty, truncated and foreign data, intact ones are listed, found and verified. Also if the task's name is hashed."""

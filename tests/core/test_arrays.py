@@ -282,3 +282,13 @@ def test_loaded_arrays_are_aligned(tmp_path, size):
         info = checkpointer.save(task, {"a": np.zeros(size, np.complex64), "b": np.zeros(3)}, metadata={"long": task})
         assert info.header_size % 64 == 0
         assert all(array.flags.aligned for array in checkpointer.load(task).values())
+
+
+@pytest.mark.parametrize(
+    "state", [{"\ud800": 1}, {"a": {"\ud800": 1}}, {1: "\ud800"}, ["\ud800"]], ids=["key", "nested key", "value", "item"]
+)
+def test_text_that_utf8_cannot_encode(state):
+    """A lone surrogate, wherever it is, raises SerializationError, and not the error of the encoder."""
+    with pytest.raises(SerializationError) as caught:
+        Checkpointer("memory://", format="arrays").save("t", state)
+    assert caught.value.code == "serialization.unsupported_type"

@@ -277,13 +277,37 @@ def test_header_is_a_readable_first_line(tmp_path, state):
     info = Checkpointer(tmp_path, compression="zstd").save("agent", state, step=7, metadata={"why": "test"})
     line = (tmp_path / "agent" / f"{info.id}.ckpt").read_bytes().split(b"\n")[0]
     summary = json.loads(line)
-    assert summary["checkpoint"] == 1
-    assert (summary["task"], summary["step"], summary["status"]) == ("agent", 7, "running")
-    assert summary["keys"]["conversation"]["type"] == "list"
-    assert summary["keys"]["conversation"]["size"] > 1000
+    assert summary["checkpoint"] == 2
+    assert (summary["id"], summary["task"], summary["step"], summary["codec"]) == (info.id, "agent", 7, "zstd")
+    type, size, digest = summary["keys"]["conversation"].split()
+    assert (type, digest) == ("list", info.keys["conversation"].digest)
+    assert int(size) > 1000
     assert summary["metadata"] == {"why": "test"}
-    assert summary["timings"].keys() == {"serialize", "pack"}
     assert info.stored_size == (tmp_path / "agent" / f"{info.id}.ckpt").stat().st_size
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+@pytest.mark.parametrize("count", [3, 8, 16])
+def test_small_agent_states_take_at_most_800_bytes(tmp_path, state, codec, count):
+    """A compressed agent state of 500 to 2,000 bytes takes at most 800 bytes on disk, with digests, seal and parent."""
+    state["conversation"] = state["conversation"][:count]
+    checkpointer = Checkpointer(tmp_path, compression=codec)
+    checkpointer.save("agent-run-42", state, step=6)
+    info = checkpointer.save("agent-run-42", state, step=7)
+    assert 500 < info.serialized_size < 2000
+    assert info.parent is not None
+    assert all(key.digest for key in info.keys.values())
+    assert (tmp_path / "agent-run-42" / f"{info.id}.ckpt").stat().st_size == info.stored_size <= 800
+
+
+def test_header_is_read_as_it_was_written(location):
+    """A header that is read equals the written one."""
+    checkpointer = Checkpointer(location, incremental=2)
+    parent = checkpointer.save("agent", {"text": "unchanged " * 20, "pair": (1, 2)}, id="own id", step=-1, tags=("a", "b"))
+    child = checkpointer.save("agent", {"text": "unchanged " * 20, "pair": ("", None)}, status="", metadata={"é": [1, {}]})
+    assert child.bases == (parent.id,)
+    for info in (parent, child):
+        assert checkpointer.store.info("agent", info.id) == info
 
 
 def test_context_providers_are_stored_in_the_header(location, monkeypatch):

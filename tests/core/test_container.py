@@ -23,9 +23,8 @@ def stored():
 
 
 def check(data):
-    info, payload = container.split(data)
-    steps.validate(info, payload)
-    return info
+    info = container.read_header(data)
+    return steps.validate(data, info.task, info.id)[0]
 
 
 def test_intact_bytes_are_accepted(stored):
@@ -68,7 +67,7 @@ def test_newer_version_says_upgrade(stored):
     """A newer format version raises CompatibilityError, which says to upgrade."""
     line, _, payload = stored.partition(b"\n")
     header = json.loads(line)
-    header["checkpoint"] = 2
+    header["checkpoint"] = 3
     with pytest.raises(CompatibilityError, match="upgrade"):
         check(json.dumps(header).replace(" ", "").encode() + b"\n" + payload)
 
@@ -78,7 +77,7 @@ def test_without_validation_a_flip_yields_another_state(monkeypatch):
     store = MemoryStore()
     info = Checkpointer(store).save("t", {"n": 1})
     whole = store.get("t", info.id)
-    monkeypatch.setattr(steps, "validate", lambda info, payload: None)
+    monkeypatch.setattr(steps, "validate", lambda stored, *_: container.split(stored))
     states = []
     for bit in range(8 * info.header_size, 8 * len(whole)):
         damaged = bytearray(whole)
@@ -95,25 +94,34 @@ DEEP = "[" * 100_000 + "]" * 100_000
 """JSON that is nested too deep for any parser."""
 
 
-def store_with_forgery(payload, **fields):
+def store_with_forgery(payload, *, version=1, **fields):
     """Return a store with a valid checkpoint and an older one with these header fields, whose seal and digest are correct."""
     store = MemoryStore()
     good = Checkpointer(store).save("t", {"n": 1}, id="good")
-    header = {
-        "checkpoint": 1, "id": "store_with_forgery", "task": "t", "status": "running", "created": "2026-01-01T00:00:00Z", "format": "json",
-        "serialized_size": len(payload), "payload_size": len(payload), "digest": f"sha256:{hashlib.sha256(payload).hexdigest()}",
-        "state_type": "dict", **fields,
-    }  # fmt: skip
+    digest = f"sha256:{hashlib.sha256(payload).hexdigest()}"
+    header = {"checkpoint": version, "id": "store_with_forgery", "task": "t", "created": "2026-01-01T00:00:00Z", "digest": digest}
+    if version == 1:
+        header |= {
+            "status": "running",
+            "format": "json",
+            "state_type": "dict",
+            "serialized_size": len(payload),
+            "payload_size": len(payload),
+        }
+    else:
+        header |= {"sizes": [len(payload), len(payload)], "shape": [2, 2]}
+    header |= fields
     text = json.dumps(header, separators=(",", ":")).replace(f'"{DEEP}"', DEEP).replace("\\udcff", "\udcff")
     body = text.encode(errors="surrogateescape")[:-1]
-    seal = hashlib.blake2b(body, digest_size=16).hexdigest().encode()
+    seal = hashlib.blake2b(body, digest_size=16).hexdigest().encode() if version == 1 else container._seal(body)
     store._checkpoints["t"]["store_with_forgery"] = good, body + b',"seal":"' + seal + b'"}\n' + payload
     return store
 
 
-def test_valid_forgery_is_loaded():
+@pytest.mark.parametrize("version", [1, 2])
+def test_valid_forgery_is_loaded(version):
     """Control: a checkpoint built by hand is loaded if its header is valid."""
-    assert Checkpointer(store_with_forgery(b'{"n":2}')).load("t", "store_with_forgery") == {"n": 2}
+    assert Checkpointer(store_with_forgery(b'{"n":2}', version=version)).load("t", "store_with_forgery") == {"n": 2}
 
 
 @pytest.mark.parametrize("size", [-100, -2, -1, 2**62, 2**63, 2**200])
@@ -123,6 +131,8 @@ def test_impossible_sizes_are_refused(codec, size):
     packed = codecs.factory(codec)().compress(bytes(10_000_000))
     with pytest.raises(CheckpointError):
         Checkpointer(store_with_forgery(packed, codec=codec, serialized_size=size)).load("t", "store_with_forgery")
+    with pytest.raises(CheckpointError):
+        Checkpointer(store_with_forgery(packed, version=2, codec=codec, sizes=[size, len(packed)])).load("t", "store_with_forgery")
 
 
 @pytest.mark.parametrize(
@@ -134,8 +144,23 @@ def test_impossible_sizes_are_refused(codec, size):
         {"payload_size": -7},
         {"status": "\udcff"},
         {"keys": {"n": {"type": "int", "size": -5}}},
+        {"keys": {"n": {"type": "int", "size": 1, "digest": "no hex"}}},
         {"keys": {"n": {"type": "int", "size": 1, "base": "other"}}, "bases": ["good"]},
         {"keys": {"other": {"type": "int", "size": 1}}, "bases": ["good"]},
+        {"version": 2, "created": None},
+        {"version": 2, "digest": "abc"},
+        {"version": 2, "digest": "é"},
+        {"version": 2, "sizes": [7, -7]},
+        {"version": 2, "sizes": [7]},
+        {"version": 2, "keys": {"n": "int -5 x"}},
+        {"version": 2, "keys": {"n": f"int {2**63} x"}},
+        {"version": 2, "keys": {"n": ""}},
+        {"version": 2, "keys": {"n": []}},
+        {"version": 2, "keys": {"n": ["int", 1, "", "other"]}, "bases": ["good"]},
+        {"version": 2, "metadata": {"a": DEEP}},
+        {"version": 0},
+        *({"version": version, name: ""} for version in (1, 2) for name in ("id", "task", "parent", "parent_task")),
+        *({"version": version, "bases": [""]} for version in (1, 2)),
     ],
 )
 def test_forged_header_raises_checkpoint_error(fields):
@@ -154,9 +179,13 @@ def test_key_that_the_state_does_not_have():
         checkpointer.open("t", "store_with_forgery")["other"]
 
 
-@pytest.mark.parametrize("fields", [{"created": "2026-01-01T00:00:00"}, {"metadata": {"a": DEEP}}], ids=["time", "deep"])
+@pytest.mark.parametrize(
+    "fields",
+    [{"created": "2026-01-01T00:00:00"}, {"metadata": {"a": DEEP}}, {"version": 1, "task": ""}, {"version": 2, "task": ""}],
+    ids=["time", "deep", "name in version 1", "name in version 2"],
+)
 def test_forged_header_does_not_hide_valid_checkpoints(tmp_path, fields):
-    """A checkpoint whose time has no zone, or whose header is nested too deep, is not listed; valid ones are."""
+    """A checkpoint whose time has no zone, whose header is nested too deep or whose task is empty is not listed; valid ones are."""
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "store_with_forgery.ckpt").write_bytes(store_with_forgery(b"{}", **fields).get("t", "store_with_forgery"))
     checkpointer = Checkpointer(tmp_path)

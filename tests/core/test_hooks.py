@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckpt_observe.core import Checkpointer
+from ckpt_observe.core import Checkpointer, hooks
 from ckpt_observe.errors import CheckpointNotFoundError
 
 
@@ -46,6 +46,32 @@ def test_failing_hook_never_fails_a_save(caplog):
     assert checkpointer.load("agent") == {"n": 1}
     assert len(events) == 4
     assert "hook failed" in caplog.text
+
+
+def test_failing_hook_is_logged_once(caplog):
+    """A hook that raises in every save is logged once for each type of exception, and not in every save; another hook is logged, too."""
+    errors = [RuntimeError("first"), RuntimeError("second"), ValueError("third")]
+
+    def broken(event):
+        raise errors[event.step]
+
+    def broken_too(event):
+        raise errors[event.step]
+
+    checkpointer = Checkpointer("memory://", hooks=[broken, broken_too])
+    for step in range(3):
+        checkpointer.save("agent", {"n": 1}, step=step)
+    messages = [str(record.exc_info[1]) for record in caplog.records]
+    assert sorted(messages) == ["first", "first", "third", "third"]
+
+
+def test_failing_context_provider_is_logged_once(monkeypatch, caplog):
+    """A context provider that raises in every save is logged once, and the saves succeed."""
+    monkeypatch.setattr(hooks, "providers", [lambda: 1 / 0])
+    checkpointer = Checkpointer("memory://")
+    for _ in range(3):
+        assert checkpointer.save("agent", {}).context == {}
+    assert len(caplog.records) == 1
 
 
 def test_batch_calls_hooks_and_retention():

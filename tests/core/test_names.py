@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import os
+
 import pytest
 
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.core.format.names import from_file_name, to_file_name
+from ckpt_observe.core.format.names import from_file_name, new_id, to_file_name
 from ckpt_observe.errors import InvalidNameError
 
 HOSTILE = [
@@ -74,3 +77,20 @@ def test_hashed_file_name_of_another_name_is_refused(tmp_path):
     assert checkpointer.load(hashed) == {"n": 2}
     with pytest.raises(InvalidNameError, match="reserved"):
         checkpointer.save("t", {}, id=hashed)
+
+
+def test_forked_children_create_different_ids():
+    """Two children of one process, and the process itself, do not create the same ids, although they inherit the same generator."""
+    created = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+    def id_in_child():
+        read, write = os.pipe()
+        if not (pid := os.fork()):
+            os.write(write, new_id(created).encode())
+            os._exit(0)
+        os.waitpid(pid, 0)
+        os.close(write)
+        with open(read) as pipe:
+            return pipe.read()
+
+    assert len({id_in_child(), id_in_child(), new_id(created)}) == 3

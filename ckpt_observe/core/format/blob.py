@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from itertools import repeat, takewhile
 from typing import Any
 
 from ckpt_observe.support.host_exceptions import raise_host_exception
@@ -26,6 +28,11 @@ class Blob:
     @property
     def pieces(self) -> tuple[Buffer, ...]:
         return self._pieces
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a piece is memory of the program, such as an array, which can change at any time."""
+        return any(type(piece) is memoryview and piece for piece in self._pieces)
 
     def __len__(self) -> int:
         return self.size
@@ -52,13 +59,17 @@ class Blob:
 class DeferredHeadBlob(Blob):
     """A blob whose first piece describes the rest and is computed last, so that a store can write the rest meanwhile."""
 
-    __slots__ = ("_head", "_head_size")
+    __slots__ = ("_hash_again", "_head", "_head_size", "later_digest")
 
-    def __init__(self, head: Callable[[], bytes], head_size: int, rest: Blob) -> None:
+    def __init__(self, head: Callable[[], bytes], head_size: int, rest: Blob, hash_again: Callable[[], Future[str]]) -> None:
+        """`hash_again` starts to hash `rest`. It is called after all pieces of live memory were written."""
         super().__init__(rest.pieces)
         self.size += head_size
         self._head = head
         self._head_size = head_size
+        self._hash_again = hash_again
+        self.later_digest: Future[str] | None = None
+        """The digest of the memory after it was written, computed while the store syncs; None if that was not done."""
 
     @property
     def pieces(self) -> tuple[Buffer, ...]:
@@ -69,7 +80,10 @@ class DeferredHeadBlob(Blob):
         for piece in self._pieces:
             yield offset, piece
             offset += len(piece)
-        yield 0, self._head()
+        head = self._head()
+        if self.is_live:
+            self.later_digest = self._hash_again()
+        yield 0, head
 
 
 def safe_encode(encoder: Any) -> Callable[[Any], bytearray]:
@@ -93,18 +107,23 @@ def require_memory(size: int) -> None:
         raise MemoryError(f"cannot allocate {size} bytes") from error
 
 
+def split_sizes(pieces: Iterable[Buffer], sizes: Iterable[int]) -> Iterator[list[memoryview]]:
+    """Yield the next `size` bytes for each size, fewer if the bytes end, each as a list of views. Nothing is copied."""
+    views = (memoryview(piece) for piece in pieces)
+    rest: memoryview | None = memoryview(b"")
+    for size in sizes:
+        part: list[memoryview] = []
+        room = size
+        while room > 0 and rest is not None:
+            if rest:
+                part.append(rest[:room])
+                room -= len(part[-1])
+                rest = rest[len(part[-1]) :]
+            else:
+                rest = next(views, None)
+        yield part
+
+
 def split_evenly(pieces: Iterable[Buffer], size: int) -> Iterator[list[memoryview]]:
     """Yield the bytes in chunks of `size` bytes, the last may be shorter, each as a list of views. Nothing is copied."""
-    views: list[memoryview] = []
-    room = size
-    for piece in pieces:
-        rest = memoryview(piece)
-        while rest:
-            views.append(rest[:room])
-            room -= len(views[-1])
-            rest = rest[len(views[-1]) :]
-            if not room:
-                yield views
-                views, room = [], size
-    if views:
-        yield views
+    return takewhile(bool, split_sizes(pieces, repeat(size)))

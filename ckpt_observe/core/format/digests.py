@@ -1,14 +1,14 @@
-"""Digests of stored content, written as `algorithm:hex`, and the check of a payload against its header."""
+"""Digests of stored content, written as `algorithm:hex`, of keys as base64, and the check of a payload against its header."""
 
 from __future__ import annotations
 
+import binascii
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
 from typing import Any
 
 from ckpt_observe.core.format import parallel
-from ckpt_observe.core.format.blob import Buffer, split_evenly
+from ckpt_observe.core.format.blob import Buffer, split_evenly, split_sizes
 from ckpt_observe.core.model import CheckpointInfo
 
 HashTree = Any
@@ -21,6 +21,8 @@ KEYED_ALGORITHM = "sha256-keys"
 """sha256 over the bytes before the keys, one digest of all small keys, and one digest for each large key; these digests are `sha256-4m`."""
 PENDING, PENDING_KEYED = (f"{algorithm}:{'0' * 64}" for algorithm in (LARGE_ALGORITHM, KEYED_ALGORITHM))
 """Placeholders for digests that are still being computed. They have the final length."""
+SHORT_KEY_SIZE = 64
+"""Bytes. Digests of values up to this size have 48 bits, of others 96: incremental saves refer only to larger values."""
 CHUNK = 4 * 1024 * 1024
 LARGE = 8 * CHUNK
 """Payloads of at least this many bytes are hashed by several threads, while the store writes them."""
@@ -68,7 +70,13 @@ def compute_keyed(prefix: Buffer, keys: Iterable[tuple[str, Iterable[Buffer]]]) 
 
 def compute_key(value: Buffer) -> str:
     """Return the short digest of one key's bytes. It detects a changed or damaged value."""
-    return hashlib.blake2b(value, digest_size=12).hexdigest()
+    digest = hashlib.blake2b(value, digest_size=12).digest()
+    return encode_base64(digest[:6] if len(value) <= SHORT_KEY_SIZE else digest)
+
+
+def encode_base64(digest: bytes) -> str:
+    """Return a digest as base64 without padding."""
+    return binascii.b2a_base64(digest, newline=False).rstrip(b"=").decode()
 
 
 def matches(digest: str, pieces: Iterable[Buffer]) -> bool:
@@ -84,26 +92,26 @@ def matches_key(digest: str, value: Buffer) -> bool:
     return digest == (compute_large((value,)) if digest.startswith(LARGE_ALGORITHM) else compute_key(value))
 
 
-def find_damage(info: CheckpointInfo, payload: Buffer) -> str | None:
-    """Return what is wrong with a payload, or None if nothing is. If it was hashed by key, the text names damaged large keys."""
-    if matches(info.digest, (payload,)):  # most payloads have a single digest
+def find_damage(info: CheckpointInfo, payload: Sequence[Buffer]) -> str | None:
+    """Return what is wrong with the pieces of a payload; None if nothing is. If it was hashed by key, the text names damaged large keys."""
+    if matches(info.digest, payload):  # most payloads have a single digest
         return None
     if info.digest.startswith(KEYED_ALGORITHM):
-        return _find_damaged_keys(info, memoryview(payload))
+        return _find_damaged_keys(info, payload)
     return _MISMATCH
 
 
-def _find_damaged_keys(info: CheckpointInfo, payload: memoryview) -> str | None:
+def _find_damaged_keys(info: CheckpointInfo, payload: Sequence[Buffer]) -> str | None:
     stored = {name: key for name, key in info.keys.items() if not key.base}
-    start = max(0, len(payload) - sum(key.size for key in stored.values()))
-    offsets = accumulate((key.size for key in stored.values()), initial=start)
-    values = {name: payload[offset : offset + key.size] for (name, key), offset in zip(stored.items(), offsets, strict=False)}
+    start = max(0, sum(map(len, payload)) - sum(key.size for key in stored.values()))
+    prefix, *parts = split_sizes(payload, (start, *(key.size for key in stored.values())))
+    values = dict(zip(stored, parts, strict=True))
     large = {name: value for name, value in values.items() if stored[name].digest.startswith(LARGE_ALGORITHM)}
-    actual = dict(zip(large, compute_each([(value,) for value in large.values()]), strict=True))
+    actual = dict(zip(large, compute_each(list(large.values())), strict=True))
     damaged = [name for name, digest in actual.items() if digest != stored[name].digest]
     if damaged:
         return f"the content of {', '.join(map(repr, damaged[:10]))} does not match the digest in the header"
-    whole = compute_keyed(payload[:start], [(stored[name].digest, (value,)) for name, value in values.items()])
+    whole = compute_keyed(b"".join(prefix), [(stored[name].digest, value) for name, value in values.items()])
     return None if whole == info.digest else _MISMATCH
 
 

@@ -6,12 +6,15 @@ separator, a leading dot or a control character.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
+import random
 import re
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from ckpt_observe.errors import InvalidNameError
+from ckpt_observe.support import forks
 
 MAX_CHARACTERS = 256
 MAX_FILE_NAME = 200
@@ -21,6 +24,8 @@ _CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _PLAIN = re.compile("[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
 _HASHED = re.compile("[A-Za-z0-9_%-][A-Za-z0-9_.%-]{0,63}~[0-9a-f]{64}").fullmatch
 """Matches the file name of a name that was too long: its start and its hash."""
+_random = random.Random()  # noqa: S311 - ids need not be secret, and a system call gives up the GIL, in a save before its first phase
+forks.run_in_child(_random.seed)
 
 
 def check_name(name: object, what: str) -> str:
@@ -41,6 +46,22 @@ def check_new_id(id: object) -> str:
     if _HASHED(name := check_name(id, "checkpoint id")):
         raise InvalidNameError(f"the checkpoint id {name!r} is reserved: it looks like the shortened form of a longer id. Choose another")
     return name
+
+
+def new_id(created: dt.datetime) -> str:
+    """Return a new id: the time, by which ids sort, and a random part."""
+    time = created.isoformat(timespec="microseconds")[:26].replace("-", "").replace(":", "")  # strftime takes ten times as long
+    return f"{time}-{_random.getrandbits(32):08x}"
+
+
+def time_of_id(id: str) -> dt.datetime | None:
+    """Return the time in an id that `new_id` returned; None for other ids."""
+    if id[22:23] != "-":
+        return None
+    try:
+        return dt.datetime.fromisoformat(id[:22] + "+00:00")
+    except ValueError:
+        return None
 
 
 @lru_cache(maxsize=1024)

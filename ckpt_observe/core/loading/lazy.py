@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ckpt_observe.core.format import digests
-from ckpt_observe.core.loading.fetch import Fetcher
+from ckpt_observe.core import steps
+from ckpt_observe.core.loading.fetch import DAMAGE_ADVICE, Fetcher
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.serializers import KeyedSerializer
 from ckpt_observe.errors import IntegrityError
@@ -57,7 +57,7 @@ class LazyState(Mapping[str, Any]):
         whole = self._whole()
         for key in keys:
             if key in entries and key not in whole:
-                text = f"the header of checkpoint {self.info.id!r} lists the key {key!r}, but its state has no such key"
+                text = f"the header of checkpoint {self.info.id!r} lists the key {key!r}, but its state has no such key; {DAMAGE_ADVICE}"
                 raise IntegrityError(text, code="integrity.malformed")
         return {key: whole[key] for key in keys}
 
@@ -74,7 +74,7 @@ class LazyState(Mapping[str, Any]):
             return _NEEDS_WHOLE
         data = self._fetcher.part(self.info, holder, offsets[key], entry.size)
         # If the digest does not match, loading the whole checkpoint reports the damage.
-        return serializer.loads(data) if digests.matches_key(entry.digest, data) else _NEEDS_WHOLE
+        return steps.deserialize(serializer, data) if steps.validate_key(entry.digest, data) else _NEEDS_WHOLE
 
     def _holder(self, serializer: KeyedSerializer, base: str) -> _Holder:
         if base not in self._holders:

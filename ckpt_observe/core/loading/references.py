@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ckpt_observe.core.loading.fetch import Fetcher
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError
+from ckpt_observe.support.advice import add_advice
 
 _LATEST = re.compile(r"latest(?:~(\d{1,9}))?").fullmatch
 
@@ -50,7 +51,7 @@ def _is_newest_unreadable(fetcher: Fetcher, task: str, infos: Sequence[Checkpoin
         except IntegrityError as error:
             message = f"cannot count back in {task!r}: checkpoint {id!r} is damaged, so its position is unknown: {error}"
             if not fetcher.fallback:
-                raise IntegrityError(f"{message}; verify(quarantine=True) moves it aside", code=error.code) from error
+                raise IntegrityError(message, code=error.code) from error
             logging.getLogger(__name__).warning("%s", message)
     return newest in unreadable
 
@@ -71,7 +72,8 @@ def select(infos: Sequence[CheckpointInfo], task: str, reference: str) -> Checkp
     else:
         matches = [info for info in infos if info.id == reference]
     if not matches:
-        raise CheckpointNotFoundError(f"{task!r} has no checkpoint {reference!r} among its {len(infos)} readable ones")
+        message = f"{task!r} has no checkpoint {reference!r} among its {len(infos)} readable ones"
+        raise CheckpointNotFoundError(add_advice(message, "not_found.checkpoint"))
     return matches[0]
 
 

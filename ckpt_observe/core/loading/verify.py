@@ -8,8 +8,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from ckpt_observe.core import steps
 from ckpt_observe.core.format.names import check_name
 from ckpt_observe.core.loading.fetch import Fetcher
+from ckpt_observe.core.stores.store import not_found
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, IntegrityError
 
 Quarantine = Callable[[str, str], None]
@@ -37,10 +39,10 @@ def verify(fetcher: Fetcher, task: str | None, id: str | None, *, sample: int | 
             raise ConfigError("an id belongs to a task; pass the task too")
         finding = _verify_one(fetcher, check_name(task, "task"), check_name(id, "checkpoint id"), quarantine)
         if finding is None:
-            raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {fetcher.store.location}")
+            raise not_found(task, id, fetcher.store.location)
         return [finding]
-    tasks = fetcher.store.tasks() if task is None else (check_name(task, "task"),)
-    names = [(name, id) for name in tasks for id in fetcher.store.ids(name)]
+    tasks = None if task is None else (check_name(task, "task"),)
+    names = steps.list_names(fetcher.store, tasks)
     if sample is not None and sample < 0:
         raise ConfigError(f"`sample` must be 0 or more, not {sample}")
     if sample is not None and sample < len(names):

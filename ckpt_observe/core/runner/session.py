@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from ckpt_observe.core import steps
 from ckpt_observe.core.checkpointer import Checkpointer
-from ckpt_observe.core.format import state_summary
 from ckpt_observe.core.format.names import check_name
 from ckpt_observe.core.hooks import Event, Hook, emit
 from ckpt_observe.core.model import CheckpointInfo, Restored
@@ -102,15 +101,14 @@ class Session:
         Return NoSnapshot if the state cannot be serialized, or if it is, or an earlier one was, larger than MAX_SNAPSHOT.
         """
         if not self._is_large:
-            serializer, start = self._checkpointer.serializer, time.perf_counter()
+            serializer = self._checkpointer.serializer
             try:
-                document = steps.serialize(serializer, state)  # does not copy arrays yet: a copy may not fit into memory
+                document, depth, items = steps.serialize(serializer, state)  # does not copy arrays yet: a copy may not fit into memory
             except CheckpointError as error:
                 return NoSnapshot(error)
             self._is_large = len(document) > MAX_SNAPSHOT
             if not self._is_large:
-                seconds = time.perf_counter() - start
-                return Staged(document.snapshot(), serializer.name, type(state).__name__, *state_summary.measure(state), seconds)
+                return Staged(document.snapshot(), serializer.name, type(state).__name__, depth, items)
         text = f"the state has, or once had, more than {MAX_SNAPSHOT} bytes, so no copy was made before the step, which may have changed it"
         return NoSnapshot(CapacityError(text))
 

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, Self
 from ckpt_observe.core import steps
 from ckpt_observe.core.format.blob import Blob
 from ckpt_observe.core.hooks import Event, Hook, emit
+from ckpt_observe.core.impacts import add_impact
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.saving.draft import Drafter, Label, Staged
 from ckpt_observe.core.stores import Store
-from ckpt_observe.errors import CheckpointNotFoundError
+from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError
 
 
 class _Draft(NamedTuple):
@@ -52,8 +53,12 @@ class Batch:
     ) -> CheckpointInfo:
         """Add a checkpoint to the batch, with the arguments of `Checkpointer.save`. It becomes durable in `commit`."""
         parent = parent or self._newest.get(task) or self._drafter.heads.get(task)
-        label = self._drafter.label(task, id, step, status, metadata, tags, parent)
-        draft = self._create_draft(label, self._drafter.stage(state))  # staged: the live state may change before the block ends
+        try:
+            label = self._drafter.label(task, id, step, status, metadata, tags, parent)
+            draft = self._create_draft(label, self._drafter.stage(state))  # staged: the live state may change before the block ends
+        except CheckpointError as error:
+            add_impact(error, "save")
+            raise
         self._drafts.append(draft)
         self._newest[task] = draft.info
         return draft.info
@@ -72,6 +77,8 @@ class Batch:
                 self._drafter.heads.set(info)
         except BaseException as error:
             self._failed = True
+            if isinstance(error, CheckpointError):
+                add_impact(error, "commit")
             self._notify("failed", self._drafts, error)
             raise
         drafts, self._drafts, self._newest, self._failed = self._drafts, [], {}, False

@@ -5,18 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from operator import index
-from time import perf_counter
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from ckpt_observe.core import hooks, steps
-from ckpt_observe.core.format import container, digests, state_summary
+from ckpt_observe.core.format import container, digests
 from ckpt_observe.core.format.blob import Blob
-from ckpt_observe.core.format.names import check_name, check_new_id
+from ckpt_observe.core.format.names import check_name, check_new_id, new_id
 from ckpt_observe.core.model import FORMAT_VERSION, CheckpointInfo, KeyInfo
 from ckpt_observe.core.saving.incremental import without_unchanged_keys
-from ckpt_observe.core.saving.lineage import Clock, TaskHeads, new_id
+from ckpt_observe.core.saving.lineage import Clock, TaskHeads
 from ckpt_observe.core.saving.pipeline import Pipeline
 from ckpt_observe.core.serializers import Document
 from ckpt_observe.core.stores import Store
@@ -34,8 +33,6 @@ class Staged(NamedTuple):
     type: str
     depth: int
     items: int
-    seconds: float
-    """Time spent on serialization."""
 
 
 class UserFields(msgspec.Struct, frozen=True, gc=False):
@@ -99,9 +96,8 @@ class Drafter:
         return staged._replace(document=staged.document.snapshot())
 
     def _serialize(self, state: Any) -> Staged:
-        start = perf_counter()
-        document = steps.serialize(self._pipeline.serializer, state)
-        return Staged(document, self._pipeline.serializer.name, type(state).__name__, *state_summary.measure(state), perf_counter() - start)
+        document, depth, items = steps.serialize(self._pipeline.serializer, state)
+        return Staged(document, self._pipeline.serializer.name, type(state).__name__, depth, items)
 
     def draft(self, label: Label, state: Any) -> tuple[CheckpointInfo, Blob]:
         """Return header and bytes of a new checkpoint of a state, which may be Staged."""
@@ -111,18 +107,21 @@ class Drafter:
             raise ConfigError(
                 f"this state was staged as {staged.format}, but this Checkpointer saves {format}; stage it with the one that saves it"
             )
-        task, id = label.task, label.id
-        head = self.heads.get(task) if label.parent is None else label.parent
-        start = perf_counter()
-        document = self._reduce(task, staged.document.with_digests(), head) if self._incremental else staged.document
-        payload = self._pipeline.pack(document, task, id)
+        head = self.heads.get(label.task) if label.parent is None else label.parent
+        document = self._reduce(label.task, steps.digest(staged.document.with_digests), head) if self._incremental else staged.document
+        payload = self._pipeline.pack(document, label.task, label.id)
+        return steps.digest(lambda: self._seal(label, staged, head, document, payload))
+
+    def _seal(
+        self, label: Label, staged: Staged, head: CheckpointInfo | None, document: Document, payload: Blob
+    ) -> tuple[CheckpointInfo, Blob]:
+        """Return the header and the bytes of a checkpoint with this payload."""
         digest, keys, hashed = self._digests(document, payload)
-        timings = {"serialize": round(staged.seconds, 6), "pack": round(perf_counter() - start, 6)}
         codec, cipher = self._pipeline.codec, self._pipeline.cipher
         info = CheckpointInfo(
             version=FORMAT_VERSION,
-            id=id,
-            task=task,
+            id=label.id,
+            task=label.task,
             step=label.fields.step,
             status=label.fields.status,
             created=label.created,
@@ -139,8 +138,7 @@ class Drafter:
             keys=keys,
             bases=tuple(sorted({key.base for key in document.keys.values() if key.base})) if self._incremental else (),
             parent=head.id if head else None,
-            parent_task=head.task if head and head.task != task else None,
-            timings=timings,
+            parent_task=head.task if head and head.task != label.task else None,
             context=hooks.gather(),
             metadata=label.fields.metadata or {},
             tags=label.fields.tags,
@@ -168,7 +166,7 @@ class Drafter:
         checkpoint that holds an unchanged key no longer exists.
         """
         # Read from this task: the head of a fork belongs to another task, and may have the same id.
-        previous = self._base_info(task, head.id if head else None) or self._base_info(task, self._store.newest(task))
+        previous = self._base_info(task, head.id if head else None) or self._base_info(task, steps.find_newest(self._store, task))
         smaller = without_unchanged_keys(self._pipeline.serializer, document, previous, self._incremental)
         bases = {key.base for key in smaller.keys.values() if key.base}
         return smaller if all(self._base_info(task, base) for base in bases) else document
@@ -176,7 +174,7 @@ class Drafter:
     def _base_info(self, task: str, id: str | None) -> CheckpointInfo | None:
         """Return the header of a checkpoint to build on; None if `id` is None, or it was removed, is damaged or too new to read."""
         try:
-            return None if id is None else self._store.info(task, id)
+            return None if id is None else steps.read_header(self._store, task, id)
         except (CheckpointNotFoundError, IntegrityError, CompatibilityError):
             return None
 

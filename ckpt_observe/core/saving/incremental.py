@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
+from ckpt_observe.core.format.digests import SHORT_KEY_SIZE
 from ckpt_observe.core.model import CheckpointInfo, KeyInfo
 from ckpt_observe.core.serializers import Document, KeyedSerializer, Serializer
 from ckpt_observe.errors import IntegrityError
 
-MIN_SIZE = 64
-"""Bytes. Values up to this size are always written, because a reference would not be shorter."""
+MIN_SIZE = SHORT_KEY_SIZE
+"""Bytes. Values up to this size are always written, because a reference would not be shorter, and their digests are short."""
 
 
 def without_unchanged_keys(serializer: Serializer, document: Document, previous: CheckpointInfo | None, limit: int) -> Document:
@@ -42,7 +43,7 @@ def merge_bases(info: CheckpointInfo, values: dict[str, Any], bases: Mapping[str
             key: values[key] if not entry.base else _from_base(info, key, entry, *bases[entry.base]) for key, entry in info.keys.items()
         }
     except (LookupError, TypeError) as error:  # a header that we did not write
-        message = f"checkpoint {info.id!r} of {info.task!r} lacks keys that its header lists; verify(quarantine=True) moves it aside"
+        message = f"checkpoint {info.id!r} of {info.task!r} lacks keys that its header lists"
         raise IntegrityError(message, code="integrity.malformed") from error
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import secrets
 import threading
 import time
 from typing import TypeVar
@@ -77,9 +76,3 @@ def _remember(memory: dict[str, T], task: str, value: T) -> None:
     memory[task] = value
     if len(memory) > _MAX_TASKS:
         memory.pop(next(iter(memory)), None)
-
-
-def new_id(created: dt.datetime) -> str:
-    """Return a new id: the time, by which ids sort, and a random part."""
-    time = created.isoformat(timespec="microseconds")[:26].replace("-", "").replace(":", "")  # strftime takes ten times as long
-    return f"{time}-{secrets.token_hex(4)}"

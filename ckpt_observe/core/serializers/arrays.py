@@ -18,6 +18,7 @@ from ckpt_observe.core.format.blob import Blob, Buffer, safe_encode
 from ckpt_observe.core.format.state_summary import describe_type
 from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.serializers import tagged_values
+from ckpt_observe.core.serializers.concurrent_change import concurrent_change_error, is_concurrent_change
 from ckpt_observe.core.serializers.serializer import Document
 from ckpt_observe.errors import MissingExtraError, SerializationError
 from ckpt_observe.support.host_exceptions import raise_host_exception
@@ -75,12 +76,16 @@ class ArraysSerializer:
         try:
             if type(state) not in tagged_values.MAPPINGS or tagged_values.TAG in state or not all(type(key) is str for key in state):
                 return Document(_dump_value(state).pieces)
-            members = {key: _dump_value(value) for key, value in state.items()}
-            keys = {key: KeyInfo(describe_type(state[key]), len(member), _digest(member)) for key, member in members.items()}
+            members, keys = {}, {}
+            for key, value in state.items():
+                members[key] = member = _dump_value(value)
+                keys[key] = KeyInfo(describe_type(value), len(member), _digest(member))
+            return Document(self.join(members), keys, members)
         except (TypeError, ValueError, LookupError, RuntimeError, msgspec.MsgspecError) as error:
             raise_host_exception(error)
+            if is_concurrent_change(error):
+                raise concurrent_change_error("nothing was saved") from error
             raise SerializationError(f"this state cannot be saved in the arrays format: {error}") from error
-        return Document(self.join(members), keys, members)
 
     def loads(self, data: Buffer) -> Any:
         view = memoryview(data)

@@ -11,6 +11,7 @@ import msgspec
 
 from ckpt_observe.core.format.blob import Buffer, require_memory, safe_encode
 from ckpt_observe.core.model import KeyInfo
+from ckpt_observe.core.serializers.concurrent_change import concurrent_change_error, is_concurrent_change
 from ckpt_observe.core.serializers.keyed_format import KeyedFormat
 from ckpt_observe.core.serializers.serializer import Document
 from ckpt_observe.errors import SerializationError
@@ -108,6 +109,8 @@ class PickleSerializer:
             raise
         except Exception as error:  # pickling runs code of the state, which may raise anything
             raise_host_exception(error)
+            if is_concurrent_change(error):
+                raise concurrent_change_error("nothing was saved") from error
             raise SerializationError(f"this state cannot be pickled: {error}") from error
 
     def loads(self, data: Buffer) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,6 +14,7 @@ from ckpt_observe.core.format.digests import compute_key
 from ckpt_observe.core.format.state_summary import name_of_type
 from ckpt_observe.core.model import KeyInfo
 from ckpt_observe.core.serializers import tagged_values
+from ckpt_observe.core.serializers.concurrent_change import concurrent_change_error, is_concurrent_change
 from ckpt_observe.core.serializers.serializer import Document
 from ckpt_observe.errors import SerializationError
 from ckpt_observe.support.host_exceptions import raise_host_exception
@@ -24,6 +25,16 @@ _RARE = _TAG[:1]
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_.-]{0,63}").fullmatch
 _MAX_PATH = 20
 """Levels of nesting that the path in an error message shows."""
+
+
+class _Attempt(NamedTuple):
+    """The result of encoding a state. Two attempts with the same state have the same `content` and `problem`."""
+
+    content: bytes
+    problem: str | None
+    """Why the document cannot be used; None if it can."""
+    document: Document
+    cause: Exception | None
 
 
 class KeyedFormat(ABC):
@@ -63,6 +74,17 @@ class KeyedFormat(ABC):
             raise
         except Exception as caught:  # tagged values may work; if not, the error is raised below
             raise_host_exception(caught)
+        first = self._encode_checked(state)
+        last = first if first.problem is None else self._encode_checked(state)  # again: the problem may be that the state was changing
+        if last.problem is None:
+            return last.document
+        if last[:2] != first[:2] or is_concurrent_change(last.cause):
+            raise concurrent_change_error("nothing was saved") from last.cause
+        raise SerializationError(last.problem) from last.cause
+
+    def _encode_checked(self, state: Any) -> _Attempt:
+        """Encode a state with tagged values, and compare what would be loaded."""
+        document = Document(())
         try:  # comparing runs code of the state, and another thread may be changing it: anything may be raised
             document = self._encode_tagged(state)
             path = _first_difference(state, self.loads(document.pieces[0]), "state")
@@ -72,10 +94,9 @@ class KeyedFormat(ABC):
             raise_host_exception(error)
             path = self._first_refused(state)
             hint = "convert it, or use another format (arrays supports numpy and torch)"
-            raise SerializationError(f"{path} cannot be saved as {self.name}: {error}; {hint}") from error
-        if path is not None:
-            raise SerializationError(f"{path} would not be loaded from {self.name} as it was saved: convert it, or use another format")
-        return document
+            return _Attempt(bytes(document), f"{path} cannot be saved as {self.name}: {error}; {hint}", document, error)
+        problem = f"{path} would not be loaded from {self.name} as it was saved: convert it, or use another format"
+        return _Attempt(bytes(document), None if path is None else problem, document, None)
 
     def loads(self, data: Buffer) -> Any:
         try:

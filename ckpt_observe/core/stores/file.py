@@ -17,9 +17,9 @@ from ckpt_observe.core.format.blob import Blob, Buffer
 from ckpt_observe.core.format.names import from_file_name, id_from_file_name, id_to_file_name, to_file_name
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.stores.header_cache import OPEN_FLAGS, FileHeaderCache, read_file_header
-from ckpt_observe.core.stores.store import Capabilities, Store, copy_metadata, creation_order
+from ckpt_observe.core.stores.store import Capabilities, Store, already_exists, copy_metadata, creation_order, not_found
 from ckpt_observe.core.stores.urls import path_to_url
-from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConfigError, ConflictError
+from ckpt_observe.errors import CheckpointError, ConfigError
 from ckpt_observe.support import files, new_files
 from ckpt_observe.support.errnos import to_checkpoint_error, translate_os_errors
 from ckpt_observe.support.host_exceptions import raise_host_exception
@@ -39,6 +39,7 @@ class FileStore(Store):
     capabilities = Capabilities(durability="machine", writers="processes", reads_ranges=True)
 
     suffix = ".ckpt"
+    """Of new files."""
 
     def __init__(self, url: str) -> None:
         self._root = _path(url)
@@ -55,7 +56,7 @@ class FileStore(Store):
 
     def get(self, task: str, id: str) -> Buffer:
         try:  # without the helpers below, for speed: every save and load calls this
-            file = os.open(f"{self._root}/{to_file_name(task)}/{id_to_file_name(id)}{self.suffix}", OPEN_FLAGS)
+            file = os.open(f"{self._root}/{to_file_name(task)}/{self._file_name(task, id)}", OPEN_FLAGS)
             try:
                 return files.read_whole(file)
             finally:
@@ -70,7 +71,7 @@ class FileStore(Store):
 
     def info(self, task: str, id: str) -> CheckpointInfo:
         with self._translate_errors(task, id, "reading"), self._open_directory(task) as directory:
-            return self._read_header(directory, id_to_file_name(id) + self.suffix)
+            return self._read_header(directory, self._file_name(task, id))
 
     def size(self, task: str, id: str) -> int:
         with self._open(task, id) as file:
@@ -78,18 +79,18 @@ class FileStore(Store):
 
     def delete(self, task: str, id: str) -> None:
         with self._translate_errors(task, id, "deleting"), self._open_directory(task) as directory:
-            os.unlink(id_to_file_name(id) + self.suffix, dir_fd=directory)
+            os.unlink(self._file_name(task, id), dir_fd=directory)
             os.fsync(directory)
 
     def discard(self, task: str, id: str) -> None:
         with self._translate_errors(task, id, "deleting"):
-            os.unlink(f"{self._root}/{to_file_name(task)}/{id_to_file_name(id)}{self.suffix}")
+            os.unlink(f"{self._root}/{to_file_name(task)}/{self._file_name(task, id)}")
 
     def quarantine(self, task: str, id: str) -> None:
         with self._translate_errors(task, id, "moving"), self._open_directory(task) as directory:
-            name = id_to_file_name(id)
             # A random part, because the id can be used, and quarantined, again.
-            files.move(name + self.suffix, f"{name}.{secrets.token_hex(4)}{QUARANTINE_SUFFIX}", directory=directory)
+            quarantined = f"{id_to_file_name(id)}.{secrets.token_hex(4)}{QUARANTINE_SUFFIX}"
+            files.move(self._file_name(task, id), quarantined, directory=directory)
             os.fsync(directory)
 
     def list(self, task: str) -> CheckpointInfos:
@@ -101,7 +102,7 @@ class FileStore(Store):
     def ids(self, task: str) -> tuple[str, ...]:
         """An id that is too long for a file name is only in the header; if that is damaged, the file name is returned instead."""
         with self._scan(task) as (directory, entries):
-            names = [(id_from_file_name(entry.name.removesuffix(self.suffix)), entry) for entry in entries]
+            names = [(id_from_file_name(self._stem(entry.name)), entry) for entry in entries]
             return tuple(getattr(self._headers.get_file(directory, entry), "id", id) if "~" in entry.name else id for id, entry in names)
 
     def newest(self, task: str) -> str | None:
@@ -114,7 +115,7 @@ class FileStore(Store):
                     times.append((info.created.timestamp(), info.id))
                 elif os.path.lexists(entry.path):
                     modified = entry.stat(follow_symlinks=False).st_mtime + _CLOCK_TOLERANCE
-                    times.append((modified, id_from_file_name(entry.name.removesuffix(self.suffix))))
+                    times.append((modified, id_from_file_name(self._stem(entry.name))))
         return max(times)[1] if times else None
 
     def tasks(self) -> tuple[str, ...]:
@@ -124,6 +125,14 @@ class FileStore(Store):
             except FileNotFoundError:
                 return ()
             return tuple(sorted(task for name in names if (task := self._task_of(name)) is not None))
+
+    def _file_name(self, _task: str, id: str) -> str:
+        """Return the name of a checkpoint's file. Overridden by stores whose files have different suffixes."""
+        return id_to_file_name(id) + self.suffix
+
+    def _stem(self, name: str) -> str:
+        """Return the name of a checkpoint's file without its suffix; the same name if it is not a checkpoint's file."""
+        return name.removesuffix(self.suffix)
 
     def _encode(self, info: CheckpointInfo, blob: Blob) -> Blob:
         """Return the content of the file. Overridden by stores with another file format."""
@@ -149,7 +158,7 @@ class FileStore(Store):
                     new_files.create_files(directory, contents)
             except FileExistsError as error:
                 existing = next((info.id for info, _ in batch if id_to_file_name(info.id) + self.suffix == error.filename2), batch[0][0].id)
-                raise ConflictError(f"{task!r} already has a checkpoint {existing!r}") from error
+                raise already_exists(task, existing) from error
 
     def _prepare(self, task: str) -> None:
         """Sync the directory and remove abandoned files before the first write: the process that created it may have been killed."""
@@ -163,7 +172,7 @@ class FileStore(Store):
     @contextmanager
     def _open(self, task: str, id: str) -> Iterator[int]:
         with self._translate_errors(task, id, "reading"), self._open_directory(task) as directory:
-            file = os.open(id_to_file_name(id) + self.suffix, OPEN_FLAGS, dir_fd=directory)
+            file = os.open(self._file_name(task, id), OPEN_FLAGS, dir_fd=directory)
             try:
                 yield file
             finally:
@@ -179,7 +188,7 @@ class FileStore(Store):
 
     def _error(self, error: OSError, task: str, id: str, action: str) -> CheckpointError:
         if isinstance(error, FileNotFoundError):
-            return CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._root}")
+            return not_found(task, id, self._root)
         return to_checkpoint_error(error, f"{action} checkpoint {id!r} of {task!r} in {self._root}")
 
     @contextmanager
@@ -191,7 +200,7 @@ class FileStore(Store):
         with translate_os_errors(f"listing checkpoints of {task!r} in {self._root}"):
             path = os.path.join(self._root, task if is_encoded else to_file_name(task))
             try:
-                candidates = [entry for entry in os.scandir(path) if entry.name.endswith(self.suffix)]
+                candidates = [entry for entry in os.scandir(path) if self._stem(entry.name) != entry.name]
                 entries = [entry for entry in candidates if entry.is_file(follow_symlinks=False)]  # no links, pipes or directories
                 directory = os.open(path, _DIRECTORY)
             except FileNotFoundError:

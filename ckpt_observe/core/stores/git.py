@@ -16,9 +16,9 @@ from ckpt_observe.core.format.blob import Blob, Buffer
 from ckpt_observe.core.format.names import from_file_name, to_file_name
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.stores.git_repository import NO_COMMIT, GitRepository, from_reference, to_reference
-from ckpt_observe.core.stores.store import Capabilities, Store, creation_order
+from ckpt_observe.core.stores.store import Capabilities, Store, already_exists, creation_order, not_found
 from ckpt_observe.core.stores.urls import path_to_url
-from ckpt_observe.errors import CheckpointNotFoundError, CompatibilityError, ConfigError, ConflictError, IntegrityError
+from ckpt_observe.errors import CompatibilityError, ConfigError, IntegrityError
 from ckpt_observe.support.errnos import translate_os_errors
 
 _CHECKPOINTS = "refs/checkpoints/"
@@ -46,7 +46,7 @@ class GitStore(Store):
         repository = self.repository(info.task)
         repository.create()
         if to_reference(info.id) in repository.references(_CHECKPOINTS):
-            raise ConflictError(f"{info.task!r} already has a checkpoint {info.id!r}")
+            raise already_exists(info.task, info.id)
         content = repository.line("hash-object", "-w", "--stdin", data=bytes(blob))
         tree = repository.line("mktree", data=f"100644 blob {content}\tcheckpoint\n".encode())
         repository.commit(tree, _CHECKPOINTS + to_reference(info.id), f"checkpoint {info.id} of {info.task}")
@@ -104,5 +104,5 @@ class GitStore(Store):
     def _commit(self, repository: GitRepository, task: str, id: str) -> str:
         commit = repository.references(_CHECKPOINTS).get(to_reference(id))
         if commit is None:
-            raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self._root}")
+            raise not_found(task, id, self._root)
         return commit

@@ -14,9 +14,19 @@ import subprocess
 from collections.abc import Mapping
 
 from ckpt_observe.core.format.names import id_from_file_name, id_to_file_name
-from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, ConfigError, ConflictError, IntegrityError, StorageError
+from ckpt_observe.errors import (
+    AccessError,
+    CapacityError,
+    CheckpointError,
+    ConfigError,
+    ConflictError,
+    DeadlineError,
+    IntegrityError,
+    StorageError,
+)
 from ckpt_observe.support import files
-from ckpt_observe.support.errnos import translate_os_errors
+from ckpt_observe.support.advice import add_advice
+from ckpt_observe.support.errnos import to_checkpoint_error, translate_os_errors
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
 NO_COMMIT = "0" * 40
@@ -27,6 +37,7 @@ _ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GI
 _ATTRIBUTES = "* -text -filter -ident -working-tree-encoding -diff\n"
 """Overrides any .gitattributes of a workspace, so that its files are stored byte for byte."""
 _TIMEOUT_SECONDS = 600
+_READ_SIZE = 1 << 20
 
 _DAMAGE_MESSAGES = (
     *(b"inflate:", b"corrupt", b"is empty", b"too long, exceeds", b"unable to parse"),
@@ -38,6 +49,9 @@ _ERRORS: tuple[tuple[bytes, type[CheckpointError], str, bool], ...] = (
     (b"reference already exists", ConflictError, "conflict.exists", False),
     (b"cannot lock ref", ConflictError, "conflict.locked", True),
     (b"No space left", CapacityError, "storage.no_space", False),
+    (b"Disk quota exceeded", CapacityError, "storage.quota", False),
+    (b"Read-only file system", StorageError, "storage.read_only", False),
+    (b"Input/output error", StorageError, "storage.io", True),
     (b"Permission denied", AccessError, "storage.permission", False),
     (b"Too many open files", StorageError, "storage.too_many_files", True),
     (b"Out of memory", CapacityError, "memory.exhausted", False),
@@ -46,6 +60,7 @@ _ERRORS: tuple[tuple[bytes, type[CheckpointError], str, bool], ...] = (
 """git's messages, with our exception, its code, and whether a retry can help. The first match counts."""
 _IGNORED_REFERENCE = re.compile(rb"ignoring (?:broken ref|dangling symref) (\S+)")
 """git's warning about a damaged reference that a listing omits. It must not be omitted: it may be the newest checkpoint."""
+_STORED_IN = re.compile(rb"\(stored in (.+)\) is corrupt")
 _QUOTED = re.compile(rb"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")")
 
 
@@ -56,7 +71,14 @@ class GitRepository:
         self.path = path
 
     def exists(self) -> bool:
-        return os.path.isfile(os.path.join(self.path, "HEAD"))
+        try:
+            os.stat(os.path.join(self.path, "HEAD"))
+        except FileNotFoundError:
+            return False
+        except OSError as error:  # such as a directory that this user may not read: its checkpoints are not missing
+            raise_host_exception(error)
+            raise to_checkpoint_error(error, f"opening {self.path}") from error
+        return True
 
     def create(self) -> None:
         """Create the repository unless it exists, under a temporary name that is changed at the end: an incomplete one is never used."""
@@ -105,9 +127,12 @@ class GitRepository:
                 cwd=cwd,
                 env={**inherited, **_ENVIRONMENT, **(environment or {})},
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except OSError as error:
             raise_host_exception(error)
-            raise StorageError(f"git {arguments[0]} in {self.path}: {error}") from error
+            raise to_checkpoint_error(error, f"git {arguments[0]} in {self.path}") from error
+        except subprocess.TimeoutExpired as error:
+            text = f"git {arguments[0]} in {self.path} took more than {_TIMEOUT_SECONDS} s and was stopped; check the storage device"
+            raise DeadlineError(text) from error
         if process.returncode:
             raise self._error(process.stderr, f"git {arguments[0]} in {self.path}")
         return process
@@ -143,7 +168,27 @@ class GitRepository:
     def _error(self, stderr: bytes, action: str) -> CheckpointError:
         message = _QUOTED.sub(b"", stderr.replace(os.fsencode(self.path), b""))  # names could look like one of these messages
         kind, code, retryable = next((entry[1:] for entry in _ERRORS if entry[0] in message), (StorageError, "storage.io", True))
-        return kind(f"{action}: {stderr.decode(errors='replace').strip()[:300]}", code=code, retryable=retryable)
+        if kind is IntegrityError and (unreadable := _read_error(stderr)) is not None:
+            return to_checkpoint_error(unreadable, action)
+        text = stderr.decode(errors="replace").strip()[:300]
+        return kind(add_advice(f"{action}: {text}", code), code=code, retryable=retryable)
+
+
+def _read_error(stderr: bytes) -> OSError | None:
+    """Return the error of reading the object that git calls corrupt; None if it can be read. git does not say that the medium failed."""
+    match = _STORED_IN.search(stderr)
+    if match is None:
+        return None
+    try:
+        with open(match[1], "rb", buffering=0) as file:
+            while file.read(_READ_SIZE):
+                pass
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise_host_exception(error)
+        return error
+    return None
 
 
 def to_reference(id: str) -> str:

@@ -37,7 +37,8 @@ class HeaderCache:
         if entry is not None and entry[0] == fingerprint:
             return entry[1]
         info = read()
-        if (to_file_name(info.task), to_file_name(info.id)) != (os.path.basename(folder), name.rpartition(".")[0]):
+        stem = name.removesuffix(".gz").rpartition(".")[0]  # of `.ckpt`, `.jsonl` or `.jsonl.gz`
+        if (to_file_name(info.task), to_file_name(info.id)) != (os.path.basename(folder), stem):
             raise IntegrityError(f"{name} contains another checkpoint: {info.id!r} of {info.task!r}", code="integrity.malformed")
         with self._lock:
             self._add(folder, name, (fingerprint, info))

@@ -1,6 +1,7 @@
 """Checkpoints as JSON Lines: `jsonl:///path`, one file each, with the header on the first line and the state on the second.
 
-`jsonl:///path?gzip` compresses whole files. Reading detects compression from the file itself, so both kinds can share a directory.
+`jsonl:///path?gzip` compresses whole files and names them `.jsonl.gz`. Reading detects compression from the file itself, so both kinds, and
+compressed files that an earlier version named `.jsonl`, can share a directory.
 The guarantees are those of the file store.
 """
 
@@ -8,17 +9,21 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Sequence
 
 from ckpt_observe.core.codecs import GzipCodec
 from ckpt_observe.core.format import container
 from ckpt_observe.core.format.blob import Blob, Buffer
+from ckpt_observe.core.format.names import id_to_file_name, to_file_name
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.stores.file import FileStore
 from ckpt_observe.core.stores.header_cache import OPEN_FLAGS
+from ckpt_observe.core.stores.store import already_exists
 from ckpt_observe.errors import ConfigError, IntegrityError
 from ckpt_observe.support import files
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_PLAIN, _GZIP = ".jsonl", ".jsonl.gz"
 
 
 class JsonlStore(FileStore):
@@ -26,7 +31,6 @@ class JsonlStore(FileStore):
 
     kind = "jsonl"
     capabilities = FileStore.capabilities._replace(reads_ranges=False)
-    suffix = ".jsonl"
 
     def __init__(self, url: str) -> None:
         base, _, option = url.partition("?")
@@ -35,6 +39,7 @@ class JsonlStore(FileStore):
         super().__init__("file" + base.removeprefix("jsonl"))
         self.location = url
         self._gzip = option == "gzip"
+        self.suffix, self._other_suffix = (_GZIP, _PLAIN) if self._gzip else (_PLAIN, _GZIP)
 
     def get(self, task: str, id: str) -> Buffer:
         return _decode(super().get(task, id))
@@ -44,6 +49,22 @@ class JsonlStore(FileStore):
 
     def size(self, task: str, id: str) -> int:
         return len(self.get(task, id))
+
+    def _file_name(self, task: str, id: str) -> str:
+        other_name = id_to_file_name(id) + self._other_suffix
+        return other_name if self._exists(task, other_name) else super()._file_name(task, id)
+
+    def _stem(self, name: str) -> str:
+        return name.removesuffix(_GZIP) if name.endswith(_GZIP) else name.removesuffix(_PLAIN)
+
+    def _write(self, task: str, batch: Sequence[tuple[CheckpointInfo, Blob]]) -> None:
+        for info, _ in batch:  # the file system only prevents two files of the same name
+            if self._exists(task, id_to_file_name(info.id) + self._other_suffix):
+                raise already_exists(task, info.id)
+        super()._write(task, batch)
+
+    def _exists(self, task: str, name: str) -> bool:
+        return os.path.lexists(os.path.join(self._root, to_file_name(task), name))
 
     def _encode(self, info: CheckpointInfo, blob: Blob) -> Blob:
         if info.format != "json" or info.codec != "none" or info.cipher:

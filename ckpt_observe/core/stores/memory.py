@@ -10,8 +10,7 @@ import threading
 from ckpt_observe.core.format import container
 from ckpt_observe.core.format.blob import Blob
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
-from ckpt_observe.core.stores.store import Capabilities, Store, copy_metadata, creation_order
-from ckpt_observe.errors import CheckpointNotFoundError, ConflictError
+from ckpt_observe.core.stores.store import Capabilities, Store, already_exists, copy_metadata, creation_order, not_found
 
 _Checkpoints = dict[str, dict[str, tuple[CheckpointInfo, bytes]]]
 
@@ -38,21 +37,21 @@ class MemoryStore(Store):
         with self._lock:
             checkpoints = self._checkpoints.setdefault(info.task, {})
             if info.id in checkpoints:
-                raise ConflictError(f"{info.task!r} already has a checkpoint {info.id!r}")
+                raise already_exists(info.task, info.id)
             checkpoints[info.id] = info, data
 
     def get(self, task: str, id: str) -> bytes:
         try:
             return self._checkpoints[task][id][1]
         except KeyError:
-            raise _not_found(task, id) from None
+            raise not_found(task, id, self.location) from None
 
     def delete(self, task: str, id: str) -> None:
         with self._lock:
             try:
                 del self._checkpoints[task][id]
             except KeyError:
-                raise _not_found(task, id) from None
+                raise not_found(task, id, self.location) from None
             if not self._checkpoints[task]:
                 del self._checkpoints[task]
 
@@ -73,7 +72,3 @@ class MemoryStore(Store):
     def tasks(self) -> tuple[str, ...]:
         with self._lock:
             return tuple(sorted(self._checkpoints))
-
-
-def _not_found(task: str, id: str) -> CheckpointNotFoundError:
-    return CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r}")

@@ -19,7 +19,7 @@ from ckpt_observe.core.format.blob import Blob, Buffer
 from ckpt_observe.core.format.names import from_file_name, id_from_file_name, id_to_file_name, to_file_name
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.stores.header_cache import HeaderCache
-from ckpt_observe.core.stores.store import Capabilities, Store, copy_metadata, creation_order
+from ckpt_observe.core.stores.store import Capabilities, Store, copy_metadata, creation_order, not_found
 from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, CompatibilityError, IntegrityError, MissingExtraError
 
 try:
@@ -190,7 +190,7 @@ class ObjectStore(Store):
             except FileNotFoundError as error:
                 if is_missing_bucket(error):
                     raise
-                raise CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self.location}") from error
+                raise not_found(task, id, self.location) from error
 
 
 def _path(task: str, id: str) -> str:

@@ -1,8 +1,8 @@
 """Checkpoints in PostgreSQL: `postgresql://user@host/database`. Extra `postgres`.
 
 When `put` returns, the transaction is committed with synchronous_commit on, whatever the server's default: the data is on its disk.
-Safe between threads, processes and hosts. Lists and finds by index. After a lost connection the next call reconnects; for retries use
-`RetryingStore`. A checkpoint can have up to 1 GB, PostgreSQL's limit for a value.
+Safe between threads, processes and hosts. Lists and finds by index. After a lost connection, or if the server is silent for 30 seconds,
+the next call reconnects; for retries use `RetryingStore`. A checkpoint can have up to 1 GB, PostgreSQL's limit for a value.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ try:
 except ImportError as error:
     raise MissingExtraError("the PostgreSQL store", "postgres") from error
 
+from ckpt_observe.core.stores import postgres_connection  # needs psycopg, too
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS ckpt_checkpoints (
     task text NOT NULL, id text COLLATE "C" NOT NULL, created bigint NOT NULL, step bigint, status text NOT NULL, error_class text,
@@ -44,7 +46,6 @@ FROM to_regclass('ckpt_checkpoints') AS checkpoints
 _INSERT = f"INSERT INTO ckpt_checkpoints ({sql.COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"  # noqa: S608
 _SETUP_LOCK = 0x636B7074
 """Number of the advisory lock for creating tables: two CREATE IF NOT EXISTS at the same time can still collide."""
-_CONNECT_SECONDS = 10
 
 _STATES = ((psycopg.DataError, "22000"), (psycopg.ProgrammingError, "42000"))
 """The SQLSTATE that stands for an error which psycopg raises itself, before it reaches the server."""
@@ -105,7 +106,7 @@ class PostgresStore(SqlStore):
         return super()._open()
 
     def _connect(self) -> tuple[Any, bool]:
-        connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS)
+        connection = postgres_connection.connect(self._url)
         try:
             connection.execute("SET synchronous_commit = on")
             exists, is_current = connection.execute(_SELECT_STATE).fetchone()
@@ -116,10 +117,13 @@ class PostgresStore(SqlStore):
         except BaseException:
             connection.close()
             raise
+        connection.silence_seconds = postgres_connection.SILENCE_SECONDS
         return connection, exists and not is_current
 
 
 def _to_checkpoint_error(error: Any, action: str) -> CheckpointError:
+    if isinstance(error, postgres_connection.SilentServerError):
+        return sqlstates.to_checkpoint_error("57014", f"{action}: {error}")
     state = error.sqlstate or next((state for kind, state in _STATES if isinstance(error, kind)), None)
     if state is None:  # psycopg says nothing more about a connection that failed
         return sqlstates.connection_to_checkpoint_error(str(error), action)

@@ -17,20 +17,20 @@ from urllib.parse import quote
 from ckpt_observe.core.format import container
 from ckpt_observe.core.format.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
-from ckpt_observe.core.stores.store import Capabilities, Store, decode_headers, to_microseconds
+from ckpt_observe.core.stores.store import Capabilities, Store, already_exists, decode_headers, not_found, to_microseconds
 from ckpt_observe.core.stores.urls import server_address
 from ckpt_observe.errors import (
     AccessError,
     CapacityError,
     CheckpointError,
     CheckpointNotFoundError,
-    ConflictError,
     DeadlineError,
     MissingExtraError,
     StorageError,
     UnavailableError,
 )
 from ckpt_observe.support import logs
+from ckpt_observe.support.advice import add_advice
 
 try:
     import redis
@@ -55,6 +55,8 @@ if redis.call('ZCARD', KEYS[2]) == 0 then redis.call('SREM', KEYS[3], ARGV[2]) e
 return 1
 """
 _TASKS = "ckpt:tasks"
+_NO_SPACE = "No space left on device"
+"""Part of the answer (MISCONF) of a server that refuses writes because its append-only file cannot grow."""
 _TIMEOUT_SECONDS = 30.0
 """Timeout for connecting, and for each command."""
 
@@ -97,7 +99,7 @@ class RedisStore(Store):
         values = [bytes(header), b"".join(payload), to_microseconds(info.created), info.id, info.task]
         with _translate_errors("saving a checkpoint", self.location):
             if not self._put_script(keys, values):
-                raise ConflictError(f"{info.task!r} already has a checkpoint {info.id!r}")
+                raise already_exists(info.task, info.id)
 
     def get(self, task: str, id: str) -> Buffer:
         header, payload = self._fields(task, id, "header", "payload")
@@ -159,7 +161,7 @@ class RedisStore(Store):
                 raise self._not_found(task, id)
 
     def _not_found(self, task: str, id: str) -> CheckpointNotFoundError:
-        return CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self.location}")
+        return not_found(task, id, self.location)
 
     def _query_capabilities(self) -> Capabilities:
         settings: dict[str, Any] = {}
@@ -187,5 +189,9 @@ def _translate_errors(action: str, location: str) -> Iterator[None]:
     try:
         yield
     except exceptions.RedisError as error:
+        if _NO_SPACE in str(error):
+            text = f"{action} in {location}: the server cannot write its files, because its disk is full. Free some space there"
+            raise CapacityError(text, code="storage.no_space") from error
         kind, code, retryable = next(entry[1:] for entry in _ERRORS if isinstance(error, entry[0]))
-        raise kind(f"{action} in {location}: {type(error).__name__}", code=code, retryable=retryable) from error
+        message = add_advice(f"{action} in {location}: {type(error).__name__}", code)
+        raise kind(message, code=code, retryable=retryable) from error

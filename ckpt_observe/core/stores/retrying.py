@@ -48,8 +48,8 @@ class RetryingStore(StoreWrapper):
             nonlocal is_retry
             try:
                 self.inner.put(info, blob)
-            except ConflictError:
-                if not is_retry or not self._is_stored(info, blob):
+            except ConflictError as error:
+                if error.code != "conflict.exists" or not is_retry or not self._is_stored(info, blob):
                     raise
             finally:
                 is_retry = True
@@ -97,7 +97,10 @@ class RetryingStore(StoreWrapper):
         return self._retry(self.inner.tasks)
 
     def _is_stored(self, info: CheckpointInfo, blob: Blob) -> bool:
-        return bytes(self.inner.get(info.task, info.id)) == bytes(blob)
+        try:
+            return bytes(self.inner.get(info.task, info.id)) == bytes(blob)
+        except CheckpointNotFoundError:  # stored by another program, and removed since
+            return False
 
     def _retry(self, call: Callable[[], T]) -> T:
         for attempt in range(self._policy.attempts - 1):

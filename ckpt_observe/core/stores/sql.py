@@ -16,7 +16,7 @@ from ckpt_observe.core.format.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.stores import index_terms
-from ckpt_observe.core.stores.store import Store, decode_headers, to_microseconds
+from ckpt_observe.core.stores.store import Store, decode_headers, not_found, to_microseconds
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, IntegrityError, StorageError
 from ckpt_observe.support import forks
 from ckpt_observe.support.host_exceptions import ignore_errors
@@ -181,7 +181,7 @@ class SqlStore(Store):
             raise self._not_found(task, id)
 
     def _not_found(self, task: str, id: str) -> CheckpointNotFoundError:
-        return CheckpointNotFoundError(f"{task!r} has no checkpoint {id!r} in {self.location}")
+        return not_found(task, id, self.location)
 
     def _open(self) -> Any:
         """Return the connection, connecting if necessary. Called with the lock held."""

@@ -32,6 +32,7 @@ from ckpt_observe.errors import (
 )
 from ckpt_observe.support import files
 from ckpt_observe.support import sqlite as database
+from ckpt_observe.support.advice import add_advice
 from ckpt_observe.support.errnos import translate_os_errors
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
@@ -160,18 +161,16 @@ class SqliteStore(SqlStore):
         on ext4).
         """
         try:
-            connection.execute("BEGIN IMMEDIATE")  # no other process appends meanwhile
-            log = os.open(f"{self._path}-wal", os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                size, disk = os.fstat(log).st_size, os.fstatvfs(log)
-                if disk.f_bavail * disk.f_frsize > 16 * _WAL_SIZE:  # not on a small or full disk
-                    os.pwrite(log, bytes(max(0, _WAL_SIZE - size)), size)
-            finally:
-                os.close(log)
+            with database.transaction(connection):  # no other process appends meanwhile
+                log = os.open(f"{self._path}-wal", os.O_WRONLY | os.O_CLOEXEC)
+                try:
+                    size, disk = os.fstat(log).st_size, os.fstatvfs(log)
+                    if disk.f_bavail * disk.f_frsize > 16 * _WAL_SIZE:  # not on a small or full disk
+                        os.pwrite(log, bytes(max(0, _WAL_SIZE - size)), size)
+                finally:
+                    os.close(log)
         except (OSError, AttributeError, sqlite3.Error) as error:  # only an optimization: no space, another system, or a busy database
             raise_host_exception(error)
-        finally:
-            database.rollback(connection)
 
     def _connect(self) -> tuple[sqlite3.Connection, bool]:
         with translate_os_errors(f"opening {self._path}"):
@@ -217,8 +216,8 @@ def _translate_errors(action: str) -> Iterator[None]:
 
 def _to_checkpoint_error(error: Exception, action: str) -> CheckpointError:
     if isinstance(error, OverflowError):
-        return CapacityError(f"{action}: {error}", code="storage.too_large")
+        return CapacityError(add_advice(f"{action}: {error}", "storage.too_large"), code="storage.too_large")
     if isinstance(error, UnicodeDecodeError):  # from SQLite's own message, which quotes the damaged text
-        return IntegrityError(f"{action}: {error}", code="integrity.malformed")
+        return IntegrityError(add_advice(f"{action}: {error}", "integrity.malformed"), code="integrity.malformed")
     kind, code, retryable = _ERRORS.get(database.primary_code(error), (StorageError, "storage.io", True))
-    return kind(f"{action}: {error}", code=code, retryable=retryable)
+    return kind(add_advice(f"{action}: {error}", code), code=code, retryable=retryable)

@@ -14,7 +14,8 @@ from ckpt_observe.core.format import container
 from ckpt_observe.core.format.blob import Blob, Buffer
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos
 from ckpt_observe.core.query import Query
-from ckpt_observe.errors import CheckpointError
+from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, ConflictError
+from ckpt_observe.support.advice import add_advice
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -180,6 +181,16 @@ class StoreWrapper(Store):
 
     def close(self) -> None:
         self.inner.close()
+
+
+def already_exists(task: str, id: str) -> ConflictError:
+    return ConflictError(add_advice(f"{task!r} already has a checkpoint {id!r}", "conflict.exists"))
+
+
+def not_found(task: str, id: str | None, location: str) -> CheckpointNotFoundError:
+    """Return the error for a missing checkpoint or, if `id` is None, for a task without any."""
+    name = "" if id is None else f" {id!r}"
+    return CheckpointNotFoundError(add_advice(f"{task!r} has no checkpoint{name} in {location}", "not_found.checkpoint"))
 
 
 def copy_metadata(info: CheckpointInfo) -> CheckpointInfo:

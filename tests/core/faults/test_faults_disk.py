@@ -11,13 +11,20 @@ import pytest
 
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.errors import CapacityError, StorageError
-from tests.faults.power import Disk, mounted, why_no_mounts
+from tests.faults.power import Disk, mounted, private_mounts, why_no_mounts
 
 NO_MOUNTS = why_no_mounts()
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(NO_MOUNTS is not None, reason=NO_MOUNTS or "")]
 
 SUBJECTS = str(Path(__file__).with_name("subjects.py"))
 URLS = {"file": "file://{}/store", "sqlite": "sqlite://{}/store.db", "naive_no_directory_sync": "file://{}/store"}
+
+
+@pytest.fixture(autouse=True)
+def mounts():
+    """Mounts that no other process copies: a disk that is still mounted elsewhere after a power failure cannot be mounted again."""
+    with private_mounts():
+        yield
 
 
 @pytest.mark.parametrize("subject", ["file", "sqlite"])

@@ -12,7 +12,7 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.format.names import to_file_name
 from ckpt_observe.core.json_lines import adopt, read_json_lines
 from ckpt_observe.core.stores.jsonl import JsonlStore
-from ckpt_observe.errors import CheckpointError, CompressionError, ConfigError, SerializationError, StorageError
+from ckpt_observe.errors import CheckpointError, CompressionError, ConfigError, ConflictError, SerializationError, StorageError
 from ckpt_observe.testing.stores import StoreContract
 
 
@@ -22,7 +22,7 @@ class TestJsonlStore(StoreContract):
         return JsonlStore(f"jsonl://{tmp_path}/lines{request.param}")
 
     def path(self, store, task, id):
-        return f"{store._root}/{to_file_name(task)}/{to_file_name(id)}.jsonl"
+        return f"{store._root}/{to_file_name(task)}/{to_file_name(id)}{store.suffix}"
 
     def raw_read(self, store, task, id):
         with open(self.path(store, task, id), "rb") as file:
@@ -65,7 +65,7 @@ def test_gzip_halves_a_typical_state(tmp_path, state):
     """Compression saves more than half of a typical agent state."""
     plain = Checkpointer(f"jsonl://{tmp_path}/plain").save("a", state, id="x")
     Checkpointer(f"jsonl://{tmp_path}/zipped?gzip").save("a", state, id="x")
-    assert (tmp_path / "zipped/a/x.jsonl").stat().st_size < plain.stored_size / 2
+    assert (tmp_path / "zipped/a/x.jsonl.gz").stat().st_size < plain.stored_size / 2
 
 
 def test_plain_and_gzip_files_share_a_directory(tmp_path):
@@ -76,6 +76,26 @@ def test_plain_and_gzip_files_share_a_directory(tmp_path):
     for checkpointer in (plain, zipped):
         assert [checkpointer.load("a", id) for id in ("one", "two")] == [{"n": 1}, {"n": 2}]
         assert len(checkpointer.list("a")) == 2
+
+
+def test_compressed_files_of_earlier_versions_stay_usable(tmp_path):
+    """A compressed file that is named `.jsonl`, as earlier versions did, is listed, loaded, protected against overwriting, and deleted."""
+    checkpointer = Checkpointer(f"jsonl://{tmp_path}?gzip")
+    checkpointer.save("a", {"n": 1}, id="x")
+    (tmp_path / "a/x.jsonl.gz").rename(tmp_path / "a/x.jsonl")
+    assert ([info.id for info in checkpointer.list("a")], checkpointer.load("a", "x")) == (["x"], {"n": 1})
+    with pytest.raises(ConflictError, match="already has"):
+        checkpointer.save("a", {"n": 2}, id="x")
+    checkpointer.delete("a", "x")
+    assert list((tmp_path / "a").iterdir()) == []
+
+
+@pytest.mark.parametrize(("first", "second"), [("", "?gzip"), ("?gzip", "")])
+def test_one_id_is_one_file(tmp_path, first, second):
+    """A store with the other option does not save a second checkpoint of the same ID."""
+    Checkpointer(f"jsonl://{tmp_path}{first}").save("a", {"n": 1}, id="x")
+    with pytest.raises(ConflictError, match="already has"):
+        Checkpointer(f"jsonl://{tmp_path}{second}").save("a", {"n": 2}, id="x")
 
 
 def test_other_formats_are_refused(tmp_path):

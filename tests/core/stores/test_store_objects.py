@@ -59,7 +59,7 @@ class TestObjectStore(StoreContract):
         for id, age in (("older", 3600), ("newest", 0)):
             if id == "newest":
                 assert checkpointer.load("t") == {"x": "newest"}
-            self.raw_write(store, "t", id, self.raw_read(store, "t", id).replace(b'{"checkpoint":1', b'{"checkpoint":9', 1))
+            self.raw_write(store, "t", id, self.raw_read(store, "t", id).replace(b'{"checkpoint":2', b'{"checkpoint":9', 1))
             os.utime(tmp_path / "t" / f"{id}.ckpt", (time.time() - age,) * 2)
             assert id not in [info.id for info in store.list("t")]
         with pytest.raises(CompatibilityError, match="upgrade"):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.stores import sqlite
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.core.stores.retrying import RetryingStore, RetryPolicy
 from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, ConflictError, UnavailableError
@@ -108,3 +112,38 @@ def test_lost_answer_of_a_delete(store):
     store.delete("t", "a")
     with pytest.raises(CheckpointNotFoundError):
         store.delete("t", "a")
+
+
+def test_repeated_lock_is_not_taken_for_the_checkpoint(tmp_path, monkeypatch):
+    """If another program holds the lock of a database during two attempts, the third one saves; before that, nothing is stored."""
+    monkeypatch.setattr(sqlite, "_BUSY_SECONDS", 0.0)
+    with Checkpointer(f"sqlite://{tmp_path}/store.db") as checkpointer:
+        checkpointer.save("t", {"n": 0})
+    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        waits = []
+        policy = RetryPolicy(sleep=lambda seconds: (waits.append(seconds), len(waits) == 2 and other.execute("ROLLBACK")))
+        with Checkpointer(RetryingStore(sqlite.SqliteStore(f"sqlite://{tmp_path}/store.db"), policy)) as checkpointer:
+            checkpointer.save("t", {"n": 1}, id="a")
+            assert checkpointer.load("t", "a") == {"n": 1}
+    assert len(waits) == 2
+
+
+def test_lock_that_is_never_released_is_reported(store):
+    """After the last attempt, a lock is reported as a lock that can be retried, and not as a missing checkpoint."""
+    store.inner.failures = [ConflictError("locked", code="conflict.locked", retryable=True) for _ in range(9)]
+    with pytest.raises(ConflictError) as caught:
+        Checkpointer(store).save("t", {"n": 1})
+    assert (caught.value.code, caught.value.retryable, caught.value.recovery) == ("conflict.locked", True, "tried 4 times")
+
+
+def test_other_content_under_the_id_is_a_conflict(store):
+    """If a retry finds another state under this id, or one that is removed meanwhile, nothing of ours is stored: it is a conflict."""
+    checkpointer = Checkpointer(store)
+    Checkpointer(store.inner).save("t", {"n": 1}, id="a")
+    store.inner.failures = [UnavailableError("down")]
+    with pytest.raises(ConflictError):
+        checkpointer.save("t", {"n": 2}, id="a")
+    store.inner.failures = [ConflictError("already has a checkpoint"), UnavailableError("down")]
+    with pytest.raises(ConflictError):
+        checkpointer.save("t", {"n": 2}, id="b")

@@ -24,9 +24,10 @@ from ckpt_observe.errors import ConfigError
 from ckpt_observe.instrument.wrappers import ObservedCall
 from ckpt_observe.record import redact, trace_context
 from ckpt_observe.record.guard import record_fault
-from ckpt_observe.record.operation import Operation, Task, current_operation
+from ckpt_observe.record.operation import Operation, current_operation
 from ckpt_observe.record.phase import Phase
 from ckpt_observe.record.recorder import recorder
+from ckpt_observe.record.task import Task
 from ckpt_observe.record.trace_context import UnsampledSpan
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.values import OPERATIONS
@@ -191,6 +192,7 @@ class _NoPhase:
     def set(self, attributes: Mapping[str, Any]) -> None: ...
     def suspend(self) -> None: ...
     def resume(self) -> None: ...
+    def release(self) -> None: ...
 
 
 _NO_PHASE = _NoPhase()

@@ -94,6 +94,7 @@ TYPES: Final[Mapping[str, str]] = {
     "builtins.GeneratorExit": "cancelled.requested",
     "langgraph.errors.GraphBubbleUp": "ok",  # a pause for a human, or a jump to another graph
     "optuna.exceptions.TrialPruned": "ok",  # an early stop
+    "lightgbm.callback.EarlyStopException": "ok",
     "builtins.TimeoutError": "timeout.deadline",
     "builtins.ConnectionError": "unavailable.connection",
     "builtins.PermissionError": "storage.permission",

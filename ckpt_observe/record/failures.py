@@ -72,7 +72,7 @@ def classify(error: BaseException, phase: str | None = None, codes: ErrorCodes =
     return Failure(
         outcome="cancelled" if row.error_class == "cancelled" else "error",
         error_type=error_type,
-        cause=None if source is error else _type_name(source),
+        cause=None if source is error else type_name(source),
         error_class=row.error_class,
         code=code,
         retryable=row.retryable if retryable is None else retryable,
@@ -89,7 +89,8 @@ def _read(error: BaseException, source: BaseException, name: str, kind: type) ->
     return value if isinstance(value, kind) else None
 
 
-def _type_name(error: BaseException) -> str:
+def type_name(error: BaseException) -> str:
+    """Return the qualified name of an exception's type, as it is recorded."""
     return redact.name(qualified_name(type(error)).removeprefix("builtins."))
 
 
@@ -100,7 +101,7 @@ def exception_attributes(error: BaseException, *, stack: bool, message: bool = T
     replaced with `(not recorded)`.
     """
     attributes = {
-        spans.EXCEPTION_TYPE: _type_name(error),
+        spans.EXCEPTION_TYPE: type_name(error),
         spans.EXCEPTION_MESSAGE: _redacted_message(error) if message else "(not recorded)",
     }
     if stack:

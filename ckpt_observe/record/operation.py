@@ -1,4 +1,4 @@
-"""Operations and tasks: they begin, become current, end exactly once, and write each step to a page when it happens.
+"""Operations: they begin, become current, end exactly once, and write each step to a page when it happens.
 
 While it runs, an operation *is* the current OpenTelemetry span, and stands for its running phase: spans of other instrumentations become
 children of that phase, and `trace.get_current_span().set_attribute(...)` in the host program sets an attribute of it. Nothing here raises
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from msgspec import Raw
 from opentelemetry.context import Context, attach, get_current
 
-from ckpt_observe.record import redact, resource_usage
+from ckpt_observe.record import redact, resource_usage, running_tasks
 from ckpt_observe.record.encoding import encode_line
 from ckpt_observe.record.error_lookup import ErrorCodes, is_caused_by
 from ckpt_observe.record.failures import classify, exception_attributes
@@ -29,6 +29,7 @@ from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.otel_span import OtelSpan
 from ckpt_observe.record.recorder import Page, recorder
 from ckpt_observe.record.redact import Redacted
+from ckpt_observe.record.running_tasks import candidates
 from ckpt_observe.record.trace_context import (
     SPAN_KEY,
     SUPPRESSED,
@@ -39,6 +40,8 @@ from ckpt_observe.record.trace_context import (
     find_parent,
     new_span_id,
     new_trace_id,
+    parent_span,
+    with_parent,
 )
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, spans
@@ -95,6 +98,7 @@ class Operation(OtelSpan):
         """Number of the patched call that runs as a phase in the thread of the operation; 0 if none. Of all open phases in that thread, the
         innermost has the highest number."""
         self.trace_id = self.span_id = ""
+        """Set before the operation begins if other processes know the ids that it will have as the root of a trace."""
         self.ancestors: tuple[str, ...] | None = ()
         """`events.ancestor` of each enclosing span from the root on; empty for a root, None if one is unknown.
 
@@ -121,18 +125,22 @@ class Operation(OtelSpan):
             return None
         context: Context | None = None
         try:
-            context = self._find_context()
+            context = get_current()
             if context and (context.get(SUPPRESSED) or context.get(SUPPRESSED_BY_NAME)):
                 return None
-            enclosing: Any = context.get(SPAN_KEY)
+            enclosing: Any = parent_span(context) if context else None
+            if enclosing is None and (candidates or self.trace_id) and (task_context := self._find_task_context()) is not None:
+                enclosing = parent_span(task_context)
+                context = with_parent(context, enclosing, task_context.get(TASK_KEY))
             if type(enclosing) in _operation_types:
                 self.trace_id, parent_id = enclosing.ids()
                 self.ancestors = enclosing.path_from_root()
             else:
                 parent, samples = find_parent(enclosing, recorder.traceparent), recorder.samples
                 if parent is None:
-                    self.trace_id, parent_id = new_trace_id(), ""
+                    self.trace_id, parent_id = self.trace_id or new_trace_id(), ""
                     if samples is not None and not samples(self.trace_id, None):
+                        self.span_id = ""
                         self._make_unsampled_span_current(context)
                         return None
                 elif parent.sampled if samples is None else samples(parent.trace, parent.sampled):
@@ -152,7 +160,7 @@ class Operation(OtelSpan):
             if page is None:
                 self.trace_id = ""
                 return None
-            self.span_id = span_id = new_span_id()
+            self.span_id = span_id = self.span_id or new_span_id()
             self.thread = _thread()
             self._usage = self._last_usage = None if self.name in _short_operations else resource_usage.read_usage()
             self.phases: list[tuple[Any, ...]] = []
@@ -171,9 +179,9 @@ class Operation(OtelSpan):
             return None
         return context
 
-    def _find_context(self) -> Context:
-        """Return the context in which the operation begins: the current one. Subclasses may know better, if a thread lost it."""
-        return get_current()
+    def _find_task_context(self) -> Context | None:
+        """Return the context of the task to which the operation belongs, if there is no current span; None if it belongs to none."""
+        return running_tasks.find_context(self._begin_attributes.get(names.TASK_ID) if self._begin_attributes else None)
 
     def resume(self) -> None:
         """Make the operation current, after `begin` or `suspend`. Does nothing if it has ended or is not recorded.
@@ -217,6 +225,28 @@ class Operation(OtelSpan):
             except BaseException:  # raised by a signal handler
                 self._leave_context(getattr(token, "old_value", None))
                 raise
+
+    def release(self) -> None:
+        """Let the caller of an async save go on, while the save continues elsewhere until `finish`."""
+        self.suspend()
+        self.set_released()
+
+    def set_released(self) -> None:
+        """Record that an async save does not hold up its caller any more. Only the first call counts; later waits are `add_blocked`."""
+        is_save = self.open_page and self.name == "save" and self.kind == events.OPERATION
+        if is_save and names.ASYNC_BLOCKED not in (self._attributes or _NO_ATTRIBUTES):
+            seconds = self.elapsed()
+            self.set_trusted({names.ASYNC_BLOCKED: seconds, names.ASYNC_RELEASED: seconds})
+
+    def add_blocked(self, seconds: float) -> None:
+        """Add a time for which the program waited for an async save, after the call that began it had returned."""
+        blocked = (self._attributes or _NO_ATTRIBUTES).get(names.ASYNC_BLOCKED)
+        if self.open_page and blocked is not None:
+            self.set_trusted({names.ASYNC_BLOCKED: blocked + seconds})
+
+    def elapsed(self) -> float:
+        """Return the seconds since the operation began."""
+        return (_monotonic() - self.start) / 1e9
 
     def _leave_context(self, outer: Any) -> None:
         """Make the context `outer` current again, after a signal handler interrupted us at an unknown point."""
@@ -299,6 +329,11 @@ class Operation(OtelSpan):
         outcome = {names.OUTCOME: "ok" if error is None else "error"}
         return encode_line((events.END, self.span_id, _monotonic() + self.clock_offset, outcome, [], 0))
 
+    def move_to_this_thread(self) -> None:
+        """Continue in the calling thread: the phases that follow run there. Resource usage is that of this thread from now on."""
+        self.thread = _thread()
+        self._usage = self._last_usage = resource_usage.read_usage()
+
     # Attributes and phases
 
     def set(self, attributes: Mapping[str, Any]) -> None:
@@ -376,36 +411,6 @@ class Operation(OtelSpan):
 
 
 _operation_types.add(Operation)
-
-
-class Task(Operation):
-    """A run that makes checkpoints. Its `shared_attributes` are set on every operation within it."""
-
-    __slots__ = ("_path", "shared_attributes")
-
-    kind = events.TASK
-
-    def __init__(self, name: str, shared_attributes: Mapping[str, Any], attributes: Mapping[str, Any] | None = None) -> None:
-        shared = shared_attributes if type(shared_attributes) is Redacted else redact.attributes(shared_attributes)
-        super().__init__(redact.name(name), {**shared, **(attributes or {})})
-        self.shared_attributes: Mapping[str, Any] = shared
-        self._path: tuple[str, ...] | None = None
-
-    def begin(self) -> Context | None:
-        """Start the task. Operations within it also get the attributes that it inherits from its parent."""
-        context = super().begin()
-        self.shared_attributes = {**self.inherited_attributes, **self.shared_attributes}
-        if self.ancestors is not None:
-            self._path = (*self.ancestors, events.ancestor(self.span_id, self.kind, self.name))
-        return context
-
-    def path_from_root(self) -> tuple[str, ...] | None:
-        """Return `events.ancestor` of each span from the root to this task; None if one of them is unknown."""
-        return self._path
-
-    def _make_current(self, context: Context) -> None:
-        self._position_token = current_position.set(None)
-        self._context_token = attach(Context({**context, SPAN_KEY: self, TASK_KEY: self}))
 
 
 def current_operation() -> Operation | None:

@@ -14,7 +14,7 @@ from ckpt_observe.record.encoding import encode_line
 from ckpt_observe.record.failures import exception_attributes
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.recorder import Page
-from ckpt_observe.record.trace_context import parse_traceparent
+from ckpt_observe.record.trace_context import UnsampledSpan, parse_traceparent
 from ckpt_observe.semconv import events, spans
 
 _SAMPLED: Final = trace.TraceFlags(trace.TraceFlags.SAMPLED)
@@ -114,3 +114,8 @@ class OtelSpan(trace.Span):
     def end(self, end_time: int | None = None) -> None:
         """End the operation now, without an error. `end_time` is ignored."""
         self.finish()
+
+
+def is_own_span(span: Any) -> bool:
+    """Return whether a span is an operation or task of ours, recorded or not."""
+    return isinstance(span, OtelSpan) or type(span) is UnsampledSpan

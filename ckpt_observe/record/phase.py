@@ -101,6 +101,10 @@ class Phase:
         if self._position_token is not None:
             _set_position(self._outer_position)
 
+    def release(self) -> None:
+        """Let the caller go on, while the work continues elsewhere until the end of the phase."""
+        self.suspend()
+
     def resume(self) -> None:
         """Make the phase current again."""
         if self._position_token is not None:
@@ -109,6 +113,11 @@ class Phase:
 
 Sizes = tuple[int | None, int | None]
 """Bytes that went into a phase, and bytes that came out. None: not known."""
+
+
+def no_sizes(_args: tuple[Any, ...], _result: Any) -> Sizes:
+    """Return that the sizes of a phase are not known."""
+    return None, None
 
 
 def phase_wrapper(name: str, read_sizes: Callable[[tuple[Any, ...], Any], Sizes]) -> Callable[..., Any]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
+import msgspec
+
 from ckpt_observe.record.operation import Operation, current_position
 from ckpt_observe.record.phase import failure_attributes
 from ckpt_observe.semconv import attributes as names
@@ -18,61 +20,64 @@ from ckpt_observe.semconv.events import MARKED_PHASES, PHASE_CODES
 _monotonic: Final = time.perf_counter_ns
 
 
-class PhaseSum:
+class PhaseSum(msgspec.Struct):
     """All calls of one kind within one operation. Times are from the monotonic clock.
 
-    A running call is current in the context of its caller: set `current_position` to `position` while it runs.
+    It does not refer to its operation, which refers to it: a cycle would keep both alive until the garbage collector finds them.
+    `SummedPhase` has the steps of `begin` and `end` written out, because serializers are called once per key.
     """
 
-    __slots__ = ("_error", "_parent", "_start", "busy", "bytes_in", "bytes_out", "calls", "name", "number", "operation", "position")
+    name: str
+    number: int
+    parent: int
+    start: int
+    end_mark: int = 0
+    """The word of the page that is 0 while a call runs, and else says when the phase ended; 0: there is no such word."""
+    busy: int = 0
+    calls: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    error: BaseException | None = None
 
-    def __init__(self, operation: Operation, name: str) -> None:
-        position = current_position.get()
-        self.operation, self.name = operation, name
-        self._parent = position[1] if position is not None and position[0] is operation else 0
-        self.number = number = next(operation.phase_numbers)
-        self.position = (operation, number, None)
-        self._start = self.busy = self.calls = 0
-        self.bytes_in = self.bytes_out = 0
-        self._error: BaseException | None = None
+    def begin(self, operation: Operation) -> int:
+        """Start a call. Return when."""
+        if self.calls and self.end_mark and operation.open_page:
+            operation.page.marks[self.end_mark] = 0
+        return _monotonic()
 
-    def begin(self, start: int) -> None:
-        """Start a call."""
-        operation, number = self.operation, self.number
-        is_first = not self._start
-        if is_first:
-            self._start = start
-        if number <= MARKED_PHASES and operation.open_page:  # else another operation may have the page by now
-            if is_first:
-                operation.page.marks[2 * number] = (start - operation.start) << 12 | self._parent << 8 | PHASE_CODES[self.name]
-            else:
-                operation.page.marks[2 * number + 1] = 0
-
-    def end(self, start: int, end: int, error: BaseException | None = None) -> None:
+    def end(self, operation: Operation, start: int, error: BaseException | None = None) -> None:
         """End a call, with the exception that ended it, if any."""
-        operation, number = self.operation, self.number
-        self.busy += end - start
+        self.busy = busy = self.busy + _monotonic() - start
         self.calls += 1
         if error is not None:
             operation.add_phase_failure(self.name, error)
             if operation.open_page:
-                self._error = error
-        if number <= MARKED_PHASES and operation.open_page:
-            operation.page.marks[2 * number + 1] = (self._start + self.busy - operation.start) << 12 | 1
+                self.error = error
+        if self.end_mark and operation.open_page:
+            operation.page.marks[self.end_mark] = (self.start + busy - operation.start) << 12 | 1
 
-    def record(self) -> tuple[Any, ...]:
+    def record(self, operation: Operation) -> tuple[Any, ...]:
         """Return the phase as a row of the operation's `end` line."""
         if not self.calls:  # its first call is still running
-            self.busy = _monotonic() - self._start
+            self.busy = _monotonic() - self.start
         attributes: Any = (self.bytes_in or None, self.bytes_out or None)
-        error = self._error
-        self.forget_error()
+        error = self.error
         if self.calls > 1 or error is not None:
             attributes = {names.PHASE_BYTES_IN: attributes[0], names.PHASE_BYTES_OUT: attributes[1], names.PHASE_CALLS: self.calls}
         if error is not None:
-            attributes.update(failure_attributes(self.operation, self.name, error))
-        return self.name, self.number, self._parent, self._start, self._start + self.busy, attributes
+            self.error = None  # it refers to frames of the host program, and those refer to us: the cycle would keep them alive
+            attributes.update(failure_attributes(operation, self.name, error))
+        return self.name, self.number, self.parent, self.start, self.start + self.busy, attributes
 
-    def forget_error(self) -> None:
-        """Forget the exception. It refers to frames of the host program, and those refer to the phase: the cycle would keep them alive."""
-        self._error = None
+
+def start_phase(operation: Operation, name: str) -> PhaseSum:
+    """Start a phase of the operation with its first call, within the phase that runs here."""
+    position = current_position.get()
+    parent = operation.running_phase
+    if position is not None and position[1] > parent and position[0] is operation:
+        parent = position[1]
+    number, start = next(operation.phase_numbers), _monotonic()
+    if number > MARKED_PHASES or not operation.open_page:  # it has ended, and another operation may have the page by now
+        return PhaseSum(name, number, parent, start)
+    operation.page.marks[2 * number] = (start - operation.start) << 12 | parent << 8 | PHASE_CODES[name]
+    return PhaseSum(name, number, parent, start, 2 * number + 1)

@@ -1,8 +1,9 @@
 """The trace context of an operation: its ids, its parent, and whether its trace is recorded.
 
-The parent is the current OpenTelemetry span, else Laminar's, else `TRACEPARENT`. Ids come from a generator of our own, which is seeded by
-the system: a training run that seeds `random` must not get other numbers because of us, nor make us repeat ids. Asking the system each time
-would give up the GIL, for tens of milliseconds in a program with busy threads.
+The parent is the current OpenTelemetry span, else Laminar's, else what `running_tasks` finds, else `TRACEPARENT`.
+
+Ids come from a generator of our own, which is seeded by the system: a training run that seeds `random` must not get other numbers because
+of us, nor make us repeat ids. Asking the system each time would give up the GIL, for tens of milliseconds in a program with busy threads.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 SPAN_KEY: Final = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))
 """The key of the current span in OpenTelemetry's context. Taken from its public function, because its name is private."""
 TASK_KEY: Final = create_key("ckpt_observe-task")
+_PARENT_KEY: Final = create_key("ckpt_observe-parent")
+"""The key of a `_ParentOverride`."""
 SUPPRESSED: Final = _SUPPRESS_INSTRUMENTATION_KEY
 """Set in the context by OpenTelemetry's `suppress_instrumentation()`: nothing is recorded. Older code sets SUPPRESSED_BY_NAME."""
 SUPPRESSED_BY_NAME: Final = "suppress_instrumentation"
@@ -117,6 +120,35 @@ class UnsampledSpan(trace.NonRecordingSpan):
         return self._span_context
 
 
+class CarriedSpan(trace.NonRecordingSpan):
+    """A span of another process, in the context that this process or a function was handed over with."""
+
+    def __init__(self, parent: Parent) -> None:
+        flags = trace.TraceFlags(trace.TraceFlags.SAMPLED if parent.sampled else trace.TraceFlags.DEFAULT)
+        super().__init__(trace.SpanContext(int(parent.trace, 16), int(parent.span, 16), is_remote=True, trace_flags=flags))
+        self.parent = parent
+
+
+class _ParentOverride(NamedTuple):
+    """Gives operations another parent than the current span, which is the host program's: its own spans must not get that parent."""
+
+    current: Any
+    """The current span when the override was made. If another span is current, it began later, and it is the parent."""
+    parent: Any
+
+
+def with_parent(context: Context, parent: Any, task: Any) -> Context:
+    """Return a context in which operations have this span as their parent and belong to this task. The current span stays the same."""
+    return Context({**context, _PARENT_KEY: _ParentOverride(context.get(SPAN_KEY), parent), TASK_KEY: task})
+
+
+def parent_span(context: Context) -> Any:
+    """Return the span that is the parent of operations in this context: the current one, or that of `with_parent`; None without one."""
+    current = context.get(SPAN_KEY)
+    override: Any = context.get(_PARENT_KEY)
+    return current if override is None or override.current is not current else override.parent
+
+
 def detach(token: Any) -> None:
     """Do what OpenTelemetry's `detach` does, and raise its errors: that one catches also exceptions of the host program's signal handlers.
 
@@ -132,7 +164,7 @@ def may_record() -> bool:
     """
     if not recorder.on:
         return False
-    enclosing = get_current().get(SPAN_KEY)
+    enclosing = parent_span(get_current())
     if type(enclosing) is UnsampledSpan:
         return False
     if type(enclosing) is not trace.NonRecordingSpan or recorder.samples is not None:
@@ -165,6 +197,8 @@ def span_id_in_trace(span: Any, trace_id: str) -> str:
 
 
 def _parent_from_span(span: Any) -> Parent | None:
+    if type(span) is CarriedSpan:
+        return span.parent
     if not isinstance(span, trace.Span):
         return None
     context = span.get_span_context()
@@ -186,6 +220,11 @@ def _path(attributes: Mapping[str, Any]) -> tuple[str, ...] | None:
     if not ids or not path or len(ids) != len(path):
         return None
     return tuple(ancestor(laminar.span_id(each), "", redact.name(name)) for each, name in zip(ids, path, strict=True))
+
+
+def has_laminar_span() -> bool:
+    """Return whether Laminar has a current span here."""
+    return _parent_from_span(_laminar_span()) is not None
 
 
 def _laminar_span() -> Any:

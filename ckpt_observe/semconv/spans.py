@@ -25,6 +25,9 @@ TASK_PREFIX: Final = "task "
 EVENT_EXCEPTION: Final = "exception"
 """Span event for a failure, as defined by OpenTelemetry. Laminar shows a span as failed only if it has this event."""
 
+EVENT_HOOK_FAILED: Final = "checkpoint.hook_failed"
+"""Span event for an exception of a hook or context provider of the program. The operation itself did not fail."""
+
 EXCEPTION_TYPE: Final = "exception.type"
 EXCEPTION_MESSAGE: Final = "exception.message"
 EXCEPTION_STACKTRACE: Final = "exception.stacktrace"

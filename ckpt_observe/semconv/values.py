@@ -29,7 +29,12 @@ PHASES: Final = {  # append only: the position of a phase is its code in the jou
     "decompress": "Decompress the bytes.",
     "deserialize": "Turn the bytes into a state.",
     "apply": "Put the state into the running program.",
-    "wait": "Wait for work in another thread.",
+    "wait": "Wait for work in another thread, such as the previous save.",
+    "plan": "Decide which process writes or reads what.",
+    "finalize": "Complete the file: write its directory and checksums, and close it.",
+    "digest": "Compute the digests and the header of the checkpoint.",
+    "retain": "Apply the retention policy. The checkpoint of the save is already durable.",
+    "remove": "Remove checkpoints from the store.",
 }
 
 OUTCOMES: Final = {
@@ -88,6 +93,7 @@ ERROR_CODES: Final = {
     "compression.bomb": ErrorCode("compression", False, "The decompressed data would exceed the size that the checkpoint declares."),
     "integrity.checksum_mismatch": ErrorCode("integrity", False, "The digest of the stored bytes differs from the recorded digest."),
     "integrity.truncated": ErrorCode("integrity", False, "The stored bytes end too early."),
+    "integrity.incomplete": ErrorCode("integrity", False, "Parts of the checkpoint are missing: the process that saved it was stopped, or somebody removed them."),
     "integrity.malformed": ErrorCode("integrity", False, "The stored bytes are not a checkpoint."),
     "integrity.size_mismatch": ErrorCode("integrity", False, "The size of the stored bytes differs from the recorded size."),
     "integrity.broken_base": ErrorCode("integrity", False, "An earlier checkpoint that this one builds on is gone or has changed."),

@@ -17,6 +17,7 @@ from ckpt_observe.errors import (
     StorageError,
     UnavailableError,
 )
+from ckpt_observe.support.advice import add_advice
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
 _Row = tuple[type[CheckpointError], str, bool]
@@ -88,4 +89,4 @@ def translate_os_errors(action: str) -> Iterator[None]:
 def to_checkpoint_error(error: OSError, action: str) -> CheckpointError:
     """Return the CheckpointError for an OSError; `storage.io` if the table has no row for it."""
     error_type, code, retryable = _TABLE.get(error.errno or 0, _IO_ERROR)
-    return error_type(f"{action}: {error.strerror or error}", code=code, retryable=retryable)
+    return error_type(add_advice(f"{action}: {error.strerror or error}", code), code=code, retryable=retryable)

@@ -2,6 +2,8 @@
 
 The deadline covers the body as a whole; for connecting, sending and the headers, the same time applies to each step of the socket.
 Redirects are never followed: a setting names one server, and credentials go to no other. Nothing is retried here.
+
+An answer is hostile input: whatever it contains, a request takes bounded memory, and raises nothing but HttpError.
 """
 
 from __future__ import annotations
@@ -94,8 +96,8 @@ class HttpClient:
                     verify=self._certificate,  # as an argument: REQUESTS_CA_BUNDLE would replace the session's own
                 ) as response,
             ):
-                return Answer(response.status_code, response.headers, _read(response, deadline))
-        except (RequestException, HTTPError, OSError) as error:
+                return Answer(response.status_code, response.headers, _decompress(response, _read(response, deadline)))
+        except (RequestException, HTTPError, OSError, ValueError) as error:  # ValueError: a header that the libraries cannot parse
             raise_host_exception(error)
             raise HttpError(_innermost(error), _stage(error)) from None  # the library's message may hold the whole URL
 
@@ -155,6 +157,9 @@ def _session() -> Session:
 
     session = Session()
     session.auth = _keep_headers
+    session.headers["accept-encoding"] = "identity"
+    # Although no redirect is followed, requests would parse its URL, which may fail, and read its body to the end, which may never come.
+    session.get_redirect_target = lambda _response: None  # type: ignore[method-assign, assignment]
     return session
 
 
@@ -186,11 +191,26 @@ def _read(response: Response, deadline: float) -> bytes:
     while len(body) < MAX_ANSWER_BYTES:
         if time.monotonic() > deadline:
             raise ReadTimeout("the answer took too long")
-        part = response.raw.read1(MAX_ANSWER_BYTES, decode_content=True)
+        part = response.raw.read1(MAX_ANSWER_BYTES, decode_content=False)
         if not part:
             break
         body += part
-    return body
+    return body[:MAX_ANSWER_BYTES]
+
+
+def _decompress(response: Response, body: bytes) -> bytes:
+    """Return the body, decompressed to at most MAX_ANSWER_BYTES: proxies may compress although we do not accept it.
+
+    Not by urllib3, whose limit depends on its version and on the coding. Raise ValueError if the body is damaged.
+    """
+    if not body or response.headers.get("content-encoding", "").strip().lower() not in ("gzip", "x-gzip"):
+        return body
+    import zlib  # noqa: PLC0415 - rarely needed
+
+    try:
+        return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(body, MAX_ANSWER_BYTES)
+    except zlib.error as error:
+        raise ValueError(f"the answer is not gzip data ({error})") from None
 
 
 def _stage(error: Exception) -> str:
@@ -206,7 +226,7 @@ def _stage(error: Exception) -> str:
         isinstance(cause, MaxRetryError) and isinstance(cause.reason, NewConnectionError)
     ):
         return HttpError.CONNECT
-    if isinstance(error, InvalidURL) or not isinstance(error, RequestException | HTTPError):  # such as a missing certificate file
+    if isinstance(error, InvalidURL) or not isinstance(error, RequestException | HTTPError | ValueError):  # a missing certificate file
         return HttpError.PREPARE
     return HttpError.ANSWER
 

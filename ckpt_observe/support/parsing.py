@@ -14,6 +14,9 @@ from urllib.parse import SplitResult, urlsplit
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
+DEFAULT: Final = "default"
+NONE: Final = "none"
+"""Words that select the default, or nothing."""
 MAX_NUMBER: Final = (1 << 43) - 1
 """The largest number that a setting may have. As MiB, it is the largest size of a file."""
 _MAX_QUOTE: Final = 80
@@ -39,6 +42,35 @@ def parse_choice(variable: str, value: str, choices: Sequence[str]) -> str:
     if value not in choices:
         raise ConfigError(f"{variable}: {quote(value)} is not valid; use one of: {', '.join(choices)}")
     return value
+
+
+def parse_selection(variable: str, value: str | Sequence[str], available: Sequence[str], default: Sequence[str]) -> tuple[str, ...]:
+    """Return the names that a value such as `default,+prometheus,-local` selects.
+
+    A list of plain names selects just these. `+` adds to the selection so far and `-` removes from it; the selection starts with the
+    default if the first name has a sign. `none` selects nothing.
+    """
+    tokens = parse_names(value)
+    if tokens == (NONE,):
+        return ()
+    selection = dict.fromkeys(default if not tokens or tokens[0][0] in "+-" else ())
+    for token in tokens:
+        sign, name = (token[0], token[1:]) if token[0] in "+-" else ("+", token)
+        parse_choice(variable, name, (*available, DEFAULT, NONE))
+        if name == NONE:
+            raise ConfigError(f"{variable}: '{NONE}' cannot be combined with other names ({', '.join(tokens)})")
+        for each in default if name == DEFAULT else (name,):
+            if sign == "+":
+                selection[each] = None
+            else:
+                selection.pop(each, None)
+    return tuple(selection)
+
+
+def extends_default(value: str | Sequence[str]) -> bool:
+    """Return whether a value for `parse_selection` selects the default, more than it, or the rest of it."""
+    tokens = parse_names(value)
+    return not tokens or tokens[0][0] in "+-" or DEFAULT in tokens
 
 
 def parse_flag(variable: str, value: Any) -> bool:

@@ -11,14 +11,18 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from ckpt_observe.errors import DamagedFileError
+from ckpt_observe.support.fork_gate import ForkGate
 from ckpt_observe.support.host_exceptions import ignore_errors
 
 Migrations: TypeAlias = Sequence[Sequence[str]]
 """Statements that lead from each schema version to the next, starting at an empty file. Only ever appended to."""
+
+
+_fork_gate: Final = ForkGate()
 
 
 class _Connection(sqlite3.Connection):
@@ -26,13 +30,17 @@ class _Connection(sqlite3.Connection):
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         try:
-            return super().execute(sql, parameters)
+            if self.in_transaction:  # `transaction` and `snapshot` hold the gate
+                return super().execute(sql, parameters)
+            with _fork_gate:
+                return super().execute(sql, parameters)
         except UnicodeDecodeError as error:
             raise sqlite3.DatabaseError("the file is damaged") from error
 
     def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
         try:
-            return super().executemany(sql, parameters)
+            with _fork_gate:
+                return super().executemany(sql, parameters)
         except UnicodeDecodeError as error:
             raise sqlite3.DatabaseError("the file is damaged") from error
 
@@ -87,25 +95,27 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Commit everything in the block, or nothing.
 
     BEGIN IMMEDIATE takes the write lock at once, and waits if another connection holds it.
-    A transaction that starts as a reader and then writes fails instead of waiting.
+    A transaction that starts as a reader and then writes fails instead of waiting. A fork waits for the end of the block.
     """
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        rollback(connection)
-        raise
+    with _fork_gate:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            rollback(connection)
+            raise
 
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
     """Read several things as of one moment, whatever others commit meanwhile."""
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        rollback(connection)
+    with _fork_gate:
+        connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            rollback(connection)
 
 
 def rollback(connection: sqlite3.Connection) -> None:

@@ -16,6 +16,7 @@ from ckpt_observe.errors import (
     StorageError,
     UnavailableError,
 )
+from ckpt_observe.support.advice import add_advice
 
 _Row = tuple[type[CheckpointError], str, bool]
 
@@ -90,13 +91,14 @@ ERROR_CODES_BY_CONNECTION_MESSAGE: Final = tuple((text, code) for text, (_, code
 def to_checkpoint_error(state: str, action: str) -> CheckpointError:
     """Return the CheckpointError for an SQLSTATE; `storage.io` if the table has no row for it. `action` is its message."""
     error_type, code, retryable = _TABLE.get(state) or _TABLE.get(state[:2]) or _IO_ERROR
-    return error_type(action, code=code, retryable=retryable)
+    return error_type(add_advice(action, code), code=code, retryable=retryable)
 
 
 def connection_to_checkpoint_error(message: str, action: str) -> CheckpointError:
     """Return the CheckpointError for a connection that could not be made or was lost. `action` starts its message."""
     for text, (error_type, code, retryable), reason in _CONNECTION_FAILURES:
         if text in message:
-            return error_type(f"{action}: {reason}", code=code, retryable=retryable)
+            return error_type(add_advice(f"{action}: {reason}", code), code=code, retryable=retryable)
     error_type, code, retryable = _NO_CONNECTION
-    return error_type(f"{action}: the server cannot be reached, or closed the connection", code=code, retryable=retryable)
+    message = f"{action}: the server cannot be reached, or closed the connection"
+    return error_type(add_advice(message, code), code=code, retryable=retryable)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from opentelemetry.context import get_current
+from opentelemetry import baggage
+from opentelemetry.context import attach, detach, get_current
 
 import ckpt_observe
-from ckpt_observe.instrument import runs
 from ckpt_observe.instrument.library_call import LibraryCall
-from ckpt_observe.instrument.runs import LibraryRun, RunCall, find_run_context
+from ckpt_observe.instrument.runs import LibraryRun, RunCall
+from ckpt_observe.record import running_tasks
+from ckpt_observe.record.packed_context import unpack
+from ckpt_observe.record.running_tasks import find_by_id
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.spans import outline
 
@@ -65,8 +69,9 @@ def test_ended_run_is_forgotten(recording):
     """After the end of a run nothing is remembered about it, also if it failed."""
     with pytest.raises(ValueError, match="node"), run("a"):
         raise ValueError("node")
-    assert find_run_context("toy", "a") is None
-    assert not runs._runs
+    assert find_by_id("toy", "a") is None
+    assert not running_tasks._by_id
+    assert not running_tasks._outermost
 
 
 def test_abandoned_run_is_forgotten(recording, monkeypatch):
@@ -85,13 +90,14 @@ def test_abandoned_run_is_forgotten(recording, monkeypatch):
     generator = row.wrapper_for(stream)(stream, None, (), {})
     loop = asyncio.new_event_loop()
     loop.run_until_complete(anext(generator))
-    assert find_run_context("toy", "a") is not None
+    assert find_by_id("toy", "a") is not None
     loop.close()
     del generator
     gc.collect()
     assert get_current() == {}
-    assert find_run_context("toy", "a") is None
-    assert not runs._runs
+    assert find_by_id("toy", "a") is None
+    assert not running_tasks._by_id
+    assert not running_tasks._outermost
 
 
 def test_run_in_a_run(recording):
@@ -104,10 +110,35 @@ def test_run_in_a_run(recording):
 def test_run_within_a_task_is_no_task(recording):
     """If the program has begun a task, the run belongs to it; threads without a context still find it."""
     with ckpt_observe.task("mine", id="mine") as task, run("a"):
-        assert find_run_context("toy", "a") == get_current()
+        assert find_by_id("toy", "a") == get_current()
         in_bare_thread(append, "a")
     assert [span.name for span in recording.spans()] == ["task mine", "checkpoint.append"]
     assert traces(recording)["checkpoint.append", "a"] == task.trace_id
+
+
+def test_run_in_a_carried_function(recording):
+    """A run in a function that was carried from another process is in the task of that function, also for threads without a context."""
+    with ckpt_observe.task("mine", id="mine") as task:
+        carried = pickle.loads(pickle.dumps(ckpt_observe.carry(append_in_thread_of_run)))
+    carried("a")
+    assert traces(recording) == {("task", "mine"): task.trace_id, ("checkpoint.append", "a"): task.trace_id}
+
+
+def test_run_in_a_process_that_was_started_in_a_task(recording):
+    """Threads without a context find the task in which the process was started, also if the run has baggage of the host program."""
+    running_tasks.set_process_context(unpack({"parent": ("3" * 32, "4" * 16, True, None, {}), "task": {names.TASK_NAME: "train"}}))
+    token = attach(baggage.set_baggage("tenant", "a"))
+    try:
+        append_in_thread_of_run("a")
+    finally:
+        detach(token)
+        running_tasks.set_process_context(None)
+    assert traces(recording) == {("checkpoint.append", "a"): "3" * 32}
+
+
+def append_in_thread_of_run(task_id):
+    with run(task_id):
+        in_bare_thread(append, task_id)
 
 
 def test_unsampled_run_records_nothing_in_bare_threads(recording, monkeypatch):

@@ -22,15 +22,6 @@ def tree(recording):
     return outline(recording.spans()).splitlines()
 
 
-def test_a_new_thread_has_no_parent(recording):
-    """A thread starts with an empty context, as in OpenTelemetry, so its operation is a root."""
-    with ckpt_observe.task("t"):
-        thread = threading.Thread(target=save)
-        thread.start()
-        thread.join()
-    assert "checkpoint.save" in tree(recording)
-
-
 def test_executor_with_copied_context(recording):
     """With `copy_context`, operations in threads of an executor are children of the task."""
     with ckpt_observe.task("t"), ThreadPoolExecutor(4) as pool:

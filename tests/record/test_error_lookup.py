@@ -10,7 +10,8 @@ from typing import ClassVar
 import pytest
 
 from ckpt_observe.record.failures import classify
-from ckpt_observe.record.operation import Operation, Task
+from ckpt_observe.record.operation import Operation
+from ckpt_observe.record.task import Task
 
 FULL = OSError(errno.ENOSPC, "full")
 

@@ -151,7 +151,8 @@ def journal(tmp_path, monkeypatch):
     journal.pool.remove()
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+# Within the constructor of a named tuple, which has no builtins, Python cannot import what it needs to give that warning.
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.faults)])
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.__name__)
 def test_interrupted_at_every_point(journal, action, step):

@@ -10,6 +10,7 @@ import pytest
 from ckpt_observe.errors import AccessError, CapacityError, CheckpointError, ConflictError, LocationError, StorageError, UnavailableError
 from ckpt_observe.semconv.values import ERROR_CODES
 from ckpt_observe.support import errnos
+from ckpt_observe.support.advice import ADVICE
 from ckpt_observe.support.errnos import ERROR_CODES_BY_ERRNO, to_checkpoint_error, translate_os_errors
 
 
@@ -47,7 +48,7 @@ def test_exceptions_of_a_store(number, error_type, code, retryable):
     """What a store raises for an error of the operating system, with the system's message."""
     error = to_checkpoint_error(OSError(number, os.strerror(number)), "saving")
     assert (type(error), error.code, error.retryable) == (error_type, code, retryable)
-    assert str(error) == f"saving: {os.strerror(number)}"
+    assert str(error) == f"saving: {os.strerror(number)}. {ADVICE[code]}"
 
 
 def test_errors_of_a_block_are_translated():

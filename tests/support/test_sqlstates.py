@@ -7,6 +7,7 @@ import pytest
 from ckpt_observe.errors import AccessError, ConflictError, LocationError, StorageError, UnavailableError
 from ckpt_observe.semconv.values import ERROR_CODES
 from ckpt_observe.support import sqlstates
+from ckpt_observe.support.advice import ADVICE
 
 ROWS = {**sqlstates._TABLE, **{text: row for text, row, _ in sqlstates._CONNECTION_FAILURES}}
 
@@ -32,13 +33,13 @@ def test_rows_agree_with_the_registry_of_codes(key):
 def test_exceptions_of_a_state(state, error_type, code):
     """A state is looked up before its class."""
     error = sqlstates.to_checkpoint_error(state, "saving")
-    assert (type(error), error.code, str(error)) == (error_type, code, "saving")
+    assert (type(error), error.code, str(error)) == (error_type, code, f"saving. {ADVICE[code]}")
 
 
 def test_connection_failures():
     """The message says why, in our words: the server's may contain anything."""
     error = sqlstates.connection_to_checkpoint_error('FATAL:  database "x" does not exist', "saving")
     assert (type(error), error.retryable) == (LocationError, False)
-    assert str(error) == "saving: the database does not exist or accepts no connections"
+    assert str(error) == f"saving: the database does not exist or accepts no connections. {ADVICE['configuration.invalid']}"
     error = sqlstates.connection_to_checkpoint_error("server closed the connection unexpectedly", "saving")
     assert (type(error), error.retryable) == (UnavailableError, True)

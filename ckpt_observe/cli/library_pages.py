@@ -16,6 +16,7 @@ from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.library_call import LibraryCall, MemberArgument
 from ckpt_observe.instrument.phase_calls import ManagedPhases, OperationOrPhase, SummedPhase
 from ckpt_observe.instrument.runs import RunCall
+from ckpt_observe.instrument.split_calls import EnclosingCall, PartCall
 from ckpt_observe.instrument.targets import STATES, Family, Target, Versions
 from ckpt_observe.libraries import LIBRARIES
 from ckpt_observe.semconv.attributes import ATTRIBUTES
@@ -121,7 +122,7 @@ def _observed(instrumentor: Instrumentor) -> Iterator[tuple[str, str, str, str]]
 
 
 def _rank(record: str) -> int:
-    return 0 if record.startswith(("operation", "a task")) else 1 if "phase" in record else 2
+    return 0 if record.startswith(("operation", "part of", "a task")) else 1 if "phase" in record else 2
 
 
 def _members(family: Family) -> str:
@@ -149,8 +150,10 @@ def _record(wrapper: Any) -> str:
             return f"{_record(wrapper.operation)}; inside one, {_record(wrapper.phase)}"
         case ManagedPhases():
             return f"phases {code(*_distinct(phase for phases in wrapper.phases.values() for phase in phases))}"
-        case RunCall():
+        case RunCall() | EnclosingCall():
             return "a task"
+        case PartCall():
+            return f"part of {_record(wrapper.operation)}, {_record(wrapper.phase)}"
         case MemberArgument():
             return f"not recorded; the class of the argument {code(wrapper.parameter)} is observed from then on"
     return ""
@@ -160,7 +163,7 @@ def _errors(instrumentor: Instrumentor) -> dict[str, str]:
     """Return what the exceptions of the library mean: an error code, an outcome that is not an error, or how the code is found."""
     wrappers = [each.wrapper for each in instrumentor.targets()]
     wrappers += [wrapper for family in instrumentor.families() for wrapper in family.methods.values()]
-    calls = [wrapper.operation if isinstance(wrapper, OperationOrPhase) else wrapper for wrapper in wrappers]
+    calls = [wrapper.operation if isinstance(wrapper, OperationOrPhase | PartCall) else wrapper for wrapper in wrappers]
     codes = {name: value for call in calls if isinstance(call, LibraryCall | RunCall) for name, value in call.error_codes.items()}
     return {
         code(name): code(value) if isinstance(value, str) else inspect.getdoc(value) or "by its message" for name, value in codes.items()

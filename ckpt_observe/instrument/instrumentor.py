@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
 from ckpt_observe.instrument.import_hooks import is_running, when_imported
-from ckpt_observe.instrument.targets import Family, State, Target, TargetReport, installed_version
+from ckpt_observe.instrument.targets import STATES, Family, State, Target, TargetReport, installed_version
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
 if TYPE_CHECKING:  # import wrapt, which takes longer than everything else; loaded when there is something to patch
@@ -68,6 +68,11 @@ class Instrumentor(ABC):
             raise_host_exception(error)
             logger.exception("Because of an error, %s is not observed", self.name)
 
+    def mark_complete(self, module: str) -> None:
+        """Remember that a module has run to its end: a row that it lacks now is missing, and not only late."""
+        with self._lock:
+            self._imported_modules.add(module)
+
     def uninstrument(self) -> None:
         """Put the originals back and stop waiting for imports."""
         with self._lock:
@@ -97,6 +102,12 @@ class Instrumentor(ABC):
     def report(self) -> list[TargetReport]:
         """Return the state of every target, and of every method of the classes of the families."""
         return [self._explain_waiting(report) for row in self.rows() for report in self._report_row(row)]
+
+    def state(self) -> State:
+        """Return the state of the library as a whole: `renamed` or `failed` if that of a required row is, else `patched` if any row is."""
+        required = {report.state for row in self.rows() if row.required for report in self._report_row(row)}
+        states = required & {"renamed", "failed"} or {report.state for report in self.report()}
+        return next((state for state in STATES if state in states), "absent")
 
     def _watch(self, name: str) -> None:
         module = sys.modules.get(name)

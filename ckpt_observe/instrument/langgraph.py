@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from msgspec import Raw
-from opentelemetry.context import get_current
 
 from ckpt_observe.instrument.database_drivers import AIOSQLITE, CURSOR_PHASES
 from ckpt_observe.instrument.instrumentor import Instrumentor
@@ -23,7 +22,7 @@ from ckpt_observe.instrument.phase_calls import ManagedPhases, SummedPhase
 from ckpt_observe.instrument.runs import RunCall
 from ckpt_observe.instrument.saver_attributes import attributes_of_class
 from ckpt_observe.instrument.targets import Family, Target, Versions
-from ckpt_observe.record import trace_context
+from ckpt_observe.record import running_tasks, trace_context
 from ckpt_observe.semconv import attributes as names
 
 SYSTEM: Final = "langgraph"
@@ -83,7 +82,7 @@ def _describe_put_writes(_saver: Any, arguments: Arguments) -> dict[str, Any]:
 
 
 def _mark_task_as_paused() -> None:
-    task: Any = get_current().get(trace_context.TASK_KEY)
+    task = running_tasks.enclosing_task()
     if task is not None:
         task.set({names.STATUS: "paused"})
 

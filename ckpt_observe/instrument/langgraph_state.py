@@ -82,12 +82,13 @@ def items_of(argument: Any) -> Sequence[Any]:
 class StateDetails:
     """What is remembered about the state while one operation runs."""
 
-    __slots__ = ("_channels", "_has_block", "_pairs", "_saver", "_sizes", "_state", "format", "loaded")
+    __slots__ = ("_has_block", "_pairs", "_saver", "_sizes", "_sizes_by_id", "_state", "format", "loaded")
 
     def __init__(self, saver: Any, state: Collection[tuple[str, Any]]) -> None:
         self._saver, self._state = saver, state
-        self._channels: dict[int, str] | None = None
         self._sizes: dict[str, int] = {}
+        self._sizes_by_id: dict[int, int] = {}
+        """Bytes of serialized values by their identity: the serializer gets a value without the name of its channel."""
         self._has_block = False
         self._pairs: list[tuple[bytes, Any]] | None = None
         """Serialized values and what the serializer made of them."""
@@ -102,12 +103,6 @@ class StateDetails:
             return StateDetails(saver, (arguments["checkpoint"].get("channel_values") or {}).items())
         return StateDetails(saver, items_of(arguments.get("writes")) if operation == "append" else ())
 
-    def _channel(self, value: Any) -> str | None:
-        """Return the channel of a value, by its identity: the serializer gets a value without its name."""
-        if self._channels is None:
-            self._channels = {id(each): channel for channel, each in self._state}
-        return self._channels.get(id(value))
-
     # Called by the serializer
 
     @staticmethod
@@ -115,13 +110,14 @@ class StateDetails:
         """Record the size of a channel, or of all channels in a block. Return the size of the whole."""
         details = operation.details
         value, (format, data) = args[0] if args else kwargs["obj"], result
-        details._add_format(format)
+        if format != details.format:
+            details._add_format(format)
         size = len(data)
         if type(value) is dict and "channel_values" in value:
             if operation.name == "save" and format == "msgpack":
                 details._measure(operation, data)
-        elif (channel := details._channel(value)) is not None:
-            details._sizes[channel] = size
+        else:
+            details._sizes_by_id[id(value)] = size
         return None, size
 
     @staticmethod
@@ -161,9 +157,8 @@ class StateDetails:
     def record(operation: LibraryOperation, error: BaseException | None) -> None:
         """Set the attributes of the state."""
         details = operation.details
-        format = details.format
-        if "+" in format:
-            format, _, cipher = format.partition("+")
+        format, plus, cipher = details.format.partition("+")
+        if plus:
             operation.set({names.CIPHER: cipher})
         if format:
             operation.set_trusted({names.FORMAT: format})
@@ -176,16 +171,18 @@ class StateDetails:
             details._record_altered(operation)
 
     def _record_sizes(self, operation: LibraryOperation) -> None:
-        if not self._sizes:
-            return
         if self._has_block:
             operation.set_trusted({**size_attributes(self._sizes), names.KEY_SIZES_SAMPLED: True})
             return
+        changed = self._sizes
+        for channel, value in self._state:
+            size = self._sizes_by_id.get(id(value))
+            if size is not None:
+                changed[channel] = size
+        if not changed:
+            return
         latest = _sizes_of_thread(operation).channels  # channels that did not change are not serialized again
-        latest.update(self._sizes)
-        if self._channels is not None and len(self._channels) < len(self._state):  # several channels have the same value
-            named = ((channel, self._channel(value)) for channel, value in self._state)
-            latest.update({channel: self._sizes[name] for channel, name in named if name in self._sizes})
+        latest.update(changed)
         while len(latest) > _MAX_CHANNELS:
             del latest[next(iter(latest))]
         operation.set_trusted(size_attributes({channel: latest[channel] for channel, _ in self._state if channel in latest}))

@@ -13,18 +13,17 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Raw
-from opentelemetry.context import Context, attach, get_current
+from opentelemetry.context import Context, attach
 
 from ckpt_observe.instrument.instrumentor import Instrumentor
-from ckpt_observe.instrument.runs import find_run_context
 from ckpt_observe.instrument.wrappers import Args, Kwargs, ObservedCall, TimedScope, Wrapper
-from ckpt_observe.record import trace_context
+from ckpt_observe.record import running_tasks, trace_context
+from ckpt_observe.record.async_operation import AsyncOperation
 from ckpt_observe.record.error_lookup import ErrorCodes
 from ckpt_observe.record.guard import record_fault
-from ckpt_observe.record.operation import Operation, current_position
+from ckpt_observe.record.operation import current_position
 from ckpt_observe.record.phase import Phase
-from ckpt_observe.record.phase_sum import PhaseSum
-from ckpt_observe.record.trace_context import SPAN_KEY
+from ckpt_observe.record.phase_sum import PhaseSum, start_phase
 from ckpt_observe.semconv import attributes as names
 
 Arguments: TypeAlias = dict[str, Any]
@@ -41,10 +40,10 @@ _WITHOUT_SIZE: Final = ("list", "delete", "prune")
 """Operations that read several checkpoints, or only to remove them."""
 
 
-class LibraryOperation(Operation):
+class LibraryOperation(AsyncOperation):
     """An operation of a library."""
 
-    __slots__ = ("call", "details", "items", "sums")
+    __slots__ = ("call", "details", "failure_code", "items", "sums")
 
     def __init__(self, call: LibraryCall, attributes: Mapping[str, Any], shared: Raw | None = None) -> None:
         super().__init__(call.operation, attributes, shared)
@@ -54,31 +53,40 @@ class LibraryOperation(Operation):
         self.sums: dict[str, PhaseSum] = {}
         self.details: Any = None
         """What the instrumentor of the library remembers about the operation."""
+        self.failure_code = ""
+        """Set by `before_end` if the instrumentor knows more than the exception says, such as that the disk is full."""
 
     @property
     def error_codes(self) -> ErrorCodes:
         """Error codes of the library's exceptions."""
-        return self.call.error_codes
+        codes = self.call.error_codes
+        return {**codes, "builtins.BaseException": self.failure_code} if self.failure_code else codes
 
     def total(self, phase: str) -> PhaseSum:
         """Return the phase that sums up calls of this kind."""
         total = self.sums.get(phase)
-        return self.sums.setdefault(phase, PhaseSum(self, phase)) if total is None else total
+        return self.sums.setdefault(phase, start_phase(self, phase)) if total is None else total
 
     def attribute(self, name: str) -> Any:
         """Return an attribute with which the operation began."""
         return self._begin_attributes.get(name) if self._begin_attributes else None
 
-    def finish(self, error: BaseException | None = None) -> None:
+    def _end(self, error: BaseException | None) -> None:
         """End the operation, after adding what the calls in its phases sum up to."""
         if self.open_page:
             try:
-                self._add_totals()
+                if self.sums:
+                    self._add_totals(self.sums)
+                if self.items:
+                    self.set_trusted({names.COUNT: self.items})
+            except Exception as fault:
+                record_fault(fault)
+            try:
                 if self.call.before_end is not None:
                     self.call.before_end(self, error)
             except Exception as fault:
                 record_fault(fault)
-        super().finish(error)
+        super()._end(error)
         self.details = None  # may refer to the state, and a context that the host program copied keeps the operation alive
 
     def drop(self) -> None:
@@ -86,17 +94,14 @@ class LibraryOperation(Operation):
         super().drop()
         self.details = None
         for total in self.sums.values():
-            total.forget_error()
+            total.error = None
 
-    def _add_totals(self) -> None:
-        sums = self.sums
-        if sums:
-            self.phases += [total.record() for total in sums.values()]
-            size = sums["serialize"].bytes_out if "serialize" in sums else sums["deserialize"].bytes_in if "deserialize" in sums else 0
-            if size and self.name not in _WITHOUT_SIZE:
-                self.set_trusted({names.SIZE_SERIALIZED: size})
-        if self.items:
-            self.set_trusted({names.COUNT: self.items})
+    def _add_totals(self, sums: dict[str, PhaseSum]) -> None:
+        serialized, deserialized = sums.get("serialize"), sums.get("deserialize")
+        size = serialized.bytes_out if serialized is not None else deserialized.bytes_in if deserialized is not None else 0
+        self.phases += [total.record(self) for total in sums.values()]
+        if size and self.name not in _WITHOUT_SIZE:
+            self.set_trusted({names.SIZE_SERIALIZED: size})
 
     def _make_current(self, context: Context) -> None:
         """Make the operation current; for OpenTelemetry only if it will not be dropped, because a dropped span must have no children."""
@@ -106,12 +111,10 @@ class LibraryOperation(Operation):
             self._position_token = current_position.set((self, 0, None))
             self._context_token = attach(context)
 
-    def _find_context(self) -> Context:
-        """Return the current context or, in a thread without a current span, that of the run which the operation belongs to."""
-        context = get_current()
-        if SPAN_KEY in context:
-            return context
-        return find_run_context(self.call.system, self.attribute(names.TASK_ID)) or context
+    def _find_task_context(self) -> Context | None:
+        """Return the context of the run or task to which the operation belongs, if there is no current span."""
+        context = running_tasks.find_context(self.attribute(names.TASK_ID), self.call.system)
+        return self.call.find_parent(self) if context is None and self.call.find_parent is not None else context
 
 
 def current_library_operation(system: str) -> LibraryOperation | None:
@@ -127,7 +130,7 @@ def current_library_operation(system: str) -> LibraryOperation | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LibraryCall:
-    """How a callable of a library becomes an operation."""
+    """How a callable of a library becomes an operation. If a function of the row fails, the operation lacks its attributes, and no more."""
 
     system: str
     operation: str
@@ -144,23 +147,32 @@ class LibraryCall:
     """Error codes of the library's exceptions. They have precedence over the general tables."""
     prepare: Callable[[LibraryOperation, Any, Arguments], object] | None = None
     """Called before the operation begins, for instrumentors that need `operation.details`."""
+    find_parent: Callable[[LibraryOperation], Context | None] | None = None
+    """Takes an operation that would be the root of a trace. Returns the context of its parent in another process, or None."""
+    find_future: Callable[[Any], Any] | None = None
+    """Takes the result. Returns the future of an async save if it is only a part of the result; the save ends with it."""
     is_nothing: Callable[[Any], bool] | None = None
     """Takes the result. True: the call did nothing worth a record, such as a lookup that finds nothing, and the operation is dropped. A
     failure is always recorded."""
 
     def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
         """Return the wrapper for a callable. `declared` is the method of the base class, whose signature counts: overrides may differ."""
-        begin = partial(self._begin, parameter_names(original if declared is None else declared))
+        begin = partial(self.begin, parameter_names(original if declared is None else declared))
         record_result = None if self.record_result is None and self.is_nothing is None else self._record_result
-        return ObservedCall(begin, record_fault, record_result, _count_item).wrapper_for(original, declared)
+        return ObservedCall(begin, record_fault, record_result, _count_item, self.find_future).wrapper_for(original, declared)
 
-    def _begin(self, parameters: tuple[str, ...], instance: Any, args: Args, kwargs: Kwargs) -> TimedScope | None:
+    def begin(self, parameters: tuple[str, ...], instance: Any, args: Args, kwargs: Kwargs) -> TimedScope | None:
+        """Return the operation of a call, or the phase of another library's operation, not entered yet; None to observe nothing."""
         if not trace_context.may_record():
             return None
         arguments = dict(zip(parameters, args, strict=False))
         if kwargs:
             arguments.update(kwargs)
-        attributes = self.describe(instance, arguments)
+        attributes: Mapping[str, Any] | None = {names.SYSTEM: self.system}
+        try:
+            attributes = self.describe(instance, arguments)
+        except Exception as error:
+            record_fault(error)
         if attributes is None:
             return None
         position = current_position.get()
@@ -171,9 +183,20 @@ class LibraryCall:
                     return None
             elif self.inside != "operation":
                 return None if self.inside == "nothing" else Phase(enclosing, _PHASES.get(self.operation, "write"))
-        operation = LibraryOperation(self, attributes, self.shared(instance) if self.shared is not None else None)
-        if self.prepare is not None:
-            self.prepare(operation, instance, arguments)
+        return self._create_operation(attributes, instance, arguments)
+
+    def _create_operation(self, attributes: Mapping[str, Any], instance: Any, arguments: Arguments) -> LibraryOperation:
+        shared: Raw | None = None
+        try:
+            shared = self.shared(instance) if self.shared is not None else None
+        except Exception as error:
+            record_fault(error)
+        operation = LibraryOperation(self, attributes, shared)
+        try:
+            if self.prepare is not None:
+                self.prepare(operation, instance, arguments)
+        except Exception as error:
+            record_fault(error)
         return operation
 
     def _record_result(self, operation: Any, result: Any) -> None:

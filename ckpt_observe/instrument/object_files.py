@@ -1,7 +1,7 @@
-"""Observes libraries that store any object in a file: joblib.
+"""Observes libraries that store any object or array in a file: joblib and NumPy.
 
-They write datasets and caches as well as checkpoints, so a program asks for them: `CKPT_OBSERVE_LIBRARIES=default,+joblib`. Inside an
-operation of another library, a file is a phase of that operation. joblib's own cache (`joblib.Memory`) and the files through which it
+They write datasets and caches as well as checkpoints, so a program asks for them: `CKPT_OBSERVE_LIBRARIES=default,+joblib,+numpy`. Inside
+an operation of another library, a file is a phase of that operation. joblib's own cache (`joblib.Memory`) and the files through which it
 passes arrays to worker processes do not go through `joblib.dump` and are not observed.
 """
 
@@ -11,52 +11,14 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ckpt_observe.instrument.checkpoint_file import CheckpointFile, file_attributes
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.library_call import Arguments, LibraryCall, LibraryOperation
 from ckpt_observe.instrument.phase_calls import SummedPhase
 from ckpt_observe.instrument.targets import Target
+from ckpt_observe.instrument.tensors import describe_tensors
 from ckpt_observe.record.error_lookup import ErrorCodes
 from ckpt_observe.semconv import attributes as names
-from ckpt_observe.support.host_exceptions import ignore_errors
-
-LOST_FILE: Final = "the file is incomplete, and what it contained before is lost"
-"""joblib opens the file before it pickles, so an object that cannot be pickled costs the previous checkpoint."""
-
-
-def _path(file: Any) -> str | None:
-    """Return the path of a file that the library opens itself. The caller may still write to a file object."""
-    return os.fspath(file) if isinstance(file, str | os.PathLike) else None
-
-
-def _read_status(path: str | None) -> tuple[int, int] | None:
-    """Return size and time of the last change of a file; None if it does not exist."""
-    with ignore_errors(OSError, ValueError):
-        status = os.stat(path or "")
-        return status.st_size, status.st_mtime_ns
-    return None
-
-
-class _ObjectFile:
-    """The file of an operation."""
-
-    __slots__ = ("path", "status")
-
-    def __init__(self, path: str | None) -> None:
-        self.path, self.status = path, _read_status(path)
-
-    @staticmethod
-    def prepare(operation: LibraryOperation, _module: Any, arguments: Arguments) -> None:
-        operation.details = _ObjectFile(_path(arguments["filename"]))
-
-    @staticmethod
-    def record(operation: LibraryOperation, error: BaseException | None) -> None:
-        """Set the size of the file, or what a failed save did to it."""
-        before, after = operation.details.status, _read_status(operation.details.path)
-        if error is None and after is not None:
-            operation.set({names.SIZE_STORED: after[0]})
-        elif error is not None and operation.name == "save" and after != before:
-            operation.set({names.ERROR_IMPACT: LOST_FILE})
-
 
 # joblib
 
@@ -89,32 +51,25 @@ _LOAD_ERRORS: Final[ErrorCodes] = {
 }
 
 
-def _describe_file(_module: Any, arguments: Arguments) -> dict[str, Any]:
-    file = arguments["filename"]
-    location = _path(file) or getattr(file, "name", None)
-    return {
-        names.SYSTEM: SYSTEM,
-        names.STORE: "file",
-        names.FORMAT: "pickle",
-        names.LOCATION: location if isinstance(location, str) else None,  # the name of a file object may be a descriptor
-    }
+def _describe_joblib(_module: Any, arguments: Arguments) -> dict[str, Any]:
+    return {names.SYSTEM: SYSTEM, names.FORMAT: "pickle", **file_attributes(arguments["filename"])}
 
 
-def _file_row(operation: str, error_codes: ErrorCodes) -> LibraryCall:
+def _joblib_row(operation: str, error_codes: ErrorCodes) -> LibraryCall:
     return LibraryCall(
         SYSTEM,
         operation,
-        _describe_file,
-        before_end=_ObjectFile.record,
+        _describe_joblib,
+        before_end=CheckpointFile.record,
         inside="phase",
         error_codes=error_codes,
-        prepare=_ObjectFile.prepare,
+        prepare=CheckpointFile.prepare("filename"),
     )
 
 
 TARGETS: Final = (
-    Target("joblib", "dump", _file_row("save", _SAVE_ERRORS)),
-    Target("joblib", "load", _file_row("load", _LOAD_ERRORS)),
+    Target("joblib", "dump", _joblib_row("save", _SAVE_ERRORS)),
+    Target("joblib", "load", _joblib_row("load", _LOAD_ERRORS)),
     Target("joblib.numpy_pickle", "_unpickle", SummedPhase(SYSTEM, "deserialize"), required=False, why="reads and unpickles the file"),
 )
 
@@ -129,3 +84,63 @@ class JoblibInstrumentor(Instrumentor):
 
     def targets(self) -> Sequence[Target]:
         return TARGETS
+
+
+# NumPy
+
+NUMPY: Final = "numpy"
+
+
+def _explain_array_error(error: ValueError) -> str | None:
+    """By its message: the file ends too early, or it contains objects."""
+    message = str(error)
+    if message.startswith(("EOF: ", "Failed to read all data")):
+        return "integrity.truncated"
+    if message.startswith("Object arrays cannot be"):
+        return "serialization.unsupported_type"
+    return "serialization.malformed" if "pickled" in message else None  # neither an array nor, perhaps, a pickle
+
+
+_ARRAY_ERRORS: Final[ErrorCodes] = {"builtins.ValueError": _explain_array_error, "builtins.EOFError": "integrity.truncated"}
+
+
+def _array_row(operation: str, suffix: str = "") -> LibraryCall:
+    """Return the row of a function. A save appends the suffix to a path without it."""
+
+    def find_file(arguments: Arguments) -> Any:
+        file = arguments["file"]
+        is_complete = not suffix or not isinstance(file, str | os.PathLike) or os.fspath(file).endswith(suffix)
+        return file if is_complete else os.fspath(file) + suffix
+
+    def describe(_module: Any, arguments: Arguments) -> dict[str, Any]:
+        return {names.SYSTEM: NUMPY, names.FORMAT: suffix.removeprefix(".") or None, **file_attributes(find_file(arguments))}
+
+    def prepare(operation: LibraryOperation, _module: Any, arguments: Arguments) -> None:
+        operation.details = CheckpointFile(find_file(arguments))
+        operation.set(describe_tensors({name: value for name, value in arguments.items() if name != "file"}))
+
+    def record_result(operation: LibraryOperation, result: Any) -> None:
+        if result is not None:
+            operation.set(describe_tensors(result))
+
+    return LibraryCall(NUMPY, operation, describe, record_result, CheckpointFile.record, None, "phase", _ARRAY_ERRORS, prepare)
+
+
+ARRAY_TARGETS: Final = (
+    Target("numpy", "save", _array_row("save", ".npy")),
+    Target("numpy", "savez", _array_row("save", ".npz")),
+    Target("numpy", "savez_compressed", _array_row("save", ".npz")),
+    Target("numpy", "load", _array_row("load")),
+)
+
+
+class NumPyInstrumentor(Instrumentor):
+    """Observes `numpy.save`, `savez`, `savez_compressed` and `numpy.load`. An `.npz` file is loaded lazily: its arrays are read later."""
+
+    name = NUMPY
+    library = "numpy"
+    package = "numpy"
+    supported = "numpy>=2.4,<3"
+
+    def targets(self) -> Sequence[Target]:
+        return ARRAY_TARGETS

@@ -67,9 +67,10 @@ class SummedPhase:
                 if total is None or position[1] == total.number:  # a call within a call
                     total = None
                 else:
-                    token = _set_position(total.position)
+                    token = _set_position((operation, total.number, None))
+                    if total.calls and total.end_mark:
+                        operation.page.marks[total.end_mark] = 0
                     start = _monotonic()
-                    total.begin(start)
             except Exception as error:
                 record_fault(error)
             try:
@@ -79,7 +80,10 @@ class SummedPhase:
                 raise
             try:
                 if total is not None:
-                    total.end(start, _monotonic())
+                    total.busy = busy = total.busy + _monotonic() - start
+                    total.calls += 1
+                    if total.end_mark and operation.open_page:
+                        operation.page.marks[total.end_mark] = (total.start + busy - operation.start) << 12 | 1
                     _reset_position(token)
                 if measure is not None and operation.open_page:
                     bytes_in, bytes_out = measure(operation, args, kwargs, result)
@@ -110,6 +114,20 @@ class SummedPhase:
         except BaseException as error:
             self._fail(operation, call, args, kwargs, error)
             raise
+        self._succeed(operation, call, args, kwargs, result)
+        return result
+
+    def _begin(self, operation: LibraryOperation, args: Args) -> tuple[PhaseSum | None, Any, int]:
+        """Start a call. Return its phase, the token of its position and its start; no phase for a call within a call."""
+        try:
+            total, position = self._find_total(operation, args), _get_position()
+            if total is not None and (position is None or position[0] is not operation or position[1] != total.number):
+                return total, _set_position((operation, total.number, None)), total.begin(operation)
+        except Exception as error:
+            record_fault(error)
+        return None, None, 0
+
+    def _succeed(self, operation: LibraryOperation, call: tuple[Any, Any, int], args: Args, kwargs: Kwargs, result: Any) -> None:
         total = call[0]
         try:
             if self.measure is not None and operation.open_page:
@@ -119,20 +137,7 @@ class SummedPhase:
                     total.bytes_out += bytes_out or 0
         except Exception as error:
             record_fault(error)
-        _end_call(*call)
-        return result
-
-    def _begin(self, operation: LibraryOperation, args: Args) -> tuple[PhaseSum | None, Any, int]:
-        """Start a call. Return its phase, the token of its position and its start; no phase for a call within a call."""
-        try:
-            total, position = self._find_total(operation, args), _get_position()
-            if total is not None and (position is None or position[0] is not operation or position[1] != total.number):
-                start = _monotonic()
-                total.begin(start)
-                return total, _set_position(total.position), start
-        except Exception as error:
-            record_fault(error)
-        return None, None, 0
+        _end_call(operation, *call)
 
     def _fail(self, operation: LibraryOperation, call: tuple[Any, Any, int], args: Args, kwargs: Kwargs, error: BaseException) -> None:
         try:
@@ -140,15 +145,15 @@ class SummedPhase:
                 self.record_error(operation, args, kwargs, error)
         except Exception as fault:
             record_fault(fault)
-        _end_call(*call, error)
+        _end_call(operation, *call, error)
 
 
-def _end_call(total: PhaseSum | None, token: Any, start: int, error: BaseException | None = None) -> None:
+def _end_call(operation: LibraryOperation, total: PhaseSum | None, token: Any, start: int, error: BaseException | None = None) -> None:
     """End a call of a phase, if there is one. Never raises."""
     if total is None:
         return
     try:
-        total.end(start, _monotonic(), error)
+        total.end(operation, start, error)
         if token is not None:
             _reset_position(token)
     except ValueError:  # left in another context than it was entered in, such as a generator's
@@ -191,15 +196,20 @@ class ManagedPhases:
 
     def wrapper_for(self, _original: Any, _declared: Any = None) -> Wrapper:
         """Return the wrapper for a callable."""
-        return self._call
+        system, phases_of = self.system, self.phases.get
 
-    def _call(self, wrapped: Callable[..., Any], _instance: Any, args: Args, kwargs: Kwargs) -> Any:
-        manager = wrapped(*args, **kwargs)
-        operation = current_library_operation(self.system)
-        phases = self.phases.get(operation.name) if operation is not None else None
-        if operation is None or phases is None or not isinstance(manager, _GeneratorContextManager | _AsyncGeneratorContextManager):
-            return manager
-        return _ObservedManager(manager, operation, phases)
+        def call(wrapped: Callable[..., Any], _instance: Any, args: Args, kwargs: Kwargs) -> Any:
+            manager = wrapped(*args, **kwargs)
+            operation = current_library_operation(system)
+            if operation is None or type(manager) not in _MANAGERS:
+                return manager
+            phases = phases_of(operation.name)
+            return manager if phases is None else _ObservedManager(manager, operation, phases)
+
+        return call
+
+
+_MANAGERS: Final = (_GeneratorContextManager, _AsyncGeneratorContextManager)
 
 
 class _ObservedManager:
@@ -221,20 +231,23 @@ class _ObservedManager:
     def _switch(self, phase: str | None, error: BaseException | None = None) -> None:
         """End the running phase, with the exception that ended it, and start the next one."""
         try:
-            now = _monotonic()
-            total, token = self._total, self._token
-            self._total = self._token = None
+            operation, total = self._operation, self._total
             if total is not None:
-                total.end(self._start, now, error)
-            if token is not None:
+                self._total = None
+                total.end(operation, self._start, error)
                 try:
-                    _reset_position(token)
+                    _reset_position(self._token)
                 except ValueError:  # left in another context than it was entered in, such as a generator's
                     _set_position(None)
-            if phase is not None and self._operation.open_page:
-                self._total, self._start = self._operation.total(phase), now
-                self._total.begin(now)
-                self._token = _set_position(self._total.position)
+            if phase is not None and operation.open_page:
+                total = operation.sums.get(phase)
+                if total is None:
+                    total = operation.total(phase)
+                    self._start = total.start
+                else:
+                    self._start = total.begin(operation)
+                self._token = _set_position((operation, total.number, None))
+                self._total = total
         except Exception as fault:
             record_fault(fault)
 

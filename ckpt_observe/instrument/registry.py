@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ckpt_observe.instrument.import_hooks import when_imported
-from ckpt_observe.instrument.targets import TargetReport
+from ckpt_observe.instrument.targets import State, TargetReport
 from ckpt_observe.libraries import ENTRY_POINT_GROUP, LIBRARIES
 from ckpt_observe.support import entry_points
 from ckpt_observe.support.host_exceptions import raise_host_exception
@@ -70,7 +70,7 @@ class DeferredInstrumentor:
     """Loads a bundled instrumentor when its library is imported, so that a program pays only for the libraries it uses."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._library = name, LIBRARIES[name]
+        self.name, self._library = name, LIBRARIES[name]
         self._lock = threading.RLock()  # re-entrant: loading imports modules, and a signal handler may import the library
         self._enabled = self._is_watching = False
         self._instrumentor: Instrumentor | None = None
@@ -85,14 +85,23 @@ class DeferredInstrumentor:
         elif not is_watching:
             when_imported(self._library.module, self._load, self._library.module.partition(".")[0])
 
-    def _load(self, _module: ModuleType | None = None) -> None:
-        """Create and enable the instrumentor. Must not raise, or the user's import fails."""
+    def _load(self, imported_module: ModuleType | None = None) -> None:
+        """Create and enable the instrumentor. Must not raise, or the user's import fails.
+
+        `imported_module`: its import has just ended, although Python itself does not say so before its hooks have run.
+        """
         with self._lock:
             if self._enabled and self._instrumentor is None:
-                self._instrumentor = load(self._name)
+                self._instrumentor = load(self.name)
             instrumentor = self._instrumentor if self._enabled else None
         if instrumentor is not None:
+            if imported_module is not None:
+                instrumentor.mark_complete(self._library.module)
             instrumentor.instrument()
+
+    def state(self) -> State:
+        """Return the state of an imported library as a whole, as `Instrumentor.state`; `failed` if its instrumentor could not be loaded."""
+        return "failed" if self._instrumentor is None else self._instrumentor.state()
 
     def uninstrument(self) -> None:
         """Put the originals back and stop waiting for the import."""
@@ -106,7 +115,7 @@ class DeferredInstrumentor:
         """Return the state of every target. Loads the instrumentor."""
         with self._lock:
             if self._instrumentor is None:
-                self._instrumentor = load(self._name)
+                self._instrumentor = load(self.name)
         instrumentor = self._instrumentor
         if instrumentor is None:
             return [TargetReport(self._library.instrumentor, "failed", "the instrumentor cannot be loaded; the log says why")]

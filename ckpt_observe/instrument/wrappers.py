@@ -38,6 +38,9 @@ class TimedScope(Protocol):
     def resume(self) -> object:
         """Become current again, in the context of the caller."""
 
+    def release(self) -> object:
+        """Stop being current because the call has returned, although its work goes on: the caller of an async save is free."""
+
 
 BeginOperation: TypeAlias = Callable[[Any, Args, Kwargs], TimedScope | None]
 """Takes `(instance, args, kwargs)` of the host's call. Returns an operation that is not entered yet, or None to observe nothing."""
@@ -45,6 +48,8 @@ RecordResult: TypeAlias = Callable[[Any, Any], object]
 """Takes `(operation, result)` after success. The result is what the call, coroutine, generator or future returned."""
 RecordItem: TypeAlias = Callable[[Any, Any], object]
 """Takes `(operation, item)` for each item that a generator produces."""
+FindFuture: TypeAlias = Callable[[Any], Any]
+"""Takes what a plain function returned. Returns the future within it whose end is the end of the operation, or None."""
 RecordFault: TypeAlias = Callable[[BaseException], object]
 """Receives failures of our own code. Raises only exceptions that belong to the host program: see `support.host_exceptions`."""
 
@@ -65,6 +70,7 @@ class ObservedCall:
     fault: RecordFault
     record_result: RecordResult | None = None
     record_item: RecordItem | None = None
+    find_future: FindFuture | None = None
 
     def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
         """Return the wrapper for a callable. Called once per target, so that calls need not ask what kind it is.
@@ -97,6 +103,12 @@ class ObservedCall:
         try:
             if operation is not None:
                 operation.suspend()
+        except BaseException as error:
+            self.fail(operation, error)
+
+    def release(self, operation: TimedScope) -> None:
+        try:
+            operation.release()
         except BaseException as error:
             self.fail(operation, error)
 
@@ -150,6 +162,7 @@ class ObservedCall:
 def _wrap_function(call: ObservedCall) -> Wrapper:
     """Return the wrapper for a plain function, the most frequent kind. The steps of `ObservedCall` are inlined: 1.3 instead of 1.5 µs."""
     begin, record_result, record_item, fail = call.begin, call.record_result, call.record_item, call.fail
+    find_future = call.find_future
 
     def wrapper(wrapped: Callable[..., Any], instance: Any, args: Args, kwargs: Kwargs) -> Any:
         operation: TimedScope | None = None
@@ -169,7 +182,12 @@ def _wrap_function(call: ObservedCall) -> Wrapper:
             raise
         try:
             if _is_future(type(result)):  # type: ignore[arg-type]  # an unhashable type raises TypeError, a fault like any other
+                call.release(operation)
                 _end_when_done(call, operation, result)
+                return result
+            if find_future is not None and (future := find_future(result)) is not None:
+                call.release(operation)
+                _end_when_done(call, operation, future)
                 return result
             if record_item is not None and type(result) is GeneratorType:
                 call.suspend(operation)
@@ -203,6 +221,7 @@ def _wrap_coroutine(call: ObservedCall) -> Wrapper:
         """Observe a future that an override returns instead of a coroutine. It is not replaced: its caller may cancel it."""
         operation = call.start(instance, args, kwargs)
         if operation is not None:
+            call.suspend(operation)
             _end_when_done(call, operation, future)
         return future
 
@@ -353,7 +372,6 @@ def _end_when_done(call: ObservedCall, operation: TimedScope, future: Any) -> No
         else:
             call.end(operation, error)
 
-    call.suspend(operation)
     try:
         future.add_done_callback(end)
     except BaseException as error:

@@ -1,6 +1,8 @@
-"""The scenarios of `InstrumentorContract`. Each runs in its own process: `python -m ckpt_observe.testing.instrumentor_scenarios NAME JSON`.
+"""The scenarios of `InstrumentorContract`: `python -m ckpt_observe.testing.instrumentor_scenarios SUBJECT SCENARIO...`, both as JSON.
 
-This module does not import pytest, so that a scenario starts with nothing but the instrumentor loaded.
+Each scenario runs in a fork of this process. If there are several, the library is imported before. The last line of the output is a list of
+what they printed: an empty string for each that passed. This module does not import pytest, so that a scenario starts with nothing but the
+instrumentor loaded.
 """
 
 from __future__ import annotations
@@ -13,8 +15,12 @@ import importlib
 import inspect
 import json
 import operator
+import os
 import pickle
+import signal
 import sys
+import tempfile
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +32,9 @@ from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.patching import PatchedCallable
 from ckpt_observe.instrument.targets import Family, State
 from ckpt_observe.instrument.wrapper_chain import resolve, resolve_owner, wrapper_chain
+
+TIMEOUT = 200
+"""Seconds after which a scenario is killed."""
 
 
 @dataclass(frozen=True)
@@ -310,7 +319,34 @@ def _outcome_of(function: Callable[..., Any]) -> object:
 
 SCENARIOS = {scenario.__name__: scenario for scenario in (order, twice, third_party, odd_calls, renamed, behaviour)}
 
+
+def run_in_fork(subject: Subject, name: str, arguments: dict[str, Any]) -> str:
+    """Run a scenario in a fork of this process. Return what it printed if it failed, otherwise an empty string."""
+    with tempfile.TemporaryFile() as output:
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                signal.alarm(TIMEOUT)
+                for stream in (sys.stdout, sys.stderr):
+                    os.dup2(output.fileno(), stream.fileno())
+                SCENARIOS[name](subject, **arguments)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        output.seek(0)
+        return f"{output.read().decode(errors='replace')}\nexit code {code}" if code else ""
+
+
 if __name__ == "__main__":
-    arguments = json.loads(sys.argv[2])
-    subject = Subject(arguments.pop("instrumentor"), arguments.pop("use"), arguments.pop("members"))
-    SCENARIOS[sys.argv[1]](subject, **arguments)
+    subject, *scenarios = [json.loads(argument) for argument in sys.argv[1:]]
+    subject = Subject(**subject)
+    if len(scenarios) > 1:
+        locate(subject, subject.create())
+    sys.stdout.flush()
+    print(json.dumps([run_in_fork(subject, *scenario) for scenario in scenarios]))

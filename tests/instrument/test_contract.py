@@ -1,6 +1,8 @@
 """The instrumentors of the toy library pass the contract of all instrumentors."""
 
-from ckpt_observe.testing.instrumentors import InstrumentorContract
+import pytest
+
+from ckpt_observe.testing.instrumentors import ORDERS, InstrumentorContract
 
 USE = """
 import asyncio, toylib, toylib.extra
@@ -43,3 +45,20 @@ class TestFailingResult(InstrumentorContract):
     instrumentor = "toy:FailingResult"
     use = USE
     members = ("toylib.backends",)
+
+
+@pytest.mark.parametrize(("use", "message"), [("raise ValueError('broken')", "ValueError: broken"), ("os._exit(3)", "exit code 3")])
+def test_control_detects_failures(use, message):
+    """Control: a scenario that raises or dies fails its own test, and no other one."""
+
+    class Broken(InstrumentorContract):
+        instrumentor = "toy:ToyInstrumentor"
+
+    Broken.use = f"import os; {use}"
+    contract = Broken()
+    for order in (ORDERS[0], ORDERS[-1]):  # the import first, and last
+        with pytest.raises(AssertionError, match=message):
+            contract.run("order", steps=order)
+    with pytest.raises(AssertionError, match=message):
+        contract.run("twice")
+    contract.run("behaviour")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 from opentelemetry import trace
 
 import ckpt_observe
 from ckpt_observe.instrument.library_call import LibraryCall
 from ckpt_observe.instrument.phase_calls import OperationOrPhase, SummedPhase
+from ckpt_observe.record import guard
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.spans import outline
 
@@ -118,3 +121,27 @@ def test_generator_of_another_function_is_one_operation(recording):
     assert list(items) == [1, 2, 3]
     assert names_of(recording) == ["checkpoint.list"]
     assert recording.spans()[0].attributes[names.COUNT] == 3
+
+
+@pytest.mark.parametrize("part", ["describe", "prepare", "shared", "record_result", "is_nothing", "before_end"])
+@pytest.mark.parametrize("error", [None, OSError(28, "No space left on device")], ids=["success", "failure"])
+def test_fault_of_an_instrumentor_costs_only_attributes(recording, part, error):
+    """The call is recorded with its outcome, whichever function of its row raises, and the fault is counted."""
+
+    def fail(*_):
+        raise LookupError(f"in {part}")
+
+    def save(name):
+        if error is not None:
+            raise error
+        return name
+
+    faults_before = guard.faults.total()
+    observed = observe(LibraryCall("toy", "save", **{"describe": describe, part: fail}), save)
+    with pytest.raises(OSError, match="No space") if error else nullcontext():
+        assert observed("a") == "a"
+    [span] = recording.spans()
+    assert (span.attributes[names.OPERATION], span.attributes[names.OUTCOME]) == ("save", "error" if error else "ok")
+    assert span.attributes.get(names.ERROR_CODE) == ("storage.no_space" if error else None)
+    is_called = error is None or part not in ("record_result", "is_nothing")
+    assert guard.faults.total() - faults_before == is_called

@@ -1,6 +1,7 @@
 """Applying a patch and removing it again."""
 
 import copy
+import functools
 import inspect
 import pickle
 import subprocess
@@ -90,6 +91,29 @@ def test_wrapper_beneath_ours_can_be_removed(modules, patch, calls):
     assert handle.__wrapped__ is theirs
     handle.__wrapped__ = original
     assert modules.lib.Store.save(store, 1) == (store, 1)
+
+
+def test_patched_method_has_the_code_of_the_original(modules, patch):
+    """Libraries compare code objects to find overrides, and read defaults: both are those of the original, on the class and bound."""
+    original = vars(modules.lib.Store)["save"]
+    patch("Store.save")
+    for method in (modules.lib.Store.save, modules.lib.Store().save):
+        assert method.__code__ is original.__code__
+        assert method.__defaults__ == original.__defaults__
+        assert inspect.getfile(method) == inspect.getfile(original)
+
+
+def test_override_that_names_the_method_of_its_base_class(modules, patch, calls):
+    """A method with `functools.wraps(Base.method)` is not taken for the patched method of the base class."""
+    patch("Store.save")
+
+    class Override(modules.lib.Store):
+        @functools.wraps(modules.lib.Store.save)
+        def save(self, value):
+            return value
+
+    patching.apply(Override, "save", lambda _original: lambda wrapped, _instance, args, _kwargs: ("observed", wrapped(*args)))
+    assert Override().save(1) == ("observed", 1)
 
 
 def test_old_reference_works_unobserved_after_removal(modules, patch, calls):

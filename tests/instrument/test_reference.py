@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import multiprocessing
 import pickle
 
+import msgspec
 import pytest
 from opentelemetry import trace
 
@@ -13,7 +15,7 @@ from ckpt_observe.core import Checkpointer, Query, ciphers, hooks
 from ckpt_observe.core.runner import Done, Graph, RunSettings, resume_graph, run_agent, run_graph
 from ckpt_observe.core.runner.triggers import EverySteps
 from ckpt_observe.core.workspace import Workspace
-from ckpt_observe.errors import CheckpointNotFoundError, SerializationError
+from ckpt_observe.errors import CheckpointNotFoundError, IntegrityError, LocationError, SerializationError
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.instrumentors import InstrumentorContract
 from ckpt_observe.testing.spans import outline
@@ -58,19 +60,20 @@ def test_every_operation_and_phase(spans, tmp_path):
         checkpointer.list("run-1")
         checkpointer.delete("run-1", checkpointer.list("run-1")[0].id)
     assert first.step == 1
-    save_phases = ["serialize", "compress", "write", "validate"]
-    load_phases = ["read", "validate", "decompress", "deserialize"]
+    save_phases = ["serialize", "compress", "digest", "write", "validate", "retain"]
+    load_phases = ["read", "read", "validate", "decompress", "deserialize"]
     assert outline(spans()).splitlines() == [
         "task train",
         *_operation("save", *save_phases),
         *_operation("save", *save_phases),
-        "    checkpoint.prune",
+        "      checkpoint.prune",
+        "        checkpoint.remove",
         *_operation("load", *load_phases),
         *_operation("restore", *load_phases, "apply"),
-        *_operation("verify", "read", "validate", *_further_verify_phases(spans())),
-        *_operation("list"),
-        *_operation("list"),
-        *_operation("delete"),
+        *_operation("verify", "read", *load_phases[1:]),
+        *_operation("list", "read"),
+        *_operation("list", "read"),
+        *_operation("delete", "read", "remove"),
     ]
 
 
@@ -132,20 +135,13 @@ def test_keys_queries_and_workspaces(spans, tmp_path):
     assert {span.attributes[names.TASK_ID] for span in (load, query, save, restore)} == {"run-1"}
     assert {span.attributes[names.ID] for span in (load, save, restore)} == {"one"}
     assert (query.attributes[names.COUNT], save.attributes[names.STORE]) == (1, "git")
-    [read] = [span for span in spans() if span.parent_span_id == load.span_id]
-    assert (read.name, read.attributes[names.PHASE_BYTES_OUT]) == ("checkpoint.read", 1)
+    phases = {span.attributes[names.PHASE]: span for span in spans() if span.parent_span_id == load.span_id}
+    assert list(phases) == ["read", "validate", "deserialize"]
+    assert phases["read"].attributes[names.PHASE_BYTES_OUT] == 1
 
 
 def _operation(name, *phases):
     return [f"  checkpoint.{name}", *(f"    checkpoint.{phase}" for phase in phases)]
-
-
-def _further_verify_phases(spans):
-    """Return the phases of verify after read and validate. The core decides whether it also decompresses and decodes."""
-    verify = next(span for span in spans if span.name == "checkpoint.verify")
-    phases = [span.attributes[names.PHASE] for span in spans if span.parent_span_id == verify.span_id]
-    assert phases[:2] == ["read", "validate"]
-    return phases[2:]
 
 
 def test_damage_and_altered_keys_are_recorded(spans, tmp_path, monkeypatch):
@@ -162,6 +158,18 @@ def test_damage_and_altered_keys_are_recorded(spans, tmp_path, monkeypatch):
     checkpointer.verify("run-1")
     [verify] = [span for span in spans() if span.name == "checkpoint.verify"]
     assert (verify.attributes[names.DAMAGED_COUNT], verify.attributes[names.ALTERED_KEYS]) == (1, ["step"])
+
+
+def test_everything_damaged_is_corruption(spans, tmp_path):
+    """If all checkpoints are damaged, a load with fallback is recorded as damage of that many, with the newest, and not as not found."""
+    checkpointer = Checkpointer(tmp_path / "ckpt", fallback=True)
+    for id in "ab":
+        checkpointer.save("run-1", STATE, id=id)
+        (tmp_path / "ckpt" / "run-1" / f"{id}.ckpt").write_bytes(b"damaged")
+    with pytest.raises(IntegrityError):
+        checkpointer.load("run-1")
+    [load] = [span for span in spans() if span.name == "checkpoint.load"]
+    assert (load.attributes[names.ERROR_CLASS], load.attributes[names.DAMAGED_COUNT], load.attributes[names.ID]) == ("integrity", 2, "b")
 
 
 def test_attributes_of_a_save(spans):
@@ -184,7 +192,7 @@ def test_attributes_of_a_save(spans):
         "s",
     )
     assert (attributes[names.SIZE_SERIALIZED], attributes[names.SIZE_STORED]) == (info.serialized_size, info.stored_size)
-    assert attributes[names.RATIO] == pytest.approx(info.serialized_size / info.stored_size, abs=0.001)
+    assert attributes[names.SIZE_OVERHEAD] == info.header_size
     assert (attributes[names.STEP], attributes[names.STATUS], attributes[names.DIGEST]) == (3, "done", info.digest)
     assert (attributes[names.STATE_TYPE], attributes[names.STATE_KEYS], attributes[names.STATE_DEPTH]) == ("dict", 2, 3)
     assert dict(zip(attributes[names.KEY_NAMES], attributes[names.KEY_SIZES], strict=True)) == {
@@ -193,6 +201,26 @@ def test_attributes_of_a_save(spans):
     assert attributes[names.THROUGHPUT] > 0
     kinds = {"string": str, "int": int, "double": float, "boolean": bool, "string[]": list, "int[]": list}
     assert all(isinstance(value, kinds[names.ATTRIBUTES[name].kind]) for name, value in attributes.items())
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "encrypted"])
+def test_ratio_is_what_the_codec_achieved(spans, is_encrypted):
+    """The ratio is the same for a save and a load, and neither header nor cipher count. Control: a save without a codec has none."""
+    state = {"words": ["a", "b", "c"] * 30}
+    if is_encrypted:
+        pytest.importorskip("cryptography")
+    cipher = ciphers.AeadCipher(b"k" * 32) if is_encrypted else None
+    checkpointer = Checkpointer("memory://", compression="gzip", encryption=cipher)
+    checkpointer.save("run-1", state)
+    checkpointer.load("run-1")
+    Checkpointer("memory://").save("run-1", state)
+    data = msgspec.json.encode(state)
+    achieved = round(len(data) / len(gzip.compress(data, 6, mtime=0)), 3)
+    save, load, plain = (span.attributes for span in spans() if names.OPERATION in span.attributes)
+    assert achieved > 2
+    assert (save[names.RATIO], load[names.RATIO]) == (achieved, achieved)
+    assert save[names.SIZE_SERIALIZED] / save[names.SIZE_STORED] < achieved
+    assert names.RATIO not in plain
 
 
 def test_recorded_keys_are_few_and_redacted(spans):
@@ -246,6 +274,34 @@ def test_failures_are_classified(spans):
     assert (load.attributes[names.ERROR_CODE], load.attributes[names.ERROR_RETRYABLE]) == ("not_found.checkpoint", False)
     assert [event.name for event in save.events] == ["exception"]
     assert save.events[0].attributes["exception.type"] == "ckpt_observe.errors.SerializationError"
+
+
+def test_failure_has_cause_and_impact(spans, tmp_path):
+    """A failed save has the type of the operating system's error, and an impact that is true for a save; a failed load one for a load."""
+    (tmp_path / "file").write_text("")
+    checkpointer = Checkpointer(tmp_path / "file" / "ckpt")
+    for call in (lambda: checkpointer.save("run-1", STATE), lambda: checkpointer.load("run-1")):
+        with pytest.raises(LocationError):
+            call()
+    save, load = (span.attributes for span in spans() if names.OPERATION in span.attributes)
+    assert save[names.ERROR_CAUSE] == load[names.ERROR_CAUSE] == "NotADirectoryError"
+    assert save[names.ERROR_IMPACT].startswith("this checkpoint was not saved")
+    assert load[names.ERROR_IMPACT].startswith("nothing was loaded")
+
+
+def test_failing_hook_is_an_event(spans):
+    """Each exception of a hook is an event of the operation, which succeeds and has no exception event."""
+
+    def broken(_event):
+        raise ValueError("hook failed")
+
+    Checkpointer("memory://", hooks=[broken]).save("run-1", STATE)
+    [save] = [span for span in spans() if span.name == "checkpoint.save"]
+    assert (save.status, save.attributes[names.OUTCOME]) == ("ok", "ok")
+    assert [event.name for event in save.events] == ["checkpoint.hook_failed"] * 2
+    attributes = save.events[0].attributes
+    assert attributes[names.HOOK].endswith("broken")
+    assert (attributes["exception.type"], attributes["exception.message"]) == ("ValueError", "hook failed")
 
 
 def test_patched_functions_work_in_a_spawn_pool(watch):

@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.libraries
 
-VARIABLE = "CKPT_OBSERVE_TEST_LIBRARY"
+VARIABLE = "CKPT_TEST_LIBRARY"
 PINS = Path(__file__).parents[2] / ".ci" / "libraries.d"
 
 

@@ -45,6 +45,9 @@ class Operation:
         self.events.append("suspend")
         current.remove(self)
 
+    def release(self):
+        self.suspend()
+
     def resume(self):
         self.events.append("resume")
         current.append(self)

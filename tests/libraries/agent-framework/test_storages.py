@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
-from observation import Observation
+from paired_run import PairedRun
 
 from ckpt_observe.semconv import attributes as names
 
@@ -24,28 +23,17 @@ SECRET = "what the user said"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "libraries" / "agent_framework_workflow.py"
 
 
-class Run:
-    """Workflows with storages of all kinds, run once observed and once not."""
-
-    def __init__(self, directory):
-        seed = random.SystemRandom().randrange(1 << 32)
-        print("seed", seed)
-        self.directory = directory / "observed"
-        for path in (self.directory, directory / "bare"):
-            path.mkdir()
-        observation = Observation(self.directory, Path(__file__).parent)
-        self.output = observation.run("storages.py", seed)
-        self.spans = observation.spans()
-        self.bare_output = Observation(directory / "bare", Path(__file__).parent).run("storages.py", seed, observed=False)
+class Run(PairedRun):
+    """Workflows with storages of all kinds."""
 
     def operations(self, kind, operation):
         """Attributes of the operations of a workflow."""
-        return [span.attributes for span in self.spans.operations(operation) if span.attributes.get(names.TASK_NAME) == kind]
+        return [span.attributes for span in self.operations_of(names.TASK_NAME, kind, operation)]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return Run(tmp_path_factory.mktemp("storages"))
+    return Run(tmp_path_factory.mktemp("storages"), Path(__file__).with_name("storages.py"))
 
 
 def saved_checkpoints(run, kind):
@@ -103,11 +91,7 @@ def test_results_are_those_of_a_bare_run(run):
 
 def test_content_is_not_recorded(run):
     """Nothing that we write contains the state. Control: the checkpoints do."""
-    assert any(SECRET.encode() in path.read_bytes() for path in (run.directory / "file").iterdir())
-    files = [path for name in ("state", "pages") for path in (run.directory / name).rglob("*") if path.is_file()]
-    assert files
-    assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
-    assert SECRET not in str(run.spans)
+    run.check_content(SECRET, *(run.directory / "file").iterdir())
 
 
 def test_example(observation):

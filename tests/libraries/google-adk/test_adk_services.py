@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
-from observation import Observation
+from paired_run import PairedRun
 
 from ckpt_observe.semconv import attributes as names
 
@@ -17,28 +16,16 @@ SECRET = "what the user said"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "libraries" / "google_adk_session.py"
 
 
-class Run:
-    """The services of all kinds, used once observed and once not."""
-
-    def __init__(self, directory):
-        seed = random.SystemRandom().randrange(1 << 32)
-        print("seed", seed)
-        self.directory = directory / "observed"
-        for path in (self.directory, directory / "bare"):
-            path.mkdir()
-        observation = Observation(self.directory, Path(__file__).parent)
-        self.output = observation.run("services.py", seed)
-        self.spans = observation.spans()
-        self.bare_output = Observation(directory / "bare", Path(__file__).parent).run("services.py", seed, observed=False)
+class Run(PairedRun):
+    """The services of all kinds."""
 
     def operations(self, kind, operation):
-        spans = [span for span in self.spans.operations(operation) if span.attributes.get(names.SESSION_ID, "").startswith(f"{kind}-")]
-        return [span.attributes for span in sorted(spans, key=lambda span: span.start_unix_nano)]
+        return [span.attributes for span in self.operations_of(names.SESSION_ID, f"{kind}-", operation)]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return Run(tmp_path_factory.mktemp("services"))
+    return Run(tmp_path_factory.mktemp("services"), Path(__file__).with_name("services.py"))
 
 
 def appended_events(run, kind):
@@ -107,11 +94,7 @@ def test_results_are_those_of_a_bare_run(run):
 
 def test_content_is_not_recorded(run):
     """Nothing that we write contains what was said. Control: the database does."""
-    assert SECRET.encode() in (run.directory / "sqlite.db").read_bytes()
-    files = [path for name in ("state", "pages") for path in (run.directory / name).rglob("*") if path.is_file()]
-    assert files
-    assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
-    assert SECRET not in str(run.spans)
+    run.check_content(SECRET, run.directory / "sqlite.db")
 
 
 def test_example(observation):

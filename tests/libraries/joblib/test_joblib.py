@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import ckpt_observe
-from ckpt_observe.instrument.object_files import LOST_FILE, JoblibInstrumentor
+from ckpt_observe.instrument.checkpoint_file import LOST_FILE
+from ckpt_observe.instrument.object_files import JoblibInstrumentor
 from ckpt_observe.libraries import select
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.instrumentors import InstrumentorContract

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from pathlib import Path
 
 import pytest
-from observation import Observation, Spans
+from paired_run import PairedRun
 
 sys.path.insert(0, str(Path(__file__).parent))
 from message_log import check_log, read_log
@@ -25,29 +24,17 @@ PHASES = {
 }
 
 
-class Run:
-    """The sessions of all kinds, used once observed and once not."""
-
-    def __init__(self, directory):
-        seed = random.SystemRandom().randrange(1 << 32)
-        print("seed", seed)
-        self.directory = directory / "observed"
-        for path in (self.directory, directory / "bare"):
-            path.mkdir()
-        observation = Observation(self.directory, Path(__file__).parent)
-        self.results = observation.run("sessions.py", seed)
-        self.spans = observation.spans()
-        self.bare_results = Observation(directory / "bare", Path(__file__).parent).run("sessions.py", seed, observed=False)
+class Run(PairedRun):
+    """The sessions of all kinds."""
 
     def operations(self, kind, *operations):
         """The operations of a kind of session, without the first two of each session: they create the tables."""
-        spans = [span for span in self.spans.operations(*operations) if span.attributes[names.SESSION_ID].startswith(f"{kind} ")]
-        return sorted(spans, key=lambda span: span.start_unix_nano)[0 if operations else 6 :]
+        return self.operations_of(names.SESSION_ID, f"{kind} ", *operations)[0 if operations else 6 :]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return Run(tmp_path_factory.mktemp("sessions"))
+    return Run(tmp_path_factory.mktemp("sessions"), Path(__file__).with_name("sessions.py"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -57,7 +44,7 @@ def test_every_stored_item_is_in_one_operation(run, kind):
     check_log(read_log(run.directory / f"{kind}.db"), operations)
     assert {span.attributes[names.OUTCOME] for span in operations} == {"ok"}
     loads = [span.attributes[names.COUNT] for span in run.operations(kind, "load")]
-    assert loads == [len(result) for result in run.results[kind] if isinstance(result, list)]
+    assert loads == [len(result) for result in run.output[kind] if isinstance(result, list)]
 
 
 def test_one_trace_per_operation(run):
@@ -69,7 +56,7 @@ def test_one_trace_per_operation(run):
 
 def test_results_are_those_of_a_bare_run(run):
     """The program gets what it gets without us."""
-    assert run.results == run.bare_results
+    assert run.output == run.bare_output
 
 
 def test_missing_row_is_noticed(run):
@@ -90,9 +77,4 @@ def test_phases(run, kind):
 
 def test_content_is_not_recorded(run):
     """Nothing that we write contains what was said. Control: the database does."""
-    assert SECRET.encode() in (run.directory / "sqlite.db").read_bytes()
-    files = [path for name in ("state", "pages") for path in (run.directory / name).rglob("*") if path.is_file()]
-    assert files
-    assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
-    assert isinstance(run.spans, Spans)
-    assert SECRET not in str(run.spans)
+    run.check_content(SECRET, run.directory / "sqlite.db")

@@ -12,6 +12,8 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from ckpt_observe.span import Span
 
+MAX_RETRY_AFTER: Final = 3600.0
+"""Seconds that a server may ask us to wait before a retry. Longer times are reduced to it, because servers make mistakes."""
 ENTRY_POINT_GROUP: Final = "ckpt_observe.exporters"
 
 Health: TypeAlias = Callable[[], Mapping[tuple[str, tuple[str, ...]], float]]

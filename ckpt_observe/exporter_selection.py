@@ -1,7 +1,7 @@
 """Chooses the exporters of a process and builds them.
 
-A process uses the exporters that its settings name. If they name none, it uses those of this table, by what is present when its first
-operation begins:
+A process uses the exporters that its settings name. If they name none, or `default`, it uses those of this table, by what is present when
+its first operation begins:
 
 | present | exporter |
 | --- | --- |
@@ -84,7 +84,7 @@ def _expected_identity(name: str, settings: Settings) -> str:
 def exporter_names(settings: Settings) -> tuple[str, ...]:
     """Return the names of the exporters to use. Leave out those that cannot work if another process delivers, with a warning."""
     names = settings.exporters
-    provider = sdk_provider() if settings.origin.get("exporters") == "default" else None
+    provider = sdk_provider() if settings.extends_default_exporters else None
     if settings.delivery != "in-process":
         if provider is not None or "provider" in names:
             warn(
@@ -97,7 +97,7 @@ def exporter_names(settings: Settings) -> tuple[str, ...]:
     if provider is not None:
         first = "laminar" if laminar_sdk_endpoint(provider) else "provider"
         duplicate = "laminar" if is_laminar(provider) else "otlp"
-        names = (first, *(name for name in names if name != duplicate))
+        names = (first, *(name for name in names if name not in (first, duplicate)))
     return names
 
 
@@ -172,7 +172,7 @@ def _laminar(settings: Settings) -> Exporter:
 
 def _laminar_endpoint(settings: Settings) -> Endpoint | None:
     """Return the server and key of the program's `Laminar.initialize()`, or else those of the settings, if any."""
-    is_default = settings.origin.get("exporters") == "default" and settings.delivery == "in-process"
+    is_default = settings.extends_default_exporters and settings.delivery == "in-process"
     return (laminar_sdk_endpoint(sdk_provider()) if is_default else None) or settings.endpoints.get("laminar")
 
 

@@ -34,6 +34,7 @@ from ckpt_observe.journal.locations import private_directory
 from ckpt_observe.journal.pages import AnyPage
 from ckpt_observe.record import redact
 from ckpt_observe.record.guard import faults
+from ckpt_observe.record.ranks import read_ranks
 from ckpt_observe.semconv import metrics
 from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import WarningLog, warn
@@ -43,6 +44,7 @@ class JournalHandle(Protocol):
     """What `observe()` needs of a journal."""
 
     def take(self) -> AnyPage | None: ...
+    def count_recorded(self) -> int: ...
     def close_after_fork(self) -> None: ...
 
 
@@ -145,7 +147,9 @@ def _build_in_memory(settings: Settings, reason: JournalError, missed: int) -> M
         "%s. Records are kept in memory instead, and end with the process if they are not delivered; traces and metrics are not stored."
     )
     _warnings.warn_once("directory", message, reason)
-    delivery = MemoryDelivery(build_exporters(settings, names), resource(settings), genai_events=settings.genai_events)
+    delivery = MemoryDelivery(
+        build_exporters(settings, names), resource(settings), read_ranks(os.environ), genai_events=settings.genai_events
+    )
     delivery.missed = missed
     _start_exporters(delivery.workers, lambda: {**delivery.health(), **_fault_counts()})
     return delivery
@@ -153,7 +157,9 @@ def _build_in_memory(settings: Settings, reason: JournalError, missed: int) -> M
 
 def _create_journal(settings: Settings, identities: Iterable[str], missed: int) -> Journal:
     try:
-        journal = Journal(settings.dir, settings.pages_dir, tuple(identities), resource(settings), settings.delivery, missed)
+        # The variables are read now, because programs that start their ranks themselves set them in the running process.
+        ranks = read_ranks(os.environ)
+        journal = Journal(settings.dir, settings.pages_dir, tuple(identities), resource(settings), settings.delivery, missed, ranks)
     except OSError as error:
         raise_host_exception(error)
         raise JournalError(f"{settings.dir}: a journal cannot be created ({error.strerror})") from error

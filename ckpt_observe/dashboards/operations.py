@@ -8,6 +8,7 @@ from ckpt_observe.dashboards.panels import COUNT, FAILURES, OUTCOMES, Panel, bar
 from ckpt_observe.semconv import attributes as names
 
 NO_OPERATION = "no operation in this time range"
+NO_ASYNC_SAVE = "no async save in this time range"
 NO_SIZES = "no sizes in this time range"
 NOT_MEASURED = "nothing measured in this time range"
 
@@ -21,6 +22,7 @@ def dashboard() -> Dashboard:
         rows=[
             Row("Operations and errors", _counts()),
             Row("Duration", _durations()),
+            Row("Async saves", _async_saves()),
             Row("Size and throughput", _sizes()),
             Row("Resource usage", _resources()),
         ],
@@ -98,6 +100,27 @@ def _durations() -> list[Panel]:
     ]
 
 
+def _async_saves() -> list[Panel]:
+    return [
+        lines(
+            "Time the program was held up",
+            queries.async_times,
+            "s",
+            "95 % of the async saves hold up the program no longer than this, and let it change the state after this time. If blocked is far above released, the program waits for the previous save.",
+            empty=NO_ASYNC_SAVE,
+            logarithmic=True,
+        ),
+        lines(
+            "Time until durable",
+            [queries.async_durable],
+            "s",
+            "95 % of the async saves are durable after this time. A program that dies before loses the save. If it is longer than the interval between saves, the store is too slow.",
+            empty=NO_ASYNC_SAVE,
+            logarithmic=True,
+        ),
+    ]
+
+
 def _sizes() -> list[Panel]:
     return [
         lines(
@@ -120,8 +143,8 @@ def _sizes() -> list[Panel]:
             "Compression ratio",
             [queries.compression_ratio],
             "none",
-            "Mean of serialized size / stored size. Near 1, compression costs time and saves nothing: turn it off, or choose another codec.",
-            empty=NO_SIZES,
+            "Mean of bytes before / bytes after compression, without the header of a checkpoint. Near 1, compression costs time and saves nothing: turn it off, or choose another codec.",
+            empty="nothing was compressed in this time range",
             width=8,
         ),
     ]

@@ -163,6 +163,11 @@ phase_times = PanelQuery(
     f" (sum(increase({series(metrics.OPERATION_DURATION, 'count', operation='$operation', task='.*')}[$window])) > 0)",
     "{{phase}}",
 )
+async_times = [
+    PanelQuery(with_task_name(quantile(0.95, spec, TASK_LABELS)), f"{BY_TASK}: {word}")
+    for spec, word in ((metrics.ASYNC_BLOCKED, "blocked"), (metrics.ASYNC_RELEASED, "released"))
+]
+async_durable = PanelQuery(with_task_name(quantile(0.95, metrics.ASYNC_DURABLE, TASK_LABELS)), BY_TASK)
 throughput = PanelQuery(mean(metrics.THROUGHPUT, "operation", operation="$operation"), "{{operation}}")
 mean_size = PanelQuery(mean(metrics.SIZE, "kind", operation="$operation"), "{{kind}}")
 compression_ratio = PanelQuery(with_task_name(mean(metrics.RATIO, TASK_LABELS)), BY_TASK)

@@ -96,7 +96,7 @@ class Adoption:
         return [outbox for outbox, _ in list(self._journals.values())]
 
     def health(self) -> Counts:
-        """Return the counters, by metric and labels. None ever decreases."""
+        """Return the counters, by metric and labels. Dropped records that arrive after all are subtracted again."""
         with self._totals_lock:
             totals = self._totals.copy()
             totals.update(self._disk_limit.health())
@@ -118,7 +118,8 @@ class Adoption:
 
     def waiting(self) -> bool:
         """Return whether journals of dead processes wait for their turn."""
-        return bool(self._turns)
+        with self._lock:  # a journal whose turn has come is in `outboxes()` when this returns
+            return bool(self._turns)
 
     def scan(self) -> bool:
         """Adopt journals, and recover those whose owner died. Return whether there may be something new for an exporter."""
@@ -139,7 +140,7 @@ class Adoption:
                 has_news |= self._check(directory)
         with self._lock:
             self._ignored.intersection_update(directories)
-            self._turns.keep(directories)
+            self._turns.forget_removed()  # not `directories`: another thread may have added a journal that is newer than the list
             for directory in self._about_cache.keys() - directories:
                 del self._about_cache[directory]
         return has_news
@@ -168,16 +169,24 @@ class Adoption:
 
     def take_turns(self) -> bool:
         """Adopt waiting journals as places become free. Return whether there is something new for an exporter."""
-        if not self._turns.has_next(self._exporters - frozenset(self._paused())):
+        if not self._has_next(self._exporters - frozenset(self._paused())):
             return False
         self._release_finished()
         idle = self._idle_exporters()
-        if self._dead_count() >= MAX_DEAD and self._turns.has_next(idle):
+        if self._dead_count() >= MAX_DEAD and self._has_next(idle):
             self._postpone(MAX_DEAD // 2)
         has_news = False
-        while self._dead_count() < MAX_DEAD and (directory := self._turns.take(idle)):
-            has_news |= self._check(directory)
+        while self._dead_count() < MAX_DEAD:
+            with self._lock:
+                directory = self._turns.take(idle)
+                if directory is None:
+                    break
+                has_news |= self._check(directory)
         return has_news
+
+    def _has_next(self, exporters: Collection[str]) -> bool:
+        with self._lock:
+            return self._turns.has_next(exporters)
 
     def _dead_count(self) -> int:
         return len(self._journals) - len(self._live)
@@ -232,6 +241,7 @@ class Adoption:
             genai_events=self._genai_events,
             is_restarted=claim.about.boot != boot_id(),
             small_batches=self._small_batches,
+            attributes=claim.about.attributes,
         )
         if directory in self._live:
             outbox.save_cursors()  # tells the owner which exporters to wait for
@@ -286,7 +296,7 @@ class Adoption:
         if any(outbox.set_aside.due(name) for name in exporters if name not in self._paused()):
             return True
         try:
-            return any(outbox.next_batch(name)[0] for name in exporters)
+            return any(outbox.has_batch(name) for name in exporters)
         except OSError as error:
             raise_host_exception(error)
             return True

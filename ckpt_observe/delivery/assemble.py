@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import UNSET
 
+from ckpt_observe.delivery.derived_attributes import add_derived_attributes
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, genai, spans
 from ckpt_observe.span import Span, SpanEvent, SpanLink
@@ -31,8 +32,13 @@ _PREFIXES: Final = {events.TASK: spans.TASK_PREFIX, events.OPERATION: spans.OPER
 _EXCEPTION: Final = (spans.EXCEPTION_TYPE, spans.EXCEPTION_MESSAGE)
 
 
-def assemble(payload: bytes, resource: dict[str, Any], *, genai_events: bool = False) -> list[Span]:
-    """Return the spans of one finished operation: its phases, then the operation. An empty list if the record cannot be understood."""
+def assemble(
+    payload: bytes, resource: dict[str, Any], attributes: Mapping[str, Any] | None = None, *, genai_events: bool = False
+) -> list[Span]:
+    """Return the spans of one finished operation: its phases, then the operation. An empty list if the record cannot be understood.
+
+    `attributes` are those of every task and operation of the process. The operation itself has precedence.
+    """
     try:
         lines = _decode(payload)
         begin = next(line for line in lines if line[0] == events.BEGIN)
@@ -42,9 +48,11 @@ def assemble(payload: bytes, resource: dict[str, Any], *, genai_events: bool = F
         phases = [(line[3], 0) for line in lines if line[0] == events.DONE]
         phases += [(phase, end[5]) for phase in (end[4] if len(end) > 4 else ())]
         ancestors = _take_ancestors(begin)
-        operation = _operation(begin, end, lines, resource, ancestors, genai_events=genai_events)
+        operation = _operation(begin, end, lines, resource, attributes or {}, ancestors, genai_events=genai_events)
         above_phases = ancestors if ancestors is UNSET else (*ancestors, (operation.span_id, operation.name))
-        return [*_phases(begin, phases, resource, above_phases), operation]
+        phase_spans = list(_phases(begin, phases, resource, above_phases))
+        add_derived_attributes(operation, phase_spans)
+        return [*phase_spans, operation]
     except (msgspec.DecodeError, StopIteration, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         return []
 
@@ -64,15 +72,23 @@ def _take_ancestors(begin: list[Any]) -> Ancestors:
 
 
 def _operation(
-    begin: list[Any], end: list[Any], lines: list[list[Any]], resource: dict[str, Any], ancestors: Ancestors, *, genai_events: bool
+    begin: list[Any],
+    end: list[Any],
+    lines: list[list[Any]],
+    resource: dict[str, Any],
+    process_attributes: Mapping[str, Any],
+    ancestors: Ancestors,
+    *,
+    genai_events: bool,
 ) -> Span:
     _, span_id, start, kind, name, trace_id, parent, attributes, shared = begin
     stop = end[2]
+    _require(str, span_id, name, trace_id, parent)
+    _require(int, start, stop)
     is_task = kind == events.TASK
     defaults = {names.OUTCOME: "ok"} if is_task else {names.OPERATION: name, names.OUTCOME: "ok"}
-    attributes = _without_none({**defaults, **(shared or {}), **(attributes or {}), **(end[3] or {})})
-    _derive(attributes, (stop - start) / 1e9)
-    span_events = sorted((SpanEvent(line[3], line[2], _without_none(line[4])) for line in lines if line[0] == events.EVENT), key=_time_of)
+    attributes = _without_none({**defaults, **process_attributes, **(shared or {}), **(attributes or {}), **(end[3] or {})})
+    span_events = sorted((_event(line) for line in lines if line[0] == events.EVENT), key=_time_of)
     if genai_events:
         span_events += lifecycle_events(attributes, stop)
     return Span(
@@ -85,10 +101,27 @@ def _operation(
         status=_status(attributes),
         attributes=attributes,
         events=tuple(span_events),
-        links=tuple(SpanLink(line[3], line[4], _without_none(line[5])) for line in lines if line[0] == events.LINK),
+        links=tuple(_link(line) for line in lines if line[0] == events.LINK),
         resource=resource,
         ancestors=ancestors,
     )
+
+
+def _require(kind: type, *values: Any) -> None:
+    """Raise TypeError if a value of a record has another type, because every exporter relies on the types of a span."""
+    if any(type(value) is not kind for value in values):
+        raise TypeError(f"a field of the record is not a {kind.__name__}")
+
+
+def _event(line: list[Any]) -> SpanEvent:
+    _require(str, line[3])
+    _require(int, line[2])
+    return SpanEvent(line[3], line[2], _without_none(line[4]))
+
+
+def _link(line: list[Any]) -> SpanLink:
+    _require(str, line[3], line[4])
+    return SpanLink(line[3], line[4], _without_none(line[5]))
 
 
 _time_of = attrgetter("time_unix_nano")
@@ -102,6 +135,8 @@ def _phases(begin: list[Any], phases: list[tuple[Any, int]], resource: dict[str,
     for (name, number, parent, start, stop, details), offset in phases:
         extra = {names.PHASE_BYTES_IN: details[0], names.PHASE_BYTES_OUT: details[1]} if isinstance(details, list) else details
         attributes = _without_none({names.PHASE: name, names.OUTCOME: "ok", **(extra or {})})
+        _require(str, name)
+        _require(int, start, stop)
         exception: dict[str, Any] = {key: attributes.pop(key) for key in _EXCEPTION if key in attributes}
         yield Span(
             trace_id=trace_id,
@@ -137,17 +172,6 @@ def _without_none(attributes: dict[str, Any] | None) -> dict[str, Any]:
 
 def _status(attributes: dict[str, Any]) -> Any:
     return "error" if attributes.get(names.OUTCOME) in ("error", "interrupted") else "ok"
-
-
-def _derive(attributes: dict[str, Any], seconds: float) -> None:
-    """Add compression ratio and throughput, unless the library reported them itself."""
-    serialized, stored = attributes.get(names.SIZE_SERIALIZED), attributes.get(names.SIZE_STORED)
-    if not isinstance(stored, int | float):  # user code may set anything; the operation is delivered all the same
-        return
-    if isinstance(serialized, int | float) and serialized and stored and names.RATIO not in attributes:
-        attributes[names.RATIO] = round(serialized / stored, 3)
-    if stored and seconds > 0 and names.THROUGHPUT not in attributes:
-        attributes[names.THROUGHPUT] = round(stored / seconds, 1)
 
 
 def lifecycle_events(attributes: Mapping[str, Any], end_unix_nano: int) -> list[SpanEvent]:

@@ -78,7 +78,13 @@ class Delivery:
             # Records that were written while another process was to deliver them are not annotated yet.
             annotate = annotator.annotate if journal.about.delivery != "in-process" else None
             self._outbox = Outbox(
-                journal.directory, journal.about.resource, workers, annotate, genai_events=genai_events, small_batches=small_batches
+                journal.directory,
+                journal.about.resource,
+                workers,
+                annotate,
+                genai_events=genai_events,
+                small_batches=small_batches,
+                attributes=journal.about.attributes,
             )
             self._collector = PageCollector(journal, self._outbox.enforce_spool_limit, annotator.annotate)
         self.adoption = Adoption(
@@ -252,7 +258,7 @@ class Delivery:
     def _is_pending(self, outbox: Outbox, worker: ExporterWorker) -> bool:
         if not outbox.delivers_to(worker.identity) or (outbox is not self._outbox and must_wait(worker, outbox)):
             return False  # what another process may have sent waits for the next process, if this one ends soon
-        return bool(outbox.next_batch(worker.identity)[0])
+        return outbox.has_batch(worker.identity)
 
     def _has_set_aside(self) -> bool:
         return self._outbox is not None and self._outbox.set_aside.count() > 0

@@ -32,11 +32,14 @@ _BATCH: Final = 200
 class MemoryDelivery:
     """Journal and delivery in one: hands out pages in memory, and delivers what was written to them."""
 
-    def __init__(self, exporters: Sequence[Exporter], resource: dict[str, Any], *, genai_events: bool = False) -> None:
-        self._resource, self._genai_events = resource, genai_events
+    def __init__(
+        self, exporters: Sequence[Exporter], resource: dict[str, Any], attributes: dict[str, Any], *, genai_events: bool = False
+    ) -> None:
+        self._resource, self._attributes, self._genai_events = resource, attributes, genai_events
         self.closed = False
         self.dropped = 0
         """Operations that found a full queue, for each exporter."""
+        self._recorded = 0
         self.missed = 0
         """Operations that came before this delivery could be built."""
         self.workers = [ExporterWorker(exporter) for exporter in exporters]
@@ -63,17 +66,22 @@ class MemoryDelivery:
     def give_back(self, page: AnyPage) -> None:
         """Queue an operation that has ended."""
         record = join_lines(b"".join(_lines(page)))
+        self._recorded += 1
         for queue in self._queues.values():
             if len(queue) < MAX_RECORDS:
                 queue.append(record)
             else:
                 self.dropped += 1
 
+    def count_recorded(self) -> int:
+        """Return how many operations and tasks have finished."""
+        return self._recorded
+
     def discard(self, page: AnyPage) -> None:
         """Forget an operation that is not recorded: nothing refers to its page."""
 
     def append_overflow(self, page: AnyPage, line: bytes) -> bool:
-        """Store a line that does not fit into its page in a further page. Return False if there is no room."""
+        """Store a line in another page, because its own page is full. Return False if there is no room."""
         pages = page.overflow_pages
         if not pages or not pages[-1].has_room(line):
             new_page = MemoryPage(self)
@@ -137,7 +145,8 @@ class MemoryDelivery:
     def _deliver(self, worker: ExporterWorker, queue: deque[bytes]) -> bool:
         """Deliver one batch. Return whether the exporter is done with it."""
         records = [queue[number] for number in range(min(len(queue), _BATCH))]  # only this thread removes
-        spans = [span for record in records for span in assemble(record, self._resource, genai_events=self._genai_events)]
+        assembled = (assemble(record, self._resource, self._attributes, genai_events=self._genai_events) for record in records)
+        spans = [span for record_spans in assembled for span in record_spans]
         if not records or (spans and not worker.deliver(spans)):
             return False
         for _ in records:

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -39,11 +39,21 @@ _Position: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _StoredCursors: TypeAlias = dict[str, tuple[_Position, _Position]]
 
 
+class _Batch(NamedTuple):
+    """Records as spans: the position behind them, their number, and how many of them are damaged or not understood."""
+
+    spans: list[Span]
+    end: Cursor
+    size: int
+    damage: Counter[str]
+
+
 class Outbox:
     """Hands the records of one journal to the exporters as spans. Called by one thread for each exporter.
 
     `annotate` is applied to the records that are read. It is None if that was done before the record was written to the spool.
     `is_restarted`: the machine was restarted since the journal was created. `small_batches`: exporters that get fewer records at a time.
+    `attributes`: those of every task and operation of the journal.
     """
 
     def __init__(
@@ -56,20 +66,23 @@ class Outbox:
         genai_events: bool = False,
         is_restarted: bool = False,
         small_batches: Collection[str] = (),
+        attributes: dict[str, Any] | None = None,
     ) -> None:
+        self._attributes = attributes or {}
         self.directory, self._resource, self._annotate, self._genai_events = directory, resource, annotate, genai_events
         self._lock = threading.Lock()
         stored = _load_cursors(directory, quarantine=True)
         self._cursors = {exporter: stored.get(exporter, Cursor()) for exporter in exporters}
         self._limits = {exporter: SMALL_BATCH if exporter in small_batches else BATCH for exporter in self._cursors}
-        self._cache: tuple[tuple[Cursor, int], list[Span], Cursor, int, Counter[str]] | None = None
-        """The last batch: cursor before it and limit, spans, cursor after it, number of records, damaged ones. Exporters may share it."""
-        self._damage: dict[str, Counter[str]] = {}
-        """Damaged and unknown records in the last batch of each exporter."""
+        self._cache: tuple[tuple[Cursor, int], _Batch] | None = None
+        """The last batch that was read, with the cursor before it and its limit. Exporters may share it."""
+        self._sending: dict[str, _Batch] = {}
+        """The batch that each exporter was given last, and has not received yet."""
+        self._dropped: dict[str, _Batch] = {}
+        """Batches that were dropped because of the limit after an exporter was given them: it may have received some of the records, even
+        if it did not answer. They are counted as dropped, and sent again until the exporter has answered: only then is the count exact."""
         self._idle: dict[str, tuple[Cursor, tuple[int, int] | None]] = {}
         """For each exporter, the position at which nothing was new, and the stamp of the spool at that time."""
-        self._batch_sizes = dict.fromkeys(self._cursors, 0)
-        """Number of records in the last batch of each exporter."""
         self.set_aside = SetAside(directory)
         self.marks = SendMarks(directory, is_restarted=is_restarted)
         self._users: set[str] = set()
@@ -104,10 +117,10 @@ class Outbox:
             return self._is_retired
 
     def has_more(self, exporter: str) -> bool:
-        """Return whether the spool holds something that the exporter has not received."""
+        """Return whether there is something that the exporter has not received."""
         with self._lock:
             cursor = self._cursors.get(exporter)
-            return cursor is not None and self._has_more(cursor)
+            return exporter in self._dropped or (cursor is not None and self._has_more(cursor))
 
     def _has_more(self, cursor: Cursor) -> bool:
         try:
@@ -125,47 +138,59 @@ class Outbox:
     def next_batch(self, exporter: str) -> tuple[list[Span], Cursor]:
         """Return the next spans for an exporter, and the cursor to pass to `advance` once they are delivered.
 
-        If nothing is new, the list is empty and the cursor is the exporter's present one.
+        If nothing is new, the list is empty and the cursor is the exporter's present one. Only for the thread that delivers to it.
         """
         with self._lock:
-            cursor = self._cursors[exporter]
-            stamp = spool.change_stamp(self.directory, cursor)
-            if stamp is not None and self._idle.get(exporter) == (cursor, stamp):
-                return [], cursor
-            request = cursor, self._limits[exporter]
-            if self._cache is None or self._cache[0] != request or self._cache[2] == cursor:  # an empty batch may have grown by now
-                self._cache = (request, *self._read(*request))
-            _, spans, after, self._batch_sizes[exporter], self._damage[exporter] = self._cache
-            if not spans and after == cursor:
-                self._idle[exporter] = cursor, stamp
-            return spans, after
+            batch = self._sending[exporter] = self._next_batch(exporter)
+            return batch.spans, batch.end
 
-    def _read(self, cursor: Cursor, limit: int) -> tuple[list[Span], Cursor, int, Counter[str]]:
+    def has_batch(self, exporter: str) -> bool:
+        """Return whether the next batch of an exporter has spans. For any thread."""
+        with self._lock:
+            return bool(self._next_batch(exporter).spans)
+
+    def _next_batch(self, exporter: str) -> _Batch:
+        if exporter in self._dropped:
+            return self._dropped[exporter]
+        cursor = self._cursors[exporter]
+        stamp = spool.change_stamp(self.directory, cursor)
+        if stamp is not None and self._idle.get(exporter) == (cursor, stamp):
+            return _empty_batch(cursor)
+        request = cursor, self._limits[exporter]
+        if self._cache is None or self._cache[0] != request or self._cache[1].end == cursor:  # an empty batch may have grown by now
+            self._cache = request, self._read(*request)
+        batch = self._cache[1]
+        if not batch.spans and batch.end == cursor:
+            self._idle[exporter] = cursor, stamp
+        return batch
+
+    def _read(self, cursor: Cursor, limit: int) -> _Batch:
         try:
             records = spool.read(self.directory, cursor, limit)
         except FileNotFoundError:  # removed by hand, with the records in it
-            return [], cursor, 0, Counter()
+            return _empty_batch(cursor)
         spans: list[Span] = []
         damage = Counter(corrupt=records.corrupt) if records.corrupt else Counter[str]()
         for record in self._annotate(records.payloads) if self._annotate else records.payloads:
-            assembled = assemble(record, self._resource, genai_events=self._genai_events)
+            assembled = assemble(record, self._resource, self._attributes, genai_events=self._genai_events)
             spans += assembled
             if not assembled:
                 damage["unknown"] += 1
-        return spans, records.end, len(records.payloads), damage
+        return _Batch(spans, records.end, len(records.payloads), damage)
 
     def _read_damage(self, cursor: Cursor) -> tuple[Cursor, Counter[str]]:
-        _, end, _, damage = self._read(cursor, BATCH)
-        return end, damage
+        batch = self._read(cursor, BATCH)
+        return batch.end, batch.damage
 
     def advance(self, exporter: str, cursor: Cursor) -> None:
         """Record that the exporter needs nothing before the cursor any more. Remove segments that no exporter needs."""
         with self._lock:
+            batch = self._sending.pop(exporter, _empty_batch(cursor))
+            if self._dropped.pop(exporter, None):  # delivered after all, except those that are not understood
+                self.counts[f"dropped {exporter}"] -= batch.size - batch.damage["unknown"]
             if cursor <= self._cursors[exporter]:
-                if cursor != self._cursors[exporter]:  # these were dropped and counted during the delivery, which succeeded after all
-                    self.counts[f"dropped {exporter}"] -= self._batch_sizes[exporter]
                 return
-            self._losses.pass_batch(exporter, self._cursors[exporter], cursor, self._damage.get(exporter, Counter()))
+            self._losses.pass_batch(exporter, self._cursors[exporter], cursor, batch.damage)
             self._cursors[exporter] = cursor
             if self._cache and self._cache[0][0] < min(self._cursors.values()):
                 self._cache = None
@@ -179,7 +204,7 @@ class Outbox:
 
     def pending(self) -> bool:
         """Return whether there is something that an exporter has not received."""
-        if self.set_aside.count():
+        if self._dropped or self.set_aside.count():
             return True
         with self._lock:
             return any(map(self._has_more, self._cursors.values()))
@@ -203,6 +228,9 @@ class Outbox:
                     while cursor < after and cursor < (records := spool.read(self.directory, cursor)).end < after:
                         self.counts[f"dropped {exporter}"] += len(records.payloads)
                         cursor = records.end  # noqa: PLW2901
+                    batch = self._sending.get(exporter)
+                    if batch and batch.spans and self._cursors[exporter] < batch.end < after:
+                        self._dropped[exporter] = batch
                     self._cursors[exporter] = max(self._cursors[exporter], after)
                 self._cache = None
                 self._losses.count_until(after, "corrupt")  # records that are not understood are counted as dropped
@@ -238,6 +266,10 @@ class Outbox:
                     raise_host_exception(error)
                     if not set_aside(spool.segment_path(self.directory, number)):  # a directory, which is not ours
                         raise
+
+
+def _empty_batch(end: Cursor) -> _Batch:
+    return _Batch([], end, 0, Counter())
 
 
 def backlog(directory: str, exporters: Iterable[str]) -> dict[str, int]:

@@ -1,14 +1,16 @@
 """Links a load to the save that wrote its checkpoint, across processes and days, without writing into the data of the host program.
 
 The reference core stores the trace of a save in the checkpoint itself. Other libraries have no place for it, so the state directory has an
-index: library, task, namespace and checkpoint id lead to the span of the save. It is bounded; a load whose save is not in it, because that
-was too long ago or made with another state directory, has the id of its checkpoint and no link.
+index: library, task, namespace and checkpoint id lead to the span of the save. An id that is an absolute path says all of that by itself:
+training that continues often has another task id, and a later save to the same path replaces the earlier one. The index is bounded; a load
+whose save is not in it, because that was too long ago or made with another state directory, has the id of its checkpoint and no link.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
@@ -63,8 +65,10 @@ class SaveIndex:
     def add(self, key: bytes, source: Source) -> None:
         """Remember a save, and write it to the file with the next `write`."""
         with self._lock:
-            if key in self._recent:  # several exporters read the same record
+            previous = self._recent.get(key)
+            if previous is not None and previous.unix_nano >= source.unix_nano:  # several exporters read the same record
                 return
+            self._recent.pop(key, None)
             self._recent[key] = source
             if len(self._recent) > _REMEMBERED:
                 del self._recent[next(iter(self._recent))]
@@ -168,7 +172,7 @@ class Lineage:
                 self._index.add(key, Source(begin[5], begin[1], end[2]))
             return False
         source = self._find(key, begin[2], search_dead) if operation in _READ else None
-        if source is None:
+        if source is None or (os.path.isabs(checkpoint) and source.unix_nano > begin[2]):  # overwritten since the load
             return False
         lines.insert(-1, [events.LINK, begin[1], begin[2], source.trace_id, source.span_id, {}])
         age = round(max(begin[2] - source.unix_nano, 0) / 1e9, 3)
@@ -190,5 +194,6 @@ class Lineage:
 
 
 def _key(attributes: Mapping[str, Any], checkpoint: str) -> bytes:
-    parts = [str(attributes.get(name) or "") for name in (names.SYSTEM, names.TASK_ID, names.NAMESPACE)]
+    scope = (names.SYSTEM,) if os.path.isabs(checkpoint) else (names.SYSTEM, names.TASK_ID, names.NAMESPACE)
+    parts = [str(attributes.get(name) or "") for name in scope]
     return hashlib.blake2b("\0".join((*parts, checkpoint)).encode("utf-8", "replace"), digest_size=16).digest()

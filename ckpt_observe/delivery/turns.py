@@ -7,15 +7,18 @@ does not keep the records of hundreds of dead processes from the others.
 
 from __future__ import annotations
 
-import threading
+import os
 from collections.abc import Collection
 
 
 class Turns:
-    """A queue of journal directories, first come, first served. Used by any thread."""
+    """A queue of journal directories, first come, first served.
+
+    It is used under the lock of `Adoption`. With a lock of its own, a signal handler that searches for the dead could wait for a
+    thread that waits for the thread that the handler interrupted.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # re-entrant: a signal handler may search for the dead
         self._exporters: dict[str, frozenset[str] | None] = {}
         """For each directory, the exporters of ours that need it; None if that is not known."""
 
@@ -27,27 +30,23 @@ class Turns:
 
     def add(self, directory: str, exporters: frozenset[str] | None = None) -> None:
         """Append a journal. `exporters` are those of ours that have not received all of it; None if that is not known."""
-        with self._lock:
-            self._exporters[directory] = exporters
+        self._exporters[directory] = exporters
 
     def has_next(self, idle: Collection[str]) -> bool:
         """Return whether a journal waits that one of the idle exporters may need."""
-        with self._lock:
-            return self._next(idle) is not None
+        return self._next(idle) is not None
 
     def take(self, idle: Collection[str]) -> str | None:
         """Remove and return the next journal that one of the idle exporters may need. None if there is no such journal."""
-        with self._lock:
-            directory = self._next(idle)
-            if directory is not None:
-                del self._exporters[directory]
-            return directory
+        directory = self._next(idle)
+        if directory is not None:
+            del self._exporters[directory]
+        return directory
 
-    def keep(self, directories: Collection[str]) -> None:
+    def forget_removed(self) -> None:
         """Forget journals that no longer exist: another process has delivered them."""
-        with self._lock:
-            for directory in self._exporters.keys() - directories:
-                del self._exporters[directory]
+        for directory in [each for each in self._exporters if not os.path.exists(each)]:
+            del self._exporters[directory]
 
     def _next(self, idle: Collection[str]) -> str | None:
         if not idle:

@@ -15,7 +15,7 @@ from ckpt_observe.exporter import Exporter
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
 from ckpt_observe.support.host_exceptions import raise_host_exception
-from ckpt_observe.tracestore.formatting import wants_colour
+from ckpt_observe.tracestore.formatting import PLAIN_TEXT, wants_colour
 from ckpt_observe.tracestore.tree import render, walk
 
 _MAX_PENDING: Final = 1000
@@ -61,7 +61,7 @@ class ConsoleExporter(Exporter):
         try:
             text = "".join(f"{line}\n" for line in render(spans, colour=wants_colour(file)))
             encoding = file.encoding or "utf-8"
-            file.write(text.encode(encoding, "backslashreplace").decode(encoding))  # a terminal that cannot show ├ prints its escape
+            file.write(text.encode(encoding, PLAIN_TEXT).decode(encoding))  # not every terminal can show ├
             file.flush()
         except (OSError, ValueError) as error:  # ValueError: the file was closed
             raise_host_exception(error)

@@ -23,6 +23,7 @@ from ckpt_observe.exporters.otlp import OtlpExporter
 from ckpt_observe.exporters.otlp_http import HttpTransport
 from ckpt_observe.semconv import laminar
 from ckpt_observe.span import Span
+from ckpt_observe.support.answers import decode_json
 from ckpt_observe.support.logs import WarningLog
 
 SETTLE_SECONDS: Final = 5.0
@@ -111,14 +112,14 @@ class LaminarExporter(OtlpExporter):
         for query in _queries(spans):
             try:
                 answer = transport.post(self.endpoint.url.removesuffix(TRACES_PATH) + "/v1/sql/query", query, "application/json")
-                stored_ids |= {laminar.span_id(row["span_id"]) for row in msgspec.json.decode(answer, type=_QueryResult).data}
+                stored_ids |= {laminar.span_id(row["span_id"]) for row in decode_json(answer, _QueryResult).data}
             except (ExporterRefusedError, ExporterSetupError) as error:  # the key may only write, or the server has no such URL
                 message = "Laminar did not answer which spans it has (%s). Some spans may be stored twice. Check that the API key may read."
                 self._warnings.warn_once("query", message, error)
                 for span in spans:
                     self._uncertain[_key(span)] = 0.0
                 return stored_ids
-            except (msgspec.MsgspecError, KeyError) as error:
+            except (ValueError, KeyError) as error:
                 raise ExporterRetryError(
                     f"{self.endpoint.shown}: the answer to the query for stored spans has an unexpected format"
                 ) from error

@@ -108,9 +108,10 @@ class OtlpExporter(Exporter):
             partial_success = ExportTraceServiceResponse.FromString(answer).partial_success
         except DecodeError:  # something else answers with 200; we cannot tell whether it is an OTLP backend
             return
-        if partial_success.rejected_spans and not self.rejected:  # warn the first time; the counter has the rest
-            warn("%s rejected %d spans: %.200s", self.endpoint.shown, partial_success.rejected_spans, partial_success.error_message)
-        self.rejected += partial_success.rejected_spans
+        rejected = max(0, partial_success.rejected_spans)
+        if rejected and not self.rejected:  # warn the first time; the counter has the rest
+            warn("%s rejected %d spans%s", self.endpoint.shown, rejected, self.endpoint.quote(partial_success.error_message))
+        self.rejected += rejected
 
 
 def open_transport(endpoint: Endpoint) -> Transport:

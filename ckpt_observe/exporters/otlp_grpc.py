@@ -20,6 +20,7 @@ from google.rpc.status_pb2 import Status
 
 from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.errors import ExporterError, ExporterRefusedError, ExporterRetryError, ExporterServerError, ExporterSetupError
+from ckpt_observe.exporter import MAX_RETRY_AFTER
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
 _EXPORT_METHOD: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -86,14 +87,14 @@ def _open_channel(endpoint: Endpoint, user_agent: str) -> Any:
 
 
 def _retry_delay(error: Any) -> float | None:
-    """Return the seconds that the server asks us to wait before a retry, or None if it does not ask."""
+    """Return the seconds that the server asks us to wait before a retry, at most MAX_RETRY_AFTER, or None if it does not ask."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
             try:
                 for detail in Status.FromString(value).details:
                     info = RetryInfo()
                     if detail.Unpack(info):
-                        return float(info.retry_delay.ToNanoseconds() / 1e9)
+                        return float(min(max(info.retry_delay.ToNanoseconds() / 1e9, 0.0), MAX_RETRY_AFTER))
             except DecodeError:
                 return None
     return None

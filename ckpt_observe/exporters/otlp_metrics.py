@@ -63,9 +63,9 @@ class OtlpMetricsPublisher:
             partial_success = ExportMetricsServiceResponse.FromString(answer).partial_success
         except DecodeError:  # some servers accept the metrics and answer with JSON
             return
-        if count := partial_success.rejected_data_points:
-            message = partial_success.error_message[:200]
-            self._warnings.warn_once("rejected", "%s rejected %d metric points: %s", self.endpoint.shown, count, message)
+        if (count := partial_success.rejected_data_points) > 0:
+            message = self.endpoint.quote(partial_success.error_message)
+            self._warnings.warn_once("rejected", "%s rejected %d metric points%s", self.endpoint.shown, count, message)
 
     def close(self) -> None: ...
 

@@ -75,6 +75,8 @@ class About(msgspec.Struct, frozen=True, rename={"exporters": "sinks", "delivery
     """Who delivers the journal while its owner lives: the owner (`in-process`), a `companion`, or a `daemon` with its own exporters."""
     missed: int = 0
     """Operations that the owner did not record, because it could not create the journal at once."""
+    attributes: dict[str, Any] = {}
+    """Attributes of every task and operation of the owner."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "delivery", _MODES.get(self.delivery, self.delivery))
@@ -82,8 +84,9 @@ class About(msgspec.Struct, frozen=True, rename={"exporters": "sinks", "delivery
     def encode(self) -> bytes:
         """Return the content of `about.json`."""
         fields = {**msgspec.to_builtins(self), "drain": STORED_MODES.get(self.delivery, self.delivery)}
-        if not self.missed:  # the usual file is that of the first version
-            del fields["missed"]
+        for name in ("missed", "attributes"):
+            if not fields[name]:  # the usual file is that of the first version
+                del fields[name]
         return msgspec.json.encode(fields)
 
 

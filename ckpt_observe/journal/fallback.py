@@ -19,14 +19,21 @@ from ckpt_observe.support.files import private_temporary_path
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
 
+def fallback_directories() -> tuple[Path, Path]:
+    """Return the state directories that are tried if the configured one cannot be used.
+
+    They are in the user's temporary directory and in shared memory, which a container with a read-only root still has.
+    """
+    return private_temporary_path(), locations.SHARED_MEMORY / f"ckpt_observe-state-{os.geteuid()}"
+
+
 def usable_directory(configured: Path) -> tuple[Path, JournalError | None]:
     """Return a state directory in which a journal can be created, and why it is not the configured one (None if it is).
 
-    The others are the user's temporary directory and shared memory, which a container with a read-only root still has. Raise JournalError,
-    for the configured directory, if none can be used.
+    Raise JournalError, for the configured directory, if none can be used.
     """
     reason: JournalError | None = None
-    for directory in (configured, private_temporary_path(), locations.SHARED_MEMORY / f"ckpt_observe-state-{os.geteuid()}"):
+    for directory in (configured, *fallback_directories()):
         try:
             check_writable(directory)
         except JournalError as error:

@@ -33,13 +33,23 @@ class Journal:
         resource: dict[str, Any],
         delivery: str = "in-process",
         missed: int = 0,
+        attributes: dict[str, Any] | None = None,
     ) -> None:
         root = private_directory(private_directory(state) / JOURNALS)
         now = time.time_ns()
         name = f"{os.getpid()}-{now:x}"
         places = page_places(state, pages)
         self.about = About(
-            VERSION, os.getpid(), boot_id(), now, str(places[0].directory / name), tuple(exporters), resource, delivery, missed
+            VERSION,
+            os.getpid(),
+            boot_id(),
+            now,
+            str(places[0].directory / name),
+            tuple(exporters),
+            resource,
+            delivery,
+            missed,
+            attributes or {},
         )
         self.directory = str(root / name)
         self._owner_lock, self._delivery_lock = create_journal(self.directory, self.about)
@@ -68,6 +78,10 @@ class Journal:
     def take(self) -> AnyPage | None:
         """Return a page for a new operation, or None if the journal is closed."""
         return self.pool.take()
+
+    def count_recorded(self) -> int:
+        """Return how many operations and tasks have finished."""
+        return self.pool.count_recorded()
 
     def take_over_delivery(self) -> bool:
         """Make the owner the process that delivers the journal. Return False if another process already delivers it."""

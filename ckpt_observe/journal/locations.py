@@ -62,10 +62,14 @@ def page_places(state: Path, configured: Path | None) -> list[PagePlace]:
         directories.append(private_directory(configured, "CKPT_OBSERVE_PAGES_DIR"))
     elif not (has_private_shared_memory() and is_on_volume(state)):
         with ignore_errors(JournalError):  # another user has created it
-            shared_memory = SHARED_MEMORY / f"ckpt_observe-{os.geteuid()}"
-            directories += [private_directory(shared_memory)] if _has_room(SHARED_MEMORY) else []
+            directories += [private_directory(shared_directory())] if _has_room(SHARED_MEMORY) else []
     directories.append(state / PAGES if directories else private_directory(state / PAGES))
     return [PagePlace(directory, file_system(directory) in MAPPABLE and _has_gil()) for directory in directories]
+
+
+def shared_directory() -> Path:
+    """Return the directory for the pages of this user in shared memory. Not created."""
+    return SHARED_MEMORY / f"ckpt_observe-{os.geteuid()}"
 
 
 def has_private_shared_memory() -> bool:

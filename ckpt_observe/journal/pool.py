@@ -55,6 +55,8 @@ class Pool:
         self._finished: deque[AnyPage] = deque()
         self._file_numbers = itertools.count()
         self.closed = self._has_left = False
+        self._collected = 0
+        """Operations that were moved to the spool."""
         self.counts = {"spilled": 0, "unprotected": 0, "lost": 0, "cut": 0, "grown": 0}
         """Operations that a caller wrote to the spool, that had no page in shared memory, that were lost; dropped lines; and files of pages
         that a caller added."""
@@ -189,11 +191,16 @@ class Pool:
             raise_host_exception(error)
         else:
             self.counts["spilled"] += 1
+            self._collected += 1
             self._free_pages(page)
 
     def discard(self, page: AnyPage) -> None:
         """Free the page of an operation that is not recorded."""
         self._free_pages(page)
+
+    def count_recorded(self) -> int:
+        """Return how many operations have finished since the pool was created."""
+        return self._collected + len(self._finished)
 
     def count_finished(self) -> int:
         """Return how many finished operations wait to be collected."""
@@ -218,6 +225,7 @@ class Pool:
             raise
         for page in pages:
             self._free_pages(page)
+        self._collected += len(pages)
         return len(pages)
 
     def _free_pages(self, page: AnyPage) -> None:

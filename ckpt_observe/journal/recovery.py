@@ -27,6 +27,10 @@ from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_excep
 
 _PHASE_NAMES: Final = {code: name for name, code in events.PHASE_CODES.items()}
 _LEAST_NANOSECONDS: Final = 1000
+_READ_OPERATIONS: Final = ("load", "restore", "list", "verify")
+_REMOVE_OPERATIONS: Final = ("delete", "prune")
+_LAST_PHASES: Final = ("commit", "validate", "retain")
+"""Phases of a save that end when the checkpoint is durable, or later."""
 """An interrupted operation ends at least this long after its last line. Backends count in microseconds, and Jaeger warns about a span
 without duration."""
 _SPAN_ID: Final = re.compile(rb'"([0-9a-f]{16})"')
@@ -169,11 +173,14 @@ class UnfinishedOperation:
         times = [line[2] for line in lines] + [moment for phase in phases for moment in (phase.start, phase.end or 0)]
         end = max(heartbeat, max(times) + _LEAST_NANOSECONDS)
         running = [phase for phase in phases if phase.end is None]
-        failure = _failure_attributes(running[-1].name if running else None)
+        running_phase = running[-1].name if running else None
+        is_task = lines[0][3] == events.TASK
+        failure = _failure_attributes(running_phase, _describe_impact(lines[0], phases, running_phase))
         other_lines = [line for line in lines if line[0] not in (events.PHASE, events.DONE)]
         phase_lists = [phase.as_list() if phase.end else replace(phase, end=end, attributes=failure).as_list() for phase in phases]
         span_id = lines[0][1]
-        message = f"process {pid} died (killed or crashed) {_describe_progress(phases, running)}"
+        progress = "while the task ran" if is_task else _describe_progress(phases, running)
+        message = f"process {pid} died (killed or crashed) {progress}"
         exception = {spans.EXCEPTION_TYPE: "ProcessDied", spans.EXCEPTION_MESSAGE: message}
         return [
             *other_lines,
@@ -208,14 +215,27 @@ def _describe_progress(phases: list[RecoveredPhase], running: list[RecoveredPhas
     return f"after {phases[-1].name}" if phases else "before its first phase"
 
 
-def _failure_attributes(phase: str | None) -> dict[str, Any]:
+def _describe_impact(begin: list[Any], phases: list[RecoveredPhase], running_phase: str | None) -> str:
+    """Return what the death of a process means for the checkpoints of an operation or task."""
+    if begin[3] == events.TASK:
+        return "work since its last checkpoint is lost; saved checkpoints are untouched"
+    if begin[4] in _READ_OPERATIONS:
+        return "nothing was returned; saved checkpoints are untouched"
+    if begin[4] in _REMOVE_OPERATIONS:
+        return "some of the checkpoints may not be removed; the others are untouched"
+    if running_phase == "retain" or (running_phase is None and phases and phases[-1].name in _LAST_PHASES):
+        return "this checkpoint was saved; old checkpoints that retention removes may still exist"
+    return "what it was writing is not to be relied on; earlier checkpoints are untouched"
+
+
+def _failure_attributes(phase: str | None, impact: str) -> dict[str, Any]:
     attributes = {
         names.OUTCOME: "interrupted",
         names.ERROR_TYPE: "ProcessDied",
         names.ERROR_CLASS: "interrupted",
         names.ERROR_CODE: "interrupted.process_died",
         names.ERROR_RETRYABLE: True,
-        names.ERROR_IMPACT: "what it was writing is not to be relied on; earlier checkpoints are untouched",
+        names.ERROR_IMPACT: impact,
     }
     if phase:
         attributes[names.ERROR_PHASE] = phase

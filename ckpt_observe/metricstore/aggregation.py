@@ -6,6 +6,7 @@ follows it, even if its parent is a span of another library.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, TypeAlias
@@ -25,6 +26,11 @@ SpanGroup: TypeAlias = tuple[Span, list[Span]]
 """An operation or task, and its phases."""
 
 _SIZES: Final = (("state", names.SIZE_STATE), ("serialized", names.SIZE_SERIALIZED), ("stored", names.SIZE_STORED))
+_ASYNC_TIMES: Final = (
+    (metrics.ASYNC_BLOCKED, names.ASYNC_BLOCKED),
+    (metrics.ASYNC_RELEASED, names.ASYNC_RELEASED),
+    (metrics.ASYNC_DURABLE, names.ASYNC_DURABLE),
+)
 _READ_OPERATIONS: Final = ("load", "restore")
 _MAX_AMOUNT: Final = 1e300
 """Values from here on are ignored: infinity, and integers too large for a float."""
@@ -78,6 +84,10 @@ class BatchAggregator:
         error_class = limit("error_class", attributes.get(names.ERROR_CLASS))
         self.count(metrics.OPERATIONS, (operation, outcome, error_class, *origin), exemplar=Exemplar.of(span, 1.0))
         self._observe(metrics.OPERATION_DURATION, (operation, *origin), max(span.seconds, 0.0), span)
+        if names.ASYNC_RELEASED in attributes:
+            for spec, name in _ASYNC_TIMES:
+                if seconds := amount(attributes.get(name)):
+                    self._observe(spec, (origin[0], task), seconds, span)
         phase_names = [self._add_phase(operation, phase) for phase in phases]
         self._add_amounts(operation, task, span)
         self._add_findings(operation, task, outcome, error_class, attributes)
@@ -111,7 +121,7 @@ class BatchAggregator:
 
     def _add_findings(self, operation: str, task: str, outcome: str, error_class: str, attributes: dict[str, Any]) -> None:
         """Add the numbers of damaged checkpoints, altered keys and deleted checkpoints, and the bytes that were freed."""
-        damaged = amount(attributes.get(names.DAMAGED_COUNT)) + (error_class == "integrity")
+        damaged = max(amount(attributes.get(names.DAMAGED_COUNT)), float(error_class == "integrity"))
         if damaged:
             self.count(metrics.CORRUPTION, (operation, task), damaged)
         if altered := attributes.get(names.ALTERED_KEYS):
@@ -139,16 +149,22 @@ def _attempt(span: Span, operation: str, outcome: str, error_class: str, now: fl
         outcome=outcome,
         verified=was_checked and not damaged and not altered,
         detected=now if outcome == "interrupted" else span.end_unix_nano / 1e9,
-        error_classes=tuple(filter(None, error_classes)),
+        error_classes=tuple(dict.fromkeys(filter(None, error_classes))),
         altered=bool(altered),
         run_id=str(attributes.get(names.RUN_ID, attributes.get(names.TASK_ID, ""))),
-        save_id=str(attributes.get(names.STEP, attributes.get(names.ID, ""))) if is_save else "",
+        save_id=_save_id(attributes) if is_save else "",
         interval=amount(attributes.get(names.INTERVAL)),
         sizes={kind: size for kind, name in _SIZES if (size := amount(attributes.get(name)))} if is_save else {},
         peak_memory=amount(attributes.get(names.MEMORY_PEAK)),
         key_sizes=_key_sizes(attributes, limit) if is_save else {},
         location=str(attributes.get(names.LOCATION, "")) if is_save else "",
     )
+
+
+def _save_id(attributes: dict[str, Any]) -> str:
+    """Return the step or id of a save. A path is not enough: programs save to the same path again and again."""
+    id = str(attributes.get(names.ID, ""))
+    return str(attributes.get(names.STEP, "" if os.path.isabs(id) else id))
 
 
 def _key_sizes(attributes: dict[str, Any], limit: LimitLabel) -> dict[str, float]:

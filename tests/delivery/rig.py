@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -135,10 +136,11 @@ def companions(state):
 
 
 def end_companions(state):
-    """Kill all companions, at the end of a test."""
+    """Kill all companions and wait for their end: a dying one holds its lock, and a new one would leave the work to it."""
     for pid in companions(state):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError), open(os.pidfd_open(pid), "rb", buffering=0) as process:
+            signal.pidfd_send_signal(process.fileno(), signal.SIGKILL)
+            select.select([process], [], [])  # readable after the process has ended
 
 
 def companion_is_running(state):

@@ -39,7 +39,10 @@ def test_task():
 
 def test_derived_attributes():
     """Ratio and throughput are computed, unless the library reported them."""
-    [span] = assemble_lines(end={names.SIZE_SERIALIZED: 3000, names.SIZE_STORED: 1000})
+    sizes = {names.SIZE_SERIALIZED: 3000, names.SIZE_STORED: 1000}
+    [span] = assemble_lines(end=sizes)
+    assert (span.attributes.get(names.RATIO), span.attributes[names.THROUGHPUT]) == (None, 500.0)
+    [span] = assemble_lines(end={**sizes, names.CODEC: "gzip"})
     assert (span.attributes[names.RATIO], span.attributes[names.THROUGHPUT]) == (3.0, 500.0)
     [span] = assemble_lines(end={names.SIZE_SERIALIZED: 3000, names.SIZE_STORED: 1000, names.RATIO: 9.0})
     assert span.attributes[names.RATIO] == 9.0
@@ -111,6 +114,15 @@ def test_lines_of_another_operation():
 def test_unknown_record(payload):
     """A record that cannot be understood gives no span and raises nothing."""
     assert assemble(payload, {}) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [[events.EVENT, SPAN, NOW, 7, {}], [events.EVENT, SPAN, "now", "retry", {}], [events.LINK, SPAN, NOW, 1, "s", {}], [events.LINK, SPAN, NOW, "t", None, {}]],
+)  # fmt: skip
+def test_wrong_type_in_a_record(line):
+    """A record with a value of a wrong type gives no span: exporters rely on the types of a span."""
+    assert assemble_lines(line) == []
 
 
 # OpenTelemetry's draft events for AI agents

@@ -12,6 +12,7 @@ import pytest
 from ckpt_observe.delivery import outbox as outboxes
 from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.delivery.outbox import Outbox
+from ckpt_observe.errors import ExporterRetryError, ExporterUnclearError
 from ckpt_observe.journal import recovery, spool
 from ckpt_observe.journal.spool import Cursor
 from tests.delivery.conftest import FakeExporter, record_operation, remove, until
@@ -156,7 +157,7 @@ def test_spool_limit(start_delivery, small_spool):
     assert 0 < len(down.ids) < 200
     assert len(down.ids) + counts["dropped down"] == 200
     assert counts["dropped healthy"] == 0
-    assert down.ids == [str(number) for number in range(200 - len(down.ids), 200)], "the newest are kept"
+    assert down.ids[-20:] == [str(number) for number in range(180, 200)], "the newest are kept, and the batch that was tried"
 
 
 def test_dropped_while_being_sent(start_delivery, small_spool):
@@ -176,6 +177,70 @@ def test_dropped_while_being_sent(start_delivery, small_spool):
     assert dropped >= 5
     delivery._outbox.advance("fake", after)
     assert delivery._outbox.counts["dropped fake"] == dropped - 5
+
+
+class DroppedExporter(FakeExporter):
+    """While it receives the first batch, the limit drops the batch. Then it answers with `answer`, or accepts the batch if that is None."""
+
+    def __init__(self, answer=None):
+        super().__init__()
+        self.answer = answer
+        self.drop = None
+
+    def send(self, spans):
+        super().send(spans)
+        drop, self.drop = self.drop, None
+        if drop:
+            drop()
+            if self.answer:
+                raise self.answer
+
+
+def record_more_than_fits(journal, delivery):
+    for number in range(60):
+        record_operation(journal, f"later {number}", size=500)
+        journal.pool.collect()
+    delivery._outbox.enforce_spool_limit()
+
+
+@pytest.mark.parametrize("answer", [None, ExporterUnclearError("no answer"), ExporterRetryError("half of it was accepted")])
+def test_dropped_with_any_answer(start_delivery, small_spool, answer):
+    """Delivered plus dropped is what was recorded, even if a batch is dropped that arrived without an answer, and while `flush()` waits."""
+    exporter = DroppedExporter(answer)
+    journal, delivery = start_delivery(exporter, with_threads=False)
+    for number in range(5):
+        record_operation(journal, str(number), size=500)
+    journal.pool.collect()
+
+    def drop():
+        record_more_than_fits(journal, delivery)
+        assert delivery._outbox.counts["dropped fake"] > 5
+        assert delivery.pending()  # asked by `flush()`
+
+    exporter.drop = drop
+    delivery.start()
+    assert delivery.close(20)
+    assert len(set(exporter.ids)) + delivery._outbox.counts["dropped fake"] == 65
+
+
+def test_dropped_but_not_answered_until_exit(start_delivery, small_spool):
+    """A batch that was dropped, and never answered, counts as dropped. The next process delivers the rest and removes the journal."""
+    exporter = FakeExporter()
+    exporter.down = True
+    journal, delivery = start_delivery(exporter)
+    record_operation(journal, "first", size=500)
+    assert exporter.send_started.wait(20)
+    for number in range(60):
+        record_operation(journal, f"later {number}", size=500)
+        journal.pool.collect()
+    delivery._outbox.enforce_spool_limit()
+    assert not delivery.close(0)
+    dropped = delivery._outbox.counts["dropped fake"]
+    later_exporter = FakeExporter()
+    _, later = start_delivery(later_exporter, with_journal=False)
+    assert later.close(20)
+    assert len(later_exporter.ids) + dropped == 61
+    assert not os.path.exists(journal.directory)
 
 
 def test_full_disk(start_delivery, monkeypatch):

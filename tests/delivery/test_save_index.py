@@ -87,6 +87,25 @@ def test_other_saves_are_not_linked(open_index, save):
     assert source_of(annotator) is None
 
 
+def test_path_identifies_a_checkpoint_whatever_the_task(open_index):
+    """Training that continues in another process often has another task id; the path of the checkpoint is the same."""
+    annotate(create_annotator(open_index()), record("save", checkpoint="/run/checkpoint-5"))
+    continued = create_annotator(open_index())
+    assert source_of(continued, 5_000_000_000, "/run/checkpoint-5", **{names.TASK_ID: "continued"}) == (TRACE, SPAN)
+    assert source_of(continued, 5_000_000_000, "/run/checkpoint-6") is None
+
+
+def test_later_save_to_the_same_path_replaces_the_earlier_one(open_index):
+    """A load gets the age of the last save before it, and no link if only a save after it is known."""
+    annotator = create_annotator(open_index())
+    for at in (1_000_000_000, 3_000_000_000):
+        annotate(annotator, record("save", at, "/run/last.ckpt"))
+    end = msgspec.json.decode(annotate(annotator, record("load", 3_500_000_001, "/run/last.ckpt")))[-1]
+    assert end[3][names.SOURCE_AGE] == 0.5
+    assert source_of(annotator, 2_000_000_000, "/run/last.ckpt") is None
+    assert source_of(create_annotator(open_index()), 4_000_000_000, "/run/last.ckpt") == (TRACE, SPAN)
+
+
 def test_link_of_the_library_itself_stays(open_index):
     """A load that already knows its save, as in the reference core, is not changed."""
     annotator = create_annotator(open_index())

@@ -142,6 +142,7 @@ def test_small_batches(state, tmp_path):
     assert 0 < small < 200
     assert large == 500
     journal.release()
+    delivery._save_index.close()
 
 
 def test_restart_of_the_machine(state, leave_journal):

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -13,6 +14,7 @@ from ckpt_observe.delivery import adoption
 from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.delivery.outbox import Outbox
 from ckpt_observe.delivery.turns import Turns
+from ckpt_observe.journal import claims
 from ckpt_observe.journal import directory as journal_directory
 from ckpt_observe.journal.journal import Journal
 from tests.delivery.conftest import FakeExporter, record_operation, until
@@ -141,6 +143,47 @@ def test_lack_of_descriptors_is_temporary(state, leave_journals, monkeypatch, ca
     assert exporter.ids == ["000"]
 
 
+def test_journal_whose_turn_comes_is_pending(state, leave_journals, monkeypatch):
+    """`flush()` does not miss a journal that another thread is taking over at this moment."""
+    leave_journals(adoption.MAX_DEAD + 1)
+    exporter = FakeExporter()
+    delivery = Delivery(state, [exporter])
+    delivery.adoption.scan()
+    while delivery._deliver(delivery.workers[0]):
+        pass
+    claim_dead, answers = claims.claim_dead, []
+
+    def ask_first(directory):
+        answers.append(pool.submit(delivery.pending))
+        wait(answers, 0.2)  # a correct answer comes later
+        return claim_dead(directory)
+
+    monkeypatch.setattr(claims, "claim_dead", ask_first)
+    with ThreadPoolExecutor() as pool:
+        assert delivery.adoption.take_turns()
+        assert [answer.result() for answer in answers] == [True]
+    delivery.adoption.release()
+
+
+def test_slow_scan_does_not_forget_newer_journals(state, leave_journals, monkeypatch):
+    """A journal that begins to wait while another thread scans an older list of journals keeps waiting."""
+    leave_journals(adoption.MAX_DEAD)
+    delivery = Delivery(state, [FakeExporter()])
+    remove_unfinished = claims.remove_unfinished
+
+    def leave_more(directories):
+        monkeypatch.undo()
+        remove_unfinished(directories)
+        leave_journals(1)
+        delivery.adoption.scan()
+        assert delivery.adoption.waiting()
+
+    monkeypatch.setattr(claims, "remove_unfinished", leave_more)
+    delivery.adoption.scan()
+    assert delivery.adoption.waiting()
+    delivery.adoption.release()
+
+
 def test_turns_skip_journals_that_no_idle_exporter_needs():
     """The next journal is the first that an idle exporter needs, or that nobody has looked at."""
     turns = Turns()
@@ -151,5 +194,5 @@ def test_turns_skip_journals_that_no_idle_exporter_needs():
     assert [turns.take({"fine"}) for _ in range(3)] == ["b", "c", None]
     assert turns.take({"down"}) == "a"
     turns.add("d")
-    turns.keep([])
+    turns.forget_removed()
     assert len(turns) == 0

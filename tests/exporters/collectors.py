@@ -92,14 +92,20 @@ class HttpCollector(Received):
 
     `stall` reads and never answers · `keep and stall` keeps the spans and never answers · `cut` keeps them and closes without an answer ·
     `half` keeps them and sends half an answer
+
+    A GET request gets the answer of its path in `pages`.
     """
 
     def __init__(self, *, tls=False):
         super().__init__()
+        self.pages = {}
         owner = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                owner.respond(self, owner.pages.get(self.path, 404))
 
             def do_POST(self):
                 owner.serve(self)

@@ -39,5 +39,5 @@ for line in sys.stdin:
             with ckpt_observe.checkpoint("save") as operation, operation.phase("write"):
                 say("hanging")
                 sys.stdin.read()
-    say("done" if watch.flush(10) else "failed")
+    say("done" if watch.flush(60) else "failed")
 watch.close()

@@ -91,7 +91,7 @@ def test_terminal_without_unicode_gets_ascii():
     raw = io.BytesIO()
     screen = io.TextIOWrapper(raw, encoding="ascii")
     ConsoleExporter(screen).send(make_tree())
-    assert b"\\u2514\\u2500 write" in raw.getvalue()
+    assert b"`- write" in raw.getvalue()
 
 
 def test_closed_pipe_is_reported_once():

@@ -47,10 +47,18 @@ def exporter(laminar, clock):
     exporter.close()
 
 
+@pytest.fixture
+def impatient_exporter(laminar, clock):
+    """For servers that do not answer."""
+    exporter = make_exporter(laminar, timeout=0.5)
+    yield exporter
+    exporter.close()
+
+
 def make_exporter(laminar, **fields):
     return LaminarExporter(
         Endpoint(
-            f"{laminar.url}/v1/traces", **{"headers": {"authorization": f"Bearer {laminar.key}"}, "timeout": 0.5, "gzip": True, **fields}
+            f"{laminar.url}/v1/traces", **{"headers": {"authorization": f"Bearer {laminar.key}"}, "timeout": 30.0, "gzip": True, **fields}
         )
     )
 
@@ -246,17 +254,17 @@ def test_span_that_fails_is_set_aside_without_copies(laminar, exporter, clock, t
     assert len(laminar.rows) == len(spans) == delivery.delivered
 
 
-def test_negative_answer_is_not_final_at_once(laminar, exporter, clock):
+def test_negative_answer_is_not_final_at_once(laminar, impatient_exporter, clock):
     """A span that the server does not return may still be in its queue; it is sent again only later."""
     laminar.answers.append("stall")
     with pytest.raises(ExporterUnclearError):
-        exporter.send(with_ancestors(make_tree(1)))
+        impatient_exporter.send(with_ancestors(make_tree(1)))
     clock.now += SETTLE_SECONDS - 1
     with pytest.raises(ExporterRetryError, match="asked again") as caught:
-        exporter.send(with_ancestors(make_tree(1)))
+        impatient_exporter.send(with_ancestors(make_tree(1)))
     assert caught.value.after == pytest.approx(1.0)
     clock.now += 1
-    exporter.send(with_ancestors(make_tree(1)))
+    impatient_exporter.send(with_ancestors(make_tree(1)))
     assert len(laminar.rows) == len(make_tree(1))
 
 
@@ -282,23 +290,23 @@ def test_spans_that_another_process_may_have_sent(laminar, exporter):
     assert len(laminar.queries) == 1
 
 
-def test_server_that_surely_has_nothing(laminar, exporter):
+def test_server_that_surely_has_nothing(laminar, impatient_exporter):
     """After a clear failure the server has nothing; after an unclear one, or if it has accepted a part, it may have."""
     spans = with_ancestors(make_tree(1))
     laminar.answers += [503, "stall"]
     for expected in (False, True):
         with pytest.raises(ExporterRetryError):
-            exporter.send(spans)
-        assert exporter.may_have(spans) == expected
+            impatient_exporter.send(spans)
+        assert impatient_exporter.may_have(spans) == expected
 
 
-def test_key_without_query_permission(laminar, exporter, clock, caplog):
+def test_key_without_query_permission(laminar, impatient_exporter, clock, caplog):
     """If the server cannot be queried, nothing is lost; a warning about possible duplicates is logged once."""
     laminar.may_query = False
     laminar.answers.append("stall")
     with pytest.raises(ExporterUnclearError):
-        exporter.send(with_ancestors(make_tree(1)))
-    exporter.send(with_ancestors(make_tree(1)))
+        impatient_exporter.send(with_ancestors(make_tree(1)))
+    impatient_exporter.send(with_ancestors(make_tree(1)))
     assert len(laminar.rows) == len(make_tree(1))
     assert sum("may be stored twice" in record.getMessage() for record in caplog.records) == 1
 

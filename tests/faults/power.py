@@ -42,6 +42,20 @@ def use_private_mounts() -> None:
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 
 
+@contextmanager
+def private_mounts() -> Iterator[None]:
+    """Use private mounts during the block, in this thread."""
+    directory, outside = os.getcwd(), os.open("/proc/thread-self/ns/mnt", os.O_RDONLY)
+    use_private_mounts()
+    try:
+        yield
+    finally:
+        if ctypes.CDLL(None, use_errno=True).setns(outside, CLONE_NEWNS):
+            raise OSError(ctypes.get_errno(), "setns")
+        os.close(outside)
+        os.chdir(directory)  # setns has changed it to the root
+
+
 class MountError(Exception):
     """Mounting is not permitted."""
 

@@ -22,7 +22,7 @@ from tests.faults.oracle import LOSSES, Tally, adopt, compare
 
 pytestmark = pytest.mark.faults
 
-KILLS = int(os.environ.get("CKPT_OBSERVE_TEST_KILLS", "60"))
+KILLS = int(os.environ.get("CKPT_TEST_KILLS", "60"))
 WORKER = Path(worker.__file__)
 
 

@@ -78,6 +78,44 @@ def test_interrupted_between_phases(dead_journal, steps, progress):
     assert progress in message(span)
 
 
+@pytest.mark.parametrize(
+    ("phases", "impact"),
+    [
+        ([("serialize", True), ("write", False)], "not to be relied on"),
+        ([("serialize", True), ("write", True)], "not to be relied on"),
+        ([("write", True), ("validate", False)], "not to be relied on"),
+        ([("write", True), ("validate", True)], "this checkpoint was saved"),
+        ([("validate", True), ("retain", False)], "this checkpoint was saved"),
+    ],
+)
+def test_save_that_dies_after_it_is_durable(dead_journal, phases, impact):
+    """A save that dies while old checkpoints are removed is durable, and its impact says so; one that dies earlier is not to be trusted."""
+    marks = []
+    for number, (phase, has_ended) in enumerate(phases, 1):
+        marks += [(2 * number, phase_word(phase, number)), *([(2 * number + 1, (number + 1) << 12 | 1)] if has_ended else [])]
+    [span], _, _ = recover(dead_journal(running_operation(*marks)))
+    assert span.attributes[names.OUTCOME] == "interrupted"
+    assert impact in span.attributes[names.ERROR_IMPACT]
+
+
+@pytest.mark.parametrize(
+    ("operation", "impact"), [("load", "nothing was returned"), ("list", "nothing was returned"), ("prune", "may not be removed")]
+)
+def test_impact_fits_the_operation(dead_journal, operation, impact):
+    """A load that was interrupted has written nothing, so its impact is not that of a save."""
+    line = encode_line((events.BEGIN, SPAN, NOW, events.OPERATION, operation, "ab" * 16, "", {}, None))
+    [span], _, _ = recover(dead_journal(lambda journal: journal.take().append(line)))
+    assert impact in span.attributes[names.ERROR_IMPACT]
+
+
+def test_interrupted_task(dead_journal):
+    """A task has operations and no phases, so its message does not say how far it got; its checkpoints are untouched."""
+    line = encode_line((events.BEGIN, SPAN, NOW, events.TASK, "train", "ab" * 16, "", {}, None))
+    _, [span], _ = recover(dead_journal(lambda journal: journal.take().append(line)))
+    assert message(span).endswith("died (killed or crashed) while the task ran")
+    assert "saved checkpoints are untouched" in span.attributes[names.ERROR_IMPACT]
+
+
 def test_nested_phases(dead_journal):
     """The failure names the innermost running phase; its parent is interrupted too."""
     [span], spans, _ = recover(dead_journal(running_operation((2, phase_word("write", 1)), (4, phase_word("compress", 2, parent=1)))))

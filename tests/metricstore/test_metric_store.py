@@ -125,6 +125,23 @@ def test_exemplars_refer_to_counted_spans(store):
     assert {(each.trace_id, each.span_id) for each in exemplars} <= real
 
 
+@pytest.mark.parametrize(("id", "is_learnt"), [("/runs/last.pt", True), ("checkpoint-7", False)])
+def test_interval_of_saves_to_the_same_path(store, id, is_learnt):
+    """A program may save to one path again and again, so the interval is learnt. Several saves of one id are parts of one save."""
+    store.add_spans([save(number, **{names.ID: id, names.RUN_ID: "r"}) for number in range(1, 60, 9)])
+    assert bool(store.read().statuses["save", "demo"].interval) is is_learnt
+
+
+def test_times_of_async_saves(store):
+    """Blocked, released and durable times are histograms by system and task. A failed save was never durable; a sync save has no times."""
+    times = {names.SYSTEM: "torch.dcp", names.ASYNC_BLOCKED: 3.0, names.ASYNC_RELEASED: 2.0}
+    store.add_spans([save(1), save(2, **times, **{names.ASYNC_DURABLE: 9.0}), save(3, **times, **{names.OUTCOME: "error"})])
+    points = store.read().points
+    sums = {spec.name: points[spec.name]["torch.dcp", "demo"].sum for spec in (metrics.ASYNC_BLOCKED, metrics.ASYNC_RELEASED)}
+    assert sums == {"checkpoint.async.blocked": 6.0, "checkpoint.async.released": 4.0}
+    assert points[metrics.ASYNC_DURABLE.name]["torch.dcp", "demo"].sum == 9.0
+
+
 def test_series_of_20_000_tasks_are_bounded(store, path):
     """A hundred task names have their own series; all others share `_other_` and are counted as overflow."""
     for batch in range(20):

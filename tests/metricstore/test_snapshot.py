@@ -97,10 +97,12 @@ def test_corruption_and_deletions(store):
             operation(2, "verify", **{names.DAMAGED_COUNT: 3}),
             operation(3, "prune", **{names.COUNT: 4}),
             operation(4, "delete"),
+            operation(5, "restore", **bad, **{names.DAMAGED_COUNT: 2}),
         ]
     )
     assert {labels: point.value for labels, point in series(store, metrics.CORRUPTION).items()} == {
         ("load", "demo"): 1,
+        ("restore", "demo"): 2,
         ("verify", "demo"): 3,
     }
     assert {labels: point.value for labels, point in series(store, metrics.DELETED_CHECKPOINTS).items()} == {

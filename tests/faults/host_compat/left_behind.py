@@ -24,7 +24,7 @@ def look():
         except FileNotFoundError:  # that of the directory itself
             pass
     return {
-        "environment": {name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        "environment": {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "_CKPT_OBSERVE_RUN_PID")},
         "threads": [len(os.listdir("/proc/self/task")), sorted(thread.name for thread in threading.enumerate())],
         "descriptors": descriptors,
         "random numbers": [repr(random.getstate()), numpy.random.get_state()[1].tobytes().hex(), numpy.random.get_state()[2]],
@@ -82,4 +82,5 @@ def _look(observer: Observer, root: Path, saves: int) -> dict[str, dict[str, obj
     result = observer.run(["host.py"], directory, root / "state")
     looks = json.loads((directory / "looks.json").read_text())
     directory.rename(root / f"host-{observer.name.replace(' ', '-')}")
-    return {"result": {"exit code": result.returncode, "output": result.stdout, "errors": result.stderr}, **looks}
+    errors = [line for line in result.stderr.splitlines() if not line.startswith("ckpt-observe: ")]  # without the summary of `run`
+    return {"result": {"exit code": result.returncode, "output": result.stdout, "errors": errors}, **looks}

@@ -67,10 +67,11 @@ def _repeat(seed: str) -> int:
 def _check_controls(trials: list[Trial], seed: str, slots: int) -> list[str]:
     detected, problems = 0, []
     for trial, findings in run_controls(trials, seed, slots):
-        if findings.defects and findings.faults + findings.operations:
+        if findings.is_detection:
             detected += 1
         else:
             problems.append(f"{trial.title}: the control was not detected: {findings}")
+            print(problems[-1], flush=True)
     print(f"controls: {detected} of {len(trials)} defects that were made on purpose were detected", flush=True)
     return problems
 

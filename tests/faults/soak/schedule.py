@@ -80,15 +80,17 @@ class Result(NamedTuple):
 
 
 def run_controls(trials: list[Trial], seed: str, slots: int) -> Iterator[Result]:
-    """Run the control of each trial once. Directories are removed."""
+    """Run the control of each trial once. The directory is kept if the defect was not detected."""
     waiting, running = list(trials), list[Round]()
     while waiting or running:
         while waiting and len(running) < slots:
             trial = waiting.pop(0)
             running.append(Round(trial, trial.control, f"{seed}/{trial.title}/control"))
         for each in _finished(running):
-            yield Result(each.trial, each.finish())
-            shutil.rmtree(each.directory, ignore_errors=True)
+            findings = each.finish()
+            if findings.is_detection:
+                shutil.rmtree(each.directory, ignore_errors=True)
+            yield Result(each.trial, findings)
 
 
 def run_trials(trials: list[Trial], seed: str, deadline: float, slots: int) -> Iterator[Result]:

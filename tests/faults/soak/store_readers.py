@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ckpt_observe.core import Checkpointer, Query
 from ckpt_observe.core.ciphers import AeadCipher
+from ckpt_observe.core.format.digests import encode_base64
 from ckpt_observe.core.json_lines import read_json_lines
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.delivery.assemble import assemble
@@ -77,10 +78,10 @@ def prepare_forgery(_root: Path) -> Read:
         del header["seal"]
         if rng.random() < 0.5:
             payload = mutate(payload, rng)
-            header |= {"payload_size": len(payload), "digest": f"sha256:{hashlib.sha256(payload).hexdigest()}"}
+            header |= {"sizes": [header["sizes"][0], len(payload)], "digest": encode_base64(hashlib.sha256(payload).digest())}
         text = json.dumps(header, separators=(",", ":")).encode()[:-1]
         body = mutate(text, rng) if rng.random() < 0.5 else text
-        seal = hashlib.blake2b(body, digest_size=16).hexdigest().encode()
+        seal = encode_base64(hashlib.blake2b(body, digest_size=8).digest()).encode()
         info, _ = checkpointer.store._checkpoints["t"]["c"]
         checkpointer.store._checkpoints["t"]["c"] = info, body + b',"seal":"' + seal + b'"}\n' + payload
         with suppress(CheckpointError):
@@ -116,7 +117,7 @@ def _prepare_files(url: str, pattern: str) -> Callable[[Path], Read]:
 
 prepare_file_store = _prepare_files("file://{}", "*.ckpt")
 prepare_jsonl_store = _prepare_files("jsonl://{}", "*.jsonl")
-prepare_gzip_store = _prepare_files("jsonl://{}?gzip", "*.jsonl")
+prepare_gzip_store = _prepare_files("jsonl://{}?gzip", "*.jsonl.gz")
 
 
 def prepare_json_lines(root: Path) -> Read:

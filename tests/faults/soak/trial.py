@@ -53,6 +53,11 @@ class Findings(msgspec.Struct):
     def defects(self) -> int:
         return sum(getattr(self, name) for name in DEFECTS)
 
+    @property
+    def is_detection(self) -> bool:
+        """Whether a control has found the defect that was made on purpose. An error of the rig is none: the round has counted nothing."""
+        return self.defects > 0 and self.faults + self.operations > 0
+
 
 class Trial(NamedTuple):
     """One kind of fault. `run` and `control` take a source of randomness and a directory, and take a few seconds."""

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from ckpt_observe.api import Watch, observe
     from ckpt_observe.errors import CkptObserveError, ConfigError
     from ckpt_observe.exporters.prometheus_collector import PrometheusCollector
+    from ckpt_observe.instrument.carrying import carry
     from ckpt_observe.scopes import checkpoint, phase, task
 
-__all__ = ["CkptObserveError", "ConfigError", "PrometheusCollector", "Watch", "checkpoint", "observe", "phase", "task"]
+__all__ = ["CkptObserveError", "ConfigError", "PrometheusCollector", "Watch", "carry", "checkpoint", "observe", "phase", "task"]
 __version__ = "0.1.0"
 
 _MODULES: Final = {
@@ -23,6 +24,7 @@ _MODULES: Final = {
     "ConfigError": "errors",
     "PrometheusCollector": "exporters.prometheus_collector",
     "Watch": "api",
+    "carry": "instrument.carrying",
     "checkpoint": "scopes",
     "observe": "api",
     "phase": "scopes",

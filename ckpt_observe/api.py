@@ -11,12 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ckpt_observe import config, samplers
+from ckpt_observe import config, environment, samplers
 from ckpt_observe.config import Settings
 from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.instrument import registry
+from ckpt_observe.instrument.processes import ProcessInstrumentor
 from ckpt_observe.instrument.targets import TargetReport
 from ckpt_observe.record.guard import faults, record_fault
 from ckpt_observe.record.recorder import Page, recorder
@@ -49,6 +50,8 @@ class Watch:
         self._journal: JournalHandle | None = None
         self._delivery: DeliveryHandle | None = None
         self._build_delivery: Callable[[], DeliveryHandle] | None = None
+        self._pid = os.getpid()
+        """The process that called `observe()`, and not a forked child."""
         self._pause = self._next_attempt = 0.0
         self._missed = 0
         """Operations that were not recorded, because the journal could not be created. The journal counts those before its creation."""
@@ -108,9 +111,31 @@ class Watch:
         """Return which callables are patched, and which are not and why."""
         return [row for instrumentor in self._instrumentors for row in instrumentor.report()]
 
+    def _report_exit(self) -> None:
+        """Say what was recorded, if that is of interest. Called before `close`, which removes the patches.
+
+        Not in forked children: one line for each worker of a server would be too much.
+        """
+        if os.getpid() != self._pid:
+            return
+        from ckpt_observe import exit_report  # noqa: PLC0415 - at exit, and not in every program
+        from ckpt_observe.instrument.coverage import imported_libraries  # noqa: PLC0415
+
+        try:
+            recorded = self._journal.count_recorded() if self._journal is not None else 0
+            is_of_interest = not recorded or exit_report.is_run_by_command()
+            disabled = self.settings.disabled_instrumentations
+            imported = imported_libraries(self._instrumentors, disabled) if is_of_interest else []
+            exit_report.report_exit(self.settings, recorded, imported)
+        except Exception as error:
+            record_fault(error)
+
     def _start(self) -> None:
         """Patch the libraries and start recording."""
-        self._instrumentors = registry.create_all(self.settings.libraries, self.settings.disabled_instrumentations)
+        self._instrumentors = [
+            *registry.create_all(self.settings.libraries, self.settings.disabled_instrumentations),
+            ProcessInstrumentor(),
+        ]
         for instrumentor in self._instrumentors:
             try:
                 instrumentor.instrument()
@@ -224,11 +249,11 @@ def observe(
 ) -> Watch:
     """Observe every checkpoint operation of this process, from now on.
 
-    An argument overrides its environment variable; None means that it is not set. If called again with the same settings, the current
-    watch is returned; with other settings, it is closed and a new one starts.
+    An argument overrides its environment variable, with a warning; None means that it is not set. Options of `ckpt-observe run` override
+    both. If called again with the same settings, the current watch is returned; with other settings, it is closed and a new one starts.
 
     Args:
-        exporters: Names of the exporters, as a sequence or comma-separated, or `none`. `CKPT_OBSERVE_EXPORTERS`
+        exporters: Exporters by name, or `none`; `+prometheus` adds one to those that are configured. `CKPT_OBSERVE_EXPORTERS`
         libraries: Libraries to observe, such as `default,+joblib,-langgraph`, or `none`. `CKPT_OBSERVE_LIBRARIES`
         service: The `service.name` of the spans. `OTEL_SERVICE_NAME`
         dir: State directory, for journals and the local store. `CKPT_OBSERVE_DIR`
@@ -245,17 +270,36 @@ def observe(
         True
 
     """
-    return _observe(
-        config.read(
-            exporters=exporters,
-            libraries=libraries,
-            service=service,
-            dir=dir,
-            pages_dir=pages_dir,
-            delivery=delivery,
-            enabled=enabled,
-        )
-    )
+    arguments: dict[str, Any] = {
+        "exporters": exporters,
+        "libraries": libraries,
+        "service": service,
+        "dir": dir,
+        "pages_dir": pages_dir,
+        "delivery": delivery,
+        "enabled": enabled,
+    }
+    for name in os.environ.get(environment.RUN_OPTIONS, "").split(","):  # the person who runs the program has the last word
+        if name in arguments:
+            arguments[name] = None
+    settings = config.read(**arguments)
+    _warn_about_ignored_variables(settings)
+    return _observe(settings)
+
+
+def _warn_about_ignored_variables(settings: Settings) -> None:
+    """Warn once about each variable that an argument of `observe()` overrides: nobody who sets one expects that."""
+    for row in environment.VARIABLES:
+        if row.argument and settings.origin.get(row.argument) == "argument" and os.environ.get(row.name):
+            message = "%s is ignored, because the program calls observe(%s=...)"
+            _warnings.warn_once(row.name, message, row.name, row.argument)
+    if settings.origin.get("exporters") == "argument" and not settings.extends_default_exporters:
+        for name, variable in config.configured_backends(os.environ).items():
+            if name not in settings.exporters and not (name == "otlp" and "provider" in settings.exporters):
+                message = (
+                    "%s is ignored, because the program calls observe(exporters=...) without %s. Leave the argument out, or add %s to it."
+                )
+                _warnings.warn_once(variable, message, variable, name, name)
 
 
 def observe_environment() -> Watch:
@@ -303,6 +347,7 @@ def _flush_at_exit() -> None:
 def _close_at_exit() -> None:
     """Close the watch. Registered at import, so it runs late: checkpoints that the program saves in its own exit handlers are recorded."""
     if _watch is not None:
+        _watch._report_exit()
         _watch.close(_exit_timeout(_watch))
 
 

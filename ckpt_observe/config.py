@@ -23,7 +23,18 @@ from ckpt_observe.support import entry_points, secrets
 from ckpt_observe.support.files import private_temporary_path
 from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import WarningLog
-from ckpt_observe.support.parsing import parse_choice, parse_flag, parse_names, parse_number, parse_path, quote, split_url
+from ckpt_observe.support.parsing import (
+    DEFAULT,
+    extends_default,
+    parse_choice,
+    parse_flag,
+    parse_names,
+    parse_number,
+    parse_path,
+    parse_selection,
+    quote,
+    split_url,
+)
 
 EXPORTERS: Final = ("otlp", "laminar", "provider", "prometheus", "local", "console")
 DELIVERY_MODES: Final = ("in-process", "companion", "daemon")
@@ -75,6 +86,8 @@ class Settings:
     """Names of the instrumentors to use."""
     disabled_instrumentations: frozenset[str]
     traceparent: str
+    extends_default_exporters: bool = False
+    """Whether the exporters are the default ones or include them, so that those of the program's own SDK belong to them, too."""
     sampler: Sampler = _SAMPLER
     disk_limit: int = DISK_LIMIT
     """Bytes that ended processes may leave in the state directory."""
@@ -99,22 +112,25 @@ def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, **a
     `lenient`: an exporter with an invalid value is left out, unless no exporter remains. For programs that did not ask to be observed.
     """
     source = _Source(os.environ if environ is None else environ, arguments)
+    _warn_unknown_variables(source.environ)
     enabled = _flag(source, "enabled", environment.ENABLED, default=True)
     if _flag(source, "", environment.SDK_DISABLED, default=False):
         enabled = False
         source.origin["enabled"] = environment.SDK_DISABLED
     resource = _resource(source.get("", environment.RESOURCE_ATTRIBUTES, ""))
-    exporters = _ExporterSettings(_exporters(source.get("exporters", environment.EXPORTERS, _default_exporters(source.environ))))
+    selection = source.get("exporters", environment.EXPORTERS, DEFAULT)
+    exporters = _ExporterSettings(_exporters(selection, _default_exporters(source.environ)))
     exporters.read(source, lenient=lenient)
     return Settings(
         exporters=exporters.names,
+        extends_default_exporters=bool(exporters.names) and extends_default(selection),
         dir=_path(source, "dir", environment.DIR) or _default_directory(source),
         pages_dir=_path(source, "pages_dir", environment.PAGES_DIR),
         delivery=_delivery(source),
         enabled=enabled,
         service=_service(source, resource),
         resource=resource,
-        libraries=libraries.select(source.get("libraries", environment.LIBRARIES, libraries.DEFAULT)),
+        libraries=libraries.select(source.get("libraries", environment.LIBRARIES, DEFAULT)),
         disabled_instrumentations=frozenset(parse_names(source.get("", environment.DISABLED_INSTRUMENTATIONS, ""))),
         traceparent=str(source.get("", environment.TRACEPARENT, "")),
         sampler=_sampler(source),
@@ -175,23 +191,27 @@ class _Source:
         return default
 
 
-def _exporters(value: str | Sequence[str]) -> tuple[str, ...]:
+def _exporters(value: str | Sequence[str], default: Sequence[str]) -> tuple[str, ...]:
     names = parse_names(value)
-    if names == ("none",):
+    if not names:  # an empty argument
         return ()
-    for name in names:
-        if name not in EXPORTERS:
-            parse_choice(environment.EXPORTERS, name, (*EXPORTERS, *entry_points.names(ENTRY_POINT_GROUP), "none"))
-    if "none" in names:
-        raise ConfigError(f"{environment.EXPORTERS}: 'none' cannot be combined with other exporters ({', '.join(names)})")
-    return names
+    is_bundled = all(name.lstrip("+-") in (*EXPORTERS, DEFAULT, "none") for name in names)
+    available = EXPORTERS if is_bundled else (*EXPORTERS, *entry_points.names(ENTRY_POINT_GROUP))
+    return parse_selection(environment.EXPORTERS, value, available, default)
+
+
+def configured_backends(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the exporters of the backends that the environment configures, and for each the variable that does."""
+    variables = {
+        "otlp": (f"{environment.OTLP}ENDPOINT", f"{environment.OTLP}TRACES_ENDPOINT"),
+        "laminar": (environment.LMNR_KEY,),
+    }
+    return {name: variable for name, names in variables.items() if (variable := next(filter(environ.get, names), None))}
 
 
 def _default_exporters(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the backends that the environment configures, and `local`. `exporter_selection.exporter_names` adds `provider`."""
-    has_otlp = any(environ.get(f"{environment.OTLP}{name}") for name in ("ENDPOINT", "TRACES_ENDPOINT"))
-    is_configured = {"otlp": has_otlp, "laminar": bool(environ.get(environment.LMNR_KEY)), "local": True}
-    return tuple(name for name in is_configured if is_configured[name])
+    return (*configured_backends(environ), "local")
 
 
 def _delivery(source: _Source) -> str:
@@ -212,6 +232,26 @@ def _current_value(name: str, variable: str, value: str) -> str:
     elif name != variable:
         _warn_renamed(name, variable)
     return current
+
+
+def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that begin with `CKPT_OBSERVE_` and are not settings. The value is the setting with a similar name, or empty."""
+    settings = [row.name for row in environment.VARIABLES if row.name.startswith(environment.PREFIX)]
+    valid_names = {*settings, *environment.FORMER_NAMES.values()}
+    unknown = sorted(name for name in environ if name.startswith(environment.PREFIX) and name not in valid_names)
+    if not unknown:
+        return {}
+    from difflib import get_close_matches  # noqa: PLC0415 - rarely needed
+
+    names = [name.removeprefix(environment.PREFIX) for name in settings]
+    similar = {name: get_close_matches(name.removeprefix(environment.PREFIX), names, 1) for name in unknown}
+    return {name: environment.PREFIX + matches[0] if matches else "" for name, matches in similar.items()}
+
+
+def _warn_unknown_variables(environ: Mapping[str, str]) -> None:
+    for name, similar in unknown_variables(environ).items():
+        hint = f"did you mean {similar}?" if similar else "see docs/semconv.md for all settings."
+        _warnings.warn_once(f"unknown {name}", "%s is not a setting and has no effect; %s", quote(name), hint)
 
 
 def _warn_renamed(former: str, current: str) -> None:

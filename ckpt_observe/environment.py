@@ -14,6 +14,8 @@ class Variable(NamedTuple):
     meaning: str
 
 
+PREFIX: Final = "CKPT_OBSERVE_"
+"""Of our own variables."""
 EXPORTERS: Final = "CKPT_OBSERVE_EXPORTERS"
 LIBRARIES: Final = "CKPT_OBSERVE_LIBRARIES"
 DIR: Final = "CKPT_OBSERVE_DIR"
@@ -29,6 +31,10 @@ TRACES_SAMPLER: Final = "OTEL_TRACES_SAMPLER"
 TRACES_SAMPLER_ARG: Final = "OTEL_TRACES_SAMPLER_ARG"
 GENAI_EVENTS: Final = "CKPT_OBSERVE_GENAI_EVENTS"
 TRACEPARENT: Final = "TRACEPARENT"
+RUN_OPTIONS: Final = "_CKPT_OBSERVE_RUN_OPTIONS"
+"""Not a setting: the arguments of `observe()`, separated by commas, that options of `ckpt-observe run` override."""
+RUN_PID: Final = "_CKPT_OBSERVE_RUN_PID"
+"""Not a setting: `ckpt-observe run` tells its program that it is the one that prints a summary at exit."""
 OTLP: Final = "OTEL_EXPORTER_OTLP_"
 """Prefix of several variables. Each may also start with `OTEL_EXPORTER_OTLP_TRACES_`, which takes precedence."""
 OTLP_METRICS_ENDPOINT: Final = OTLP + "METRICS_ENDPOINT"
@@ -50,7 +56,7 @@ FORMER_VALUES: Final = {DELIVERY: {"thread": "in-process", "agent": "daemon"}}
 
 # fmt: off
 VARIABLES: Final = (
-    Variable(EXPORTERS, "exporters", "the backends that are configured, and `local`", "Exporters, separated by commas: `otlp`, `laminar`, `provider` (your own TracerProvider), `local` (the embedded trace store), `console`, `prometheus` (metrics); or `none`. See docs/backends.md."),
+    Variable(EXPORTERS, "exporters", "the backends that are configured, and `local`", "Exporters, separated by commas: `otlp`, `laminar`, `provider` (your own TracerProvider), `local` (the embedded trace store), `console`, `prometheus` (metrics); or `none`. `+name` adds one to the default and `-name` removes one, as in `+prometheus`. See docs/backends.md."),
     Variable(LIBRARIES, "libraries", "default", "Libraries to observe, separated by commas. `default` is all that write nothing but checkpoints; `+name` adds one and `-name` removes one, as in `default,+joblib,-langgraph`; or `none`. See docs/libraries.md."),
     Variable(DIR, "dir", "$XDG_STATE_HOME/ckpt_observe, else ~/.local/state/ckpt_observe", "State directory for journals and the local store. Created with mode 0700."),
     Variable(PAGES_DIR, "pages_dir", "/dev/shm if it is a tmpfs with free space, else DIR. In a container whose DIR is on a volume: DIR, because /dev/shm ends with the container", "Directory for the pages of running operations. Should be shared memory. When it is full, further pages are in DIR."),

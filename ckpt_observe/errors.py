@@ -128,6 +128,8 @@ class CheckpointError(CkptObserveError):
     """What was done about the error; None if nothing."""
     impact: str | None = None
     """What the error means for the task; None if that is not known."""
+    checkpoint_id: str | None = None
+    """Id of the checkpoint that could not be loaded, if the error is about one."""
 
     def __init__(self, message: str, *, code: str | None = None, retryable: bool | None = None) -> None:
         super().__init__(message)
@@ -143,7 +145,6 @@ class StorageError(CheckpointError):
     error_class = "storage"
     code = "storage.io"
     retryable = True
-    impact = "this checkpoint was not saved; the one before it is intact"
 
 
 class CapacityError(CheckpointError):
@@ -151,7 +152,6 @@ class CapacityError(CheckpointError):
 
     error_class = "capacity"
     code = "storage.no_space"
-    impact = "this checkpoint was not saved; the one before it is intact"
 
 
 class AccessError(CheckpointError):
@@ -196,6 +196,8 @@ class IntegrityError(CheckpointError):
 
     error_class = "integrity"
     code = "integrity.checksum_mismatch"
+    damaged_count = 1
+    """Number of damaged checkpoints: more than one if all that a load could use are damaged."""
 
 
 class CompatibilityError(CheckpointError):

@@ -36,9 +36,9 @@ nitpick_ignore_regex = [("py:.*", ".*")]  # signatures name types of other packa
 
 CONTENTS = {
     "Start": ["Introduction </README>", "/docs/jaeger", "/docs/stack"],
-    "Instrument": ["/docs/libraries", "/docs/langgraph", "/docs/own-code", "/docs/core", "/docs/extending"],
+    "Instrument": ["/docs/libraries", "/docs/langgraph", "/docs/own-code", "/docs/processes", "/docs/core", "/docs/extending"],
     "Deliver": ["/docs/backends", "/docs/delivery", "/docs/metrics", "/docs/scale"],
-    "Operate": ["/docs/dashboards", "/docs/alerts", "/ckpt_observe/alerts/runbook", "/docs/reliability", "/SECURITY"],
+    "Operate": ["/docs/dashboards", "/docs/alerts", "/ckpt_observe/alerts/runbook", "/docs/reliability", "/docs/faults", "/SECURITY"],
     "Reference": ["/docs/semconv", "/docs/api", "/CHANGELOG"],
     "Develop": ["/ARCHITECTURE", "/docs/contributing"],
 }

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import tempfile
 import threading
 
 import pytest
@@ -16,7 +20,11 @@ from ckpt_observe.record.recorder import recorder
 from ckpt_observe.tracestore import FILENAME, TraceReader
 
 # Outside test files, pytest explains failed assertions only in registered modules.
-pytest.register_assert_rewrite("ckpt_observe.testing", "observation", "databases")
+pytest.register_assert_rewrite("ckpt_observe.testing", "observation", "paired_run", "databases")
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts programs in the background like that, and children inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,6 +38,19 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None and reporter.stats.get("skipped") and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(autouse=True, scope="session")
+def temporary_files(tmp_path_factory):
+    """A directory for what tests, their processes and libraries create among the temporary files. It is removed at the end."""
+    tmp_path_factory.getbasetemp()  # created beside it: pytest keeps it, to look at after a failure
+    directory = tempfile.mkdtemp(prefix="ckpt-tests-")
+    os.chmod(directory, 0o711)  # PostgreSQL runs as another user
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", directory)
+        patch.setattr(tempfile, "tempdir", directory)
+        yield
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -445,3 +445,34 @@ def test_secrets_of_the_resource():
     assert "hunter2" not in str(attributes)
     with pytest.raises(ckpt_observe.ConfigError, match=r"'\[redacted\]' is not of the form"):
         config.read({"OTEL_RESOURCE_ATTRIBUTES": "team=ml,a8Kd92LmQ0"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "words"),
+    [
+        ({"exporters": ["local"]}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}, "OTEL_EXPORTER_OTLP_ENDPOINT is ignored"),
+        (
+            {"exporters": "local"},
+            {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:9"},
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is ignored",
+        ),
+        ({"exporters": "local"}, {"LMNR_PROJECT_API_KEY": "key"}, "LMNR_PROJECT_API_KEY is ignored"),
+        ({"exporters": "local"}, {"CKPT_OBSERVE_EXPORTERS": "console"}, "CKPT_OBSERVE_EXPORTERS is ignored"),
+        ({"service": "mine"}, {"OTEL_SERVICE_NAME": "theirs"}, "OTEL_SERVICE_NAME is ignored"),
+        ({"exporters": "+console"}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}, None),
+        ({"exporters": "otlp,local"}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}, None),
+        ({"exporters": "provider"}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}, None),
+        ({}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_SERVICE_NAME": "theirs"}, None),
+    ],
+    ids=str,
+)
+def test_ignored_variable_is_logged_once(monkeypatch, caplog, state, arguments, variables, words):
+    """An argument wins over the variables, and a warning names the variable that has no effect."""
+    monkeypatch.setattr(api, "_warnings", WarningLog())
+    for name, value in {**variables, "CKPT_OBSERVE_DIR": str(state)}.items():
+        monkeypatch.setenv(name, value)
+    for _ in range(2):
+        ckpt_observe.observe(**arguments).close()
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == (words is not None), messages
+    assert all(words in message for message in messages)

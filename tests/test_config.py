@@ -56,3 +56,54 @@ def test_empty_variable_counts_as_unset(caplog):
     """As in OpenTelemetry; the former name of a variable included."""
     assert config.read({"CKPT_OBSERVE_DRAIN": "", "CKPT_OBSERVE_DELIVERY": ""}).origin["delivery"] == "default"
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("CKPT_OBSERVE_EXPORTER", "did you mean CKPT_OBSERVE_EXPORTERS?"),
+        ("CKPT_OBSERVE_DRI", "did you mean CKPT_OBSERVE_DIR?"),
+        ("CKPT_OBSERVE_DELIVREY", "did you mean CKPT_OBSERVE_DELIVERY?"),
+        ("CKPT_OBSERVE_XYZ", "see docs/semconv.md for all settings."),
+    ],
+)
+def test_misspelt_variable_is_logged_once(name, hint, caplog, monkeypatch):
+    """A variable that looks like a setting and is none would have no effect without a word."""
+    monkeypatch.setattr(config, "_warnings", WarningLog())
+    for _ in range(2):
+        config.read({name: "x", "CKPT_OBSERVE_DIR": "/state", "OTEL_EXPORTER_OTLP_ENDPIONT": "x", "_CKPT_OBSERVE_RUN_PID": "1"})
+    assert [record.getMessage() for record in caplog.records] == [f"'{name}' is not a setting and has no effect; {hint}"]
+
+
+def test_every_setting_is_known(caplog, monkeypatch):
+    """Neither the settings nor their former names are reported as unknown."""
+    monkeypatch.setattr(config, "_warnings", WarningLog())
+    names = [row.name for row in environment.VARIABLES] + list(environment.FORMER_NAMES.values())
+    assert config.unknown_variables(dict.fromkeys(names, "x")) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "exporters"),
+    [
+        ("+prometheus", ("otlp", "local", "prometheus")),
+        ("default,-local", ("otlp",)),
+        ("-otlp", ("local",)),
+        ("console,default", ("console", "otlp", "local")),
+        ("console", ("console",)),
+        ("none", ()),
+        ([], ()),
+        (None, ("otlp", "local")),
+    ],
+)
+def test_exporters_are_added_to_the_configured_ones(value, exporters):
+    """`+` and `-` change the default, which is what the environment configures; plain names replace it."""
+    settings = config.read({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}, exporters=value)
+    assert settings.exporters == exporters
+    assert settings.extends_default_exporters == (exporters != () and value != "console")
+
+
+@pytest.mark.parametrize("value", ["+pigeon", "none,local", "+none"])
+def test_wrong_selection_of_exporters(value):
+    """An unknown name, and `none` among others, raise an error that names the variable."""
+    with pytest.raises(ConfigError, match="CKPT_OBSERVE_EXPORTERS"):
+        config.read({}, exporters=value)

@@ -111,7 +111,7 @@ def test_exceptions_are_still_needed():
     assert all(any(name in IMPORTS[file] for file in IMPORTS if file.startswith(place)) for name, place in SUPPLIED_BY_CALLER.items())
 
 
-@pytest.mark.skipif(not os.environ.get("CKPT_OBSERVE_TEST_INSTALLED"), reason="only CI tests the installed wheel")
+@pytest.mark.skipif(not os.environ.get("CKPT_TEST_INSTALLED"), reason="only CI tests the installed wheel")
 def test_the_installed_package_is_tested():
     """CI tests the wheel: the package comes from site-packages and not from a checkout."""
     assert PACKAGE.parent in {Path(sysconfig.get_path("purelib")), *map(Path, site.getsitepackages())}

@@ -85,11 +85,19 @@ def test_names(page):
     """Every command, setting and metric that a page names exists."""
     text = located(page).read_text(encoding="utf-8")
     commands = next(action.choices for action in create_parser(())._actions if action.choices and action.metavar == "COMMAND")
-    settings = {variable.name for variable in environment.VARIABLES} | {"CKPT_OBSERVE_SERVICES"}  # the last is of .ci/services
+    settings = {variable.name for variable in environment.VARIABLES}
     assert set(re.findall(r"ckpt-observe ([a-z]+)", "\n".join(code_of(text)))) <= set(commands)
     assert set(re.findall(r"\bCKPT_OBSERVE_[A-Z_]+\b", text)) <= settings
     metrics = set(re.findall(r"\b(?:checkpoint|ckpt_observe)_[a-z_]+_(?:total|seconds|bytes|ratio)\b", text))
     assert {name for name in metrics if f"`{name}`" not in REFERENCE} == set()
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_list_of_exporters(page):
+    """What a reader copies does not replace the exporters that the environment configures: it adds to them."""
+    text = "\n".join(code_of(located(page).read_text(encoding="utf-8")))
+    values = re.findall(r"CKPT_OBSERVE_EXPORTERS=(\S+)|exporters=[\[(]?[\"']([^\"']+)|--exporters (\S+)", text)
+    assert [value for match in values for value in match if value and not value.startswith(("+", "-", "none"))] == []
 
 
 def code_of(text: str) -> list[str]:

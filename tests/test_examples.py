@@ -22,7 +22,7 @@ EXPECTED = {
     "asyncio_service.py": [["task chat", *[SAVE, "    checkpoint.write"] * 2]] * 5,
     "resume_agent.py": [
         ["task agent", "  checkpoint.list", SAVE, SAVE],
-        ["task agent", "  checkpoint.list", "  checkpoint.restore", SAVE, SAVE, "    checkpoint.prune"],
+        ["task agent", "  checkpoint.list", "  checkpoint.restore", SAVE, SAVE, "      checkpoint.prune"],
     ],
 }
 

@@ -45,7 +45,19 @@ STANDALONE = {"errors", "environment", "exporter", "span", "semconv", "support"}
 for package in ALLOWED_IMPORTS.keys() - STANDALONE:
     ALLOWED_IMPORTS[package].add("support")
 
-UNRESTRICTED = {"api", "auto", "wiring", "exporter_selection", "otel_instrumentor", "scopes", "cli", "testing", "__init__", "__main__"}
+UNRESTRICTED = {
+    "api",
+    "auto",
+    "exit_report",
+    "wiring",
+    "exporter_selection",
+    "otel_instrumentor",
+    "scopes",
+    "cli",
+    "testing",
+    "__init__",
+    "__main__",
+}
 
 
 def modules():

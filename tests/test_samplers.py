@@ -97,4 +97,4 @@ def test_always_off(name, on, monkeypatch, state, tmp_path, stored_spans):
         pass
     Checkpointer(tmp_path / "ckpt").save("run", {"a": 1})
     watch.close(10)
-    assert len(stored_spans()) == (5 if name == "always_on" else 0)
+    assert len(stored_spans()) == (6 if name == "always_on" else 0)

@@ -6,24 +6,44 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from argparse import Namespace, _SubParsersAction
+from contextlib import suppress
 from typing import Any, Final
 
 import ckpt_observe
-from ckpt_observe import environment
-from ckpt_observe.cli.output import ERROR, OK, command_description, print_error, until_pipe_closes
+from ckpt_observe import config, environment
+from ckpt_observe.api import Watch, observe_environment
+from ckpt_observe.cli.output import OK, command_description, print_error, until_pipe_closes
+from ckpt_observe.cli.trace_links import trace_links
 from ckpt_observe.config import Settings
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.errors import SerializationError
+from ckpt_observe.delivery import outbox
+from ckpt_observe.errors import CkptObserveError, SerializationError
+from ckpt_observe.journal.directory import JOURNALS, read_about
+from ckpt_observe.journal.fallback import usable_directory
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
+from ckpt_observe.support.parsing import parse_names
 from ckpt_observe.tracestore import FILENAME, TraceReader
 from ckpt_observe.tracestore.formatting import wants_colour
 from ckpt_observe.tracestore.tree import render
 
 _RUN: Final = "run-1"
-_SWITCHES: Final = (environment.ENABLED, environment.SDK_DISABLED, environment.TRACES_SAMPLER, environment.DISABLED_INSTRUMENTATIONS)
+_SERVICE: Final = "ckpt-observe-demo"
+_SWITCHES: Final = (
+    environment.ENABLED,
+    environment.SDK_DISABLED,
+    environment.TRACES_SAMPLER,
+    environment.DISABLED_INSTRUMENTATIONS,
+    environment.LIBRARIES,
+    environment.TRACEPARENT,
+)
 """Settings that the demo ignores, because they would turn recording off or drop its trace."""
+_LOCAL_TIMEOUT: Final = 10.0
+"""Seconds to wait for the local store, which takes a fraction of a second."""
+_SERVER_TIMEOUT: Final = 3.0
+"""Seconds to wait for servers, after the trace is printed."""
 
 _KILLED_WHILE_WRITING: Final = """
 import os, signal, sys
@@ -47,33 +67,83 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     summary = "run a small agent with a failure and a kill -9, and show its trace"
     parser = subparsers.add_parser("demo", help=summary, description=command_description(__doc__))
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")
-    parser.add_argument("--exporters", metavar="LIST", default="", help="more exporters, besides local, such as otlp,prometheus")
+    parser.add_argument("--exporters", metavar="LIST", help="exporters besides local, such as otlp (default: those that are configured)")
     parser.set_defaults(run=run)
 
 
 @until_pipe_closes
 def run(args: Namespace) -> int:
-    """Run the agent, print its trace, and return the exit code."""
-    for switch in _SWITCHES:
-        os.environ.pop(switch, None)
+    """Run the agent, print its trace and where else to look at it, and return the exit code."""
+    _set_environment(args)
     with tempfile.TemporaryDirectory(prefix="ckpt-observe-demo-") as checkpoints:
-        exporters = ",".join(filter(None, ("local", args.exporters)))
-        watch = ckpt_observe.observe(exporters=exporters, service="ckpt-observe-demo", dir=args.dir)
-        trace_id = _run_agent(checkpoints, watch.settings)
-        if not watch.close(timeout=10):
-            print_error("some records were not delivered within 10 s; for the reason run: ckpt-observe doctor")
-            return ERROR
-    with TraceReader(watch.settings.dir / FILENAME) as reader:
-        spans = reader.spans(trace_id)
-    for line in render(spans, colour=wants_colour(sys.stdout)):
-        print(line)
-    print("\n" + _summary(spans))
-    print(f"\nShow it again:  ckpt-observe traces {trace_id[:12]}")
-    print("Your program:   ckpt-observe run -- python your_program.py     or, in its code: import ckpt_observe.auto")
+        watch = observe_environment()
+        trace_id = _run_agent(checkpoints)
+        spans = _wait_for_trace(watch, trace_id)
+        for line in render(spans, colour=wants_colour(sys.stdout)):
+            print(line)
+        print("\n" + _summary(spans), flush=True)
+        is_delivered = watch.close(_SERVER_TIMEOUT)
+    undelivered = [] if is_delivered else _undelivered_exporters(watch.settings)
+    print(f"\nShow it again:  ckpt-observe traces {trace_id[:12]}{f' --dir {args.dir}' if args.dir else ''}")
+    for exporter, link in trace_links(watch.settings, trace_id):
+        if exporter not in undelivered:
+            print(f"Open it:        {link}")
+    print("Your program:   ckpt-observe run -- python your_program.py     or, in its code: import ckpt_observe.auto", flush=True)
+    if not is_delivered:
+        exporters = ", ".join(undelivered) or "a server"
+        print_error(f"{exporters} has not received everything yet; the rest is kept on disk and sent by the next observed program")
+        print_error("to test the servers, run: ckpt-observe doctor")
     return OK
 
 
-def _run_agent(checkpoints: str, settings: Settings) -> str:
+def _set_environment(args: Namespace) -> None:
+    """Set the environment of the demo and of the process that it starts: delivery by itself, and the local store, which it reads."""
+    for switch in _SWITCHES:
+        os.environ.pop(switch, None)
+    os.environ[environment.SERVICE_NAME] = _SERVICE
+    os.environ[environment.DELIVERY] = "in-process"
+    if exporters := args.exporters or os.environ.get(environment.EXPORTERS):
+        other_exporters = (name for name in parse_names(exporters) if name != "none")
+        os.environ[environment.EXPORTERS] = ",".join(dict.fromkeys((*other_exporters, "local")))
+    directory, reason = usable_directory(config.read(dir=args.dir, lenient=True).dir)
+    if reason is not None:
+        print_error(f"{reason}; the demo uses {directory} instead")
+    os.environ[environment.DIR] = str(directory)
+
+
+def _wait_for_trace(watch: Watch, trace_id: str) -> list[Span]:
+    """Return the spans of the trace as soon as the local store has all of them. Other exporters may take longer, or be down."""
+    deadline = time.monotonic() + _LOCAL_TIMEOUT
+    spans: list[Span] = []
+    while not _is_complete(spans):
+        is_delivered = watch.flush(0.2)
+        if (watch.settings.dir / FILENAME).exists():
+            with TraceReader(watch.settings.dir / FILENAME) as reader:
+                spans = reader.spans(trace_id)
+        if is_delivered or time.monotonic() > deadline:
+            break
+    return spans
+
+
+def _is_complete(spans: list[Span]) -> bool:
+    """Return whether the task, which ends last, and the save of the killed process are there."""
+    is_interrupted = any(span.attributes.get(names.OUTCOME) == "interrupted" for span in spans)
+    return is_interrupted and any(not span.parent_span_id for span in spans)
+
+
+def _undelivered_exporters(settings: Settings) -> list[str]:
+    """Return the exporters that have not received all records of the demo."""
+    exporters = set()
+    for directory in (settings.dir / JOURNALS).glob("*"):
+        with suppress(CkptObserveError, OSError):  # of another process, which may remove it at any moment
+            about = read_about(str(directory))
+            if about.resource.get("service.name") == _SERVICE:
+                backlog = outbox.backlog(str(directory), about.exporters)
+                exporters |= {identity.partition("@")[0] for identity, count in backlog.items() if count}
+    return sorted(exporters.intersection(settings.exporters))
+
+
+def _run_agent(checkpoints: str) -> str:
     """Save three steps, fail to save the fourth, have a process killed during a save, and restore. Return the trace ID."""
     checkpointer = Checkpointer(checkpoints, compression="gzip", keep_last=2)
     conversation = []
@@ -85,22 +155,17 @@ def _run_agent(checkpoints: str, settings: Settings) -> str:
             checkpointer.save(_RUN, {"step": 4, "socket": object()}, step=4)
         except SerializationError:
             conversation.append({"role": "system", "text": "left the socket out"})
-        _run_killed_process(checkpoints, agent.traceparent(), settings)
+        _run_killed_process(checkpoints, agent.traceparent())
         restored = checkpointer.restore(_RUN)
         checkpointer.save(_RUN, {**restored.state, "step": restored.next_step}, step=restored.next_step, status="done")
     return agent.trace_id
 
 
-def _run_killed_process(checkpoints: str, traceparent: str, settings: Settings) -> None:
-    variables = {
-        environment.DIR: str(settings.dir),
-        environment.EXPORTERS: ",".join(settings.exporters),
-        environment.SERVICE_NAME: settings.service,
-        environment.TRACEPARENT: traceparent,
-    }
-    environ = {**os.environ, **variables}
+def _run_killed_process(checkpoints: str, traceparent: str) -> None:
     command = [sys.executable, "-c", _KILLED_WHILE_WRITING, checkpoints]
-    subprocess.run(command, env=environ, check=False, start_new_session=True)  # on Ctrl-C it must not print a traceback
+    environ = {**os.environ, environment.TRACEPARENT: traceparent}
+    # Its warnings would repeat ours, and on Ctrl-C it must not print a traceback.
+    subprocess.run(command, env=environ, check=False, start_new_session=True, stderr=subprocess.DEVNULL)
 
 
 def _summary(spans: list[Span]) -> str:

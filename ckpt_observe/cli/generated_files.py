@@ -16,9 +16,11 @@ from ckpt_observe.dashboards import dashboards
 from ckpt_observe.environment import VARIABLES
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.semconv.attributes import ATTRIBUTES
+from ckpt_observe.semconv.launchers import LAUNCHERS, RANK_ATTRIBUTES
 from ckpt_observe.semconv.metrics import METRICS
 from ckpt_observe.semconv.spans import SPANS
 from ckpt_observe.semconv.values import ERROR_CLASSES, ERROR_CODES, OPERATIONS, OUTCOMES, PHASES
+from ckpt_observe.support.advice import ADVICE
 from ckpt_observe.support.markdown import code, table
 
 _EXIT_CODES: Final = "Exit codes: 0 files written or up to date, 1 files out of date or not writable, 2 wrong usage."
@@ -151,10 +153,14 @@ def _reference_lines() -> Iterator[str]:
     yield from _section("Spans", ("Span", "Parent", "Meaning"), ((code(row.name), row.parent, row.meaning) for row in SPANS))
     for title, values in (("Operations", OPERATIONS), ("Phases", PHASES), ("Outcomes", OUTCOMES), ("Error classes", ERROR_CLASSES)):
         yield from _section(title, ("Value", "Meaning"), ((code(name), meaning) for name, meaning in values.items()))
-    codes = ((code(name), row.error_class, "yes" if row.retryable else "no", row.meaning) for name, row in ERROR_CODES.items())
-    yield from _section("Error codes", ("Code", "Class", "Retry may help", "Meaning"), codes)
+    codes = (
+        (code(name), row.error_class, "yes" if row.retryable else "no", row.meaning, ADVICE[name]) for name, row in ERROR_CODES.items()
+    )
+    yield from _section("Error codes", ("Code", "Class", "Retry may help", "Meaning", "What to do"), codes)
     attributes = ((code(name), row.kind, row.on, row.meaning) for name, row in ATTRIBUTES.items())
     yield from _section("Attributes", ("Attribute", "Type", "On", "Meaning"), attributes)
+    launchers = ((row.title, *(code(variable) if variable else "" for variable in row.variables)) for row in LAUNCHERS)
+    yield from _section("Launchers", ("Launcher", *(code(name) for name in RANK_ATTRIBUTES)), launchers)
     metrics = ((code(row.prometheus_name), row.instrument, row.unit, ", ".join(row.labels), row.meaning) for row in METRICS)
     yield from _section("Metrics", ("Metric in Prometheus", "Type", "Unit", "Labels", "Meaning"), metrics)
     settings = ((code(row.name), code(row.argument) if row.argument else "", row.default, row.meaning) for row in VARIABLES)

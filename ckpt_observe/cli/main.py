@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Final
 
 from ckpt_observe import __version__
-from ckpt_observe.cli.output import ERROR, USAGE, print_error
+from ckpt_observe.cli.output import ERROR, INTERRUPTED, USAGE, accept_every_character, print_error
 from ckpt_observe.errors import CkptObserveError, ConfigError
 
 COMMANDS: Final = {
@@ -45,6 +45,7 @@ def create_parser(arguments: Sequence[str]) -> ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command in `arguments` (None: those of this process) and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    accept_every_character()
     try:
         args = create_parser(arguments).parse_args(arguments)
         code: int = args.run(args)
@@ -52,9 +53,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_error(error)
         return USAGE if isinstance(error, ConfigError) else ERROR
     except KeyboardInterrupt:
-        return 130  # as in a shell: 128 + SIGINT
+        return INTERRUPTED
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""`ckpt-observe traces`: lists the newest traces of the local store, shows one as a tree, or prints their spans as JSON lines."""
+"""`ckpt-observe traces`: lists the newest traces of the local store, shows one as a tree, or prints them for programs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,35 @@ import re
 import sys
 import time
 from argparse import ArgumentTypeError, Namespace, _SubParsersAction
-from collections.abc import Iterable
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from ckpt_observe import config, wiring
-from ckpt_observe.cli.output import ERROR, NOT_FOUND, OK, USAGE, Column, print_error, print_table, until_pipe_closes
+from ckpt_observe.cli.output import (
+    ERROR,
+    NOT_FOUND,
+    OK,
+    USAGE,
+    Column,
+    print_error,
+    print_json,
+    print_table,
+    print_tsv,
+    until_pipe_closes,
+)
 from ckpt_observe.errors import CkptObserveError
+from ckpt_observe.journal import unobserved_programs
 from ckpt_observe.journal.activity import read_activity
 from ckpt_observe.semconv.values import OPERATIONS, OUTCOMES
 from ckpt_observe.span import to_json_line
 from ckpt_observe.tracestore import FILENAME, TraceFilter, TraceReader, TraceSummary
-from ckpt_observe.tracestore.formatting import format_duration, format_time, wants_colour
+from ckpt_observe.tracestore.formatting import format_duration, format_time, printable, wants_colour
 from ckpt_observe.tracestore.tree import render
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+_MAX_UNOBSERVED: Final = 3
 
 _COLUMNS: Final = (
     Column("TRACE", lambda trace_id: str(trace_id)[:12]),
@@ -37,13 +52,16 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "traces",
         help="list the newest traces, or show one as a tree",
-        description="Lists the newest traces of the local store, or shows one trace as a tree. One span must match all filters. "
-        "In a pipe, the list is tab-separated without a header: "
-        "id, end in Unix nanoseconds, seconds, operations, errors, interrupted, name.",
-        epilog="Exit codes: 0 success, 1 the store cannot be read, 2 wrong usage or ambiguous ID, 4 no such trace or store.",
+        description="Lists the newest traces of the local store, or shows one trace as a tree. One span must match all filters.",
+        epilog="Columns of --tsv: id, end in Unix nanoseconds, seconds, operations, errors, interrupted, name. "
+        "Exit codes: 0 success, 1 the store cannot be read, 2 wrong usage or ambiguous ID, 4 no such trace or store.",
     )
-    parser.add_argument("trace", nargs="?", metavar="TRACE_ID", help="trace ID or unique ID prefix")
-    parser.add_argument("--json", action="store_true", help="print the spans, one JSON object per line")
+    selection = parser.add_mutually_exclusive_group()
+    selection.add_argument("trace", nargs="?", metavar="TRACE_ID", help="show the trace with this ID or unique ID prefix")
+    selection.add_argument("--last", action="store_true", help="show the newest trace")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the spans, one JSON object per line")
+    form.add_argument("--tsv", action="store_true", help="print the list as tab-separated values without a header")
     parser.add_argument("--limit", type=_positive, default=20, metavar="N", help="show at most N traces (default 20)")
     parser.add_argument("--since", type=_ago, default=0, metavar="AGE", help="only traces that ended at most AGE ago: 90s, 15m, 1h, 7d")
     parser.add_argument("--task", metavar="NAME", help="only traces of the task with this name")
@@ -63,26 +81,40 @@ def run(args: Namespace) -> int:
             wiring.deliver_dead(settings)  # include the operations of dead processes
         if not path.exists():
             print_error(f"no traces recorded yet: {path} does not exist; `ckpt-observe doctor` shows records that wait for delivery")
+            _print_unobserved(settings.dir)
             return NOT_FOUND
         with TraceReader(path) as reader:
-            code = _show(reader, args) if args.trace else _list(reader, args)
+            code = _show(reader, args) if args.trace else _show_last(reader, args) if args.last else _list(reader, args)
         if dead := read_activity(settings.dir).dead_processes:
             print_error(f"records of dead processes ({dead}) wait for a daemon or a server; for details run: ckpt-observe doctor")
+        if not args.trace:
+            _print_unobserved(settings.dir)
         return code
     except CkptObserveError as error:
         print_error(error)
         return ERROR
 
 
+def _print_unobserved(state: Path) -> None:
+    """Mention the programs that recorded nothing in their last run: nobody finds what is missing in a list."""
+    for program in unobserved_programs.read(state)[:_MAX_UNOBSERVED]:
+        print_error(f"{format_time(program.ended_unix_nano)}: {printable(program.describe())}")
+
+
 def _list(reader: TraceReader, args: Namespace) -> int:
-    matching = TraceFilter(task_name=args.task, outcome=args.outcome, operation=args.operation)
-    traces = reader.newest(args.limit, since_unix_nano=args.since, matching=matching)
-    if args.json:
-        _print_json(reader, traces)
-    elif traces:
-        print_table(_COLUMNS, map(_row, traces))
-    else:
+    traces = reader.newest(args.limit, since_unix_nano=args.since, matching=_filter(args))
+    if not traces:
         print_error("no matching traces")
+    _print(reader, traces, args)
+    return OK
+
+
+def _show_last(reader: TraceReader, args: Namespace) -> int:
+    newest = reader.newest(1, since_unix_nano=args.since, matching=_filter(args))
+    if not newest:
+        print_error("no matching traces")
+        return NOT_FOUND
+    _print(reader, newest, args, as_tree=True)
     return OK
 
 
@@ -95,17 +127,27 @@ def _show(reader: TraceReader, args: Namespace) -> int:
         print_error(f"{args.trace!r} is ambiguous; it matches:")
         print_table(_COLUMNS, map(_row, matches), sys.stderr)
         return USAGE
-    if args.json:
-        _print_json(reader, matches)
-    else:
-        print("\n".join(render(reader.spans(matches[0].trace_id), colour=wants_colour(sys.stdout))))
+    _print(reader, matches, args, as_tree=True)
     return OK
 
 
-def _print_json(reader: TraceReader, traces: Iterable[TraceSummary]) -> None:
-    for trace in traces:
-        for span in reader.spans(trace.trace_id):
-            print(to_json_line(span))
+def _filter(args: Namespace) -> TraceFilter:
+    return TraceFilter(task_name=args.task, outcome=args.outcome, operation=args.operation)
+
+
+def _print(reader: TraceReader, traces: Sequence[TraceSummary], args: Namespace, *, as_tree: bool = False) -> None:
+    """Print traces in the form that the arguments ask for, by default as trees or as a table."""
+    if args.tsv:
+        print_tsv(map(_row, traces))
+    elif args.json:
+        for trace in traces:
+            for span in reader.spans(trace.trace_id):
+                print_json(to_json_line(span))
+    elif as_tree:
+        for trace in traces:
+            print("\n".join(render(reader.spans(trace.trace_id), colour=wants_colour(sys.stdout))))
+    elif traces:
+        print_table(_COLUMNS, map(_row, traces))
 
 
 def _row(trace: TraceSummary) -> tuple[object, ...]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from datetime import datetime
-from typing import TextIO
+from typing import Final, TextIO
+
+PLAIN_TEXT: Final = "ckpt_observe.plain_text"
+"""Error handler for the output of text: replaces characters that the encoding lacks with similar ones, or else with escapes."""
+_SIMILAR: Final = {"│": "|", "├": "|", "└": "`", "─": "-", "µ": "u", "→": ">", "…": "..."}
 
 
 def format_duration(seconds: float) -> str:
@@ -45,6 +50,17 @@ def format_time(unix_nano: int) -> str:
 def printable(text: str) -> str:
     """Escape control characters: a name must not move the cursor, break the line or colour the terminal."""
     return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def replace_unencodable(error: UnicodeError) -> tuple[str, int]:
+    """Return similar characters, or else escapes, for those that cannot be encoded, and where to continue."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    characters = error.object[error.start : error.end]
+    return "".join(_SIMILAR.get(c) or c.encode("ascii", "backslashreplace").decode() for c in characters), error.end
+
+
+codecs.register_error(PLAIN_TEXT, replace_unencodable)
 
 
 def wants_colour(stream: TextIO) -> bool:

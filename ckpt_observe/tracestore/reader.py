@@ -75,6 +75,12 @@ class TraceReader:
     def close(self) -> None:
         self._connection.close()
 
+    def totals(self) -> tuple[int, int]:
+        """Return the number of traces and of their operations."""
+        with translate_errors(self.path):
+            traces, operations = self._connection.execute("SELECT count(*), coalesce(sum(operations), 0) FROM trace").fetchone()
+        return traces, operations
+
     def last_step(self, task_id: str) -> tuple[int, int] | None:
         """Return the start (Unix nanoseconds) and step of the save that ended last in a task run, whatever its outcome.
 

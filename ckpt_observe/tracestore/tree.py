@@ -1,20 +1,25 @@
-"""The spans of a trace as a tree, and drawn as text with one line per span.
+"""The spans of a trace as a tree, and drawn as text: one line per span, and below a failed operation what there is to know about it.
 
 task demo-agent                    1.2 s
-├─ checkpoint.save      step 3    4.1 ms  2.0 kB -> 812 B (x2.5)  ok
+├─ checkpoint.save      step 3    4.1 ms  2.0 kB -> 812 B (x2.5)  ok  id 0003
 │  ├─ serialize                   0.1 ms
 │  └─ write                       3.2 ms
 └─ checkpoint.save      step 5            interrupted in write (process died)
+     ProcessDied: process 16805 died (killed or crashed) during write
+     advice: ...
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.spans import OPERATION_PREFIX
 from ckpt_observe.span import Span
+from ckpt_observe.tracestore.failure_details import failure_details
 from ckpt_observe.tracestore.formatting import format_duration, format_ratio, format_size, printable
 
 _MAX_DEPTH: Final = 30
@@ -24,6 +29,11 @@ _MAX_LABEL_WIDTH: Final = 60
 """Maximum width of the column of names, so that one long name does not move the numbers of all lines to the right."""
 
 _MAX_POSITION_WIDTH: Final = 30
+
+_LINE_WIDTH: Final = 120
+"""Notes and failure details that would make a line longer than this continue on the next line."""
+_MIN_DETAIL_WIDTH: Final = 60
+"""Width of the text of failure details at any depth."""
 
 _COLOURS: Final = {"ok": "32", "error": "31", "interrupted": "35", "cancelled": "33", "skipped": "36"}
 
@@ -82,28 +92,44 @@ def _walk_down(root: Span, children: dict[tuple[str, str], list[Span]], visited:
 
 
 def render(spans: Iterable[Span], *, colour: bool = False) -> list[str]:
-    """Return one line per span. Spans whose parent is missing are not indented."""
+    """Return one line per span, followed by the details of a failure. Spans whose parent is missing are not indented."""
     lines = []
+    indents: list[str] = []
     rails: list[str] = []
-    for node in walk(spans):
+    nodes = list(walk(spans))
+    for node, following in zip_longest(nodes, nodes[1:]):
         lines.append(_line(node, "".join(rails[: node.depth - 1]) if node.depth else ""))
         del rails[max(node.depth - 1, 0) :]
         if 0 < node.depth <= _MAX_DEPTH:
             rails.append("   " if node.is_last else "│  ")
+        has_children = following is not None and following.depth > node.depth
+        indents.append("".join(rails) + ("│    " if has_children else "     "))
     label, position, time, sizes = (max((len(line[column]) for line in lines), default=0) for column in range(4))
     widths = min(label, _MAX_LABEL_WIDTH), min(position, _MAX_POSITION_WIDTH), time, sizes
-    return [_join_columns(line, widths, colour=colour) for line in lines]
+    texts: list[str] = []
+    for node, line, indent in zip(nodes, lines, indents, strict=True):
+        texts += [*_join_columns(line, widths, indent, colour=colour), *_wrap_details(node.span, indent)]
+    return texts
 
 
-def _join_columns(line: _Line, widths: tuple[int, int, int, int], *, colour: bool) -> str:
+def _join_columns(line: _Line, widths: tuple[int, int, int, int], indent: str, *, colour: bool) -> list[str]:
+    """Return the line of a span, and its notes on a line of their own if they do not fit."""
     label, position, time, sizes = widths
-    outcome = line.outcome
-    if colour and outcome:
-        outcome = f"\x1b[{_COLOURS.get(outcome.split()[0], '0')}m{outcome}\x1b[0m"
-    columns = (
-        line.label.ljust(label), line.position.ljust(position), line.duration.rjust(time), line.sizes.ljust(sizes), outcome, line.notes
-    )  # fmt: skip
-    return "  ".join(column for column in columns if column).rstrip()
+    columns = (line.label.ljust(label), line.position.ljust(position), line.duration.rjust(time), line.sizes.ljust(sizes), line.outcome)
+    text = "  ".join(column for column in columns if column).rstrip()
+    has_room = len(text) + 2 + len(line.notes) <= _LINE_WIDTH
+    if colour and line.outcome:
+        colour_code = _COLOURS.get(line.outcome.split()[0], "0")
+        text = f"{text.removesuffix(line.outcome)}\x1b[{colour_code}m{line.outcome}\x1b[0m"
+    if has_room:
+        return ["  ".join(filter(None, (text, line.notes)))]
+    return [text, indent + line.notes] if line.notes else [text]
+
+
+def _wrap_details(span: Span, indent: str) -> list[str]:
+    width = max(_LINE_WIDTH - len(indent), _MIN_DETAIL_WIDTH)
+    facts = map(printable, failure_details(span))
+    return [indent + part for fact in facts for part in textwrap.wrap(fact, width, subsequent_indent="  ", break_long_words=False)]
 
 
 def _line(node: TreeNode, rails: str) -> _Line:
@@ -138,7 +164,7 @@ def _format_sizes(span: Span) -> str:
         before, after = attributes.get(names.PHASE_BYTES_IN), attributes.get(names.PHASE_BYTES_OUT)
     text = " -> ".join(format_size(count) for count in (before, after) if isinstance(count, int))
     ratio = attributes.get(names.RATIO)
-    return f"{text} (x{format_ratio(ratio)})".strip() if isinstance(ratio, int | float) else text
+    return f"{text} (codec x{format_ratio(ratio)})".strip() if isinstance(ratio, int | float) else text
 
 
 def _format_outcome(span: Span, outcome: str) -> str:
@@ -160,8 +186,16 @@ def _format_outcome(span: Span, outcome: str) -> str:
 
 
 def _notes(span: Span) -> Iterator[str]:
-    """Yield what else matters: where a load came from and what is wrong with it, the key that makes a save large, the status of a task."""
+    """Yield what else matters: the rank, where a load came from, what is wrong with it, the key that makes a save large, the task's status.
+
+    The ID of the checkpoint is the last, because it is long. With a failure, it is in the details.
+    """
     attributes = span.attributes
+    if names.RANK in attributes:
+        world_size = attributes.get(names.WORLD_SIZE)
+        yield f"rank {attributes[names.RANK]}" + (f" of {world_size}" if world_size is not None else "")
+    if attributes.get(names.TASK_INFERRED):
+        yield "task inferred"
     trace_id = next((link.trace_id for link in span.links), attributes.get(names.SOURCE_TRACE))
     if trace_id:
         yield "from a save of this trace" if trace_id == span.trace_id else f"from trace {trace_id}"[:19]
@@ -175,3 +209,5 @@ def _notes(span: Span) -> Iterator[str]:
         yield f"mostly {largest} ({format_size(sizes[largest])})"
     if names.STATUS in attributes and names.OPERATION not in attributes and span.status != "error":
         yield str(attributes[names.STATUS])
+    if names.ID in attributes and span.status != "error":
+        yield f"id {attributes[names.ID]}"

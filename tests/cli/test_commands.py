@@ -19,66 +19,6 @@ from ckpt_observe.span import from_json_line
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def command(tmp_path):
-    """Run `ckpt-observe` with a new state directory."""
-
-    def run(*arguments, **variables):
-        environment = {
-            **os.environ,
-            "CKPT_OBSERVE_DIR": str(tmp_path / "state"),
-            "CKPT_OBSERVE_PAGES_DIR": str(tmp_path / "pages"),
-            **variables,
-        }
-        return subprocess.run(
-            [sys.executable, "-m", "ckpt_observe", *arguments], capture_output=True, text=True, env=environment, check=False, cwd=tmp_path
-        )
-
-    return run
-
-
-def test_demo(command):
-    """The demo prints a tree with an interrupted save and its phase, a failure, and a restore that links back to a save."""
-    done = command("demo")
-    assert (done.returncode, done.stderr) == (0, "")
-    for text in (
-        "interrupted in write",
-        "serialization.unsupported_type",
-        "checkpoint.restore",
-        "from a save of this trace",
-        "1 interrupted",
-        "steps to repeat: 1",
-    ):
-        assert text in done.stdout
-    trace = re.search(r"ckpt-observe traces ([0-9a-f]{12})", done.stdout)[1]
-    assert "interrupted in write" in command("traces", trace).stdout
-
-
-@pytest.mark.parametrize(
-    ("switch", "value"),
-    [
-        ("CKPT_OBSERVE_ENABLED", "false"),
-        ("OTEL_SDK_DISABLED", "true"),
-        ("OTEL_TRACES_SAMPLER", "always_off"),
-        ("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "*"),
-    ],
-)
-def test_demo_ignores_settings_that_turn_recording_off(command, switch, value):
-    """The demo shows its whole trace even if recording or tracing is turned off."""
-    done = command("demo", **{switch: value})
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "9 checkpoint operations: 7 ok, 1 error, 1 interrupted." in done.stdout
-
-
-def test_demo_with_another_exporter(command):
-    """The other exporter gets everything as well, including the save of the killed process."""
-    done = command("demo", "--exporters", "console")
-    assert done.returncode == 0
-    for text in ("task demo-agent", "serialization.unsupported_type", "interrupted in write"):
-        assert text in done.stdout
-        assert text in done.stderr
-
-
 PROGRAM = """
 import sys
 from ckpt_observe.core import Checkpointer
@@ -89,10 +29,15 @@ sys.exit(9)
 
 
 def test_run(command, tmp_path):
-    """An unchanged program is recorded, and keeps its output, errors and exit code."""
+    """An unchanged program is recorded, and keeps its output, errors and exit code. One line at its end says what was recorded."""
     (tmp_path / "program.py").write_text(PROGRAM)
     done = command("run", "--service", "mine", "--", sys.executable, "program.py", str(tmp_path / "ckpt"))
-    assert (done.returncode, done.stdout, done.stderr) == (9, "out\n", "run\n")
+    assert (done.returncode, done.stdout) == (9, "out\n")
+    errors, summary = done.stderr.splitlines()
+    assert errors == "run"
+    assert re.fullmatch(
+        "ckpt-observe: operations and tasks recorded by this process: [1-9]; show .*: ckpt-observe traces --last .*", summary
+    )
     spans = [from_json_line(line) for line in command("traces", "--json").stdout.splitlines()]
     assert "checkpoint.save" in {span.name for span in spans}
     assert {span.resource["service.name"] for span in spans} == {"mine"}
@@ -159,6 +104,48 @@ def test_healthy_doctor_report(command):
     for text in ("state directory", "is writable", "pages", "journals", "patches reference", "CKPT_OBSERVE_DIR"):
         assert text in done.stdout
     assert "problem" not in done.stdout
+
+
+def test_doctor_leaves_no_directory_behind(command, tmp_path):
+    """The directories that the doctor creates for its tests are removed; those that exist stay."""
+    (tmp_path / "home").mkdir()
+    done = command("doctor", CKPT_OBSERVE_DIR=str(tmp_path / "home/deep/state"), CKPT_OBSERVE_PAGES_DIR=str(tmp_path / "deep/pages"))
+    assert done.returncode == 0, done.stdout
+    assert list(tmp_path.rglob("*")) == [tmp_path / "home"]
+
+
+def test_doctor_leaves_the_fallback_directory_out(command, tmp_path):
+    """If the state directory cannot be used, the doctor tries others, and removes those that it created."""
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "tmp").mkdir()
+    done = command("doctor", CKPT_OBSERVE_DIR=str(tmp_path / "file/state"), TMPDIR=str(tmp_path / "tmp"))
+    assert (done.returncode, "programs use" in done.stdout) == (3, True)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_output_works_with_every_encoding(command, encoding):
+    """Characters that the encoding lacks are replaced in text, and escaped in JSON, without a change to any value."""
+    program = "import ckpt_observe.auto, ckpt_observe\nwith ckpt_observe.task('Grüße 你 │'), ckpt_observe.checkpoint('save', id='😀'): pass"
+    assert command("run", "--", sys.executable, "-c", program).returncode == 0
+    expected = command("traces", "--json", PYTHONIOENCODING="utf-8").stdout
+    for arguments in ((), ("--last",), ("--tsv",), ("--json",)):
+        done = command("traces", *arguments, PYTHONIOENCODING=encoding)
+        assert (done.returncode, done.stderr) == (0, "")
+        if arguments == ("--json",):
+            assert list(map(from_json_line, done.stdout.splitlines())) == list(map(from_json_line, expected.splitlines()))
+        if arguments == ("--last",):
+            assert "`- checkpoint.save" in done.stdout
+            assert r"id \U0001f600" in done.stdout
+
+
+@pytest.mark.parametrize("module", ["msgspec", "argparse", "sqlite3"])
+def test_ctrl_c_during_imports_is_clean(command, tmp_path, module):
+    """Ctrl-C while modules are imported, which takes most of the time of a short command, prints no traceback."""
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / f"{module}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)")
+    done = command("traces", PYTHONPATH=str(tmp_path / "slow"))
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 @pytest.mark.parametrize("trouble", ["setting", "directory", "journal", "store"])

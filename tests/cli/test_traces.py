@@ -59,16 +59,16 @@ def listed(text):
     return [line.split("\t")[0][:2] for line in text.splitlines()]
 
 
-def test_list_in_a_pipe_is_tab_separated(command, capsys):
-    """In a pipe, the list has full ids and plain numbers, newest first, without a header."""
-    assert command() == 0
+def test_tab_separated_list(command, capsys):
+    """For programs, the list has full ids and plain numbers, newest first, without a header."""
+    assert command("--tsv") == 0
     first = capsys.readouterr().out.splitlines()[0].split("\t")
     assert first == ["b0" + "0" * 30, str(START_UNIX_NANO + 3006 * 1_000_000), "0.005", "1", "1", "0", "task demo"]
 
 
-def test_list_on_a_terminal_is_a_table(command, monkeypatch):
-    """On a terminal, the list has a header, short ids and units."""
-    screen = Terminal()
+@pytest.mark.parametrize("screen", [Terminal(), io.StringIO()], ids=["terminal", "pipe"])
+def test_list_is_a_table(command, monkeypatch, screen):
+    """On a terminal and in a pipe, the list has a header, short ids and units."""
     monkeypatch.setattr(sys, "stdout", screen)
     assert command() == 0
     header, first, *_ = screen.getvalue().splitlines()
@@ -92,7 +92,7 @@ def test_list_on_a_terminal_is_a_table(command, monkeypatch):
 )
 def test_options_narrow_the_list(command, capsys, arguments, expected):
     """Each option filters the list; an empty list is not an error."""
-    assert command(*arguments) == 0
+    assert command("--tsv", *arguments) == 0
     assert listed(capsys.readouterr().out) == expected
 
 
@@ -102,7 +102,7 @@ def test_since_counts_back_from_now(command, capsys, store):
     exporter = LocalExporter(store)
     exporter.send([make_span(1, "checkpoint.save", trace=0xDD << 120, end_unix_nano=begin)])
     exporter.close()
-    assert command("--since", "1h") == 0
+    assert command("--since", "1h", "--tsv") == 0
     assert listed(capsys.readouterr().out) == ["dd"]
 
 
@@ -115,13 +115,30 @@ def test_prefix_shows_the_tree(command, capsys):
     assert "\x1b" not in "".join(lines)
 
 
+@pytest.mark.parametrize(("filters", "trace_id"), [((), "b0"), (("--outcome", "interrupted"), "ac")], ids=["all", "filtered"])
+def test_last_shows_the_newest_trace(command, capsys, filters, trace_id):
+    """`--last` shows the newest trace that matches, as a tree, or as JSON."""
+    assert command("--last", *filters) == 0
+    tree = capsys.readouterr().out
+    assert command(trace_id) == 0
+    assert tree == capsys.readouterr().out
+    assert command("--last", "--json", *filters) == 0
+    assert {from_json_line(line).trace_id[:2] for line in capsys.readouterr().out.splitlines()} == {trace_id}
+
+
+def test_last_of_nothing_is_not_found(command, capsys):
+    """`--last` with a filter that nothing matches has the exit code of a missing trace."""
+    assert command("--last", "--task", "nobody") == 4
+    assert "no matching traces" in capsys.readouterr().err
+
+
 def test_ambiguous_prefix_lists_candidates(command, capsys):
     """A prefix of two traces is wrong usage; the error lists both."""
     assert command("a") == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "ambiguous" in captured.err
-    assert listed(captured.err)[1:] == ["ab", "ac"]
+    assert listed(captured.err)[2:] == ["ab", "ac"]
 
 
 def test_unknown_trace_is_not_found(command, capsys):
@@ -132,7 +149,7 @@ def test_unknown_trace_is_not_found(command, capsys):
 
 def test_missing_store_is_not_created(tmp_path, capsys):
     """Without a store, the command reports that nothing is recorded and creates nothing."""
-    args = argparse.Namespace(dir=str(tmp_path / "none"), trace=None)
+    args = argparse.Namespace(dir=str(tmp_path / "none"), trace=None, last=False)
     assert traces.run(args) == 4
     assert "no traces recorded yet" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
@@ -141,7 +158,7 @@ def test_missing_store_is_not_created(tmp_path, capsys):
 def test_foreign_store_is_an_error(tmp_path, capsys):
     """A store that is not a database gives a one-line error, not a traceback."""
     (tmp_path / "traces.db").write_text("not a database " * 100)
-    assert traces.run(argparse.Namespace(dir=str(tmp_path), trace=None)) == 1
+    assert traces.run(argparse.Namespace(dir=str(tmp_path), trace=None, last=False)) == 1
     assert "not a database" in capsys.readouterr().err
 
 
@@ -155,7 +172,11 @@ def test_json_has_one_span_per_line(command, capsys, arguments, count):
     assert {span.resource["service.name"] for span in spans} == {"test"}
 
 
-@pytest.mark.parametrize("arguments", [("--limit", "0"), ("--limit", "x"), ("--since", "yesterday"), ("--outcome", "great")], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [("--limit", "0"), ("--limit", "x"), ("--since", "yesterday"), ("--outcome", "great"), ("--json", "--tsv"), ("ab", "--last")],
+    ids=str,
+)
 def test_wrong_usage_is_exit_two(command, capsys, arguments):
     """An invalid value is rejected and named."""
     with pytest.raises(SystemExit) as caught:

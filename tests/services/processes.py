@@ -23,7 +23,7 @@ _candidates = itertools.cycle(random.SystemRandom().sample(range(20000, 32768), 
 
 def program(name):
     """Return the path of a program that `.ci/services` installed. Other versions on the system are not used."""
-    root = os.environ.get("CKPT_OBSERVE_SERVICES") or os.path.expanduser("~/.cache/ckpt_observe/services")
+    root = os.environ.get("CKPT_TEST_SERVICES") or os.path.expanduser("~/.cache/ckpt_observe/services")
     path = shutil.which(name, path=os.path.join(root, "bin"))
     if path is None:
         pytest.skip(f"{name} is not installed: run .ci/services")

@@ -78,22 +78,22 @@ class TestPostgres:
             yield connection
 
     @pytest.mark.parametrize(
-        ("user", "database", "code", "raised"),
+        ("user", "database", "code", "raised", "reason"),
         [
-            ("locked:wrong", "postgres", "permission.authentication", AccessError),
-            ("locked", "postgres", "permission.authentication", AccessError),
-            ("denied", "postgres", "permission.authentication", AccessError),
-            ("ghost", "postgres", "permission.authentication", AccessError),
-            ("asleep", "postgres", "permission.authentication", AccessError),
-            ("plain", "private", "storage.permission", AccessError),
-            ("plain", "missing", "configuration.invalid", LocationError),
-            ("plain", "postgres?sslmode=require", "configuration.invalid", LocationError),
-            ("plain", "postgres?keepalives=soon", "configuration.invalid", LocationError),
-            ("plain", "postgres?nonsense=1", "configuration.invalid", LocationError),
-            ("many", "postgres", "unavailable.overloaded", UnavailableError),
+            ("locked:wrong", "postgres", "permission.authentication", AccessError, "does not accept this user and password"),
+            ("locked", "postgres", "permission.authentication", AccessError, "requires a password"),
+            ("denied", "postgres", "permission.authentication", AccessError, "pg_hba.conf"),
+            ("ghost", "postgres", "permission.authentication", AccessError, "the user does not exist"),
+            ("asleep", "postgres", "permission.authentication", AccessError, "may not log in"),
+            ("plain", "private", "storage.permission", AccessError, "may not connect to the database"),
+            ("plain", "missing", "configuration.invalid", LocationError, "the database does not exist"),
+            ("plain", "postgres?sslmode=require", "configuration.invalid", LocationError, "does not support TLS"),
+            ("plain", "postgres?keepalives=soon", "configuration.invalid", LocationError, "an option of the URL"),
+            ("plain", "postgres?nonsense=1", "configuration.invalid", LocationError, "ProgrammingError"),
+            ("many", "postgres", "unavailable.overloaded", UnavailableError, "too many connections"),
         ],
     )
-    def test_refused_connection(self, url, user, database, code, raised):
+    def test_refused_connection(self, url, user, database, code, raised, reason):
         """The reason is recognized, also by our own store; only a server with too many connections is worth a retry."""
         address = url.replace("tester", user).rpartition("/")[0] + f"/{database}"
         failure = failure_of(lambda: psycopg.connect(address))
@@ -102,6 +102,7 @@ class TestPostgres:
             store.tasks()
         assert (caught.value.code, caught.value.retryable) == (code, raised is UnavailableError)
         assert "sesame" not in str(caught.value)
+        assert reason in str(caught.value)
 
     def test_no_server(self):
         """Nobody listens."""

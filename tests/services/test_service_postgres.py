@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import contextmanager
 from decimal import Decimal
 
 import pytest
@@ -11,12 +14,23 @@ pytest.importorskip("psycopg")
 import psycopg
 
 from ckpt_observe.core import Checkpointer, Query
-from ckpt_observe.core.stores import Store, sql
+from ckpt_observe.core.stores import Store, postgres_connection, sql
 from ckpt_observe.core.stores.postgres import PostgresStore
-from ckpt_observe.errors import AccessError, StorageError, UnavailableError
+from ckpt_observe.core.stores.retrying import RetryingStore, RetryPolicy
+from ckpt_observe.errors import AccessError, DeadlineError, StorageError, UnavailableError
 from ckpt_observe.testing.stores import StoreContract
 
 pytestmark = pytest.mark.services
+
+
+@contextmanager
+def stopped(pid):
+    """Stop a process, as if it hung."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 class TestPostgresStore(StoreContract):
@@ -61,6 +75,52 @@ class TestPostgresStore(StoreContract):
             checkpointer.load("t")
         assert caught.value.retryable
         assert checkpointer.load("t") == {"n": 1}
+
+    @pytest.mark.parametrize("operation", ["save", "load", "list"])
+    def test_hanging_server_is_a_timeout(self, store, checkpointer, monkeypatch, operation):
+        """A server that hangs on an open connection gives a retryable DeadlineError; when it works again, the next call reconnects."""
+        monkeypatch.setattr(postgres_connection, "SILENCE_SECONDS", 0.5)
+        checkpointer.save("t", {"n": 1}, id="a")
+        call = {
+            "save": lambda: checkpointer.save("t", {}, id="b"),
+            "load": lambda: checkpointer.load("t"),
+            "list": lambda: checkpointer.list("t"),
+        }
+        with stopped(store._connection.info.backend_pid), pytest.raises(DeadlineError, match="was silent for") as caught:
+            call[operation]()
+        assert (caught.value.code, caught.value.retryable) == ("timeout.deadline", True)
+        assert checkpointer.load("t", "a") == {"n": 1}
+
+    def test_busy_connection_is_not_silent(self, store, checkpointer, monkeypatch):
+        """Control: a checkpoint that takes longer to transfer than the server may be silent is saved and loaded."""
+        monkeypatch.setattr(postgres_connection, "SILENCE_SECONDS", 2.0)
+        checkpointer.save("t", {"text": "x" * 50_000_000})
+        assert len(checkpointer.load("t")["text"]) == 50_000_000
+
+    @pytest.mark.parametrize(("option", "seconds"), [("", "10"), ("?connect_timeout=3", "3")])
+    def test_connect_timeout_of_the_url(self, store, postgres_url, option, seconds):
+        """The timeout for connecting is that of the URL; without one, it is ours."""
+        with PostgresStore(postgres_url + option) as other:
+            other.tasks()
+            assert other._connection.info.get_parameters()["connect_timeout"] == seconds
+
+    def test_connect_timeout_of_the_environment(self, store, postgres_url, monkeypatch):
+        """The variable of libpq has precedence over our timeout."""
+        monkeypatch.setenv("PGCONNECT_TIMEOUT", "4")
+        with PostgresStore(postgres_url) as other:
+            other.tasks()
+            assert other._connection.info.get_parameters()["connect_timeout"] == "4"
+
+    def test_repeated_lock_is_retried(self, store, checkpointer, postgres_url):
+        """If another transaction locks the table during two attempts, RetryingStore saves at the third, and finds its own checkpoint."""
+        checkpointer.save("t", {"n": 0})
+        with psycopg.connect(postgres_url) as other, PostgresStore(f"{postgres_url}?options=-c%20lock_timeout%3D100") as limited:
+            other.execute("LOCK TABLE ckpt_checkpoints IN ACCESS EXCLUSIVE MODE")
+            waits = []
+            policy = RetryPolicy(sleep=lambda seconds: (waits.append(seconds), len(waits) == 2 and other.rollback()))
+            Checkpointer(RetryingStore(limited, policy)).save("t", {"n": 1}, id="a")
+        assert len(waits) == 2
+        assert checkpointer.load("t", "a") == {"n": 1}
 
     def test_user_without_permission(self, store, checkpointer, postgres_url):
         """A user without rights gets AccessError, without credentials in the message."""

@@ -17,31 +17,37 @@ task agent
   checkpoint.save
     checkpoint.serialize
     checkpoint.compress
+    checkpoint.digest
     checkpoint.write
     checkpoint.validate
   checkpoint.save
     checkpoint.serialize
     checkpoint.compress
+    checkpoint.digest
     checkpoint.write
     checkpoint.validate
   checkpoint.save
     checkpoint.serialize
     checkpoint.compress
+    checkpoint.digest
     checkpoint.write
     checkpoint.validate
   checkpoint.save
     checkpoint.serialize
   checkpoint.save
     checkpoint.serialize
+    checkpoint.digest
     checkpoint.write
 task agent
   checkpoint.restore
+    checkpoint.read
     checkpoint.read
     checkpoint.validate
     checkpoint.decompress
     checkpoint.deserialize
   checkpoint.save
     checkpoint.serialize
+    checkpoint.digest
     checkpoint.write
     checkpoint.validate"""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import ckpt_observe
 from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.background import BackgroundCheckpointer
 from ckpt_observe.core.stores.file import FileStore
 from ckpt_observe.errors import IntegrityError, SerializationError
 
@@ -34,16 +35,18 @@ class Trainer:
     def __init__(self, checkpoints):
         self.checkpoints, self.step = checkpoints, 0
         self.checkpointer = Checkpointer(checkpoints, compression="gzip", keep_last=3)
+        self.background = BackgroundCheckpointer(self.checkpointer)
         self.state = {"step": 0, "weights": [0.5] * 100_000, "history": []}
 
-    def save(self):
+    def save(self, save=None):
         self.step += 1
         self.state["history"] += [{"step": self.step, "loss": "0.1 " * 5000}]
-        return self.checkpointer.save(RUN, {**self.state, "step": self.step}, step=self.step)
+        return (save or self.checkpointer.save)(RUN, {**self.state, "step": self.step}, step=self.step)
 
     def round(self):
-        for _ in range(4):
+        for _ in range(3):
             self.save()
+        self.save(self.background.save).result()
         with ckpt_observe.task("evaluate", id="e"):
             self.checkpointer.load(RUN)
         self.checkpointer.restore(RUN)

@@ -7,7 +7,9 @@ import io
 import pytest
 
 from ckpt_observe.semconv import attributes as names
-from ckpt_observe.span import SpanLink
+from ckpt_observe.semconv.values import ERROR_CODES
+from ckpt_observe.span import SpanEvent, SpanLink
+from ckpt_observe.support.advice import ADVICE
 from ckpt_observe.testing.spans import make_span, make_tree, outline
 from ckpt_observe.tracestore.formatting import wants_colour
 from ckpt_observe.tracestore.tree import render
@@ -26,10 +28,10 @@ def test_tree_shows_one_line_per_span():
         next(span for span in spans if int(span.span_id, 16) == number).attributes.update(more)
     assert render(spans) == [
         "task demo                   8.0 ms",
-        "├─ checkpoint.save  step 1  3.0 ms  2.0 kB -> 812 B (x2.5)  ok",
+        "├─ checkpoint.save  step 1  3.0 ms  2.0 kB -> 812 B (codec x2.5)  ok",
         "│  ├─ serialize             1.0 ms",
         "│  └─ write                 1.0 ms",
-        "└─ checkpoint.save  step 2                                  interrupted in write (process died)",
+        "└─ checkpoint.save  step 2                                        interrupted in write (process died)",
         "   ├─ serialize             1.0 ms",
         "   └─ write                 1.0 ms",
     ]
@@ -65,7 +67,60 @@ def test_tree_shows_one_line_per_span():
 def test_outcome_and_its_reason(attributes, status, expected):
     """A line ends with the outcome of the operation and the reason."""
     span = make_span(1, "checkpoint.save", attributes={names.OPERATION: "save", **attributes}, status=status)
-    assert render([span]) == [f"checkpoint.save  1.0 ms  {expected}"]
+    assert render([span])[0] == f"checkpoint.save  1.0 ms  {expected}"
+
+
+def test_failed_operation_is_explained():
+    """Below a failed operation are the exception, the checkpoint, the store, the impact, what was tried, and what to do."""
+    failed = make_span(
+        2,
+        "checkpoint.load",
+        parent=1,
+        status="error",
+        events=(SpanEvent("exception", 1, {"exception.type": "lib.CorruptError", "exception.message": "two\nlines " + "long " * 30}),),
+        attributes={
+            names.OPERATION: "load",
+            names.OUTCOME: "error",
+            names.ID: "step-3",
+            names.LOCATION: "file:///data",
+            names.ERROR_CODE: "integrity.truncated",
+            names.ERROR_CAUSE: "OSError",
+            names.ERROR_IMPACT: "the run starts again",
+            names.ERROR_RECOVERY: "an earlier checkpoint was loaded",
+        },
+    )
+    phase = make_span(3, "checkpoint.read", parent=2, status="error", attributes={names.PHASE: "read", names.OUTCOME: "error"})
+    _, line, *details, last = render([make_span(1, "task t"), failed, phase])
+    assert line.endswith("error integrity.truncated")
+    assert [detail.removeprefix("   │").strip() for detail in details] == [
+        r"lib.CorruptError: two\nlines" + " long" * 16,
+        " ".join(["long"] * 14),
+        "cause: OSError",
+        "checkpoint: step-3",
+        "store: file:///data",
+        "impact: the run starts again",
+        "recovery: an earlier checkpoint was loaded",
+        "advice: The checkpoint is incomplete: load an earlier one.",
+    ]
+    assert last.startswith("   └─ read")
+
+
+def test_checkpoint_id_of_a_success_is_at_the_end():
+    """A successful operation names its checkpoint."""
+    [line] = render([make_span(1, "checkpoint.save", attributes={names.OPERATION: "save", names.OUTCOME: "ok", names.ID: "step-3"})])
+    assert line.endswith("ok  id step-3")
+
+
+def test_notes_that_do_not_fit_are_on_a_line_of_their_own():
+    """A line has at most 120 columns, so that it fits most terminals."""
+    attributes = {names.OPERATION: "save", names.OUTCOME: "ok", names.ID: "x" * 100}
+    spans = [make_span(1, "task t"), make_span(2, "checkpoint.save", parent=1, attributes=attributes)]
+    assert render(spans)[1:] == ["└─ checkpoint.save  1.0 ms  ok", "        id " + "x" * 100]
+
+
+def test_every_error_code_has_advice():
+    """Whatever fails, the tree says what to do."""
+    assert set(ADVICE) == set(ERROR_CODES)
 
 
 def test_restore_names_the_trace_of_its_save():
@@ -86,13 +141,15 @@ def test_append_names_its_node():
 @pytest.mark.parametrize(
     ("attributes", "note"),
     [
+        ({names.RANK: 3, names.WORLD_SIZE: 8}, "rank 3 of 8"),
+        ({names.RANK: 3, names.TASK_INFERRED: True}, "rank 3, task inferred"),
         ({names.KEY_NAMES: ["a", "b"], names.KEY_SIZES: [10, 900], names.SIZE_SERIALIZED: 1000}, "mostly b (900 B)"),
         ({names.KEY_NAMES: ["a", "b"], names.KEY_SIZES: [300, 400], names.SIZE_SERIALIZED: 1000}, None),
         ({names.EXISTS: False}, "no checkpoint found"),
         ({names.ALTERED_KEYS: ["plan", "user"]}, "altered: plan user"),
         ({names.SOURCE_TRACE: "4bf92f35" + "0" * 24, names.ALTERED_KEYS: ["plan"]}, "from trace 4bf92f35, altered: plan"),
     ],
-    ids=["large key", "no large key", "nothing", "altered", "two"],
+    ids=["rank", "inferred", "large key", "no large key", "nothing", "altered", "two"],
 )
 def test_notes_on_an_operation(attributes, note):
     """A line ends with what explains the operation: the key that makes up most of it, what a load found."""

@@ -1,6 +1,6 @@
 """`ckpt-observe doctor`: check settings, directories, journals, servers and patches.
 
-Tests every directory and server, then cleans up: test files are removed, and servers receive a request without spans.
+Tests every directory and server, then cleans up: test files and directories are removed, and servers receive a request without spans.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from ckpt_observe import config
 from ckpt_observe.cli.doctor import PROBLEM, Diagnosis, prometheus, servers, setup, state_directory
-from ckpt_observe.cli.output import OK, Column, command_description, print_table, until_pipe_closes
+from ckpt_observe.cli.output import OK, Column, command_description, print_json, print_table, until_pipe_closes
 from ckpt_observe.config import Settings
 from ckpt_observe.errors import ConfigError
 
@@ -26,9 +26,11 @@ CHECKS: Final[dict[str, Callable[[Settings], Iterable[Diagnosis]]]] = {
     "settings": setup.check_settings,
     "state directory": state_directory.check_directories,
     "journals": state_directory.check_journals,
+    "recorded": state_directory.check_records,
     "servers": servers.check_servers,
     "metrics": prometheus.check_metrics,
     "patches": setup.check_patches,
+    "other libraries": setup.check_other_libraries,
 }
 """In the order of the report."""
 
@@ -52,7 +54,7 @@ def run(args: Namespace) -> int:
     findings = list(check_everything(args.dir))
     if args.json:
         for finding in findings:
-            print(msgspec.json.encode(finding._asdict()).decode())
+            print_json(msgspec.json.encode(finding._asdict()).decode())
     else:
         print_table(_COLUMNS, findings)
     return PROBLEMS if any(finding.state == PROBLEM for finding in findings) else OK
@@ -68,8 +70,11 @@ def check_everything(directory: str | None = None) -> Iterator[Diagnosis]:
     except ConfigError as error:
         yield Diagnosis(PROBLEM, "settings", str(error))
         return
-    for subject, check in CHECKS.items() if sys.platform != "win32" else ():
-        try:
-            yield from check(settings)
-        except Exception as error:  # a check that fails must not hide the results of the others
-            yield Diagnosis(PROBLEM, subject, f"the check failed: {type(error).__name__}: {error}")
+    if sys.platform == "win32":
+        return
+    with state_directory.without_new_directories(settings):
+        for subject, check in CHECKS.items():
+            try:
+                yield from check(settings)
+            except Exception as error:  # a check that fails must not hide the results of the others
+                yield Diagnosis(PROBLEM, subject, f"the check failed: {type(error).__name__}: {error}")

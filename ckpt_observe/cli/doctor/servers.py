@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from email.utils import parsedate_to_datetime
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -22,6 +21,7 @@ from ckpt_observe.config import Settings
 from ckpt_observe.endpoints import GRPC, HTTP, Endpoint
 from ckpt_observe.errors import ExporterError
 from ckpt_observe.exporters.otlp import Transport, open_transport
+from ckpt_observe.support.answers import parse_http_date
 from ckpt_observe.support.http_client import untraced
 
 MAX_SECONDS: Final = 5.0
@@ -115,8 +115,8 @@ def _diagnose(endpoint: Endpoint) -> str:
 def _check_clock(endpoint: Endpoint, connection: Transport) -> Iterator[Diagnosis]:
     """Compare the clocks: spans carry the time of this machine, and with a wrong clock nobody finds them."""
     try:
-        server_time = parsedate_to_datetime(connection.headers.get("date", "")).timestamp()
-    except (TypeError, ValueError):  # no answer, gRPC, or no Date header
+        server_time = parse_http_date(connection.headers.get("date", ""))
+    except ValueError:  # no answer, gRPC, or no Date header
         return
     ahead = time.time() - server_time
     if abs(ahead) <= CLOCK_TOLERANCE:

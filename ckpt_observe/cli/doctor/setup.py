@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Any, Final
 
 from ckpt_observe import environment, libraries
 from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
-from ckpt_observe.config import WINDOWS, Settings
+from ckpt_observe.config import WINDOWS, Settings, unknown_variables
 from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.environment import VARIABLES, Variable
 from ckpt_observe.instrument import registry
+from ckpt_observe.instrument.coverage import MARK_CALLS, NOT_INSTRUMENTED
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.targets import STATES, installed_version
 from ckpt_observe.record import redact, trace_context
@@ -27,7 +28,6 @@ _PACKAGES: Final = (
     "ckpt-observe", "opentelemetry-api", "opentelemetry-sdk", "opentelemetry-instrumentation", "wrapt", "msgspec", "grpcio",
     "prometheus-client", "lmnr",
 )  # fmt: skip
-_PREFIX: Final = "CKPT_OBSERVE_"
 _SECRET_SUFFIXES: Final = ("HEADERS", "KEY", "TOKEN")
 """Variables whose values are not printed. `CLIENT_KEY` only names a file, but is not printed either."""
 _URL_SUFFIXES: Final = ("ENDPOINT", "URL", "PUSHGATEWAY")
@@ -79,18 +79,15 @@ def check_settings(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def check_variable_names(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Report variables with our prefix that were renamed or do not exist. At run time, unknown ones would be ignored silently."""
+    """Report variables with our prefix that were renamed or do not exist. Programs log a warning about them, too."""
     new_names = {former: name for name, former in environment.FORMER_NAMES.items()}
-    names = [row.name.removeprefix(_PREFIX) for row in VARIABLES if row.name.startswith(_PREFIX)]
-    for name in sorted(environ):
-        suffix = name.removeprefix(_PREFIX)
-        if new_name := new_names.get(name):
-            effect = f"ignored, because {new_name} is set" if environ.get(new_name) else "still works"
-            yield Diagnosis(NOTE, name, f"was renamed to {new_name}; {effect}")
-        elif suffix != name and suffix not in names:
-            similar = get_close_matches(suffix, names, 1)
-            hint = f"; did you mean {_PREFIX}{similar[0]}?" if similar else ""
-            yield Diagnosis(PROBLEM if similar else NOTE, name, f"no such setting{hint}")
+    for name in sorted(new_names.keys() & environ.keys()):
+        new_name = new_names[name]
+        effect = f"ignored, because {new_name} is set" if environ.get(new_name) else "still works"
+        yield Diagnosis(NOTE, name, f"was renamed to {new_name}; {effect}")
+    for name, similar in unknown_variables(environ).items():
+        hint = f"; did you mean {similar}?" if similar else ""
+        yield Diagnosis(PROBLEM if similar else NOTE, name, f"no such setting{hint}")
 
 
 def _source(row: Variable, environ: Mapping[str, str]) -> tuple[str, str]:
@@ -124,6 +121,19 @@ def check_patches(settings: Settings) -> Iterator[Diagnosis]:
             yield Diagnosis(NOTE, f"patches {name}", f"not selected; {environment.LIBRARIES}=default,+{name} observes it")
         else:
             yield from _check_instrumentor(name, instrumentor)
+
+
+def check_other_libraries(_settings: Settings) -> Iterator[Diagnosis]:
+    """Report well-known checkpoint libraries that are installed and have no instrumentor."""
+    for library in libraries.uninstrumented_libraries().values():
+        if any(_is_installed(module) for module in library.modules):
+            yield Diagnosis(NOTE, f"library {library.title}", f"installed, but {NOT_INSTRUMENTED}: {MARK_CALLS} (docs/own-code.md)")
+
+
+def _is_installed(module: str) -> bool:
+    with suppress(ImportError, ValueError, AttributeError):  # of the parent package, or a module without a specification
+        return importlib.util.find_spec(module) is not None
+    return False
 
 
 def _check_instrumentor(name: str, instrumentor: Instrumentor) -> Iterator[Diagnosis]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -12,12 +13,13 @@ from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
 from ckpt_observe.config import Settings
 from ckpt_observe.delivery import daemon, outbox
 from ckpt_observe.errors import CkptObserveError, JournalError
-from ckpt_observe.journal import locations, spool
+from ckpt_observe.journal import locations, spool, unobserved_programs
 from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, list_page_files, read_about
-from ckpt_observe.journal.fallback import usable_directory
+from ckpt_observe.journal.fallback import fallback_directories, usable_directory
 from ckpt_observe.journal.locations import file_system, has_private_shared_memory, is_on_volume, page_places, private_directory
 from ckpt_observe.support.locks import is_locked
-from ckpt_observe.tracestore import FILENAME, TraceWriter
+from ckpt_observe.tracestore import FILENAME, TraceReader, TraceWriter
+from ckpt_observe.tracestore.formatting import format_time
 
 _PROBE: Final = b"x" * 4096
 
@@ -31,6 +33,22 @@ def check_directories(settings: Settings) -> Iterator[Diagnosis]:
     yield _attempt("pages", lambda: _check_pages(settings))
     if "local" in settings.exporters:
         yield _attempt("trace store", lambda: _check_trace_store(settings.dir))
+
+
+@contextmanager
+def without_new_directories(settings: Settings) -> Iterator[None]:
+    """Remove the directories that the checks of the block create. One that is in use by then is not empty, and stays."""
+    state_directories = (settings.dir, *fallback_directories())
+    leaves = [state / name for state in state_directories for name in (JOURNALS, locations.PAGES)]
+    leaves += [locations.shared_directory(), *filter(None, (settings.pages_dir,))]
+    candidates = dict.fromkeys(path for leaf in leaves for path in (leaf, *leaf.parents))  # children before their parents
+    absent = [path for path in candidates if not os.path.lexists(path)]
+    try:
+        yield
+    finally:
+        for path in absent:
+            with suppress(OSError):
+                path.rmdir()
 
 
 def write_probe(directory: Path) -> None:
@@ -124,6 +142,20 @@ def check_journals(settings: Settings) -> Iterator[Diagnosis]:
     daemon_journals = sum(_is_for_daemon(entry) for entry in entries)
     if daemon_journals or settings.delivery == "daemon":
         yield _check_daemon(settings.dir, daemon_journals)
+
+
+def check_records(settings: Settings) -> Iterator[Diagnosis]:
+    """Report how much the local store contains, and the programs that recorded nothing in their last run."""
+    path = settings.dir / FILENAME
+    if path.exists():
+        with TraceReader(path) as reader:
+            traces, operations = reader.totals()
+            newest = "".join(f", the newest from {format_time(trace.end_unix_nano)}" for trace in reader.newest(1))
+        yield Diagnosis(OK, "recorded", f"{operations} operations in {traces} traces{newest}; show them with: ckpt-observe traces")
+    else:
+        yield Diagnosis(OK, "recorded", "nothing yet in the local store; try: ckpt-observe demo")
+    for program in unobserved_programs.read(settings.dir):
+        yield Diagnosis(NOTE, f"program {program.service}", f"{format_time(program.ended_unix_nano)}: {program.describe()}")
 
 
 def _check_journal(directory: Path, alive: bool) -> tuple[Diagnosis | None, int]:

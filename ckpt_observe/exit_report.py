@@ -1,0 +1,66 @@
+"""What an observed program says when it exits, so that it never records nothing in silence.
+
+Under `ckpt-observe run`, a summary on standard error. In any other program at most one log line, if it recorded nothing although it has
+imported a checkpoint library that is not observed. `ckpt-observe traces` and `doctor` repeat that later.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from ckpt_observe import environment
+from ckpt_observe.config import Settings
+from ckpt_observe.instrument.coverage import Coverage
+from ckpt_observe.journal import unobserved_programs
+from ckpt_observe.support.host_exceptions import ignore_errors
+from ckpt_observe.support.logs import warn
+
+_NOTHING = "this process has recorded no checkpoint operation"
+_NO_LIBRARY = (
+    "no known checkpoint library was imported: mark your own saves and loads with ckpt_observe.checkpoint(), "
+    "or see which libraries are observed with: ckpt-observe doctor"
+)
+
+
+def is_run_by_command() -> bool:
+    """Return whether this is the program of `ckpt-observe run`, and not one of its child processes."""
+    return os.environ.get(environment.RUN_PID) == str(os.getpid())
+
+
+def report_exit(settings: Settings, recorded: int, libraries: Sequence[Coverage]) -> None:
+    """Say how many operations and tasks were recorded, which libraries are imported, and what to do about those that are not observed."""
+    problems = [str(library) for library in libraries if library.is_problem]
+    if recorded:
+        unobserved_programs.forget(settings.dir, settings.service)
+    elif problems:
+        unobserved_programs.remember(settings.dir, settings.service, problems)
+    if is_run_by_command():
+        _print("\n".join(f"ckpt-observe: {line}" for line in _summary(settings, recorded, libraries)))
+    elif not recorded and (news := [str(library) for library in libraries if library.is_problem and not library.is_logged]):
+        warn("No checkpoint operation was recorded. %s.", ". ".join(news))
+
+
+def _summary(settings: Settings, recorded: int, libraries: Sequence[Coverage]) -> list[str]:
+    if recorded:
+        observed = [f"operations and tasks recorded by this process: {recorded}; {_where_to_look(settings)}"]
+    else:
+        observed = [_NOTHING] + [f"{library}, but has made none" for library in libraries if not library.is_problem]
+    problems = [str(library) for library in libraries if library.is_problem]
+    return observed + problems + ([] if recorded or libraries else [_NO_LIBRARY])
+
+
+def _where_to_look(settings: Settings) -> str:
+    if "local" not in settings.exporters:
+        return f"they are sent to: {', '.join(settings.exporters)}"
+    has_own_directory = settings.origin.get("dir", "").startswith("default")
+    return "show the newest trace with: ckpt-observe traces --last" + ("" if has_own_directory else f" --dir {settings.dir}")
+
+
+def _print(text: str) -> None:
+    stream = sys.stderr
+    if stream is not None:
+        with ignore_errors(OSError, ValueError):  # the program has closed it
+            encoding = stream.encoding or "utf-8"
+            print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)

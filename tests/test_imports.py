@@ -37,6 +37,7 @@ ALLOWED_IMPORTS = {
     "exporters": {"exporter", "semconv", "config", "endpoints", "errors", "span", "tracestore", "metricstore", "__version__"},
     "instrument": {"record", "semconv", "errors", "libraries"},
     "dashboards": {"semconv"},
+    "readers": {"core", "errors"},
     "viewer": {"tracestore", "semconv", "errors", "span"},
 }
 """What each package or top-level module may import. Those in UNRESTRICTED may import everything except testing."""

@@ -1,0 +1,65 @@
+"""The entry point: recognizes the format at a location, and reads it."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import unquote
+
+from ckpt_observe.core.plugins import stores
+from ckpt_observe.errors import CompatibilityError, ConfigError
+from ckpt_observe.readers.candidate import Candidate
+from ckpt_observe.readers.contents import Contents
+from ckpt_observe.readers.formats import FORMATS, find_format
+from ckpt_observe.readers.request import ReadRequest
+from ckpt_observe.readers.source import Limits
+from ckpt_observe.support.advice import add_advice
+
+_PATH_SCHEMES = ("file", "sqlite")
+"""URLs of these name a path, whose content says what it is."""
+
+
+def read(
+    location: str | os.PathLike[str],
+    *,
+    depth: int = 1,
+    task: str | None = None,
+    checkpoint: str | None = None,
+    limits: Limits | None = None,
+) -> Contents:
+    """Return what is in a checkpoint: a file, a directory, a database, or a store of the core.
+
+    `location` is a path or a URL (`sqlite:///...`, `postgresql://...`, `s3://...`). The content decides about the format, not the name.
+    `task` (LangGraph: thread) and `checkpoint` narrow a database or store: an id, a unique start of one, `latest~2`, `step:100` or
+    `at:<time>`. Nothing is executed, and nothing is written. Raise a CheckpointError or ConfigError that says what to do.
+    """
+    if depth < 1:
+        raise ConfigError(f"`depth` must be at least 1, not {depth}")
+    if checkpoint is not None and task is None:
+        raise ConfigError("`checkpoint` needs `task`: ids are unique only within a task")
+    request = ReadRequest(depth=depth, task=task, checkpoint=checkpoint, limits=limits or Limits())
+    text = os.fspath(location)
+    scheme, separator, rest = text.partition("://") if isinstance(location, str) else (text, "", "")
+    if not text:
+        raise ConfigError("the location must be a path or a URL, not an empty string")
+    if separator and scheme.lower() not in _PATH_SCHEMES:
+        return _read_url(scheme.lower(), text, request)
+    return _read_path(os.path.abspath(unquote(rest) if separator else os.path.expanduser(text)), request)
+
+
+def _read_url(scheme: str, url: str, request: ReadRequest) -> Contents:
+    from ckpt_observe.readers import core_store  # noqa: PLC0415 - imports the core
+
+    stores.factory(scheme)  # ConfigError if there is no such scheme
+    return core_store.read_store(url, request)
+
+
+def _read_path(path: str, request: ReadRequest) -> Contents:
+    with Candidate(path, request) as candidate:
+        format = find_format(candidate)
+        if format is None:
+            names = ", ".join(format.name for format in FORMATS)
+            text = f"the format of {path} is not known; known are {names}"
+            raise CompatibilityError(add_advice(text, "compatibility.unknown_format"), code="compatibility.unknown_format")
+        if request.task is not None and not format.has_tasks:
+            raise ConfigError(f"{path} is a single checkpoint ({format.name}): leave out the task")
+        return format.read(candidate)

@@ -1,0 +1,125 @@
+"""Untrusted files, read in bounded pieces. Every reader reads through this module, so that no file can exceed the limits."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import msgspec
+
+from ckpt_observe.errors import CapacityError, CheckpointNotFoundError, DamagedFileError, IntegrityError, LocationError
+from ckpt_observe.support import files
+from ckpt_observe.support.advice import add_advice
+from ckpt_observe.support.errnos import to_checkpoint_error, translate_os_errors
+from ckpt_observe.support.host_exceptions import raise_host_exception
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reader may use. A file that needs more is refused with a CapacityError, which says how to raise the limit."""
+
+    structure_size: int = 256 * 1024 * 1024
+    """Bytes of structure that are read into memory: headers, directories, pickles, JSON. Array data is never read."""
+    decompressed_size: int = 4 * 1024 * 1024 * 1024
+    """Bytes to which a compressed pickle may grow. It is decompressed in small pieces."""
+    steps: int = 10_000_000
+    """Opcodes of a pickle, entries of a zip directory, and files of a directory."""
+    depth: int = 200
+    """Levels of nesting of a value."""
+    seconds: float = 60.0
+    """Time for a database. Channels that were not measured by then count as `other_size`, with a warning."""
+
+
+def exceeds(what: str, limit: str, value: float) -> CapacityError:
+    """Return the error for a file that needs more than a limit allows."""
+    text = f"{what} exceeds the limit of {value:,}. If you trust this file, pass limits=Limits({limit}=...) with a larger value"
+    return CapacityError(text, code="storage.too_large")
+
+
+def malformed(location: str, reason: str) -> IntegrityError:
+    """Return the error for bytes that are not what the format says."""
+    text = f"{location} is damaged, or was not written by the library of its format: {reason}"
+    return IntegrityError(add_advice(text, "integrity.malformed"), code="integrity.malformed")
+
+
+def truncated(location: str, reason: str) -> IntegrityError:
+    """Return the error for a file that ends too early."""
+    return IntegrityError(add_advice(f"{location} is incomplete: {reason}", "integrity.truncated"), code="integrity.truncated")
+
+
+def missing(path: str) -> CheckpointNotFoundError:
+    """Return the error for a path that does not exist."""
+    return CheckpointNotFoundError(add_advice(f"{path} does not exist", "not_found.path"), code="not_found.path")
+
+
+class SourceFile:
+    """A regular file, open for reading."""
+
+    def __init__(self, path: str, file: int, limits: Limits) -> None:
+        self.path = path
+        self.limits = limits
+        self.file = file
+        status = os.fstat(file)
+        self.size = status.st_size
+        self._budget = limits.structure_size
+
+    def read(self, start: int, size: int) -> bytes:
+        """Return exactly `size` bytes. IntegrityError if the file ends before, CapacityError if that is too much in total."""
+        if start < 0 or size < 0 or start + size > self.size:
+            raise truncated(self.path, f"bytes {start} to {start + size} are needed, and it has {self.size}")
+        self._budget -= size
+        if self._budget < 0:
+            raise exceeds(f"the structure of {self.path}", "structure_size", self.limits.structure_size)
+        with translate_os_errors(f"reading {self.path}"):
+            data = bytes(files.read_range(self.file, start, size))
+        if len(data) != size:
+            raise truncated(self.path, "it became shorter while it was read")
+        return data
+
+    def start(self, size: int) -> bytes:
+        """Return up to `size` bytes from the start."""
+        return self.read(0, min(size, self.size))
+
+
+@contextmanager
+def open_source(path: str, limits: Limits) -> Iterator[SourceFile]:
+    """Open a regular file. A symbolic link to one is followed, because people link `latest.pt`; other kinds of files are refused."""
+    try:
+        file = files.open_regular(os.path.realpath(path, strict=True))
+    except DamagedFileError:
+        _raise_not_regular(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise missing(path) from None
+    except (OSError, ValueError) as error:
+        raise_host_exception(error)
+        _raise_unreadable(path, error)
+    try:
+        yield SourceFile(path, file, limits)
+    finally:
+        os.close(file)
+
+
+def file_kind(path: str) -> str:
+    """Return `file` or `directory`. LocationError for anything else, CheckpointNotFoundError if the path does not exist."""
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise missing(path) from None
+    except (OSError, ValueError) as error:
+        raise_host_exception(error)
+        _raise_unreadable(path, error)
+    if stat.S_ISREG(mode):
+        return "file"
+    return "directory" if stat.S_ISDIR(mode) else _raise_not_regular(path)
+
+
+def _raise_not_regular(path: str) -> NoReturn:
+    raise LocationError(f"{path} is neither a regular file nor a directory; name the file or directory of a checkpoint") from None
+
+
+def _raise_unreadable(path: str, error: Exception) -> NoReturn:
+    if not isinstance(error, OSError):  # a null byte in the path
+        raise LocationError(f"{path!r} is not a valid path: {error}") from error
+    raise to_checkpoint_error(error, f"opening {path}") from error

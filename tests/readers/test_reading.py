@@ -1,0 +1,82 @@
+"""The entry point of the readers: formats are recognized by content, and everything else is a typed error."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ckpt_observe import readers
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.errors import AccessError, CheckpointNotFoundError, CompatibilityError, ConfigError, LocationError
+
+
+def save_twice(url):
+    with Checkpointer(url, format="json") as checkpointer:
+        for step, text in enumerate(("x" * 1000, "y" * 1000)):
+            checkpointer.save("run/1", {"messages": text, "constant": "c" * 300, "step": step}, step=step)
+        checkpointer.save("run/2", {"messages": "z" * 10}, step=0)
+
+
+@pytest.mark.parametrize("scheme", ["file", "jsonl", "git"])
+def test_directories_of_the_core_are_recognized(tmp_path, scheme):
+    """The directory alone, without a URL, is enough; keys and other bytes add up to the serialized bytes of all checkpoints."""
+    save_twice(f"{scheme}://{tmp_path}/store")
+    contents = readers.read(tmp_path / "store")
+    assert contents.format == scheme
+    assert [(entry.name, entry.details["checkpoints"]) for entry in contents.entries] == [("messages", 3), ("constant", 2), ("step", 2)]
+    assert sum(entry.size for entry in contents.entries) + contents.other_size == contents.size
+    assert {breakdown.by for breakdown in contents.breakdowns} == {"task", "step", "checkpoint"}
+    for breakdown in contents.breakdowns:
+        assert sum(entry.size for entry in breakdown.entries) + breakdown.other_size == contents.size
+    assert contents.repeated_size == 302  # the JSON string of the constant
+    assert [entry.name for entry in contents.breakdown("task").entries] == ["run/1", "run/2"]
+
+
+def test_one_checkpoint_of_the_core(tmp_path):
+    """A task and a reference select one checkpoint, whose keys have digests."""
+    save_twice(f"file://{tmp_path}")
+    newest = readers.read(tmp_path, task="run/1", checkpoint="latest")
+    earlier = readers.read(tmp_path, task="run/1", checkpoint="latest~1")
+    assert newest.metadata["step"] == 1
+    assert newest.metadata["task"] == "run/1"
+    assert readers.read(tmp_path, task="run/1", checkpoint=newest.metadata["id"][:-2]) == newest
+    result = readers.diff(earlier, newest)
+    assert [change.path for change in result.changes] == [("messages",), ("step",)]
+    assert result.changes[0].differs == ("digest",)
+    assert result.unchanged == (("constant",),)
+
+
+def test_what_is_not_there(tmp_path):
+    """A missing path, task or checkpoint is a CheckpointNotFoundError."""
+    save_twice(f"file://{tmp_path}")
+    for arguments in ({"task": "run/9"}, {"task": "run/1", "checkpoint": "nine"}):
+        with pytest.raises(CheckpointNotFoundError):
+            readers.read(tmp_path, **arguments)
+    with pytest.raises(CheckpointNotFoundError, match="does not exist"):
+        readers.read(tmp_path / "missing.pt")
+    assert not (tmp_path / "missing.pt").exists()
+
+
+@pytest.mark.parametrize("arguments", [{"depth": 0}, {"checkpoint": "x"}])
+def test_wrong_arguments(tmp_path, arguments):
+    """Arguments that make no sense are ConfigErrors."""
+    with pytest.raises(ConfigError):
+        readers.read(tmp_path, **arguments)
+
+
+def test_other_kinds_of_files(tmp_path):
+    """A FIFO does not block, a cycle of links ends, and an unknown format lists the known ones."""
+    os.mkfifo(tmp_path / "fifo")
+    os.symlink("b", tmp_path / "a")
+    os.symlink("a", tmp_path / "b")
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(LocationError, match="neither a regular file nor a directory"):
+        readers.read(tmp_path / "fifo")
+    with pytest.raises(AccessError, match="symbolic links"):
+        readers.read(tmp_path / "a")
+    for name in ("text", "empty", "directory"):
+        with pytest.raises(CompatibilityError, match="safetensors"):
+            readers.read(tmp_path / name)

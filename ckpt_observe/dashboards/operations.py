@@ -23,6 +23,7 @@ def dashboard() -> Dashboard:
             Row("Operations and errors", _counts()),
             Row("Duration", _durations()),
             Row("Async saves", _async_saves()),
+            Row("Distributed saves and work at risk", _distributed_saves()),
             Row("Size and throughput", _sizes()),
             Row("Resource usage", _resources()),
         ],
@@ -103,20 +104,61 @@ def _durations() -> list[Panel]:
 def _async_saves() -> list[Panel]:
     return [
         lines(
-            "Time the program was held up",
+            "Blocked time of async saves",
             queries.async_times,
             "s",
             "95 % of the async saves hold up the program no longer than this, and let it change the state after this time. If blocked is far above released, the program waits for the previous save.",
             empty=NO_ASYNC_SAVE,
+            width=8,
+            logarithmic=True,
+        ),
+        lines(
+            "Time from released to durable",
+            [queries.async_pending],
+            "s",
+            "95 % of the async saves are durable this long after the program went on. A program that dies in this time loses the save. If it grows, the store is too slow, or saves queue up.",
+            empty=NO_ASYNC_SAVE,
+            width=8,
             logarithmic=True,
         ),
         lines(
             "Time until durable",
             [queries.async_durable],
             "s",
-            "95 % of the async saves are durable after this time. A program that dies before loses the save. If it is longer than the interval between saves, the store is too slow.",
+            "95 % of the async saves are durable after this time, blocked time included. If it is longer than the interval between saves, the store is too slow.",
             empty=NO_ASYNC_SAVE,
+            width=8,
             logarithmic=True,
+        ),
+    ]
+
+
+def _distributed_saves() -> list[Panel]:
+    return [
+        bars(
+            "Saves with a straggler",
+            [queries.stragglers],
+            COUNT,
+            "Distributed saves in which one rank took at least 1 s and 20 % longer than the median of the others, by the phase in which it was slow. The span of the save names the rank. write: its disk or network. stage: its memory or GPU. plan: its CPU. Click to open the traces.",
+            empty="no straggler in this time range",
+            width=8,
+            traces=f"{names.STRAGGLER_PHASE}=${{__field.labels.phase}}",
+        ),
+        bars(
+            "Time waiting for stragglers",
+            [queries.straggler_delay],
+            "s",
+            "How much longer than the median of the others the slowest rank took, in total. All ranks wait for it at each synchronous save.",
+            empty="no straggler in this time range",
+            width=8,
+        ),
+        lines(
+            "Work at risk by task",
+            [queries.work_at_risk_by_task],
+            "s",
+            "The work that would be lost if the task crashed now: the time since its last durable save, or since its first attempt if no save was good. Only running tasks. Overview shows the worst task and whether its save is late.",
+            empty="no task is running",
+            width=8,
         ),
     ]
 

@@ -167,7 +167,11 @@ async_times = [
     PanelQuery(with_task_name(quantile(0.95, spec, TASK_LABELS)), f"{BY_TASK}: {word}")
     for spec, word in ((metrics.ASYNC_BLOCKED, "blocked"), (metrics.ASYNC_RELEASED, "released"))
 ]
+async_pending = PanelQuery(with_task_name(quantile(0.95, metrics.ASYNC_PENDING, TASK_LABELS)), BY_TASK)
 async_durable = PanelQuery(with_task_name(quantile(0.95, metrics.ASYNC_DURABLE, TASK_LABELS)), BY_TASK)
+stragglers = PanelQuery(increase_per_step(metrics.STRAGGLER_DELAY, "job, phase", "count"), "{{job}} · {{phase}}")
+straggler_delay = PanelQuery(increase_per_step(metrics.STRAGGLER_DELAY, "job, phase", "sum"), "{{job}} · {{phase}}")
+work_at_risk_by_task = PanelQuery(with_task_name(WORK_AT_RISK), BY_TASK)
 throughput = PanelQuery(mean(metrics.THROUGHPUT, "operation", operation="$operation"), "{{operation}}")
 mean_size = PanelQuery(mean(metrics.SIZE, "kind", operation="$operation"), "{{kind}}")
 compression_ratio = PanelQuery(with_task_name(mean(metrics.RATIO, TASK_LABELS)), BY_TASK)

@@ -84,15 +84,26 @@ class BatchAggregator:
         error_class = limit("error_class", attributes.get(names.ERROR_CLASS))
         self.count(metrics.OPERATIONS, (operation, outcome, error_class, *origin), exemplar=Exemplar.of(span, 1.0))
         self._observe(metrics.OPERATION_DURATION, (operation, *origin), max(span.seconds, 0.0), span)
-        if names.ASYNC_RELEASED in attributes:
-            for spec, name in _ASYNC_TIMES:
-                if seconds := amount(attributes.get(name)):
-                    self._observe(spec, (origin[0], task), seconds, span)
+        self._add_waits(origin[0], task, span)
         phase_names = [self._add_phase(operation, phase) for phase in phases]
         self._add_amounts(operation, task, span)
         self._add_findings(operation, task, outcome, error_class, attributes)
         attempt = _attempt(span, operation, outcome, error_class, self._now, limit, validated="validate" in phase_names)
         self.attempts.setdefault((operation, task), []).append(attempt)
+
+    def _add_waits(self, system: str, task: str, span: Span) -> None:
+        """Add the times of an async save, and for how long the ranks of a distributed save waited for a straggler."""
+        attributes = span.attributes
+        if names.ASYNC_RELEASED in attributes:
+            for spec, name in _ASYNC_TIMES:
+                if seconds := amount(attributes.get(name)):
+                    self._observe(spec, (system, task), seconds, span)
+            if durable := amount(attributes.get(names.ASYNC_DURABLE)):
+                pending = max(durable - amount(attributes[names.ASYNC_RELEASED]), 0.0)
+                self._observe(metrics.ASYNC_PENDING, (system, task), pending, span)
+        if delay := amount(attributes.get(names.STRAGGLER_DELAY)):
+            phase = self._limit_label("phase", attributes.get(names.STRAGGLER_PHASE))
+            self._observe(metrics.STRAGGLER_DELAY, (phase, task), delay, span)
 
     def _add_phase(self, operation: str, span: Span) -> str:
         phase = self._limit_label("phase", span.attributes[names.PHASE])

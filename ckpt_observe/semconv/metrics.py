@@ -69,6 +69,8 @@ OPERATION_DURATION: Final = MetricSpec("checkpoint.operation.duration", "histogr
 ASYNC_BLOCKED: Final = MetricSpec("checkpoint.async.blocked", "histogram", "s", ("system", "task"), "Time for which an async save held up the program.", DURATION_BUCKETS)
 ASYNC_RELEASED: Final = MetricSpec("checkpoint.async.released", "histogram", "s", ("system", "task"), "Time from the start of an async save until the program could go on and change the state.", DURATION_BUCKETS)
 ASYNC_DURABLE: Final = MetricSpec("checkpoint.async.durable", "histogram", "s", ("system", "task"), "Time from the start of an async save until the checkpoint was durable.", DURATION_BUCKETS)
+ASYNC_PENDING: Final = MetricSpec("checkpoint.async.pending", "histogram", "s", ("system", "task"), "Time from the release of the program until the checkpoint of an async save was durable: a crash in between loses the save.", DURATION_BUCKETS)
+STRAGGLER_DELAY: Final = MetricSpec("checkpoint.straggler.delay", "histogram", "s", ("phase", "task"), "Time by which a phase of the slowest rank took longer than the median of the other ranks, in distributed saves that had a straggler.", DURATION_BUCKETS)
 PHASE_DURATION: Final = MetricSpec("checkpoint.phase.duration", "histogram", "s", ("operation", "phase"), "Duration of a phase.", DURATION_BUCKETS)
 SIZE: Final = MetricSpec("checkpoint.size", "histogram", "By", ("kind", "operation", "task"), "Size of a checkpoint; kind is state, serialized or stored.", SIZE_BUCKETS)
 RATIO: Final = MetricSpec("checkpoint.compression.ratio", "histogram", "1", ("task",), "What the codec achieved: bytes before / bytes after compression. Operations without compression are not counted.", RATIO_BUCKETS)
@@ -115,7 +117,7 @@ FAULTS: Final = MetricSpec("ckpt_observe.faults", "counter", "{fault}", (), "Int
 LABEL_OVERFLOW: Final = MetricSpec("ckpt_observe.label.overflow", "counter", "{operation}", ("label",), "How often a value was counted as `_other_` because the label has reached its maximum number of values.")
 
 METRICS: Final = (
-    OPERATIONS, OPERATION_DURATION, ASYNC_BLOCKED, ASYNC_RELEASED, ASYNC_DURABLE, PHASE_DURATION, SIZE, RATIO, THROUGHPUT, RESTORE_AGE, CORRUPTION, ALTERED_KEYS, DELETED_CHECKPOINTS, FREED_BYTES,
+    OPERATIONS, OPERATION_DURATION, ASYNC_BLOCKED, ASYNC_RELEASED, ASYNC_DURABLE, ASYNC_PENDING, STRAGGLER_DELAY, PHASE_DURATION, SIZE, RATIO, THROUGHPUT, RESTORE_AGE, CORRUPTION, ALTERED_KEYS, DELETED_CHECKPOINTS, FREED_BYTES,
     CPU_TIME, PHASE_CPU_TIME, IO, TASKS, IN_FLIGHT, OLDEST_START, TASKS_IN_FLIGHT, TASKS_OLDEST_START, LAST_SUCCESS, LAST_ATTEMPT, FIRST_ATTEMPT,
     LAST_FAILURE, LAST_ALTERED, LAST_VERIFIED, EXPECTED_INTERVAL, CONSECUTIVE_FAILURES, LAST_DURATION, LAST_SIZE, KEY_SIZE, KEPT_BYTES, FREE_BYTES,
     MEMORY_PEAK, BUILD, PROCESSES, SPOOL_SIZE, RECORDS, DROPPED_RECORDS, DELIVERED_SPANS, REFUSED_SPANS, SET_ASIDE_SPANS, RETRIES, FAULTS, LABEL_OVERFLOW,

@@ -264,7 +264,7 @@ def test_unknown_label_is_rejected():
 
 @pytest.mark.parametrize("kind", ["jaeger", "tempo"])
 def test_failure_panels_link_to_traces(kind):
-    """Panels of failures link to the traces, in the chosen data source, by the attribute of the span."""
+    """Panels of failures and stragglers link to the traces, in the chosen data source, by the attribute of the span."""
     generated = dashboards(kind)
     links = {
         panel["title"]: panel["fieldConfig"]["defaults"]["links"]
@@ -272,7 +272,7 @@ def test_failure_panels_link_to_traces(kind):
         for panel in panels(dashboard)
         if "links" in panel["fieldConfig"]["defaults"]
     }
-    assert set(links) == {"Save state by task", "Saves by outcome", "Errors by class"}
+    assert set(links) == {"Save state by task", "Saves by outcome", "Errors by class", "Saves with a straggler"}
     url = links["Errors by class"][0]["url"]
     assert f"${{{kind}_datasource}}" in url
     assert "checkpoint.error.class" in url

@@ -140,6 +140,16 @@ def test_times_of_async_saves(store):
     sums = {spec.name: points[spec.name]["torch.dcp", "demo"].sum for spec in (metrics.ASYNC_BLOCKED, metrics.ASYNC_RELEASED)}
     assert sums == {"checkpoint.async.blocked": 6.0, "checkpoint.async.released": 4.0}
     assert points[metrics.ASYNC_DURABLE.name]["torch.dcp", "demo"].sum == 9.0
+    assert points[metrics.ASYNC_PENDING.name]["torch.dcp", "demo"].sum == 7.0
+
+
+def test_delays_by_stragglers(store):
+    """The delay by a slow rank is a histogram by phase and task, without the rank."""
+    straggler = {names.STRAGGLER_RANK: 7, names.STRAGGLER_DELAY: 2.5}
+    phases = ("write", "stage", "write")
+    store.add_spans([save(1), *(save(n, **straggler, **{names.STRAGGLER_PHASE: phase}) for n, phase in enumerate(phases, 2))])
+    delays = store.read().points[metrics.STRAGGLER_DELAY.name]
+    assert {labels: point.sum for labels, point in delays.items()} == {("write", "demo"): 5.0, ("stage", "demo"): 2.5}
 
 
 def test_series_of_20_000_tasks_are_bounded(store, path):

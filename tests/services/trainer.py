@@ -17,6 +17,7 @@ from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.background import BackgroundCheckpointer
 from ckpt_observe.core.stores.file import FileStore
 from ckpt_observe.errors import IntegrityError, SerializationError
+from ckpt_observe.semconv import attributes as names
 
 RUN = "run-1"
 
@@ -47,6 +48,8 @@ class Trainer:
         for _ in range(3):
             self.save()
         self.save(self.background.save).result()
+        with ckpt_observe.checkpoint("save") as operation:
+            operation.set({names.STRAGGLER_RANK: 1, names.STRAGGLER_PHASE: "write", names.STRAGGLER_DELAY: 2.5})
         with ckpt_observe.task("evaluate", id="e"):
             self.checkpointer.load(RUN)
         self.checkpointer.restore(RUN)

@@ -39,6 +39,7 @@ EXTRAS = {
     "lz4": "core/codecs",
     "crypto": "core/ciphers",
     "arrays": "core/",
+    "completion": "cli/completion",
     "test": "testing/",
 }
 """Where the packages of an extra are imported."""

@@ -11,8 +11,9 @@ from argparse import ArgumentTypeError, Namespace, _SubParsersAction
 from typing import Any, Final
 
 from ckpt_observe import config, wiring
+from ckpt_observe.cli.commands import command_description
+from ckpt_observe.cli.exit_codes import OK
 from ckpt_observe.cli.health import HealthServer, Readiness
-from ckpt_observe.cli.output import OK, command_description
 from ckpt_observe.cli.stopping import StopSignal
 from ckpt_observe.delivery.daemon import acquire_daemon_lock
 from ckpt_observe.errors import ConfigError

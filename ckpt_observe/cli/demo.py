@@ -14,7 +14,9 @@ from typing import Any, Final
 import ckpt_observe
 from ckpt_observe import config, environment
 from ckpt_observe.api import Watch, observe_environment
-from ckpt_observe.cli.output import OK, command_description, print_error, until_pipe_closes
+from ckpt_observe.cli.commands import command_description
+from ckpt_observe.cli.exit_codes import OK
+from ckpt_observe.cli.output import print_error, until_pipe_closes
 from ckpt_observe.cli.trace_links import trace_links
 from ckpt_observe.config import Settings
 from ckpt_observe.core import Checkpointer
@@ -24,9 +26,9 @@ from ckpt_observe.journal.directory import JOURNALS, read_about
 from ckpt_observe.journal.fallback import usable_directory
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
+from ckpt_observe.support.formatting import wants_colour
 from ckpt_observe.support.parsing import parse_names
 from ckpt_observe.tracestore import FILENAME, TraceReader
-from ckpt_observe.tracestore.formatting import wants_colour
 from ckpt_observe.tracestore.tree import render
 
 _RUN: Final = "run-1"

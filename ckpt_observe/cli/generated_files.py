@@ -1,4 +1,4 @@
-"""Commands that generate files from the tables in the code: dashboards, alert rules, the reference of names, pages about libraries."""
+"""Commands that generate files from the tables in the code: dashboards, alert rules, references, pages about libraries."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from ckpt_observe.alerts.rule_files import WEBHOOK, files
 from ckpt_observe.alerts.site import Site, format_duration, parse_duration
-from ckpt_observe.cli import library_pages
-from ckpt_observe.cli.output import ERROR, OK, print_error, until_pipe_closes
+from ckpt_observe.cli import command_pages, library_pages
+from ckpt_observe.cli.exit_codes import ERROR, OK
+from ckpt_observe.cli.output import print_error, until_pipe_closes
 from ckpt_observe.dashboards import dashboards
 from ckpt_observe.environment import VARIABLES
 from ckpt_observe.errors import ConfigError
@@ -28,10 +29,11 @@ _DEFAULT_SITE: Final = Site()
 
 
 def register(subparsers: _SubParsersAction[Any]) -> None:
-    """Add the commands `dashboards`, `rules`, `libraries` and `semconv`."""
+    """Add the commands `dashboards`, `rules`, `libraries`, `reference` and `semconv`."""
     _register_dashboards(subparsers)
     _register_rules(subparsers)
     _register_libraries(subparsers)
+    _register_reference(subparsers)
     description = "Prints the reference of all names as Markdown, from the same tables that the code uses."
     parser = subparsers.add_parser(
         "semconv", help="print the reference of span, attribute, metric and setting names", description=description
@@ -76,6 +78,15 @@ def _register_libraries(subparsers: _SubParsersAction[Any]) -> None:
     parser.set_defaults(run=run_libraries)
 
 
+def _register_reference(subparsers: _SubParsersAction[Any]) -> None:
+    description = "Writes the reference of all commands, docs/cli.md, and the JSON schemas of their output, docs/schemas/*.json."
+    parser = subparsers.add_parser(
+        "reference", help="write the reference of the commands and the schemas of their JSON", description=description, epilog=_EXIT_CODES
+    )
+    _add_out_and_check(parser)
+    parser.set_defaults(run=run_reference)
+
+
 def _duration(text: str) -> float:
     try:
         return parse_duration(text)
@@ -100,6 +111,12 @@ def run_rules(args: Namespace) -> int:
 def run_libraries(args: Namespace) -> int:
     """Write or check the pages about libraries."""
     return _write_or_check(args, "libraries", library_pages.files(args.out or args.check))
+
+
+@until_pipe_closes
+def run_reference(args: Namespace) -> int:
+    """Write or check the reference of the commands."""
+    return _write_or_check(args, "reference", command_pages.files())
 
 
 @until_pipe_closes

@@ -9,8 +9,10 @@ from importlib import import_module
 from typing import Final
 
 from ckpt_observe import __version__
-from ckpt_observe.cli.output import ERROR, INTERRUPTED, USAGE, accept_every_character, print_error
-from ckpt_observe.errors import CkptObserveError, ConfigError
+from ckpt_observe.cli.commands import suggest
+from ckpt_observe.cli.exit_codes import INTERRUPTED, code_of, describe_codes
+from ckpt_observe.cli.output import accept_every_character, print_error
+from ckpt_observe.errors import CkptObserveError
 
 COMMANDS: Final = {
     "demo": "demo",
@@ -21,22 +23,26 @@ COMMANDS: Final = {
     "dashboards": "generated_files",
     "rules": "generated_files",
     "libraries": "generated_files",
+    "reference": "generated_files",
     "semconv": "generated_files",
+    "completion": "completion",
 }
 """The module of each command."""
 
 
 def create_parser(arguments: Sequence[str]) -> ArgumentParser:
-    """Return a parser for the command in the arguments, or for all commands if they contain no known command."""
+    """Return a parser for the command in the arguments, or for all commands if they contain none."""
     parser = ArgumentParser(
         prog="ckpt-observe",
         description="Records every checkpoint operation of a program as a trace that survives a crash of the process.",
-        epilog="Exit codes: 0 success, 1 failure, 2 wrong usage or setting, 3 problems found, 4 not found.",
+        epilog=describe_codes(),
     )
     parser.add_argument("--version", action="version", version=f"ckpt-observe {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
-    modules = [COMMANDS[command]] if command in COMMANDS else dict.fromkeys(COMMANDS.values())
+    if command and command not in COMMANDS:
+        parser.error(f"unknown command {command!r}{suggest(command, COMMANDS)}")
+    modules = [COMMANDS[command]] if command else dict.fromkeys(COMMANDS.values())
     for module in modules:
         import_module(f"ckpt_observe.cli.{module}").register(subparsers)
     return parser
@@ -51,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = args.run(args)
     except CkptObserveError as error:
         print_error(error)
-        return USAGE if isinstance(error, ConfigError) else ERROR
+        return code_of(error)
     except KeyboardInterrupt:
         return INTERRUPTED
     return code

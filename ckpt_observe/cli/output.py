@@ -1,28 +1,21 @@
 """Output of commands: tables for people, JSON and tab-separated values for programs, errors, and a clean exit if the pipe is closed.
 
-It works with every encoding: characters that standard output cannot show are replaced with similar ones, or escaped.
+On a terminal, tables have colours and fit its width; elsewhere they are the same text. Every encoding works: characters that standard
+output cannot show are replaced with similar ones, or escaped.
 """
 
 from __future__ import annotations
 
 import io
-import json
 import os
-import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple, TextIO
 
-from ckpt_observe.tracestore.formatting import PLAIN_TEXT, printable
-
-OK = 0
-ERROR = 1
-USAGE = 2
-NOT_FOUND = 4
-INTERRUPTED = 130
-"""After Ctrl-C, as in a shell: 128 + SIGINT."""
+from ckpt_observe.cli.exit_codes import OK
+from ckpt_observe.support.formatting import PLAIN_TEXT, printable
 
 
 class Column(NamedTuple):
@@ -31,6 +24,8 @@ class Column(NamedTuple):
     header: str
     format: Callable[[Any], str] = str
     align_right: bool = False
+    style: Callable[[Any], str] | None = None
+    """Returns the style of a value on a terminal, such as `red`, in the words of rich; an empty string for none."""
 
 
 def accept_every_character() -> None:
@@ -46,33 +41,30 @@ def print_tsv(rows: Iterable[Sequence[Any]]) -> None:
         print("\t".join(printable(str(value)) for value in row))
 
 
-def print_json(line: str) -> None:
-    """Print a line of JSON. Characters that the encoding lacks become escapes of JSON, so that no value changes."""
-    try:
-        line.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        line = re.sub(r"[^\x00-\x7f]", lambda match: json.dumps(match[0])[1:-1], line)
-    print(line)
-
-
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], file: TextIO | None = None) -> None:
-    """Print an aligned table with a header, for people. It is the same on a terminal, in a pipe and in a log."""
+    """Print an aligned table with a header, for people."""
     file = file or sys.stdout
+    if file.isatty():
+        from ckpt_observe.cli import drawing  # noqa: PLC0415 (rich takes longer to import than most commands to run)
+
+        drawing.console(file).print(drawing.table(columns, rows))
+    else:
+        for line in table_lines(columns, rows):
+            print(line, file=file)
+
+
+def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> list[str]:
+    """Return the lines of a table as plain text, the header first."""
     lines = [[column.header for column in columns]]
     lines += [[printable(column.format(value)) for column, value in zip(columns, row, strict=True)] for row in rows]
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
-    for line in lines:
-        cells = (
+    return [
+        "  ".join(
             cell.rjust(width) if column.align_right else cell.ljust(width)
             for cell, width, column in zip(line, widths, columns, strict=True)
-        )
-        print("  ".join(cells).rstrip(), file=file)
-
-
-def command_description(docstring: str | None) -> str:
-    """Return the docstring of a command's module as its help text, without the name of the command."""
-    text = (docstring or "").partition(": ")[2]
-    return text[:1].upper() + text[1:]
+        ).rstrip()
+        for line in lines
+    ]
 
 
 def print_error(message: object) -> None:

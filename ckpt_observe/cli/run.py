@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ckpt_observe import config, environment
-from ckpt_observe.cli.output import USAGE, command_description, print_error
+from ckpt_observe.cli.commands import command_description
+from ckpt_observe.cli.exit_codes import USAGE
+from ckpt_observe.cli.output import print_error
 from ckpt_observe.errors import ConfigError
 
 NOT_STARTED, NO_SUCH_COMMAND = 126, 127  # as in a shell

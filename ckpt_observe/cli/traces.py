@@ -11,25 +11,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from ckpt_observe import config, wiring
-from ckpt_observe.cli.output import (
-    ERROR,
-    NOT_FOUND,
-    OK,
-    USAGE,
-    Column,
-    print_error,
-    print_json,
-    print_table,
-    print_tsv,
-    until_pipe_closes,
-)
+from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
+from ckpt_observe.cli.json_output import print_json
+from ckpt_observe.cli.output import Column, print_error, print_table, print_tsv, until_pipe_closes
 from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.journal import unobserved_programs
 from ckpt_observe.journal.activity import read_activity
 from ckpt_observe.semconv.values import OPERATIONS, OUTCOMES
 from ckpt_observe.span import to_json_line
+from ckpt_observe.support.formatting import format_duration, format_time, printable, wants_colour
 from ckpt_observe.tracestore import FILENAME, TraceFilter, TraceReader, TraceSummary
-from ckpt_observe.tracestore.formatting import format_duration, format_time, printable, wants_colour
 from ckpt_observe.tracestore.tree import render
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}

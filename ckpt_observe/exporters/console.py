@@ -14,8 +14,8 @@ from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
+from ckpt_observe.support.formatting import PLAIN_TEXT, wants_colour
 from ckpt_observe.support.host_exceptions import raise_host_exception
-from ckpt_observe.tracestore.formatting import PLAIN_TEXT, wants_colour
 from ckpt_observe.tracestore.tree import render, walk
 
 _MAX_PENDING: Final = 1000

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.spans import OPERATION_PREFIX
 from ckpt_observe.span import Span
+from ckpt_observe.support.formatting import format_duration, format_ratio, format_size, printable
 from ckpt_observe.tracestore.failure_details import failure_details
-from ckpt_observe.tracestore.formatting import format_duration, format_ratio, format_size, printable
 
 _MAX_DEPTH: Final = 30
 """Deeper spans are drawn at this depth. A chain of thousands would otherwise need space quadratic in its length."""

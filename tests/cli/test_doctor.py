@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_observe import libraries
-from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, command, state_directory
+from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis, command, state_directory
 from ckpt_observe.delivery import outbox
 from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.instrumentor import Instrumentor
@@ -170,7 +170,7 @@ def test_backlog_of_a_journal(doctor, journal):
     box.advance("local", Cursor(1, 1024))
     subject = f"journal {os.path.basename(journal.directory)}"
     finding = doctor()[subject]
-    assert finding == (OK, subject, f"process {os.getpid()} (trainer), alive; waiting: 1.0 KiB for otlp")
+    assert finding == Diagnosis(OK, subject, f"process {os.getpid()} (trainer), alive; waiting: 1.0 KiB for otlp")
 
 
 def test_journal_of_a_dead_process(doctor, journal):
@@ -235,14 +235,14 @@ def test_patches(doctor, monkeypatch, kind, states):
 def test_patches_that_are_disabled(doctor, name):
     """A note names the variable that disables an instrumentation, with its value."""
     finding = doctor(OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=name)["patches reference"]
-    assert finding == (NOTE, "patches reference", f"disabled by OTEL_PYTHON_DISABLED_INSTRUMENTATIONS={name}")
+    assert finding == Diagnosis(NOTE, "patches reference", f"disabled by OTEL_PYTHON_DISABLED_INSTRUMENTATIONS={name}")
 
 
 def test_failing_check_does_not_hide_others(doctor, monkeypatch):
     """A check that raises is reported, and the others run."""
     monkeypatch.setitem(command.CHECKS, "journals", lambda _: 1 / 0)
     findings = doctor()
-    assert findings["journals"] == (PROBLEM, "journals", "the check failed: ZeroDivisionError: division by zero")
+    assert findings["journals"] == Diagnosis(PROBLEM, "journals", "the check failed: ZeroDivisionError: division by zero")
     assert "patches reference" in findings
 
 

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from ckpt_observe import observe
-from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, prometheus
+from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis, prometheus
 from ckpt_observe.cli.doctor.servers import HTTP_SERVER, UNRESOLVED, identify_listener
 
 PAGE = (200, {"content-type": "text/html"}, b"<html>welcome")
@@ -91,7 +91,7 @@ def otlp(url, protocol="http/protobuf", **variables):
 def test_otlp_over_http(doctor, server):
     """The doctor sends one request without spans, with the configured headers, and compares the clocks."""
     findings = doctor(**otlp(server.url, OTEL_EXPORTER_OTLP_HEADERS="x-tenant=a"))
-    assert findings["server otlp"] == (OK, "server otlp", f"{server.url}/v1/traces (http/protobuf) accepts spans")
+    assert findings["server otlp"] == Diagnosis(OK, "server otlp", f"{server.url}/v1/traces (http/protobuf) accepts spans")
     assert findings["clock"].state == OK
     [(path, headers, body)] = server.requests
     assert (path, headers["x-tenant"], body) == ("/v1/traces", "a", b"")
@@ -192,7 +192,9 @@ def test_metrics_over_otlp(doctor, server):
     findings = doctor(
         CKPT_OBSERVE_EXPORTERS="prometheus", OTEL_EXPORTER_PROMETHEUS_PORT=0, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{server.url}/v1/metrics"
     )
-    assert findings["server otlp metrics"] == (OK, "server otlp metrics", f"{server.url}/v1/metrics (http/protobuf) accepts metrics")
+    assert findings["server otlp metrics"] == Diagnosis(
+        OK, "server otlp metrics", f"{server.url}/v1/metrics (http/protobuf) accepts metrics"
+    )
     assert [path for path, _, _ in server.requests] == ["/v1/metrics"]
 
 
@@ -236,7 +238,7 @@ def test_metrics_port_of_another_program(doctor):
     """The finding has the name of the other server and the variable to change."""
     with web({}, name="stranger/2.0") as port:
         finding = doctor(**metrics(port))[f"metrics port {port}"]
-    assert finding == (
+    assert finding == Diagnosis(
         PROBLEM,
         f"metrics port {port}",
         f"127.0.0.1:{port} is used by another program (stranger/2.0); set OTEL_EXPORTER_PROMETHEUS_PORT to a free port",

@@ -10,8 +10,8 @@ from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.values import ERROR_CODES
 from ckpt_observe.span import SpanEvent, SpanLink
 from ckpt_observe.support.advice import ADVICE
+from ckpt_observe.support.formatting import wants_colour
 from ckpt_observe.testing.spans import make_span, make_tree, outline
-from ckpt_observe.tracestore.formatting import wants_colour
 from ckpt_observe.tracestore.tree import render
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 OK: Final = "ok"
 NOTE: Final = "note"
 PROBLEM: Final = "problem"
 
 
-class Diagnosis(NamedTuple):
+class Diagnosis(msgspec.Struct, frozen=True):
     """A finding, which is a line of the report. `state` is `ok`, `note` (for information) or `problem`."""
 
     state: str

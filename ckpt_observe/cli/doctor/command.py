@@ -11,16 +11,20 @@ from argparse import Namespace, _SubParsersAction
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-import msgspec
+from msgspec.structs import astuple
 
 from ckpt_observe import config
-from ckpt_observe.cli.doctor import PROBLEM, Diagnosis, prometheus, servers, setup, state_directory
-from ckpt_observe.cli.output import OK, Column, command_description, print_json, print_table, until_pipe_closes
+from ckpt_observe.cli.commands import add_command, command_description
+from ckpt_observe.cli.doctor import NOTE, PROBLEM, Diagnosis, prometheus, servers, setup, state_directory
+from ckpt_observe.cli.exit_codes import OK, PROBLEMS, USAGE
+from ckpt_observe.cli.json_output import print_structs
+from ckpt_observe.cli.output import Column, print_table
 from ckpt_observe.config import Settings
 from ckpt_observe.errors import ConfigError
 
-PROBLEMS: Final = 3
-_COLUMNS: Final = (Column("STATE"), Column("SUBJECT"), Column("DETAIL"))
+JSON: Final = {"doctor": Diagnosis}
+_STYLES: Final = {PROBLEM: "bold red", NOTE: "yellow"}
+_COLUMNS: Final = (Column("STATE", style=lambda state: _STYLES.get(state, "green")), Column("SUBJECT"), Column("DETAIL"))
 
 CHECKS: Final[dict[str, Callable[[Settings], Iterable[Diagnosis]]]] = {
     "settings": setup.check_settings,
@@ -37,26 +41,26 @@ CHECKS: Final[dict[str, Callable[[Settings], Iterable[Diagnosis]]]] = {
 
 def register(subparsers: _SubParsersAction[Any]) -> None:
     """Add the command."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "doctor",
-        help="check settings, directories, journals, servers and patches",
+        run,
+        summary="check settings, directories, journals, servers and patches",
         description=command_description(__doc__),
-        epilog="States: ok, note (for information), problem. Exit codes: 0 no problem, 2 wrong usage, 3 problems found.",
+        notes="States: ok, note (for information), problem.",
+        codes=(OK, USAGE, PROBLEMS),
+        json="finding",
     )
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")
-    parser.add_argument("--json", action="store_true", help="print each finding as a JSON object on its own line")
-    parser.set_defaults(run=run)
 
 
-@until_pipe_closes
 def run(args: Namespace) -> int:
     """Print all findings and return the exit code."""
     findings = list(check_everything(args.dir))
     if args.json:
-        for finding in findings:
-            print_json(msgspec.json.encode(finding._asdict()).decode())
+        print_structs(findings)
     else:
-        print_table(_COLUMNS, findings)
+        print_table(_COLUMNS, map(astuple, findings))
     return PROBLEMS if any(finding.state == PROBLEM for finding in findings) else OK
 
 

@@ -17,9 +17,9 @@ from ckpt_observe.journal import locations, spool, unobserved_programs
 from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, list_page_files, read_about
 from ckpt_observe.journal.fallback import fallback_directories, usable_directory
 from ckpt_observe.journal.locations import file_system, has_private_shared_memory, is_on_volume, page_places, private_directory
+from ckpt_observe.support.formatting import format_time
 from ckpt_observe.support.locks import is_locked
 from ckpt_observe.tracestore import FILENAME, TraceReader, TraceWriter
-from ckpt_observe.tracestore.formatting import format_time
 
 _PROBE: Final = b"x" * 4096
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckpt_observe.tracestore.formatting import format_duration, format_ratio, format_size
+from ckpt_observe.support.formatting import format_duration, format_ratio, format_size
 
 
 @pytest.mark.parametrize(

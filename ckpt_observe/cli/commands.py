@@ -1,0 +1,47 @@
+"""Adds commands to the parser, all in the same way, and suggests names for those that do not exist."""
+
+from __future__ import annotations
+
+import difflib
+from argparse import ArgumentParser, Namespace, _SubParsersAction
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ckpt_observe.cli.exit_codes import describe_codes
+from ckpt_observe.cli.output import until_pipe_closes
+
+
+def add_command(
+    subparsers: _SubParsersAction[Any],
+    name: str,
+    run: Callable[[Namespace], int],
+    *,
+    summary: str,
+    description: str,
+    codes: Iterable[int],
+    notes: str = "",
+    json: str = "",
+) -> ArgumentParser:
+    """Add a command and return its parser.
+
+    `summary` is its line in the list of commands, `description` the sentence in its help. `json` says what a line of `--json` is, such as
+    `checkpoint`; an empty string means that the command has no such option. `codes` are its exit codes, and `notes` come before them.
+    """
+    epilog = f"{notes} {describe_codes(*codes)}".strip()
+    parser: ArgumentParser = subparsers.add_parser(name, help=summary, description=description, epilog=epilog)
+    if json:
+        parser.add_argument("--json", action="store_true", help=f"print each {json} as a JSON object on its own line")
+    parser.set_defaults(run=until_pipe_closes(run))
+    return parser
+
+
+def suggest(word: str, candidates: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` for the most similar candidate, or an empty string if none is similar."""
+    matches = difflib.get_close_matches(word, candidates, n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
+
+
+def command_description(docstring: str | None) -> str:
+    """Return the docstring of a command's module as its help text, without the name of the command."""
+    text = (docstring or "").partition(": ")[2]
+    return text[:1].upper() + text[1:]

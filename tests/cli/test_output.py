@@ -1,0 +1,171 @@
+"""The output that all commands share: tables, bars and live views, JSON with schemas, exit codes, suggestions, completion."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from ckpt_observe.cli import command_pages, drawing, main
+from ckpt_observe.cli.commands import suggest
+from ckpt_observe.cli.completion import SHELLS
+from ckpt_observe.cli.exit_codes import MEANINGS, code_of
+from ckpt_observe.cli.output import Column, print_table
+from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError, MissingExtraError
+
+ROOT = Path(__file__).parents[2]
+COLUMNS = (Column("NAME", style=lambda name: "red" if name == "bad" else ""), Column("SIZE", "{} B".format, align_right=True))
+ROWS = [("a" * 30, 1), ("bad", 12345), ("[bold]:smile:\x1b[2J", 7)]
+ESCAPE = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "60")
+    return Terminal()
+
+
+def drawn(screen, rows=ROWS):
+    print_table(COLUMNS, rows, screen)
+    return screen.getvalue()
+
+
+def test_table_is_the_same_text_on_a_terminal_and_in_a_pipe(terminal):
+    """Only colours differ. Markup in a value is text, and a control character is escaped."""
+    text, plain = drawn(terminal), drawn(io.StringIO())
+    assert "\x1b[31mbad" in text
+    assert "\x1b" not in plain
+    assert r"[bold]:smile:\x1b[2J" in plain
+    assert [line.rstrip() for line in ESCAPE.sub("", text).splitlines()] == plain.splitlines()
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_no_colour(terminal, monkeypatch, variable, value):
+    """With NO_COLOR or a terminal that knows none, the output contains no escape sequence."""
+    monkeypatch.setenv(variable, value)
+    assert "\x1b" not in drawn(terminal)
+
+
+def test_narrow_terminal_loses_no_character(terminal, monkeypatch):
+    """Cells are folded, not shortened, because a shortened ID is useless."""
+    monkeypatch.setenv("COLUMNS", "20")
+    text = ESCAPE.sub("", drawn(terminal, [("0123456789abcdefghij", 5)]))
+    assert "…" not in text
+    assert "0123456789abcdefghij" in re.sub(r"\s|5 B", "", text)
+
+
+def test_plain_output_does_not_import_rich(tmp_path):
+    """Without a terminal, no command pays for the import of rich."""
+    code = (
+        f"import sys; from ckpt_observe.cli.main import main; main(['doctor', '--dir', {str(tmp_path)!r}]); sys.exit('rich' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False).returncode == 0
+
+
+def test_progress_shows_the_time_left_on_a_terminal_only(terminal, monkeypatch, capsys):
+    """The bar goes to standard error, counts the parts, and leaves nothing in a log."""
+    with drawing.progress("Reading", 4) as advance:
+        advance()
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with drawing.progress("Reading", 4) as advance:
+        for _ in range(4):
+            advance()
+    assert "Reading" in terminal.getvalue()
+    assert re.search(r"4/4 0:00:00", ESCAPE.sub("", terminal.getvalue()))
+
+
+def test_live_table_is_redrawn_on_a_terminal_and_repeated_in_a_log(terminal, monkeypatch, capsys):
+    """On a terminal the new rows replace the old ones; in a log they follow."""
+    with drawing.live_table(COLUMNS) as show:
+        show([("a", 1)])
+        show([("b", 2)])
+    assert capsys.readouterr().out == "NAME  SIZE\na      1 B\n\nNAME  SIZE\nb      2 B\n\n"
+    monkeypatch.setattr(sys, "stdout", terminal)
+    with drawing.live_table(COLUMNS) as show:
+        show([("a", 1)])
+        show([("b", 2)])
+    assert "\x1b[1A" in terminal.getvalue(), "the cursor moves up"
+
+
+@pytest.mark.parametrize(("word", "hint"), [("tracs", "; did you mean 'traces'?"), ("qqq", "")])
+def test_unknown_command(command, word, hint):
+    """A wrong command is exit code 2, with the most similar command."""
+    done = command(word)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"unknown command {word!r}{hint}\n")
+    assert suggest(word, main.COMMANDS) == hint
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(ConfigError("x"), 2), (MissingExtraError("x", "y"), 2), (CheckpointNotFoundError("x"), 4), (IntegrityError("x"), 1)],
+    ids=lambda value: type(value).__name__,
+)
+def test_errors_have_exit_codes(error, code):
+    """The class of an error decides about the exit code."""
+    assert code_of(error) == code
+    assert code in MEANINGS
+
+
+def test_reference_of_commands():
+    """docs/cli.md and docs/schemas are up to date. If not, run: ckpt-observe reference --out ."""
+    files = command_pages.files()
+    assert {path: (ROOT / path).read_text(encoding="utf-8") for path in files if (ROOT / path).exists()} == files
+    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / command_pages.SCHEMAS).iterdir()} == set(files) - {command_pages.PAGE}
+
+
+def test_schemas_are_valid():
+    """Every published schema is a JSON schema."""
+    for path in (ROOT / command_pages.SCHEMAS).iterdir():
+        jsonschema.Draft202012Validator.check_schema(json.loads(path.read_text(encoding="utf-8")))
+
+
+def test_every_json_output_has_a_schema():
+    """A command has `--json` if and only if it has a schema."""
+    parsers = command_pages.command_parsers()
+    with_option = {name for name, parser in parsers.items() if "--json" in parser._option_string_actions}
+    assert with_option - {"traces"} == set(command_pages.json_types())
+
+
+def test_doctor_json_matches_its_schema(command):
+    """Each line of `doctor --json` is valid."""
+    validator = jsonschema.Draft202012Validator(json.loads((ROOT / command_pages.SCHEMAS / "doctor.json").read_text(encoding="utf-8")))
+    lines = command("doctor", "--json").stdout.splitlines()
+    assert lines
+    for line in lines:
+        validator.validate(json.loads(line))
+    assert not validator.is_valid({"state": 1})
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion(command, shell):
+    """The script knows every command, and the shell accepts it."""
+    done = command("completion", shell)
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in main.COMMANDS)
+    if program := shutil.which(shell):
+        assert subprocess.run([program, "-n"], input=done.stdout, text=True, check=False).returncode == 0
+
+
+def test_completion_names_its_extra(command, tmp_path):
+    """Without shtab, the message says what to install."""
+    (tmp_path / "shtab.py").write_text("raise ImportError('shtab')")
+    done = command("completion", "bash", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, "pip install 'ckpt-observe[completion]'" in done.stderr) == (2, True)

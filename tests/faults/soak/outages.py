@@ -2,7 +2,7 @@
 
 Below the disk limit, everything is delivered after the outage. Beyond it, what is delivered and what is counted as dropped add up exactly.
 A round saves some thousand operations: a few before the outage (if the server has accepted spans, it is judged differently), the rest
-during it.
+during it. The outage begins while programs save; they wait for it before they go on to the rest, however late it comes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,12 @@ THREADS = 3
 REPORT_EVERY = 200
 POISONED = 400
 """One of this many operations makes the server fail in the modes `... for some`."""
-SMALL_LIMIT = 2 << 20
-SMALL_SEGMENT = 256 << 10
+BEFORE_OUTAGE = 0.1
+"""The share of the operations after which the outage is to begin."""
+WITHIN_OUTAGE = 0.2
+"""The share of the operations after which none is saved before the outage has begun."""
+SMALL_RECORD = 150
+"""Bytes for each operation at a small disk limit: less than half of the record of an operation, so the limit is always reached."""
 ENDED_HOSTS = 4
 
 
@@ -98,8 +102,9 @@ class HostReport(msgspec.Struct):
 class HostProgram:
     """Saves operations on several threads, and reports its progress: a dot for `REPORT_EVERY` operations, then the report as a line."""
 
-    def __init__(self, kind: Kind, prefix: str, operations: int, texts: tuple[str, ...], output: int) -> None:
-        self._kind, self._prefix, self._texts, self._output = kind, prefix, texts, output
+    def __init__(self, kind: Kind, prefix: str, operations: int, texts: tuple[str, ...], output: int, outage: int) -> None:
+        """`outage` is a pipe whose other end is closed when the outage has begun."""
+        self._kind, self._prefix, self._texts, self._output, self._outage = kind, prefix, texts, output, outage
         self._operations = operations
         self._report = HostReport()
 
@@ -107,8 +112,9 @@ class HostProgram:
         faults.clear()  # those of the process that it was forked from
         set_aside.FIRST_RETRY = 0.5  # instead of a minute
         if self._kind.is_limited:
-            outbox.SPOOL_LIMIT = handover.SPOOL_LIMIT = SMALL_LIMIT
-            spool.SEGMENT_SIZE = SMALL_SEGMENT
+            spool.SEGMENT_SIZE = self._operations * SMALL_RECORD // 8
+            if not self._kind.ended_hosts:  # they are limited together, by the one that delivers
+                outbox.SPOOL_LIMIT = handover.SPOOL_LIMIT = self._operations * SMALL_RECORD
         watch = ckpt_observe.observe()
         threads = [threading.Thread(target=self._save, args=(number,)) for number in range(THREADS)]
         for thread in threads:
@@ -118,15 +124,20 @@ class HostProgram:
         if self._kind.ended_hosts:
             self._finish(watch.close(0.0), {})
             return
+        deadline = time.monotonic() + PATIENCE
+        while self._kind.is_limited and not _total(_health(), metrics.DROPPED_RECORDS.name) and time.monotonic() < deadline:
+            watch.flush(0.0)  # moves records to the spool, which drops those beyond its limit
         os.write(self._output, b"!")  # everything is saved: the server may be repaired
         deadline = time.monotonic() + PATIENCE
         while not watch.flush(5.0) and time.monotonic() < deadline:
             pass
-        health = api._watch._delivery.health() if self._kind.modes == ("in-process",) else {}
+        health = _health() if self._kind.modes == ("in-process",) else {}
         self._finish(watch.close(30.0), health)
 
     def _save(self, thread: int) -> None:
         for number in range(thread, self._operations, THREADS):
+            if number >= self._operations * WITHIN_OUTAGE:
+                os.read(self._outage, 1)
             try:
                 attributes = {POISON: True} if number % POISONED == 0 and self._kind.server.endswith("some") else None
                 with ckpt_observe.checkpoint("save", id=f"{self._prefix}{number}", attributes=attributes) as operation:
@@ -147,6 +158,10 @@ class HostProgram:
         self._report.dropped = round(_total(health, metrics.DROPPED_RECORDS.name))
         self._report.refused = round(_total(health, metrics.REFUSED_SPANS.name))
         os.write(self._output, msgspec.json.encode(self._report) + b"\n")
+
+
+def _health() -> Mapping[Any, float]:
+    return api._watch._delivery.health()
 
 
 def _total(health: Mapping[Any, float], metric: str) -> float:
@@ -192,13 +207,17 @@ class OutageRound:
 
     def _run_host(self, prefix: str, operations: int) -> HostReport:
         reader, writer = os.pipe()
+        outage, begin_outage = os.pipe()
         if self._from_start:
             self._server.mode = self._kind.server
-        host = self._site.fork(HostProgram(self._kind, prefix, operations, self._canaries.texts, writer).run)
+        program = HostProgram(self._kind, prefix, operations, self._canaries.texts, writer, outage)
+        host = self._site.fork(lambda: (os.close(begin_outage), program.run()))
         os.close(writer)
+        os.close(outage)
         with os.fdopen(reader, "rb", buffering=0) as stream:
-            self._read_until(stream, b".", count=operations // REPORT_EVERY // 10)
+            self._read_until(stream, b".", count=round(operations * BEFORE_OUTAGE) // REPORT_EVERY)
             self._server.mode = self._kind.server
+            os.close(begin_outage)
             if not self._kind.ended_hosts:
                 self._read_until(stream, b"!")
                 self._hold()
@@ -229,7 +248,7 @@ class OutageRound:
 
         def work() -> None:
             settings = config.read()
-            delivery = Delivery(settings.dir, build_exporters(settings), disk_limit=SMALL_LIMIT)
+            delivery = Delivery(settings.dir, build_exporters(settings), disk_limit=self._operations * SMALL_RECORD)
             delivery.adoption.scan()
             delivery.adoption.maintain()
             delivery.start()

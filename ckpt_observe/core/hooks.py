@@ -6,7 +6,7 @@ If a hook or provider raises an exception, it is logged once and the operation c
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FunctionType, MethodType
 from typing import Any
@@ -59,12 +59,15 @@ def report_failure(function: Callable[..., object], error: Exception, occasion: 
 
 
 @contextmanager
-def notify_around(hooks: Iterable[Hook], operation: str, task: str, **details: Any) -> Iterator[CheckpointInfos]:
+def notify_around(hooks: Sequence[Hook], operation: str, task: str, **details: Any) -> Iterator[CheckpointInfos]:
     """Call the hooks before the block and, as `after` or `failed`, at its end.
 
     The block can append the header of the checkpoint that it handled to the list, for the event `after`.
     """
     handled: CheckpointInfos = []
+    if not hooks:
+        yield handled
+        return
     emit(hooks, Event(moment="before", operation=operation, task=task, **details))
     try:
         yield handled

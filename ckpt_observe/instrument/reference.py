@@ -156,6 +156,17 @@ def _wrap_gather(wrapped: Callable[..., Any], _instance: Any, args: Args, kwargs
     return context if operation is None or isinstance(operation, ProvisionalSave) else {**context, "traceparent": operation.traceparent()}
 
 
+_wrap_hook_phase: Final = phase_wrapper("hook", no_sizes)
+
+
+def _wrap_hooks(wrapped: Callable[..., Any], instance: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Make calls of hooks a phase, unless another one is running: within `remove` there may be thousands."""
+    operation = current_operation()
+    if operation is None or operation.running_phase:
+        return wrapped(*args, **kwargs)
+    return _wrap_hook_phase(wrapped, instance, args, kwargs)
+
+
 def _wrap_report_failure(wrapped: Callable[..., Any], _instance: Any, args: Args, kwargs: Kwargs) -> Any:
     """Record the exception of a hook as an event of the running operation, which does not fail."""
     operation = current_operation()
@@ -244,6 +255,8 @@ TARGETS: Final = (
             ("_remove", "remove"),
         )
     ),
+    Target(_CONTEXT, "emit", _wrap_hooks, why="phase `hook`"),
+    Target("ckpt_observe.core.saving.batch", "Batch._call_hooks", _wrap_hooks, why="phase `hook`"),
     Target(_CONTEXT, "report_failure", _wrap_report_failure, why="the event `checkpoint.hook_failed`"),
     Target(_CONTEXT, "gather", _wrap_gather, why="the trace of the save, stored in the checkpoint"),
 )

@@ -29,6 +29,9 @@ _PHASE_NAMES: Final = {code: name for name, code in events.PHASE_CODES.items()}
 _LEAST_NANOSECONDS: Final = 1000
 _READ_OPERATIONS: Final = ("load", "restore", "list", "verify")
 _REMOVE_OPERATIONS: Final = ("delete", "prune")
+_GAPLESS_SYSTEM: Final = "reference"
+"""The library whose phases follow each other without a gap: a moment between two of them is part of the first."""
+_FIRST_PHASES: Final = {"save": "serialize", "delete": "read", "prune": "remove", **dict.fromkeys(_READ_OPERATIONS, "read")}
 _LAST_PHASES: Final = ("commit", "validate", "retain")
 """Phases of a save that end when the checkpoint is durable, or later."""
 """An interrupted operation ends at least this long after its last line. Backends count in microseconds, and Jaeger warns about a span
@@ -174,12 +177,13 @@ class UnfinishedOperation:
         end = max(heartbeat, max(times) + _LEAST_NANOSECONDS)
         running = [phase for phase in phases if phase.end is None]
         running_phase = running[-1].name if running else None
+        nearest_phase = _nearest_phase(lines[0], phases)
         is_task = lines[0][3] == events.TASK
-        failure = _failure_attributes(running_phase, _describe_impact(lines[0], phases, running_phase))
+        failure = _failure_attributes(running_phase or nearest_phase, _describe_impact(lines[0], phases, running_phase))
         other_lines = [line for line in lines if line[0] not in (events.PHASE, events.DONE)]
         phase_lists = [phase.as_list() if phase.end else replace(phase, end=end, attributes=failure).as_list() for phase in phases]
         span_id = lines[0][1]
-        progress = "while the task ran" if is_task else _describe_progress(phases, running)
+        progress = "while the task ran" if is_task else _describe_progress(phases, running_phase, nearest_phase)
         message = f"process {pid} died (killed or crashed) {progress}"
         exception = {spans.EXCEPTION_TYPE: "ProcessDied", spans.EXCEPTION_MESSAGE: message}
         return [
@@ -209,10 +213,20 @@ class UnfinishedOperation:
         return [phase for phase in phases.values() if phase.end or not lines_dropped]
 
 
-def _describe_progress(phases: list[RecoveredPhase], running: list[RecoveredPhase]) -> str:
-    if running:
-        return f"during {running[-1].name}"
-    return f"after {phases[-1].name}" if phases else "before its first phase"
+def _nearest_phase(begin: list[Any], phases: list[RecoveredPhase]) -> str | None:
+    """Return the phase to which a moment at which none is running belongs: the last one or, before the first, that one. None if unknown."""
+    attributes = begin[8] or {}
+    if attributes.get(names.SYSTEM) != _GAPLESS_SYSTEM:
+        return None
+    if phases:
+        return phases[-1].name
+    return "write" if begin[4] == "save" and names.FORMAT not in attributes else _FIRST_PHASES.get(begin[4])  # already serialized
+
+
+def _describe_progress(phases: list[RecoveredPhase], running_phase: str | None, nearest_phase: str | None) -> str:
+    if running_phase:
+        return f"during {running_phase}"
+    return f"after {phases[-1].name}" if phases else f"before {nearest_phase or 'its first phase'}"
 
 
 def _describe_impact(begin: list[Any], phases: list[RecoveredPhase], running_phase: str | None) -> str:

@@ -35,6 +35,7 @@ PHASES: Final = {  # append only: the position of a phase is its code in the jou
     "digest": "Compute the digests and the header of the checkpoint.",
     "retain": "Apply the retention policy. The checkpoint of the save is already durable.",
     "remove": "Remove checkpoints from the store.",
+    "hook": "Run functions that the program has registered for this operation.",
 }
 
 OUTCOMES: Final = {

@@ -12,6 +12,7 @@ from opentelemetry import trace
 
 import ckpt_observe
 from ckpt_observe.core import Checkpointer, Query, ciphers, hooks
+from ckpt_observe.core.retention import KeepLast
 from ckpt_observe.core.runner import Done, Graph, RunSettings, resume_graph, run_agent, run_graph
 from ckpt_observe.core.runner.triggers import EverySteps
 from ckpt_observe.core.workspace import Workspace
@@ -287,6 +288,25 @@ def test_failure_has_cause_and_impact(spans, tmp_path):
     assert save[names.ERROR_CAUSE] == load[names.ERROR_CAUSE] == "NotADirectoryError"
     assert save[names.ERROR_IMPACT].startswith("this checkpoint was not saved")
     assert load[names.ERROR_IMPACT].startswith("nothing was loaded")
+
+
+def test_hooks_are_phases(spans):
+    """Hooks of the program are a phase of their own. Those called within a phase, for each removed checkpoint, are part of it."""
+    checkpointer = Checkpointer("memory://", hooks=[lambda _: None])
+    checkpointer.save("run-1", STATE)
+    with checkpointer.batch() as batch:
+        batch.save("run-1", STATE)
+        batch.save("run-1", STATE)
+    checkpointer.retention = KeepLast(1)
+    checkpointer.prune("run-1")
+    assert outline(spans()).splitlines() == [
+        line.removeprefix("  ")
+        for line in (
+            *_operation("save", "hook", "serialize", "digest", "write", "validate", "hook"),
+            *_operation("save", "hook", "write", "validate", "validate", "hook"),
+            *_operation("prune", "read", "remove"),
+        )
+    ]
 
 
 def test_failing_hook_is_an_event(spans):

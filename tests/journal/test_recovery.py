@@ -79,6 +79,31 @@ def test_interrupted_between_phases(dead_journal, steps, progress):
 
 
 @pytest.mark.parametrize(
+    ("operation", "shared", "steps", "phase", "progress"),
+    [
+        ("save", {names.FORMAT: "json"}, (), "serialize", "before serialize"),
+        ("save", {}, (), "write", "before write"),
+        ("prune", {}, (), "remove", "before remove"),
+        ("load", {}, ((2, phase_word("read", 1)), (3, 2 << 12 | 1)), "read", "after read"),
+        ("copy", {}, (), None, "before its first phase"),
+    ],
+)
+def test_interrupted_between_phases_of_the_core(dead_journal, operation, shared, steps, phase, progress):
+    """The phases of the core have no gaps: a moment between two belongs to the first. The message tells that this one was not running."""
+    line = encode_line((events.BEGIN, SPAN, NOW, events.OPERATION, operation, "ab" * 16, "", {}, {names.SYSTEM: "reference", **shared}))
+
+    def work(journal):
+        page = journal.take()
+        page.append(line)
+        for index, word in steps:
+            page.marks[index] = word
+
+    [span], _, _ = recover(dead_journal(work))
+    assert span.attributes.get(names.ERROR_PHASE) == phase
+    assert progress in message(span)
+
+
+@pytest.mark.parametrize(
     ("phases", "impact"),
     [
         ([("serialize", True), ("write", False)], "not to be relied on"),

@@ -116,7 +116,11 @@ class Batch:
             return False
 
     def _notify(self, moment: str, drafts: Sequence[_Draft], error: BaseException | None = None) -> None:
-        for info, *_ in drafts if self._hooks else ():
+        if self._hooks:
+            self._call_hooks(moment, drafts, error)
+
+    def _call_hooks(self, moment: str, drafts: Sequence[_Draft], error: BaseException | None) -> None:
+        for info, *_ in drafts:
             details: dict[str, Any] = {"id": info.id, "step": info.step, "status": info.status, "info": info if moment == "after" else None}
             emit(self._hooks, Event(moment=moment, operation="save", task=info.task, error=error, **details))
 

@@ -73,6 +73,14 @@ class TraceStoreError(CkptObserveError):
         """Whether the same call may succeed later. False: the span cannot be stored, or is damaged in the store."""
 
 
+class TraceNotFoundError(CkptObserveError):
+    """No trace has this ID or ID prefix. The message says how to list them."""
+
+
+class AmbiguousTraceError(CkptObserveError):
+    """Several traces have this ID prefix. The message lists their IDs."""
+
+
 class HttpError(CkptObserveError):
     """An HTTP request got no complete response. The message is the cause, without the URL, which may contain secrets."""
 

@@ -11,6 +11,7 @@ from sphinx.application import Sphinx
 
 import ckpt_observe
 import ckpt_observe.core
+import ckpt_observe.query
 from ckpt_observe.libraries import LIBRARIES
 
 project = "ckpt_observe"
@@ -55,6 +56,7 @@ def append_directives(_app: Sphinx, page: str, source: list[str]) -> None:
         source[0] += table_of_contents("Libraries", [f"/docs/libraries/{name}" for name in LIBRARIES])
     elif page == "docs/api":
         source[0] += api(ckpt_observe, ckpt_observe.__all__)
+        source[0] += api(ckpt_observe.query, sorted(ckpt_observe.query.__all__))
         source[0] += api(ckpt_observe.core, sorted(set(ckpt_observe.core.__all__) - set(ckpt_observe.__all__)))
 
 

@@ -33,12 +33,13 @@ ALLOWED_IMPORTS = {
     "delivery": {"journal", "semconv", "config", "errors", "exporter", "span"},
     "tracestore": {"span", "errors", "semconv"},
     "metricstore": {"journal", "span", "errors", "semconv"},
+    "query": {"tracestore", "journal", "delivery", "config", "semconv", "errors", "span"},
     "alerts": {"semconv", "errors"},
     "exporters": {"exporter", "semconv", "config", "endpoints", "errors", "span", "tracestore", "metricstore", "__version__"},
     "instrument": {"record", "semconv", "errors", "libraries"},
     "dashboards": {"semconv"},
     "readers": {"core", "errors"},
-    "viewer": {"tracestore", "semconv", "errors", "span"},
+    "viewer": {"query", "semconv", "errors", "span"},
 }
 """What each package or top-level module may import. Those in UNRESTRICTED may import everything except testing."""
 
@@ -237,3 +238,16 @@ def test_architecture_shows_the_same_rules():
     assert {package: shown[package] for package in ALLOWED_IMPORTS if package in existing} == {
         package: allowed - {"support", "__version__"} for package, allowed in ALLOWED_IMPORTS.items() if package in existing
     }
+
+
+def test_only_the_query_layer_reads_traces():
+    """Commands and viewers read the trace store through `query`. `doctor` opens it for writing, as the local exporter does."""
+    readers = {"TraceReader", "ckpt_observe.tracestore.reader", "ckpt_observe.journal.live_operations"}
+    wrong = [
+        f"{path.relative_to(PACKAGE)}: {name}"
+        for path in modules()
+        if package_of(path) in ("cli", "viewer")
+        for name, _ in imports(path)
+        if any(part in name for part in readers)
+    ]
+    assert wrong == []

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 import ckpt_observe
-from ckpt_observe import config, environment
+from ckpt_observe import config, environment, query
 from ckpt_observe.api import Watch, observe_environment
 from ckpt_observe.cli.commands import command_description
 from ckpt_observe.cli.exit_codes import OK
@@ -28,7 +28,6 @@ from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
 from ckpt_observe.support.formatting import wants_colour
 from ckpt_observe.support.parsing import parse_names
-from ckpt_observe.tracestore import FILENAME, TraceReader
 from ckpt_observe.tracestore.tree import render
 
 _RUN: Final = "run-1"
@@ -119,9 +118,8 @@ def _wait_for_trace(watch: Watch, trace_id: str) -> list[Span]:
     spans: list[Span] = []
     while not _is_complete(spans):
         is_delivered = watch.flush(0.2)
-        if (watch.settings.dir / FILENAME).exists():
-            with TraceReader(watch.settings.dir / FILENAME) as reader:
-                spans = reader.spans(trace_id)
+        with query.open_traces(watch.settings.dir) as traces:
+            spans = traces.spans(trace_id)
         if is_delivered or time.monotonic() > deadline:
             break
     return spans

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ckpt_observe import config, wiring
+from ckpt_observe import config, query, wiring
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_json
 from ckpt_observe.cli.output import Column, print_error, print_table, print_tsv, until_pipe_closes
@@ -20,7 +20,6 @@ from ckpt_observe.journal.activity import read_activity
 from ckpt_observe.semconv.values import OPERATIONS, OUTCOMES
 from ckpt_observe.span import to_json_line
 from ckpt_observe.support.formatting import format_duration, format_time, printable, wants_colour
-from ckpt_observe.tracestore import FILENAME, TraceFilter, TraceReader, TraceSummary
 from ckpt_observe.tracestore.tree import render
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -54,7 +53,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     form.add_argument("--json", action="store_true", help="print the spans, one JSON object per line")
     form.add_argument("--tsv", action="store_true", help="print the list as tab-separated values without a header")
     parser.add_argument("--limit", type=_positive, default=20, metavar="N", help="show at most N traces (default 20)")
-    parser.add_argument("--since", type=_ago, default=0, metavar="AGE", help="only traces that ended at most AGE ago: 90s, 15m, 1h, 7d")
+    parser.add_argument("--since", type=_ago, metavar="AGE", help="only traces that ended at most AGE ago: 90s, 15m, 1h, 7d")
     parser.add_argument("--task", metavar="NAME", help="only traces of the task with this name")
     parser.add_argument("--outcome", choices=OUTCOMES, help="only traces in which a span has this outcome")
     parser.add_argument("--operation", choices=OPERATIONS, help="only traces that contain this operation")
@@ -67,15 +66,15 @@ def run(args: Namespace) -> int:
     """Print the list, the tree or the spans, and return the exit code."""
     try:
         settings = config.read(dir=args.dir, exporters="local")
-        path = settings.dir / FILENAME
         if settings.dir.exists():
             wiring.deliver_dead(settings)  # include the operations of dead processes
-        if not path.exists():
-            print_error(f"no traces recorded yet: {path} does not exist; `ckpt-observe doctor` shows records that wait for delivery")
-            _print_unobserved(settings.dir)
-            return NOT_FOUND
-        with TraceReader(path) as reader:
-            code = _show(reader, args) if args.trace else _show_last(reader, args) if args.last else _list(reader, args)
+        with query.open_traces(settings.dir) as traces:
+            if not traces.path.exists() and not traces.running():
+                reason = f"{traces.path} does not exist; `ckpt-observe doctor` shows records that wait for delivery"
+                print_error(f"no traces recorded yet: {reason}")
+                _print_unobserved(settings.dir)
+                return NOT_FOUND
+            code = _show(traces, args) if args.trace else _show_last(traces, args) if args.last else _list(traces, args)
         if dead := read_activity(settings.dir).dead_processes:
             print_error(f"records of dead processes ({dead}) wait for a daemon or a server; for details run: ckpt-observe doctor")
         if not args.trace:
@@ -92,56 +91,56 @@ def _print_unobserved(state: Path) -> None:
         print_error(f"{format_time(program.ended_unix_nano)}: {printable(program.describe())}")
 
 
-def _list(reader: TraceReader, args: Namespace) -> int:
-    traces = reader.newest(args.limit, since_unix_nano=args.since, matching=_filter(args))
-    if not traces:
+def _list(traces: query.Traces, args: Namespace) -> int:
+    summaries = traces.traces(_filter(args), limit=args.limit)
+    if not summaries:
         print_error("no matching traces")
-    _print(reader, traces, args)
+    _print(traces, summaries, args)
     return OK
 
 
-def _show_last(reader: TraceReader, args: Namespace) -> int:
-    newest = reader.newest(1, since_unix_nano=args.since, matching=_filter(args))
+def _show_last(traces: query.Traces, args: Namespace) -> int:
+    newest = traces.traces(_filter(args), limit=1)
     if not newest:
         print_error("no matching traces")
         return NOT_FOUND
-    _print(reader, newest, args, as_tree=True)
+    _print(traces, newest, args, as_tree=True)
     return OK
 
 
-def _show(reader: TraceReader, args: Namespace) -> int:
-    matches = reader.find(args.trace)
+def _show(traces: query.Traces, args: Namespace) -> int:
+    matches = traces.find(args.trace)
     if not matches:
-        print_error(f"no trace ID in {reader.path} starts with {args.trace!r}; `ckpt-observe traces` lists the newest")
+        print_error(f"no trace ID in {traces.path} starts with {args.trace!r}; `ckpt-observe traces` lists the newest")
         return NOT_FOUND
     if len(matches) > 1:
         print_error(f"{args.trace!r} is ambiguous; it matches:")
         print_table(_COLUMNS, map(_row, matches), sys.stderr)
         return USAGE
-    _print(reader, matches, args, as_tree=True)
+    _print(traces, matches, args, as_tree=True)
     return OK
 
 
-def _filter(args: Namespace) -> TraceFilter:
-    return TraceFilter(task_name=args.task, outcome=args.outcome, operation=args.operation)
+def _filter(args: Namespace) -> query.OperationFilter:
+    return query.OperationFilter(since_unix_nano=args.since, task_name=args.task, outcome=args.outcome, operation=args.operation)
 
 
-def _print(reader: TraceReader, traces: Sequence[TraceSummary], args: Namespace, *, as_tree: bool = False) -> None:
+def _print(traces: query.Traces, summaries: Sequence[query.TraceSummary], args: Namespace, *, as_tree: bool = False) -> None:
     """Print traces in the form that the arguments ask for, by default as trees or as a table."""
     if args.tsv:
-        print_tsv(map(_row, traces))
+        print_tsv(map(_row, summaries))
     elif args.json:
-        for trace in traces:
-            for span in reader.spans(trace.trace_id):
+        for summary in summaries:
+            for span in traces.spans(summary.trace_id):
                 print_json(to_json_line(span))
     elif as_tree:
-        for trace in traces:
-            print("\n".join(render(reader.spans(trace.trace_id), colour=wants_colour(sys.stdout))))
-    elif traces:
-        print_table(_COLUMNS, map(_row, traces))
+        for summary in summaries:
+            print("\n".join(render(traces.spans(summary.trace_id), colour=wants_colour(sys.stdout))))
+    elif summaries:
+        print_table(_COLUMNS, map(_row, summaries))
 
 
-def _row(trace: TraceSummary) -> tuple[object, ...]:
+def _row(trace: query.TraceSummary) -> tuple[object, ...]:
     seconds = (trace.end_unix_nano - trace.start_unix_nano) / 1e9
     return (trace.trace_id, trace.end_unix_nano, seconds, trace.operations, trace.errors, trace.interrupted, trace.name)
 

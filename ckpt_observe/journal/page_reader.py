@@ -46,6 +46,7 @@ class PageContent(NamedTuple):
 
     lines: bytes
     marks: tuple[int, ...]
+    is_ended: bool
 
 
 def page_files(prefix: str) -> list[str]:
@@ -67,9 +68,11 @@ def read_pages(path: str) -> tuple[int, list[PageContent]]:
     heartbeat = WORD.unpack_from(data)[0] if len(data) >= PAGE_SIZE else 0
     pages = []
     for start in _page_starts(data):
-        used = WORD.unpack_from(data, start)[0] & ~ENDED_FLAG
+        word = WORD.unpack_from(data, start)[0]
+        used = word & ~ENDED_FLAG
         if HEADER_SIZE < used <= PAGE_SIZE:
-            pages.append(PageContent(data[start + HEADER_SIZE : start + used], _MARK_WORDS.unpack_from(data, start + WORD.size)))
+            marks = _MARK_WORDS.unpack_from(data, start + WORD.size)
+            pages.append(PageContent(data[start + HEADER_SIZE : start + used], marks, bool(word & ENDED_FLAG)))
     return heartbeat, pages
 
 

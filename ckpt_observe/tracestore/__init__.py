@@ -6,7 +6,9 @@ It knows spans and their names, but not how they are recorded or delivered.
 from __future__ import annotations
 
 from ckpt_observe.tracestore.database import FILENAME
-from ckpt_observe.tracestore.reader import TraceFilter, TraceReader, TraceSummary
+from ckpt_observe.tracestore.operation_filter import ALL, OperationFilter
+from ckpt_observe.tracestore.reader import TraceReader
+from ckpt_observe.tracestore.summary import TraceSummary
 from ckpt_observe.tracestore.writer import MAX_BYTES, TraceWriter
 
-__all__ = ["FILENAME", "MAX_BYTES", "TraceFilter", "TraceReader", "TraceSummary", "TraceWriter"]
+__all__ = ["ALL", "FILENAME", "MAX_BYTES", "OperationFilter", "TraceReader", "TraceSummary", "TraceWriter"]

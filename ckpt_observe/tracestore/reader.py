@@ -4,46 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
 from ckpt_observe.tracestore import database
 from ckpt_observe.tracestore.database import translate_errors
-from ckpt_observe.tracestore.span_rows import COLUMNS, from_row
+from ckpt_observe.tracestore.operation_filter import ALL, OperationFilter
+from ckpt_observe.tracestore.operation_groups import OperationGroup, group_by_operation
+from ckpt_observe.tracestore.span_rows import COLUMNS, FACETS, from_row
+from ckpt_observe.tracestore.summary import TraceSummary
 from ckpt_observe.tracestore.tree import walk
 
-
-class TraceFilter(NamedTuple):
-    """Selects traces that contain a span with all of these values. None matches everything."""
-
-    name: str | None = None
-    outcome: str | None = None
-    operation: str | None = None
-    task_name: str | None = None
-    task_id: str | None = None
-    session_id: str | None = None
-    error_class: str | None = None
-
-
-class TraceSummary(NamedTuple):
-    """One trace in a list."""
-
-    trace_id: str
-    name: str
-    """The name of its earliest span."""
-    start_unix_nano: int
-    end_unix_nano: int
-    """The latest end of its stored spans, so a task that is still running is as recent as its last checkpoint operation."""
-    spans: int
-    operations: int
-    errors: int
-    """Operations with the outcome `error`."""
-    interrupted: int
-    """Operations whose process died before they finished."""
-
-
-_ALL: Final = TraceFilter()
 _NEWEST: Final = "SELECT * FROM trace WHERE end_unix_nano >= ? ORDER BY end_unix_nano DESC LIMIT ?"
 _BY_ID: Final = "SELECT * FROM trace WHERE trace_id = ?"
 _BY_PREFIX: Final = "SELECT * FROM trace WHERE trace_id >= ? AND trace_id < ? ORDER BY trace_id LIMIT ?"
@@ -90,17 +62,23 @@ class TraceReader:
             row: tuple[int, int] | None = self._connection.execute(_LAST_STEP, (task_id,)).fetchone()
             return row
 
-    def newest(self, limit: int = 20, *, since_unix_nano: int = 0, matching: TraceFilter = _ALL) -> list[TraceSummary]:
-        """Return up to `limit` traces that ended at `since_unix_nano` or later, newest first. With a filter, only matching spans count."""
+    def newest(self, limit: int = 20, *, matching: OperationFilter = ALL) -> list[TraceSummary]:
+        """Return up to `limit` traces, that which ended last first. With a filter: those in which an operation matches, by its end."""
         with translate_errors(self.path):
-            if matching == _ALL:
-                return [TraceSummary(*row) for row in self._connection.execute(_NEWEST, (since_unix_nano, limit))]
+            if matching == OperationFilter(since_unix_nano=matching.since_unix_nano):
+                return [TraceSummary(*row) for row in self._connection.execute(_NEWEST, (matching.since_unix_nano or 0, limit))]
             trace_ids: dict[str, None] = {}
-            for trace_id in self._matching_trace_ids(since_unix_nano, matching):
+            for group in self.operations(matching):
+                trace_ids[group.span.trace_id] = None
                 if len(trace_ids) == limit:
                     break
-                trace_ids[trace_id] = None
             return [TraceSummary(*row) for trace_id in trace_ids for row in self._connection.execute(_BY_ID, (trace_id,))]
+
+    def summary(self, trace_id: str) -> TraceSummary | None:
+        """Return the summary of a trace, or None if there is no such trace."""
+        with translate_errors(self.path):
+            row = self._connection.execute(_BY_ID, (trace_id,)).fetchone()
+            return TraceSummary(*row) if row else None
 
     def find(self, prefix: str, limit: int = 20) -> list[TraceSummary]:
         """Return up to `limit` traces whose id starts with `prefix`, by id: several if it is ambiguous, an empty list if there is none."""
@@ -113,10 +91,43 @@ class TraceReader:
         with translate_errors(self.path):
             return [node.span for node in walk(from_row(row) for row in self._connection.execute(_SPANS, (trace_id,)))]
 
-    def _matching_trace_ids(self, since_unix_nano: int, matching: TraceFilter) -> Iterator[str]:
-        """Yield the trace id of each matching span, latest end first. A trace id may be repeated."""
-        values = {column: value for column, value in matching._asdict().items() if value is not None}
+    def operations(self, matching: OperationFilter = ALL) -> Iterator[OperationGroup]:
+        """Yield matching operations, tasks and other spans with their phases, that which ended last first."""
+        values = {column: getattr(matching, column) for column in FACETS if getattr(matching, column) is not None}
         conditions = "".join(f" AND {column} = ?" for column in values)
-        query = f"SELECT trace_id FROM span WHERE end_unix_nano >= ?{conditions} ORDER BY end_unix_nano DESC"  # noqa: S608, fields of TraceFilter
-        for (trace_id,) in self._connection.execute(query, (since_unix_nano, *values.values())):
-            yield trace_id
+        until = (1 << 63) - 1 if matching.until_unix_nano is None else matching.until_unix_nano
+        query = (
+            f"SELECT trace_id, span_id FROM span WHERE end_unix_nano >= ? AND end_unix_nano < ?{conditions} "  # noqa: S608, our own names
+            "ORDER BY end_unix_nano DESC"
+        )
+        with translate_errors(self.path):
+            groups: dict[tuple[str, str], OperationGroup] = {}
+            for key in self._connection.execute(query, (matching.since_unix_nano or 0, until, *values.values())):
+                if key not in groups:
+                    groups = {
+                        (group.span.trace_id, span.span_id): group
+                        for group in group_by_operation(self.spans(key[0]))
+                        for span in (group.span, *group.phases)
+                    }
+                group = groups[key]
+                if group.span.span_id == key[1] and matching.matches(group.span):
+                    yield group
+
+    def newest_position(self) -> int:
+        """Return the position of what was stored last, for `stored_after`."""
+        with translate_errors(self.path):
+            return int(self._connection.execute("SELECT coalesce(max(id), 0) FROM span").fetchone()[0])
+
+    def stored_after(self, position: int, limit: int) -> list[tuple[int, OperationGroup]]:
+        """Return up to `limit` operations that were stored after a position, each with its own, in the order in which they were stored."""
+        query = "SELECT id, trace_id, span_id FROM span WHERE id > ? ORDER BY id LIMIT ?"
+        with translate_errors(self.path):
+            rows = self._connection.execute(query, (position, limit)).fetchall()
+            keys = {(trace_id, span_id): number for number, trace_id, span_id in rows}
+            groups = [group for trace_id in dict.fromkeys(row[1] for row in rows) for group in group_by_operation(self.spans(trace_id))]
+            stored = [
+                (keys[group.span.trace_id, group.span.span_id], group)
+                for group in groups
+                if (group.span.trace_id, group.span.span_id) in keys
+            ]
+            return sorted(stored, key=lambda entry: entry[0])

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from ckpt_observe.cli import traces
+from ckpt_observe.cli.main import main
 from ckpt_observe.exporters.local import LocalExporter
 from ckpt_observe.span import from_json_line
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
@@ -18,6 +19,7 @@ from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
 PROGRAM = """
 import argparse, sys
 from ckpt_observe.cli import traces
+from ckpt_observe.cli.main import main
 parser = argparse.ArgumentParser(prog="ckpt-observe")
 traces.register(parser.add_subparsers())
 args = parser.parse_args()
@@ -160,7 +162,7 @@ def test_missing_store_is_not_created(tmp_path, capsys):
 def test_foreign_store_is_an_error(tmp_path, capsys):
     """A store that is not a database gives a one-line error, not a traceback."""
     (tmp_path / "traces.db").write_text("not a database " * 100)
-    assert traces.run(argparse.Namespace(dir=str(tmp_path), trace=None, last=False)) == 1
+    assert main(["traces", "--dir", str(tmp_path)]) == 1
     assert "not a database" in capsys.readouterr().err
 
 

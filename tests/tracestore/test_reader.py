@@ -6,8 +6,9 @@ import pytest
 
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree, outline
-from ckpt_observe.tracestore import TraceFilter, TraceReader
+from ckpt_observe.tracestore import OperationFilter, TraceReader
 from ckpt_observe.tracestore import reader as reader_module
+from ckpt_observe.tracestore.span_rows import FACETS
 
 
 def numbers(traces):
@@ -28,7 +29,7 @@ def test_since_excludes_older_traces(writer, reader):
         writer.write(make_tree(number, start=number * 1000))
     writer.write([make_span(500, "checkpoint.save", trace=1, start=5000)])
     since = START_UNIX_NANO + 2900 * 1_000_000
-    assert numbers(reader.newest(since_unix_nano=since)) == [1, 3]
+    assert numbers(reader.newest(matching=OperationFilter(since_unix_nano=since))) == [1, 3]
 
 
 def test_summary_counts_operations(writer, reader):
@@ -41,16 +42,16 @@ def test_summary_counts_operations(writer, reader):
 @pytest.mark.parametrize(
     ("matching", "expected"),
     [
-        (TraceFilter(name="checkpoint.restore"), [3]),
-        (TraceFilter(outcome="interrupted"), [2]),
-        (TraceFilter(operation="save"), [3, 2, 1]),
-        (TraceFilter(task_name="other"), [3]),
-        (TraceFilter(task_id="demo-2"), [2]),
-        (TraceFilter(session_id="s1"), [4]),
-        (TraceFilter(error_class="capacity"), [4]),
-        (TraceFilter(operation="save", outcome="interrupted"), [2]),
-        (TraceFilter(operation="restore", outcome="interrupted"), []),
-        (TraceFilter(task_name="nobody"), []),
+        (OperationFilter(operation="restore"), [3]),
+        (OperationFilter(outcome="interrupted"), [2]),
+        (OperationFilter(operation="save"), [3, 2, 1]),
+        (OperationFilter(task_name="other"), [3]),
+        (OperationFilter(task_id="demo-2"), [2]),
+        (OperationFilter(session_id="s1"), [4]),
+        (OperationFilter(error_class="capacity"), [4]),
+        (OperationFilter(operation="save", outcome="interrupted"), [2]),
+        (OperationFilter(operation="restore", outcome="interrupted"), []),
+        (OperationFilter(task_name="nobody"), []),
     ],
     ids=str,
 )
@@ -67,7 +68,7 @@ def test_filtered_list_is_limited_by_traces_not_spans(writer, reader):
     """Several matching spans of one trace count as one trace."""
     for number in (1, 2, 3):
         writer.write(make_tree(number, start=number * 1000, operations=("save",) * 9))
-    assert numbers(reader.newest(2, matching=TraceFilter(operation="save"))) == [3, 2]
+    assert numbers(reader.newest(2, matching=OperationFilter(operation="save"))) == [3, 2]
 
 
 def test_no_list_scans_the_store(writer, reader):
@@ -80,12 +81,12 @@ def test_no_list_scans_the_store(writer, reader):
     ]
     statements = []
     reader._connection.set_trace_callback(statements.append)
-    for field in TraceFilter._fields:
-        reader.newest(matching=TraceFilter(**{field: "x"}))
+    for field in FACETS:
+        reader.newest(matching=OperationFilter(**{field: "x"}))
     reader._connection.set_trace_callback(None)
     queries += [(query, ()) for query in statements]
     plans = [row[3] for query, values in queries for row in reader._connection.execute(f"EXPLAIN QUERY PLAN {query}", values)]
-    assert len(statements) == len(TraceFilter._fields)
+    assert len(statements) == len(FACETS)
     assert [plan for plan in plans if not plan.startswith("SEARCH")] == []
 
 

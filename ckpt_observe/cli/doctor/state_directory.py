@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from ckpt_observe import query
 from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
 from ckpt_observe.config import Settings
 from ckpt_observe.delivery import daemon, outbox
@@ -19,7 +20,7 @@ from ckpt_observe.journal.fallback import fallback_directories, usable_directory
 from ckpt_observe.journal.locations import file_system, has_private_shared_memory, is_on_volume, page_places, private_directory
 from ckpt_observe.support.formatting import format_time
 from ckpt_observe.support.locks import is_locked
-from ckpt_observe.tracestore import FILENAME, TraceReader, TraceWriter
+from ckpt_observe.tracestore import FILENAME, TraceWriter
 
 _PROBE: Final = b"x" * 4096
 
@@ -146,12 +147,12 @@ def check_journals(settings: Settings) -> Iterator[Diagnosis]:
 
 def check_records(settings: Settings) -> Iterator[Diagnosis]:
     """Report how much the local store contains, and the programs that recorded nothing in their last run."""
-    path = settings.dir / FILENAME
-    if path.exists():
-        with TraceReader(path) as reader:
-            traces, operations = reader.totals()
-            newest = "".join(f", the newest from {format_time(trace.end_unix_nano)}" for trace in reader.newest(1))
-        yield Diagnosis(OK, "recorded", f"{operations} operations in {traces} traces{newest}; show them with: ckpt-observe traces")
+    with query.open_traces(settings.dir) as traces:
+        totals = traces.totals()
+        newest = "".join(f", the newest from {format_time(trace.end_unix_nano)}" for trace in traces.traces(limit=1))
+    if traces.path.exists():
+        text = f"{totals.operations} operations in {totals.traces} traces{newest}; show them with: ckpt-observe traces"
+        yield Diagnosis(OK, "recorded", text)
     else:
         yield Diagnosis(OK, "recorded", "nothing yet in the local store; try: ckpt-observe demo")
     for program in unobserved_programs.read(settings.dir):

@@ -1,0 +1,37 @@
+"""Queries about recorded operations: the one interface through which commands and viewers read the trace store and the journals.
+
+    from ckpt_observe import query
+
+    with query.open_traces() as traces:
+        for operation in traces.operations(query.OperationFilter(operation="save", outcome="error")):
+            print(operation.checkpoint_id, operation.phase, operation.attributes)
+
+Reading changes nothing and disturbs no running program.
+"""
+
+from __future__ import annotations
+
+from ckpt_observe.query.results import RUNNING, Changes, ObservedOperation, ObservedPhase, Totals, Trace, json_schema
+from ckpt_observe.query.statistics import KeyGrowth, OperationStatistics, Quantiles, Statistics, TaskStatistics
+from ckpt_observe.query.trace_queries import Traces, open_traces
+from ckpt_observe.tracestore import ALL, OperationFilter, TraceSummary
+
+__all__ = [
+    "ALL",
+    "RUNNING",
+    "Changes",
+    "KeyGrowth",
+    "ObservedOperation",
+    "ObservedPhase",
+    "OperationFilter",
+    "OperationStatistics",
+    "Quantiles",
+    "Statistics",
+    "TaskStatistics",
+    "Totals",
+    "Trace",
+    "TraceSummary",
+    "Traces",
+    "json_schema",
+    "open_traces",
+]

@@ -1,4 +1,4 @@
-"""Adds to the records of loads and restores what only delivery knows: lost steps, and a link to the save of the checkpoint.
+"""Adds to records what only delivery knows: lost steps of loads and restores, a link to their save, and the keys of a save that grew.
 
 Each record is decoded once, on its way to the spool, or in another process when it is read from there. The saves of a batch of records are
 written to the index together: one statement for each would give up the GIL each time, which takes long in a program with busy threads.
@@ -12,7 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
+from ckpt_observe.delivery.grown_keys import GrownKeys
 from ckpt_observe.delivery.lost_steps import History, LostSteps
+from ckpt_observe.delivery.save_details import SaveDetails
 from ckpt_observe.delivery.save_index import Lineage, SaveIndex
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
@@ -32,12 +34,14 @@ class Annotator:
 
     def __init__(self, history: History, index: SaveIndex, find_dead: Callable[[], object]) -> None:
         self._lost_steps, self._lineage, self._index = LostSteps(history), Lineage(index), index
+        self._details = SaveDetails(index)
+        self._grown_keys = GrownKeys(self._details)
         self._find_dead = find_dead
         self._last_search = 0
         """When the last search for dead processes started, in Unix nanoseconds."""
 
     def annotate(self, records: list[bytes]) -> list[bytes]:
-        """Return the records, with what is known about the checkpoints of loads and restores. Remember those of saves."""
+        """Return the records, with what is known about their checkpoints. Remember those of saves."""
         return self._annotate_all(records, self._search_dead)
 
     def annotate_dead(self, records: list[bytes]) -> list[bytes]:
@@ -49,6 +53,7 @@ class Annotator:
             return [self._annotate(record, search_dead) for record in records]
         finally:
             self._index.write()
+            self._details.write()
 
     def _search_dead(self, start: int) -> None:
         """Search for dead processes, unless the last search began after this load: one search serves a whole backlog of loads."""
@@ -68,6 +73,7 @@ class Annotator:
             attributes = {**(begin[8] or {}), **(begin[7] or {}), **(end[3] or {})}
             has_lost_steps = self._lost_steps.annotate(lines, attributes, search_dead)
             has_link = self._lineage.annotate(lines, attributes, search_dead)
-            return _encode(lines) if has_lost_steps or has_link else record
+            has_growth = self._grown_keys.annotate(lines, attributes)
+            return _encode(lines) if has_lost_steps or has_link or has_growth else record
         except _NOT_A_RECORD:  # `assemble` reports it
             return record

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
+from ckpt_observe.delivery.recent_values import store_recent
 from ckpt_observe.semconv import attributes as names
 
-_CAPACITY: Final = 1024
-"""Number of tasks and of restores that are remembered, the most recently used ones."""
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 _READ: Final = ("load", "restore")
 
 
@@ -61,7 +58,7 @@ class LostSteps:
             if operation not in _READ or names.STEPS_SINCE in attributes:
                 return False
             lost = self._answers[restore] if restore in self._answers else self._last_step_before(begin[2], task) - step
-            _store(self._answers, restore, lost)
+            store_recent(self._answers, restore, lost)
         if lost < 0:
             return False
         end[3] = {**(end[3] or {}), names.STEPS_SINCE: lost}
@@ -75,12 +72,4 @@ class LostSteps:
         return last.step if last.unix_nano < unix_nano else -1
 
     def _remember(self, task: str, save: LastSave) -> None:
-        _store(self._last_saves, task, max(self._last_saves.get(task, save), save))
-
-
-def _store(cache: dict[Key, Value], key: Key, value: Value) -> None:
-    """Store a value as the most recently used one. If the cache is full, remove the least recently used."""
-    cache.pop(key, None)
-    cache[key] = value
-    if len(cache) > _CAPACITY:
-        del cache[next(iter(cache))]
+        store_recent(self._last_saves, task, max(self._last_saves.get(task, save), save))

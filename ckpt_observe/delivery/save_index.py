@@ -39,6 +39,10 @@ _SCHEMA: Final = (
         "CREATE TABLE save (key BLOB PRIMARY KEY, trace TEXT NOT NULL, span TEXT NOT NULL, time INTEGER NOT NULL) WITHOUT ROWID",
         "CREATE INDEX save_time ON save (time)",
     ),
+    (
+        "CREATE TABLE detail (key BLOB PRIMARY KEY, time INTEGER NOT NULL, content BLOB NOT NULL) WITHOUT ROWID",
+        "CREATE INDEX detail_time ON detail (time)",
+    ),
 )
 
 
@@ -81,7 +85,7 @@ class SaveIndex:
                 part = list(itertools.islice(self._unwritten.items(), _ROWS_PER_STATEMENT))
                 places = ",".join(["(?,?,?,?)"] * len(part))
                 values = tuple(itertools.chain(*((key, *source) for key, source in part)))
-                if self._run(f"INSERT OR REPLACE INTO save VALUES {places}", values) is None:  # noqa: S608
+                if self.run(f"INSERT OR REPLACE INTO save VALUES {places}", values) is None:  # noqa: S608
                     break  # another process writes for longer than we wait: the next call tries again
                 for key, _ in part:
                     del self._unwritten[key]
@@ -90,14 +94,14 @@ class SaveIndex:
                 del self._unwritten[next(iter(self._unwritten))]
             if self._added >= _PRUNE_INTERVAL:
                 self._added = 0
-                self._run("DELETE FROM save WHERE time <= (SELECT time FROM save ORDER BY time DESC LIMIT 1 OFFSET ?)", (MAX_SAVES,))
+                self.run("DELETE FROM save WHERE time <= (SELECT time FROM save ORDER BY time DESC LIMIT 1 OFFSET ?)", (MAX_SAVES,))
 
     def find(self, key: bytes) -> Source | None:
         """Return the save of a checkpoint, or None."""
         with self._lock:
             source = self._recent.get(key) or self._unwritten.get(key)
             if source is None:
-                rows = self._run("SELECT trace, span, time FROM save WHERE key = ?", (key,))
+                rows = self.run("SELECT trace, span, time FROM save WHERE key = ?", (key,))
                 source = Source(*rows[0]) if rows else None
             return source
 
@@ -117,25 +121,31 @@ class SaveIndex:
             self._connection.close()
             self._connection = None
 
-    def _run(self, statement: str, parameters: tuple[Any, ...]) -> list[Any] | None:
+    @property
+    def has_file(self) -> bool:
+        """Whether what is written can be read by other processes."""
+        return self._path is not None
+
+    def run(self, statement: str, parameters: tuple[Any, ...]) -> list[Any] | None:
         """Run a statement. Return None if another process has locked the file.
 
         After any other error the file is not used any more, because every load would wait for it again.
         """
-        if self._path is None:
-            return []
-        try:
-            if self._connection is None:
-                self._connection = _open(self._path)
-            return self._connection.execute(statement, parameters).fetchall()
-        except (sqlite3.Error, OSError) as error:
-            raise_host_exception(error)
-            if sqlite.primary_code(error) == sqlite3.SQLITE_BUSY:
-                return None
-            self._disconnect()
-            self._warnings.warn_once("index", "Loads are not linked to saves of other processes: cannot use %s: %s", self._path, error)
-            self._path = None
-            return []
+        with self._lock:
+            if self._path is None:
+                return []
+            try:
+                if self._connection is None:
+                    self._connection = _open(self._path)
+                return self._connection.execute(statement, parameters).fetchall()
+            except (sqlite3.Error, OSError) as error:
+                raise_host_exception(error)
+                if sqlite.primary_code(error) == sqlite3.SQLITE_BUSY:
+                    return None
+                self._disconnect()
+                self._warnings.warn_once("index", "Loads are not linked to saves of other processes: cannot use %s: %s", self._path, error)
+                self._path = None
+                return []
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -17,6 +17,7 @@ from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv.metrics import OTHER
 from ckpt_observe.semconv.spans import OPERATION_PREFIX
 from ckpt_observe.span import Span
 from ckpt_observe.support.formatting import format_duration, format_ratio, format_size, printable
@@ -36,6 +37,10 @@ _MIN_DETAIL_WIDTH: Final = 60
 """Width of the text of failure details at any depth."""
 
 _COLOURS: Final = {"ok": "32", "error": "31", "interrupted": "35", "cancelled": "33", "skipped": "36"}
+
+
+_NOTED_GROWTH: Final = 10
+"""Growth of a key is worth a note if it is more than this part of the state: a tenth."""
 
 
 class TreeNode(NamedTuple):
@@ -205,8 +210,13 @@ def _notes(span: Span) -> Iterator[str]:
         yield f"altered: {' '.join(map(str, altered))}"
     sizes = dict(zip(attributes.get(names.KEY_NAMES) or (), attributes.get(names.KEY_SIZES) or (), strict=False))
     largest = max(sizes, key=lambda name: sizes[name], default="")
+    grown = dict(zip(attributes.get(names.GROWN_KEYS) or (), attributes.get(names.GROWN_SIZES) or (), strict=False))
     if largest and sizes[largest] * 2 > attributes.get(names.SIZE_SERIALIZED, 0):
-        yield f"mostly {largest} ({format_size(sizes[largest])})"
+        growth = grown.pop(largest, 0)
+        yield f"mostly {largest} ({format_size(sizes[largest])}{f', +{format_size(growth)}' if growth else ''})"
+    most_grown = next(iter(grown), "")
+    if most_grown and grown[most_grown] * _NOTED_GROWTH > sum(sizes.values()):
+        yield f"{'the rest' if most_grown == OTHER else most_grown} grew by {format_size(grown[most_grown])}"
     if names.STATUS in attributes and names.OPERATION not in attributes and span.status != "error":
         yield str(attributes[names.STATUS])
     if names.ID in attributes and span.status != "error":

@@ -147,8 +147,8 @@ def test_index_is_bounded_and_private(open_index, tmp_path, monkeypatch):
 def test_saves_of_a_batch_are_written_together(open_index, monkeypatch):
     """A batch takes one statement, not one for each save: each gives up the GIL. A load in the same batch finds its save."""
     index, statements = open_index(), []
-    run = index._run
-    monkeypatch.setattr(index, "_run", lambda statement, parameters: (statements.append(statement[:6]), run(statement, parameters))[1])
+    run = index.run
+    monkeypatch.setattr(index, "run", lambda statement, parameters: (statements.append(statement[:6]), run(statement, parameters))[1])
     batch = [record("save", checkpoint=f"c-{number}") for number in range(900)]
     annotated = create_annotator(index).annotate([*batch, record("load", 2_000_000_000, "c-7")])
     assert msgspec.json.decode(annotated[-1])[-1][3][names.SOURCE_SPAN] == SPAN

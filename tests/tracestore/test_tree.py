@@ -145,14 +145,26 @@ def test_append_names_its_node():
         ({names.RANK: 3, names.TASK_INFERRED: True}, "rank 3, task inferred"),
         ({names.KEY_NAMES: ["a", "b"], names.KEY_SIZES: [10, 900], names.SIZE_SERIALIZED: 1000}, "mostly b (900 B)"),
         ({names.KEY_NAMES: ["a", "b"], names.KEY_SIZES: [300, 400], names.SIZE_SERIALIZED: 1000}, None),
+        ({names.KEY_NAMES: ["a"], names.KEY_SIZES: [900], names.GROWN_KEYS: ["a"], names.GROWN_SIZES: [7]}, "mostly a (900 B, +7 B)"),
+        (
+            {
+                names.KEY_NAMES: ["a", "b"],
+                names.KEY_SIZES: [400, 300],
+                names.SIZE_SERIALIZED: 1000,
+                names.GROWN_KEYS: ["b", "a"],
+                names.GROWN_SIZES: [200, 1],
+            },
+            "b grew by 200 B",
+        ),
+        ({names.KEY_NAMES: ["a"], names.KEY_SIZES: [40], names.SIZE_SERIALIZED: 99, names.GROWN_KEYS: ["b"], names.GROWN_SIZES: [3]}, None),
         ({names.EXISTS: False}, "no checkpoint found"),
         ({names.ALTERED_KEYS: ["plan", "user"]}, "altered: plan user"),
         ({names.SOURCE_TRACE: "4bf92f35" + "0" * 24, names.ALTERED_KEYS: ["plan"]}, "from trace 4bf92f35, altered: plan"),
     ],
-    ids=["rank", "inferred", "large key", "no large key", "nothing", "altered", "two"],
+    ids=["rank", "inferred", "large key", "no large key", "grown", "grew a lot", "grew a little", "nothing", "altered", "two"],
 )
 def test_notes_on_an_operation(attributes, note):
-    """A line ends with what explains the operation: the key that makes up most of it, what a load found."""
+    """A line ends with what explains the operation: the key that makes up most of it or grew a lot, what a load found."""
     [line] = render([make_span(1, "checkpoint.save", attributes={names.OPERATION: "save", names.OUTCOME: "ok", **attributes})])
     assert line.partition("ok  ")[2] == (note or "")
 

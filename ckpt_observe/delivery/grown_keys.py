@@ -1,0 +1,92 @@
+"""Names the keys of a state that grew since the previous save of the same task or path, for every library that reports sizes of keys.
+
+A save belongs to the same series as an earlier one if both have the same library and path, in which numbers count as equal
+(`step-100.pt`, `step-200.pt`), or, if their ids are not paths, the same task and namespace. This is done in delivery, because it needs no
+time of the host program there, and because the previous save is often in another process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ckpt_observe.delivery.recent_values import store_recent
+from ckpt_observe.delivery.save_details import Detail, SaveDetails, detail_key
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv.metrics import LARGEST_KEYS, OTHER
+
+_NUMBER: Final = re.compile(r"(?<![0-9])(?<!rank)(?<!rank[-_=.])[0-9]+")
+"""A step or an epoch. Files of two ranks are not in the same series."""
+
+
+class GrownKeys:
+    """Adds the keys that grew to the records of saves. Called from any thread."""
+
+    def __init__(self, details: SaveDetails) -> None:
+        self._details = details
+        self._lock = threading.RLock()  # re-entrant: a signal handler that saves a checkpoint may collect pages, too
+        self._latest: dict[bytes, Detail] = {}
+        """The latest save of each series."""
+        self._answers: dict[str, dict[str, int]] = {}
+        """What grew, by span id: another process annotates a record once for each exporter."""
+
+    def annotate(self, lines: list[Any], attributes: Mapping[str, Any]) -> bool:
+        """Add the keys that grew to a successful save. Return whether the lines were changed."""
+        begin, end = lines[0], lines[-1]
+        if begin[4] != "save" or names.KEY_SIZES not in attributes or (attributes.get(names.OUTCOME) or "ok") != "ok":
+            return False
+        key, sizes = _series(attributes), _key_sizes(attributes)
+        if key is None or not sizes:
+            return False
+        with self._lock:
+            grown = self._answers.get(begin[1])
+            if grown is None:
+                grown = self._compare(key, Detail(begin[2], sizes))
+                store_recent(self._answers, begin[1], grown)
+        if not grown:
+            return False
+        end[3] = {**(end[3] or {}), names.GROWN_KEYS: list(grown), names.GROWN_SIZES: list(grown.values())}
+        return True
+
+    def _compare(self, key: bytes, save: Detail) -> dict[str, int]:
+        """Return what grew since the previous save of the series, and remember this one, unless a later one is known."""
+        previous = self._latest.get(key) or self._details.find(key)
+        if previous is not None and previous.unix_nano >= save.unix_nano:
+            return {}
+        store_recent(self._latest, key, save)
+        self._details.put(key, save)
+        return {} if previous is None else find_growth(previous.content, save.content)
+
+
+def find_growth(previous: Mapping[str, int], current: Mapping[str, int]) -> dict[str, int]:
+    """Return the keys that grew and by how many bytes, the one that grew most first.
+
+    A save reports its largest keys only. A key that was not among them before had at most the size of the smallest of them.
+    """
+    reported = [size for name, size in previous.items() if name != OTHER]
+    unknown = min(reported) if len(reported) >= LARGEST_KEYS else 0
+    grown = {name: size - previous.get(name, unknown) for name, size in current.items() if name != OTHER or name in previous}
+    return dict(sorted(((name, size) for name, size in grown.items() if size > 0), key=lambda item: -item[1]))
+
+
+def _series(attributes: Mapping[str, Any]) -> bytes | None:
+    id, task = attributes.get(names.ID), attributes.get(names.TASK_ID)
+    system, rank = attributes.get(names.SYSTEM), attributes.get(names.RANK)
+    if isinstance(id, str) and (os.path.isabs(id) or "://" in id):
+        return detail_key("sizes", system, rank, _NUMBER.sub("#", id))
+    return None if task is None else detail_key("sizes", system, rank, task, attributes.get(names.NAMESPACE))
+
+
+def _key_sizes(attributes: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes of the largest keys. As in the metrics, the rest of the serialized state is `_other_`."""
+    keys, bytes_of_keys = attributes.get(names.KEY_NAMES), attributes[names.KEY_SIZES]
+    if not isinstance(keys, list) or not isinstance(bytes_of_keys, list):  # user code may set anything
+        return {}
+    pairs = zip(keys[:LARGEST_KEYS], bytes_of_keys, strict=False)
+    sizes = {name: size for name, size in pairs if isinstance(name, str) and isinstance(size, int) and name != OTHER}
+    serialized = attributes.get(names.SIZE_SERIALIZED)
+    rest = serialized - sum(sizes.values()) if isinstance(serialized, int) else 0
+    return {**sizes, OTHER: rest} if sizes and rest > 0 else sizes

@@ -21,6 +21,7 @@ from ckpt_observe.instrument.processes import ProcessInstrumentor
 from ckpt_observe.instrument.targets import TargetReport
 from ckpt_observe.record.guard import faults, record_fault
 from ckpt_observe.record.recorder import Page, recorder
+from ckpt_observe.record.trace_context import find_process_parent
 from ckpt_observe.support import forks, interpreters
 from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import WarningLog, warn
@@ -142,7 +143,8 @@ class Watch:
             except Exception as error:  # of another package: its error must not reach the program that calls `observe()`
                 record_fault(error)
         if self.settings.sampler.name != samplers.NEVER:  # nothing would be recorded: stay as cheap as switched off
-            recorder.start(self._first_page, samples=self.settings.sampler.rule(), traceparent=self.settings.traceparent)
+            parent = find_process_parent(self.settings.traceparent, self.settings.laminar_context)
+            recorder.start(self._first_page, samples=self.settings.sampler.rule(), process_parent=parent)
         if "prometheus" in self.settings.exporters and self.settings.delivery != "daemon":
             self._ensure_journal()  # a scraper must find the metrics from before a restart, even while nothing is saved
 

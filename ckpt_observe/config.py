@@ -86,6 +86,9 @@ class Settings:
     """Names of the instrumentors to use."""
     disabled_instrumentations: frozenset[str]
     traceparent: str
+    """Span of the process that started this one, as a W3C `traceparent`; empty: none."""
+    laminar_context: str
+    """The same as Laminar's SDK writes it; empty: none."""
     extends_default_exporters: bool = False
     """Whether the exporters are the default ones or include them, so that those of the program's own SDK belong to them, too."""
     sampler: Sampler = _SAMPLER
@@ -133,6 +136,7 @@ def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, **a
         libraries=libraries.select(source.get("libraries", environment.LIBRARIES, DEFAULT)),
         disabled_instrumentations=frozenset(parse_names(source.get("", environment.DISABLED_INSTRUMENTATIONS, ""))),
         traceparent=str(source.get("", environment.TRACEPARENT, "")),
+        laminar_context=str(source.get("", environment.LMNR_SPAN_CONTEXT, "")),
         sampler=_sampler(source),
         disk_limit=_disk_limit(source),
         genai_events=_flag(source, "", environment.GENAI_EVENTS, default=False),

@@ -40,6 +40,7 @@ OTLP: Final = "OTEL_EXPORTER_OTLP_"
 OTLP_METRICS_ENDPOINT: Final = OTLP + "METRICS_ENDPOINT"
 METRIC_EXPORT_INTERVAL: Final = "OTEL_METRIC_EXPORT_INTERVAL"
 LMNR_KEY: Final = "LMNR_PROJECT_API_KEY"
+LMNR_SPAN_CONTEXT: Final = "LMNR_SPAN_CONTEXT"
 LMNR_BASE_URL: Final = "LMNR_BASE_URL"
 LMNR_HTTP_PORT: Final = "LMNR_HTTP_PORT"
 PROMETHEUS_HOST: Final = "OTEL_EXPORTER_PROMETHEUS_HOST"
@@ -81,6 +82,7 @@ VARIABLES: Final = (
     Variable(OTLP + "CLIENT_KEY", "", "", "File with the key of the client certificate."),
     Variable(OTLP + "INSECURE", "", "false", "`true` disables TLS for a gRPC endpoint without `http://` or `https://`."),
     Variable(LMNR_KEY, "", "", "Project API key for `laminar`. Never logged."),
+    Variable(LMNR_SPAN_CONTEXT, "", "", "Span context of the process that started this one, as Laminar's SDK serializes it: like TRACEPARENT, with path, session and user."),
     Variable(LMNR_BASE_URL, "", "https://api.lmnr.ai", "URL of a self-hosted Laminar server."),
     Variable(LMNR_HTTP_PORT, "", "the port of the URL", "HTTP port of a self-hosted Laminar server, such as 8000."),
     Variable(PROMETHEUS_HOST, "", "127.0.0.1", "Address on which `prometheus` serves `/metrics`. Any address other than loopback requires a token or TLS."),

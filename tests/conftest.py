@@ -135,7 +135,7 @@ class Recording:
 def recording(monkeypatch):
     """Turn the recorder on. What it records can be read at once."""
     recording = Recording()
-    for name, value in (("on", True), ("take", recording.take), ("traceparent", "")):
+    for name, value in (("on", True), ("take", recording.take), ("process_parent", None)):
         monkeypatch.setattr(recorder, name, value)
     yield recording
     monkeypatch.undo()

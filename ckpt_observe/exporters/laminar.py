@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec import UNSET
 
 from ckpt_observe.endpoints import TRACES_PATH, Endpoint
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, ExporterSetupError, ExporterUnclearError
@@ -26,12 +27,15 @@ from ckpt_observe.span import Span
 from ckpt_observe.support.answers import decode_json
 from ckpt_observe.support.logs import WarningLog
 
+QUERY_PATH: Final = "/v1/sql/query"
 SETTLE_SECONDS: Final = 5.0
 """Seconds until a query returns a span that the server has accepted. Measured: 0.3 to 0.6 s; the rest is a margin for a busy server."""
 _IDS_PER_QUERY: Final = 500
 """Span ids in one query. The answer is then about 30 KiB; of an answer, at most 64 KiB are read."""
 _MAX_STORED: Final = 20_000
 """Spans that are remembered as stored: several batches. Needed if a part of a batch was accepted and the rest failed."""
+_MAX_ROOTS: Final = 2_000
+"""Traces whose root is remembered."""
 _SpanKey: TypeAlias = tuple[str, str]
 _HEX: Final = re.compile(r"[0-9a-f]+")
 
@@ -47,6 +51,8 @@ class LaminarExporter(OtlpExporter):
         """Spans that the server certainly has, oldest first."""
         self._uncertain: dict[_SpanKey, float] = {}
         """Spans that the server may have, with the time (monotonic clock) after which "not stored" is a reliable answer."""
+        self._root_names: dict[str, str] = {}
+        """Name of the root of recent traces, by trace id."""
         self._warnings = WarningLog()
 
     def __repr__(self) -> str:
@@ -60,7 +66,15 @@ class LaminarExporter(OtlpExporter):
         uncertain = [span for span in spans if _key(span) in self._uncertain]
         if uncertain:
             self._resolve(uncertain)
-        super().send([shape(span) for span in spans if _key(span) not in self._stored])
+        self._remember_roots(spans)
+        super().send([shape(span, self._root_names.get(span.trace_id, "")) for span in spans if _key(span) not in self._stored])
+
+    def _remember_roots(self, spans: Sequence[Span]) -> None:
+        """Remember the name of each trace's root, for spans of other processes that do not know it."""
+        for span in spans:
+            if span.ancestors is not UNSET:
+                self._root_names[span.trace_id] = span.ancestors[0][1] if span.ancestors else span.name
+        _remove_oldest(self._root_names, _MAX_ROOTS)
 
     def doubt(self, spans: Sequence[Span]) -> None:
         """Ask the server for these spans before they are sent. It has had time to store what another process sent."""
@@ -85,8 +99,7 @@ class LaminarExporter(OtlpExporter):
 
     def _mark_stored(self, spans: Iterable[Span]) -> None:
         self._stored.update(dict.fromkeys(map(_key, spans)))
-        for oldest in list(self._stored)[: max(0, len(self._stored) - _MAX_STORED)]:
-            del self._stored[oldest]
+        _remove_oldest(self._stored, _MAX_STORED)
 
     def _resolve(self, spans: Sequence[Span]) -> None:
         """Ask the server which of these spans it has, and mark those as stored.
@@ -111,7 +124,7 @@ class LaminarExporter(OtlpExporter):
         stored_ids: set[str] = set()
         for query in _queries(spans):
             try:
-                answer = transport.post(self.endpoint.url.removesuffix(TRACES_PATH) + "/v1/sql/query", query, "application/json")
+                answer = transport.post(self.endpoint.url.removesuffix(TRACES_PATH) + QUERY_PATH, query, "application/json")
                 stored_ids |= {laminar.span_id(row["span_id"]) for row in decode_json(answer, _QueryResult).data}
             except (ExporterRefusedError, ExporterSetupError) as error:  # the key may only write, or the server has no such URL
                 message = "Laminar did not answer which spans it has (%s). Some spans may be stored twice. Check that the API key may read."
@@ -124,6 +137,11 @@ class LaminarExporter(OtlpExporter):
                     f"{self.endpoint.shown}: the answer to the query for stored spans has an unexpected format"
                 ) from error
         return stored_ids
+
+
+def _remove_oldest(entries: dict[Any, Any], limit: int) -> None:
+    for oldest in list(entries)[: max(0, len(entries) - limit)]:
+        del entries[oldest]
 
 
 def _key(span: Span) -> _SpanKey:

@@ -74,7 +74,7 @@ def choose_ids(operation: LibraryOperation) -> None:
 def find_coordinator(operation: LibraryOperation) -> Context | None:
     """Return the context of the coordinator's operation, for another rank that has no task and no parent."""
     details = operation.details
-    if not details.trace_id or not operation.attribute(names.RANK) or recorder.traceparent:
+    if not details.trace_id or not operation.attribute(names.RANK) or recorder.process_parent is not None:
         return None
     sampled = recorder.samples is None or recorder.samples(details.trace_id, None)
     operation.trace_id = ""  # it is not the root

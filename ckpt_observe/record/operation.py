@@ -136,7 +136,7 @@ class Operation(OtelSpan):
                 self.trace_id, parent_id = enclosing.ids()
                 self.ancestors = enclosing.path_from_root()
             else:
-                parent, samples = find_parent(enclosing, recorder.traceparent), recorder.samples
+                parent, samples = find_parent(enclosing, recorder.process_parent), recorder.samples
                 if parent is None:
                     self.trace_id, parent_id = self.trace_id or new_trace_id(), ""
                     if samples is not None and not samples(self.trace_id, None):

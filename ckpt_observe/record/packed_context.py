@@ -26,7 +26,7 @@ def pack(context: Context) -> PackedContext | None:
         trace_id, span_id = span.ids()
         parent = Parent(trace_id, span_id, sampled=True, path=span.path_from_root()) if trace_id else None
     else:
-        parent = find_parent(span, "")
+        parent = find_parent(span)
     if parent is None:
         return None
     task: Any = context.get(TASK_KEY)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 
 class Marks(Protocol):
@@ -35,20 +35,20 @@ def _no_page() -> None:
 class Recorder:
     """Knows whether and where operations are recorded. The hot path reads the plain attributes; everything else uses the methods."""
 
-    __slots__ = ("on", "samples", "take", "traceparent")
+    __slots__ = ("on", "process_parent", "samples", "take")
 
     def __init__(self) -> None:
         self.on = False
         """False: patched calls skip the instrumentation, and nothing is recorded. Read at every patched call."""
         self.take: PageSource = _no_page
-        self.traceparent = ""
-        """Parent of operations that have no other parent, as a W3C `traceparent`; empty: none."""
+        self.process_parent: Any = None
+        """The `trace_context.Parent` of operations that have no other parent: a span of the process that started this one; or None."""
         self.samples: SampleRule | None = None
         """None: every new trace is recorded, and the parent's decision is kept."""
 
-    def start(self, take: PageSource, *, samples: SampleRule | None = None, traceparent: str = "") -> None:
+    def start(self, take: PageSource, *, samples: SampleRule | None = None, process_parent: Any = None) -> None:
         """Record operations from now on, on pages that `take` returns, if `samples` accepts their trace."""
-        self.traceparent, self.samples, self.take = traceparent, samples, take
+        self.process_parent, self.samples, self.take = process_parent, samples, take
         self.on = True
 
     def use_pages(self, take: PageSource) -> None:

@@ -1,6 +1,6 @@
 """The trace context of an operation: its ids, its parent, and whether its trace is recorded.
 
-The parent is the current OpenTelemetry span, else Laminar's, else what `running_tasks` finds, else `TRACEPARENT`.
+The parent is the current OpenTelemetry span, else Laminar's, else what `running_tasks` finds, else what the environment names.
 
 Ids come from a generator of our own, which is seeded by the system: a training run that seeds `random` must not get other numbers because
 of us, nor make us repeat ids. Asking the system each time would give up the GIL, for tens of milliseconds in a program with busy threads.
@@ -13,7 +13,9 @@ import re
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from uuid import UUID
 
+import msgspec
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, Context, create_key, get_current
@@ -173,13 +175,27 @@ def may_record() -> bool:
     return context.trace_flags.sampled or not context.is_valid
 
 
-def find_parent(current: Any, traceparent: str) -> Parent | None:
-    """Return the parent of an operation that starts here, or None for a new trace. `current` is OpenTelemetry's current span, if any."""
-    if current is None and not traceparent and "lmnr" not in sys.modules:  # the usual root: nothing to look at
-        return None
+def find_parent(current: Any, process_parent: Parent | None = None) -> Parent | None:
+    """Return the parent of an operation that starts here, or None for a new trace.
+
+    `current` is OpenTelemetry's current span, if any, and `process_parent` what `find_process_parent` returned.
+    """
+    if current is None and "lmnr" not in sys.modules:  # the usual root: nothing to look at
+        return process_parent
     if type(current) is UnsampledSpan:
         return _UNSAMPLED_PARENT
-    return _parent_from_span(current) or _parent_from_span(_laminar_span()) or parse_traceparent(traceparent)
+    return _parent_from_span(current) or _parent_from_span(_laminar_span()) or process_parent
+
+
+def find_process_parent(traceparent: str, laminar_context: str) -> Parent | None:
+    """Return the span of another process that the variables `TRACEPARENT` and `LMNR_SPAN_CONTEXT` name, or None.
+
+    If both name the same span, Laminar's variable has more to say about it. If they name different ones, `TRACEPARENT` has precedence.
+    """
+    parent, laminar_parent = parse_traceparent(traceparent), parse_laminar_context(laminar_context)
+    if parent is None or laminar_parent is None:
+        return parent or laminar_parent
+    return laminar_parent if parent[:3] == laminar_parent[:3] else parent
 
 
 def parse_traceparent(traceparent: str) -> Parent | None:
@@ -188,6 +204,32 @@ def parse_traceparent(traceparent: str) -> Parent | None:
     if match is None or not int(match[1], 16) or not int(match[2], 16):
         return None
     return Parent(match[1], match[2], bool(int(match[3], 16) & 1))
+
+
+class _LaminarContext(msgspec.Struct):
+    """`LaminarSpanContext` of Laminar's SDK as JSON, in which Laminar continues a trace in another process. IDs are UUIDs."""
+
+    trace_id: UUID
+    span_id: UUID
+    span_path: list[str] = []
+    span_ids_path: list[str] = []
+    user_id: str | None = None
+    session_id: str | None = None
+
+
+def parse_laminar_context(text: str) -> Parent | None:
+    """Return the parent that a serialized span context of Laminar describes, or None if it is not valid."""
+    try:
+        context = msgspec.json.decode(text, type=_LaminarContext)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    trace_id, span_id = context.trace_id.hex, context.span_id.hex
+    if not context.trace_id.int or not context.span_id.int or context.span_id.int >> 64:
+        return None
+    attributes = {laminar.IDS_PATH: context.span_ids_path, laminar.PATH: context.span_path}
+    identity = {names.SESSION_ID: context.session_id, names.USER_ID: context.user_id}
+    inherited = redact.attributes({name: value for name, value in identity.items() if value is not None})
+    return Parent(trace_id, span_id[16:], sampled=True, path=_path(attributes), attributes=inherited)
 
 
 def span_id_in_trace(span: Any, trace_id: str) -> str:

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from ckpt_observe import observe
-from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis, prometheus
+from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis, prometheus, servers
 from ckpt_observe.cli.doctor.servers import HTTP_SERVER, UNRESOLVED, identify_listener
 
 PAGE = (200, {"content-type": "text/html"}, b"<html>welcome")
@@ -185,6 +185,25 @@ def test_laminar(doctor, server, key, verdict, hint):
     server.authorization = "Bearer right"
     finding = doctor(CKPT_OBSERVE_EXPORTERS="laminar", LMNR_PROJECT_API_KEY=key, LMNR_BASE_URL=server.url)["server laminar"]
     assert (finding.state, hint in finding.detail) == (verdict, True), finding
+
+
+@pytest.mark.parametrize(("status", "is_reported"), [(200, False), (404, True), (403, True)])
+def test_laminar_key_that_cannot_read(doctor, server, monkeypatch, status, is_reported):
+    """A key for writing only is reported: with it, spans may be stored twice."""
+    send = server.handle
+    monkeypatch.setattr(server, "handle", lambda request, body: status if request.path == "/v1/sql/query" else send(request, body))
+    findings = doctor(CKPT_OBSERVE_EXPORTERS="laminar", LMNR_PROJECT_API_KEY="key", LMNR_BASE_URL=server.url)
+    assert findings["server laminar"].state == OK
+    assert ("laminar key" in findings) is is_reported
+    assert not is_reported or "may be stored twice" in findings["laminar key"].detail
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_port_that_the_laminar_sdk_ignores(doctor, server, monkeypatch, is_installed):
+    """A port in LMNR_BASE_URL is reported if Laminar's SDK, which ignores it, is installed."""
+    monkeypatch.setattr(servers, "find_spec", lambda name: object() if is_installed else None)
+    findings = doctor(CKPT_OBSERVE_EXPORTERS="laminar", LMNR_PROJECT_API_KEY="key", LMNR_BASE_URL=server.url)
+    assert any("http_port=" in finding.detail for finding in findings.values()) is is_installed
 
 
 def test_metrics_over_otlp(doctor, server):

@@ -14,6 +14,7 @@ from collectors import HttpCollector
 
 TYPES = {"DEFAULT", "LLM", "TOOL", "EXECUTOR", "PIPELINE", "EVALUATOR", "CACHED"}
 LIMIT = 5 << 20
+UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 ASSOCIATION = "lmnr.association.properties."
 
 
@@ -23,12 +24,19 @@ class LaminarServer(HttpCollector):
     def __init__(self):
         super().__init__()
         self.rows = []
+        self.trace_names = {}
         self.authorization = f"Bearer {self.key}"
         self.may_query = True
         self.queries = []
 
     def keep(self, spans):
+        """Store the spans, and name each trace of the batch: after its root, else after the first path element of a span that came without."""
         self.rows += spans
+        for span in spans:
+            self.trace_names[span.trace_id] = (span.attributes.get("lmnr.span.path") or [span.name])[0]
+        for span in spans:
+            if not span.parent_span_id:
+                self.trace_names[span.trace_id] = span.name
 
     def handle(self, request, body):
         if request.headers["authorization"] != self.authorization:
@@ -60,15 +68,20 @@ class LaminarServer(HttpCollector):
             yield f"{row.name}: stored twice"
         if facts.get("lmnr.span.type", "DEFAULT") not in TYPES:
             yield f"{row.name}: a type that becomes DEFAULT"
-        if not row.parent_span_id and facts.get("lmnr.span.type", "DEFAULT") != "DEFAULT":
-            yield f"{row.name}: a root with a type"
-        if (ids is None) != (path is None) or (ids is not None and len(ids) != len(path)):
+        is_operation = "checkpoint.operation" in facts
+        if is_operation != (facts.get("lmnr.span.type", "DEFAULT") != "DEFAULT"):
+            yield f"{row.name}: not in the transcript" if is_operation else f"{row.name}: a task or phase in the transcript"
+        if is_operation and row.status == "ok" and "checkpoint.step" in facts and not self.preview(row).startswith("step "):
+            yield f"{row.name}: no readable preview"
+        if ids is not None and (path is None or len(ids) != len(path)):
             yield f"{row.name}: path and ids path do not match"
-        if ids and (ids[-1] != row_uuid or path[-1] != row.name):
+        if (path and path[-1] != row.name) or (ids and ids[-1] != row_uuid):
             yield f"{row.name}: a path that does not end with it"
         if ids and row.parent_span_id and (len(ids) < 2 or ids[-2] != str(uuid.UUID(int=int(row.parent_span_id, 16)))):
             yield f"{row.name}: re-parented, or a false root"
-        if row.parent_span_id and not ids and not any(other.span_id == row.parent_span_id for other in self.rows):
+        if not all(re.fullmatch(UUID, each) for name in ("link.trace_id", "link.span_id") for each in facts.get(name, [])):
+            yield f"{row.name}: a link that leads nowhere"
+        if row.parent_span_id and not path and not any(other.span_id == row.parent_span_id for other in self.rows):
             yield f"{row.name}: hidden, because its parent has not arrived"
         for name in ("lmnr.span.input", "lmnr.span.output", ASSOCIATION + "session_id", ASSOCIATION + "user_id"):
             if not isinstance(facts.get(name, ""), str):
@@ -79,6 +92,11 @@ class LaminarServer(HttpCollector):
             yield f"{row.name}: a negative duration"
         if any(name.startswith(("gen_ai.", "ai.toolCall.")) for name in facts):
             yield f"{row.name}: a model call"
+
+    def preview(self, row):
+        """Return the line of a span in the transcript: the page looks for `description`, `summary` or `command` in its input."""
+        values = json.loads(row.attributes.get("lmnr.span.input", "{}"))
+        return next((values[key] for key in ("description", "summary", "command") if key in values), "")
 
     def transcript(self):
         """Return the default view: only spans with a type."""

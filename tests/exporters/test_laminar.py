@@ -123,19 +123,74 @@ def test_operations_of_a_running_task(laminar, exporter):
     assert save.attributes["lmnr.span.ids_path"] == ["00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"]
 
 
-def test_no_path_if_ancestors_are_unknown():
-    """If the ancestors are unknown, there is no path: a partial one would create a false root."""
-    assert not {"lmnr.span.path", "lmnr.span.ids_path"} & shape(make_span(2, "checkpoint.save", parent=1)).attributes.keys()
+def test_no_ids_if_ancestors_are_unknown():
+    """If the ancestors are unknown, there are no ids of them: a partial path would create a false root. Nothing is invented without a task."""
+    span = make_span(2, "checkpoint.save", parent=1)
+    assert not {"lmnr.span.path", "lmnr.span.ids_path"} & shape(span).attributes.keys()
+    named = shape(structs.replace(span, attributes={"checkpoint.task.name": "demo"})).attributes
+    assert (named["lmnr.span.path"], "lmnr.span.ids_path" in named) == (["task demo", "checkpoint.save"], False)
 
 
-def test_type_is_on_operations_only():
-    """Operations with a parent have the type TOOL; phases, tasks and roots have none."""
+def test_trace_keeps_the_name_of_its_task(laminar, exporter):
+    """Spans of another process that know only their parent come last, and do not rename the trace."""
+    exporter.send(with_ancestors(make_tree()))
+    exporter.send([make_span(9, "checkpoint.write", parent=8), make_span(8, "checkpoint.save", parent=1)])
+    assert list(laminar.trace_names.values()) == ["task demo"]
+
+
+def test_remembered_roots_are_bounded(laminar, exporter, monkeypatch):
+    """The names of roots are remembered for the newest traces only."""
+    monkeypatch.setattr(module, "_MAX_ROOTS", 3)
+    for trace in range(1, 9):
+        exporter.send(with_ancestors(make_tree(trace)))
+    assert len(exporter._root_names) == 3
+
+
+def test_operations_are_in_the_transcript():
+    """Operations have the type TOOL, also without a task; phases and tasks have none."""
     phase, _, save, task = make_tree()
     kinds = [
         shape(span).attributes.get("lmnr.span.type")
         for span in (phase, save, task, make_span(1, "checkpoint.save", attributes={"checkpoint.operation": "save"}))
     ]
-    assert kinds == [None, "TOOL", None, None]
+    assert kinds == [None, "TOOL", None, "TOOL"]
+
+
+SIZES = {"checkpoint.step": 3, "checkpoint.size.serialized": 12_200, "checkpoint.size.stored": 973}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "fields", "preview"),
+    [
+        (SIZES, {}, "step 3 · 12.2 kB → 973 B"),
+        ({**SIZES, "checkpoint.source.age": 90.0}, {}, "step 3 · 12.2 kB → 973 B · saved 1m 30s before"),
+        ({"checkpoint.size.serialized": 800, "checkpoint.size.stored": 800}, {}, "800 B"),
+        ({"checkpoint.step": 4, "checkpoint.outcome": "interrupted", "checkpoint.error.phase": "write"}, {"status": "error"}, "step 4 · interrupted in write"),
+        ({}, {"status": "error", "events": (SpanEvent("exception", 5, {"exception.type": "OSError", "exception.message": "no\nspace"}),)}, "OSError: no space"),
+    ],
+)  # fmt: skip
+def test_preview_is_readable(laminar, attributes, fields, preview):
+    """The line of an operation in the transcript says step, sizes and age, or the error."""
+    span = shape(make_span(1, "checkpoint.save", attributes={"checkpoint.operation": "save", **attributes}, **fields))
+    assert laminar.preview(span) == preview
+
+
+def test_restore_names_its_source():
+    """The output of a restore has age and steps to repeat, and the ids of the save in Laminar's notation."""
+    facts = {
+        "checkpoint.operation": "restore",
+        "checkpoint.source.age": 12.5,
+        "checkpoint.source.steps_since": 2,
+        "checkpoint.source.trace_id": "ab" * 16,
+        "checkpoint.source.span_id": "cd" * 8,
+    }
+    output = json.loads(shape(make_span(1, "checkpoint.restore", attributes=facts)).attributes["lmnr.span.output"])
+    assert output == {
+        "source.age": 12.5,
+        "source.steps_since": 2,
+        "source.trace": "abababab-abab-abab-abab-abababababab",
+        "source.span": "00000000-0000-0000-cdcd-cdcdcdcdcdcd",
+    }
 
 
 @pytest.mark.parametrize("outcome", ["ok", "cancelled", "skipped"])
@@ -193,14 +248,17 @@ def test_input_and_output_are_small_json():
         "checkpoint.size.stored": 800,
     }
     attributes = shape(make_span(1, "checkpoint.save", attributes=facts)).attributes
-    assert json.loads(attributes["lmnr.span.input"]) == {"id": "step-1", "step": 1}
+    assert json.loads(attributes["lmnr.span.input"]) == {"summary": "step 1 · 800 B", "id": "step-1", "step": 1}
     assert json.loads(attributes["lmnr.span.output"]) == {"outcome": "ok", "size.stored": 800}
 
 
 def test_links_are_sent_as_attributes():
-    """Laminar stores no links, so their ids are attributes."""
+    """Laminar stores no links, so their ids are attributes, in the notation of its pages."""
     attributes = shape(make_span(1, "checkpoint.restore", links=(SpanLink("ab" * 16, "cd" * 8),))).attributes
-    assert (attributes["link.trace_id"], attributes["link.span_id"]) == (["ab" * 16], ["cd" * 8])
+    assert (attributes["link.trace_id"], attributes["link.span_id"]) == (
+        ["abababab-abab-abab-abab-abababababab"],
+        ["00000000-0000-0000-cdcd-cdcdcdcdcdcd"],
+    )
 
 
 def test_attributes_that_control_laminar_are_renamed():

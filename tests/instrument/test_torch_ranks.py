@@ -11,6 +11,7 @@ from opentelemetry.context import get_current
 from ckpt_observe.instrument import torch_ranks
 from ckpt_observe.instrument.library_call import LibraryCall, LibraryOperation
 from ckpt_observe.record.recorder import recorder
+from ckpt_observe.record.trace_context import Parent
 from ckpt_observe.semconv import attributes as names
 
 
@@ -80,7 +81,7 @@ def test_sampling_is_decided_alike(recording, process_group, monkeypatch, rank):
 
 def test_given_parent_wins(recording, process_group, monkeypatch):
     """A program that was started within a trace stays in it."""
-    monkeypatch.setattr(recorder, "traceparent", f"00-{'1' * 32}-{'2' * 16}-01")
+    monkeypatch.setattr(recorder, "process_parent", Parent("1" * 32, "2" * 16, sampled=True))
     begin_as(0)
     begin_as(1)
     assert {(span.trace_id, span.parent_span_id) for span in recording.spans()} == {("1" * 32, "2" * 16)}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import sys
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 from opentelemetry import trace
@@ -62,14 +64,14 @@ def test_unsampled_parent(recording):
 
 def test_unsampled_traceparent(recording):
     """Nothing is recorded if `TRACEPARENT` is not sampled."""
-    recorder.traceparent = TRACEPARENT[:-1] + "0"
+    recorder.process_parent = trace_context.parse_traceparent(TRACEPARENT[:-1] + "0")
     save()
     assert recording.pages == []
 
 
 def test_traceparent(recording):
     """`TRACEPARENT` is the parent if this process has no current span."""
-    recorder.traceparent = TRACEPARENT
+    recorder.process_parent = trace_context.parse_traceparent(TRACEPARENT)
     save()
     span = save_span(recording)
     assert (span.trace_id, span.parent_span_id) == (f"{7:032x}", f"{9:016x}")
@@ -77,7 +79,7 @@ def test_traceparent(recording):
 
 def test_span_has_precedence_over_traceparent(recording, tracer):
     """The current span of this process is preferred to the one that started the process."""
-    recorder.traceparent = TRACEPARENT
+    recorder.process_parent = trace_context.parse_traceparent(TRACEPARENT)
     with tracer.start_as_current_span("host") as host:
         save()
     assert save_span(recording).trace_id == f"{host.get_span_context().trace_id:032x}"
@@ -89,6 +91,49 @@ def test_span_has_precedence_over_traceparent(recording, tracer):
 def test_invalid_traceparent(invalid):
     """An invalid `traceparent` is ignored."""
     assert trace_context.parse_traceparent(invalid) is None
+
+
+LAMINAR_CONTEXT = {
+    "trace_id": str(UUID(int=7)),
+    "span_id": str(UUID(int=9)),
+    "is_remote": True,
+    "span_path": ["agent", "step"],
+    "span_ids_path": [str(UUID(int=8)), str(UUID(int=9))],
+    "user_id": "u1",
+    "session_id": "s1",
+    "trace_type": None,
+    "metadata": {"a": 1},
+}
+"""As lmnr 0.8.2 serializes it."""
+
+
+def test_laminar_context(recording):
+    """`LMNR_SPAN_CONTEXT` names the parent, the path to it, session and user."""
+    recorder.process_parent = trace_context.find_process_parent("", json.dumps(LAMINAR_CONTEXT))
+    save()
+    span = save_span(recording)
+    assert (span.trace_id, span.parent_span_id) == (f"{7:032x}", f"{9:016x}")
+    assert span.ancestors == ((f"{8:016x}", "agent"), (f"{9:016x}", "step"))
+    assert (span.attributes["session.id"], span.attributes["user.id"]) == ("s1", "u1")
+
+
+@pytest.mark.parametrize(
+    ("traceparent", "has_path"), [(TRACEPARENT, True), (f"00-{7:032x}-{5:016x}-01", False), (f"00-{6:032x}-{9:016x}-01", False)]
+)
+def test_traceparent_and_laminar_context(traceparent, has_path):
+    """`TRACEPARENT` has precedence. If both variables name the same span, the one of Laminar adds what it knows."""
+    parent = trace_context.find_process_parent(traceparent, json.dumps(LAMINAR_CONTEXT))
+    assert (parent.trace, parent.span) == tuple(traceparent.split("-")[1:3])
+    assert (parent.path is not None) is has_path
+
+
+@pytest.mark.parametrize(
+    "change", [{"trace_id": "x"}, {"trace_id": str(UUID(int=0))}, {"span_id": str(UUID(int=1 << 64))}, {"span_path": 1}, {"user_id": {}}]
+)
+def test_invalid_laminar_context(change):
+    """An invalid context of Laminar is ignored."""
+    for text in ("", "[]", "[" * 100_000, json.dumps({**LAMINAR_CONTEXT, **change})):
+        assert trace_context.find_process_parent("", text) is None
 
 
 class FakeLaminar:

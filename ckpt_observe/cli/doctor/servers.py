@@ -6,21 +6,25 @@ out what listens at the address; the messages of client libraries depend on thei
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Final
 from urllib.parse import urlsplit
 
 from ckpt_observe import environment
 from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
 from ckpt_observe.config import Settings
-from ckpt_observe.endpoints import GRPC, HTTP, Endpoint
-from ckpt_observe.errors import ExporterError
+from ckpt_observe.endpoints import GRPC, HTTP, TRACES_PATH, Endpoint
+from ckpt_observe.errors import ExporterError, ExporterRefusedError, ExporterSetupError
+from ckpt_observe.exporters.laminar import QUERY_PATH
 from ckpt_observe.exporters.otlp import Transport, open_transport
+from ckpt_observe.exporters.otlp_http import HttpTransport
 from ckpt_observe.support.answers import parse_http_date
 from ckpt_observe.support.http_client import untraced
 
@@ -86,6 +90,8 @@ def _check_server(name: str, endpoint: Endpoint) -> Iterator[Diagnosis]:
             yield Diagnosis(PROBLEM, subject, f"{address}: {_NOT_OTLP} (it returned a web page)")
         else:
             yield Diagnosis(OK, subject, f"{address} accepts {'metrics' if name == 'otlp metrics' else 'spans'}")
+            if name == "laminar" and isinstance(connection, HttpTransport):
+                yield from _check_laminar(endpoint, connection)
     except ExporterError as error:
         status = connection.status
         advice = _ADVICE[status].format(key=_KEY_SETTINGS[name]) if status in _ADVICE else _diagnose(endpoint)
@@ -93,6 +99,24 @@ def _check_server(name: str, endpoint: Endpoint) -> Iterator[Diagnosis]:
     finally:
         connection.close()
     yield from _check_clock(endpoint, connection)
+
+
+def _check_laminar(endpoint: Endpoint, connection: HttpTransport) -> Iterator[Diagnosis]:
+    """Report a key that can only write, and a port that Laminar's own SDK does not read."""
+    try:
+        with untraced():
+            connection.post(endpoint.url.removesuffix(TRACES_PATH) + QUERY_PATH, b'{"query": "SELECT 1"}', "application/json")
+    except (ExporterRefusedError, ExporterSetupError) as error:
+        message = f"it can write, but not read ({error}): after a lost answer, spans may be stored twice; use a key that may read"
+        yield Diagnosis(NOTE, "laminar key", message)
+    except ExporterError as error:
+        yield Diagnosis(NOTE, "laminar key", f"it is not known whether it can read: {error}")
+    if urlsplit(os.environ.get(environment.LMNR_BASE_URL, "")).port is not None and find_spec("lmnr") is not None:
+        message = (
+            f"Laminar's SDK ignores the port in {environment.LMNR_BASE_URL}: pass http_port= and grpc_port= to Laminar.initialize(), "
+            f"and set {environment.LMNR_HTTP_PORT}"
+        )
+        yield Diagnosis(NOTE, environment.LMNR_BASE_URL, message)
 
 
 def _diagnose(endpoint: Endpoint) -> str:

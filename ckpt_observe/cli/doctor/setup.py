@@ -76,6 +76,8 @@ def check_settings(settings: Settings) -> Iterator[Diagnosis]:
         yield Diagnosis(NOTE, "exporters", f"all exporters are turned off by {settings.origin['exporters']}, so nothing is recorded")
     if settings.traceparent and trace_context.parse_traceparent(settings.traceparent) is None:
         yield Diagnosis(PROBLEM, environment.TRACEPARENT, "not a valid W3C trace context (00-<trace ID>-<span ID>-<flags>); it is ignored")
+    if settings.laminar_context and trace_context.parse_laminar_context(settings.laminar_context) is None:
+        yield Diagnosis(PROBLEM, environment.LMNR_SPAN_CONTEXT, "not a span context of Laminar's SDK; it is ignored")
 
 
 def check_variable_names(environ: Mapping[str, str]) -> Iterator[Diagnosis]:

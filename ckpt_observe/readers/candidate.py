@@ -12,6 +12,7 @@ from typing import Final, Self
 from ckpt_observe.readers import zip_directory
 from ckpt_observe.readers.request import ReadRequest
 from ckpt_observe.readers.source import SourceFile, file_kind, open_source
+from ckpt_observe.readers.sqlite_database import plain_tables
 from ckpt_observe.support.errnos import translate_os_errors
 
 _START: Final = 4096
@@ -35,9 +36,18 @@ class Candidate:
         return self._stack.enter_context(open_source(self.path, self.request.limits))
 
     @cached_property
+    def tables(self) -> dict[str, frozenset[str]] | None:
+        """Columns of the plain tables of a SQLite file; None for anything else."""
+        return plain_tables(self.path, self.request.limits) if self.kind == "file" else None
+
+    def has_columns(self, table: str, columns: frozenset[str]) -> bool:
+        """Return whether it is a SQLite file with this table."""
+        return (self.tables or {}).get(table, frozenset()) >= columns
+
+    @cached_property
     def start(self) -> bytes:
-        """The first bytes of a file; empty for a directory."""
-        return self.source.start(_START) if self.kind == "file" else b""
+        """The first bytes of a file; empty for a directory or database."""
+        return self.source.start(_START) if self.kind == "file" and self.tables is None else b""
 
     @cached_property
     def members(self) -> frozenset[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from ckpt_observe.core.loading import references
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.stores.store import Store
@@ -14,6 +13,7 @@ from ckpt_observe.errors import CheckpointNotFoundError
 from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.contents import Breakdown, Contents, Entry, largest_first
 from ckpt_observe.readers.request import ReadRequest
+from ckpt_observe.readers.selection import select_checkpoint
 from ckpt_observe.support.advice import add_advice
 
 
@@ -45,14 +45,8 @@ def read_store(url: str, request: ReadRequest) -> Contents:
             text = f"{request.task!r} has no readable checkpoint in {store.location}"
             raise CheckpointNotFoundError(add_advice(text, "not_found.checkpoint"))
         if request.task is not None and request.checkpoint is not None:
-            return _read_checkpoint(store, select(infos, request.task, request.checkpoint))
+            return _read_checkpoint(store, select_checkpoint(infos, request.task, request.checkpoint))
         return _read_checkpoints(store, infos, request)
-
-
-def select(infos: Sequence[CheckpointInfo], task: str, reference: str) -> CheckpointInfo:
-    """Return the checkpoint to which a reference or a unique start of an id refers. `infos` are ordered newest first."""
-    matches = [info for info in infos if info.id.startswith(reference)]
-    return matches[0] if len(matches) == 1 else references.select(infos, task, reference)
 
 
 def _read_checkpoint(store: Store, info: CheckpointInfo) -> Contents:

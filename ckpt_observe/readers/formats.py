@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.contents import Contents
+from ckpt_observe.readers.langgraph_sqlite import COLUMNS as LANGGRAPH_COLUMNS
 from ckpt_observe.readers.numpy_files import MAGIC as NUMPY_MAGIC
 from ckpt_observe.readers.safetensors_header import is_safetensors
 
@@ -62,6 +63,24 @@ FORMATS: Final = (
         "as `.npy`, for each array, with its checksum",
         lambda candidate: bool(candidate.members) and all(name.endswith(".npy") for name in candidate.members),
         "numpy_files:read_npz",
+    ),
+    Format(
+        "langgraph-sqlite",
+        "SQLite database of LangGraph",
+        "a table `checkpoints` with LangGraph's columns",
+        "bytes per channel, thread, step and checkpoint; values stored again unchanged; what pruning would free",
+        lambda candidate: candidate.has_columns("checkpoints", LANGGRAPH_COLUMNS),
+        "langgraph_sqlite:read_langgraph_sqlite",
+        has_tasks=True,
+    ),
+    Format(
+        "sqlite",
+        "SQLite database of the core",
+        "a table `checkpoints` with the core's columns",
+        "as `file`",
+        lambda candidate: candidate.has_columns("checkpoints", frozenset({"task", "id", "header", "payload"})),
+        "core_store:read_sqlite_store",
+        has_tasks=True,
     ),
     Format(
         "file",

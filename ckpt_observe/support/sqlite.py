@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
@@ -56,6 +57,35 @@ def connect(path: str | os.PathLike[str], *, busy_seconds: float, create: bool =
         raise DamagedFileError(errno.EINVAL, "not a regular file", os.fspath(path))
     address = f"file:{quote(os.fsencode(path))}?mode=rw"  # never creates a file, which would be readable for everyone
     return sqlite3.connect(address, uri=True, timeout=busy_seconds, isolation_level=None, check_same_thread=False, factory=_Connection)
+
+
+def connect_read_only(path: str, *, seconds: float) -> sqlite3.Connection:
+    """Open a database file of others, which may be hostile, without changing anything. Raise OSError or sqlite3.Error if that fails.
+
+    Every statement is interrupted `seconds` after this call. Functions in the schema that have side effects are refused. A database without
+    a journal is read as immutable, without a lock: otherwise SQLite would create the log of a database in WAL mode, or fail in a read-only
+    directory. The caller must check that the file has not changed meanwhile (`journal_exists`).
+    """
+    path = os.path.realpath(path, strict=True)
+    if not os.path.isfile(path):
+        raise DamagedFileError(errno.EINVAL, "not a regular file", path)
+    immutable = "" if journal_exists(path) else "&immutable=1"
+    address = f"file:{quote(os.fsencode(path))}?mode=ro{immutable}"
+    connection = sqlite3.connect(address, uri=True, timeout=min(seconds, 5.0), isolation_level=None, factory=_Connection)
+    deadline = time.monotonic() + seconds
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+    try:
+        for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "query_only = ON", "mmap_size = 0"):
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def journal_exists(path: str) -> bool:
+    """Return whether a program has the database open in WAL mode, or is writing to it, or died while it did."""
+    return any(os.path.exists(f"{os.path.realpath(path)}{suffix}") for suffix in ("-wal", "-journal"))
 
 
 def create_private_file(path: str | os.PathLike[str]) -> None:

@@ -6,11 +6,26 @@ import datetime as dt
 import logging
 import re
 from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 from ckpt_observe.core.loading.fetch import Fetcher
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError
 from ckpt_observe.support.advice import add_advice
+
+
+class Referable(Protocol):
+    """What a reference can refer to: a header, or a checkpoint of another library."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def step(self) -> int | None: ...
+    @property
+    def created(self) -> dt.datetime: ...
+
+
+Checkpoint = TypeVar("Checkpoint", bound=Referable)
 
 _LATEST = re.compile(r"latest(?:~(\d{1,9}))?").fullmatch
 
@@ -56,7 +71,7 @@ def _is_newest_unreadable(fetcher: Fetcher, task: str, infos: Sequence[Checkpoin
     return newest in unreadable
 
 
-def select(infos: Sequence[CheckpointInfo], task: str, reference: str) -> CheckpointInfo:
+def select(infos: Sequence[Checkpoint], task: str, reference: str) -> Checkpoint:
     """Return the checkpoint of `infos` to which the reference refers. `infos` are ordered newest first.
 
     `latest` and `latest~2` count back from the newest; `step:100` is the newest with that step; `at:<ISO time>` the newest that was

@@ -1,0 +1,224 @@
+"""LangGraph databases in SQLite. `golden/langgraph.db` was written by LangGraph itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ckpt_observe import readers
+from ckpt_observe.errors import CheckpointNotFoundError, CompatibilityError, ConflictError, DeadlineError, IntegrityError
+from ckpt_observe.readers import Limits
+
+GOLDEN = Path(__file__).parent / "golden/langgraph.db"
+SCHEMA = """
+CREATE TABLE checkpoints (thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '', checkpoint_id TEXT NOT NULL,
+    parent_checkpoint_id TEXT, type TEXT, checkpoint BLOB, metadata BLOB, PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id));
+CREATE TABLE writes (thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '', checkpoint_id TEXT NOT NULL, task_id TEXT NOT NULL,
+    idx INTEGER NOT NULL, channel TEXT NOT NULL, type TEXT, value BLOB);
+"""
+
+
+def query(path, statement):
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(statement).fetchall()
+
+
+def create(path, *rows, schema=SCHEMA):
+    """Create a database with rows of thread, id, type and encoded checkpoint."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executescript(schema)
+        for thread, id, type_name, checkpoint in rows:
+            values = (thread, "", id, None, type_name, checkpoint, b'{"step": 1}')
+            connection.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+    return path
+
+
+def encode(**channels):
+    return msgspec.msgpack.encode({"v": 1, "channel_values": channels})
+
+
+def add_up(contents):
+    return sum(entry.size for entry in contents.entries) + contents.other_size
+
+
+def test_the_large_channel_comes_first():
+    """Channels and other bytes are exactly the bytes of the column; so are threads, and steps."""
+    contents = readers.read(GOLDEN)
+    assert contents.format == "langgraph-sqlite"
+    assert contents.entries[0].name == "document"
+    [[expected]] = query(GOLDEN, "SELECT sum(length(checkpoint)) FROM checkpoints")
+    assert add_up(contents) == contents.size == expected
+    for by in ("thread", "step"):
+        breakdown = contents.breakdown(by)
+        assert sum(entry.size for entry in breakdown.entries) + breakdown.other_size == expected
+    sizes = dict(query(GOLDEN, "SELECT thread_id, sum(length(checkpoint)) FROM checkpoints GROUP BY 1"))
+    assert {entry.name: entry.size for entry in contents.breakdown("thread").entries} == sizes
+    assert contents.stored_size == GOLDEN.stat().st_size
+
+
+def test_what_is_stored_again_and_what_pruning_would_free():
+    """The document is stored in each checkpoint after the input: all copies but the first are repetitions."""
+    contents = readers.read(GOLDEN, task="large")
+    document = contents.entries[0]
+    assert document.details["repeated_size"] == document.size - document.details["largest_size"] > 0
+    assert contents.repeated_size >= document.details["repeated_size"]
+    total = "sum(length(checkpoint)) + sum(length(metadata))"
+    [[everything]] = query(GOLDEN, f"SELECT {total} FROM checkpoints WHERE thread_id = 'large'")
+    [[writes]] = query(GOLDEN, "SELECT sum(length(value)) FROM writes WHERE thread_id = 'large'")
+    newest = "SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = 'large'"
+    [[rest]] = query(GOLDEN, f"SELECT {total} FROM checkpoints WHERE checkpoint_id = ({newest})")
+    assert contents.prunable_size == everything + writes - rest  # the newest has no pending writes
+
+
+def test_history_of_a_thread():
+    """Each checkpoint has its step, time, parent and, at depth 2, its channels with digests."""
+    checkpoints = readers.read(GOLDEN, task="large", depth=2).breakdown("checkpoint").entries
+    assert [entry.details["step"] for entry in checkpoints] == [2, 1, 0, -1]
+    assert [entry.name for entry in checkpoints[1:]] == [entry.details["parent"] for entry in checkpoints[:-1]]
+    digests = [{child.name: child.digest for child in entry.children}.get("document") for entry in checkpoints]
+    assert len(set(digests[:3])) == 1
+    assert digests[3] is None
+
+
+@pytest.mark.parametrize("reference", ["latest~2", "step:0"])
+def test_one_checkpoint(reference):
+    """A reference selects a checkpoint. Objects are named by class, and not constructed."""
+    contents = readers.read(GOLDEN, task="large", checkpoint=reference, depth=2)
+    messages = next(entry for entry in contents.entries if entry.name == "messages")
+    assert [child.type for child in messages.children] == ["langchain_core.messages.human.HumanMessage"]
+    assert messages.items == 1
+    assert add_up(contents) == contents.size
+    assert contents.metadata["step"] == 0
+    same = readers.read(GOLDEN, task="large", checkpoint=contents.metadata["id"], depth=2)
+    assert same == contents
+    at_that_time = readers.read(GOLDEN, task="large", checkpoint="at:" + contents.metadata["created"], depth=2)
+    assert at_that_time == contents
+
+
+def test_missing_thread_and_checkpoint():
+    """Both are CheckpointNotFoundErrors."""
+    for arguments in ({"task": "none"}, {"task": "none", "checkpoint": "latest"}, {"task": "large", "checkpoint": "step:99"}):
+        with pytest.raises(CheckpointNotFoundError):
+            readers.read(GOLDEN, **arguments)
+
+
+def test_nothing_is_written(tmp_path):
+    """Reading a database in WAL mode leaves no file behind, and works in a directory that nobody may write to."""
+    shutil.copy(GOLDEN, tmp_path / "copy.db")
+    before = (tmp_path / "copy.db").read_bytes()
+    os.chmod(tmp_path, 0o500)
+    try:
+        readers.read(tmp_path / "copy.db")
+    finally:
+        os.chmod(tmp_path, 0o700)
+    assert [path.name for path in tmp_path.iterdir()] == ["copy.db"]
+    assert (tmp_path / "copy.db").read_bytes() == before
+
+
+def test_a_database_in_use(tmp_path):
+    """What a program has committed to the log is seen, although the log is not yet in the file."""
+    path = create(tmp_path / "a.db", ("t", "1", "msgpack", encode(a="x")))
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute("INSERT INTO checkpoints VALUES ('t', '', '2', '1', 'msgpack', ?, '{}')", (encode(a="y" * 99),))
+        writer.commit()
+        contents = readers.read(path)
+        assert contents.metadata["checkpoints"] == 2
+        assert contents.entries[0].details["values"] == 2
+        writer.execute("PRAGMA journal_mode = DELETE")
+        writer.execute("BEGIN EXCLUSIVE")
+        writer.execute("INSERT INTO checkpoints VALUES ('t', '', '3', '2', 'msgpack', x'80', '{}')")
+        with pytest.raises(ConflictError, match="locked"):
+            readers.read(path, limits=Limits(seconds=0.01))
+
+
+def test_checkpoints_that_are_not_decoded(tmp_path):
+    """Encrypted, pickled and damaged checkpoints count as other bytes, with a warning. JSON of old versions is decoded."""
+    text = b'{"channel_values": {"a": {"b": 1.5}}}'
+    rows = [("t", "1", "msgpack+aes", b"s" * 50), ("t", "2", "pickle", b"\x80\x04N."), ("t", "3", "msgpack", b"\xdf\xff\xff\xff\xff")]
+    contents = readers.read(create(tmp_path / "a.db", *rows, ("t", "4", "json", text)))
+    assert contents.size == 50 + 4 + 5 + len(text) == add_up(contents)
+    assert [(entry.name, entry.type, entry.size) for entry in contents.entries] == [("a", "dict", 10)]
+    assert "3 checkpoints" in contents.warnings[0]
+
+
+def test_deep_nesting_is_not_followed(tmp_path):
+    """A value nested deeper than the call stack is not decoded, at any depth."""
+    deep = b"\x82\xa1v\x01\xaechannel_values\x81\xa1a" + b"\x91" * 100_000 + b"\xc0"
+    path = create(tmp_path / "a.db", ("t", "1", "msgpack", deep))
+    assert readers.read(path).other_size == len(deep)
+    assert readers.read(path, task="t", checkpoint="1", depth=10**6).warnings
+
+
+def test_the_time_limit_ends_decoding(tmp_path, monkeypatch):
+    """When the time is over, the rest counts as other bytes. If not even the lengths are known, it is a DeadlineError."""
+    path = create(tmp_path / "a.db", *(("t", str(id), "msgpack", encode(a="x" * 100)) for id in range(2000)))
+    with pytest.raises(DeadlineError, match="seconds="):
+        readers.read(path, limits=Limits(seconds=-1.0))
+    original = readers.langgraph_sqlite.Totals.add
+
+    def add_then_interrupt(totals, checkpoint):
+        original(totals, checkpoint)
+        error = sqlite3.OperationalError("interrupted")
+        error.sqlite_errorcode = sqlite3.SQLITE_INTERRUPT
+        raise error
+
+    monkeypatch.setattr(readers.langgraph_sqlite.Totals, "add", add_then_interrupt)
+    contents = readers.read(path)
+    assert add_up(contents) == contents.size
+    assert "newest 1 of 2000" in contents.warnings[0]
+
+
+HOSTILE_SCHEMAS = {
+    "a view in place of the table": SCHEMA.replace("TABLE checkpoints", "TABLE real")
+    + "CREATE VIEW checkpoints AS WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r)"
+    " SELECT x AS thread_id, '' AS checkpoint_ns, x AS checkpoint_id, '' AS parent_checkpoint_id, '' AS type, x AS checkpoint,"
+    " '' AS metadata FROM r;",
+    "a generated column": SCHEMA.replace("metadata BLOB,", "metadata BLOB AS (zeroblob(100000000)),"),
+    "a virtual table": "CREATE VIRTUAL TABLE checkpoints USING fts5(thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type,"
+    " checkpoint, metadata);",
+    "no table": "CREATE TABLE other (a);",
+}
+
+
+@pytest.mark.parametrize("schema", HOSTILE_SCHEMAS.values(), ids=HOSTILE_SCHEMAS)
+def test_hostile_schemas_are_not_read(tmp_path, schema):
+    """Only plain tables are read, because SQL in the file would be executed otherwise."""
+    with pytest.raises(CompatibilityError):
+        readers.read(create(tmp_path / "a.db", schema=schema))
+
+
+def test_control_a_plain_schema_is_read(tmp_path):
+    """The control of the test above: without the hostile part the database is read."""
+    assert readers.read(create(tmp_path / "a.db", schema=SCHEMA)).size == 0
+
+
+def test_a_damaged_database(tmp_path):
+    """A file that only starts like a database is an IntegrityError."""
+    data = GOLDEN.read_bytes()
+    for name, content in {"short": data[:50], "half": data[: len(data) // 2], "zeros": data[:100] + bytes(len(data))}.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises((IntegrityError, CompatibilityError)):
+            readers.read(tmp_path / name)
+
+
+@pytest.mark.parametrize("opens_file", [False, True], ids=["reader", "control"])
+def test_locks_of_this_process_survive(tmp_path, opens_file):
+    """Reading a database that this process has open keeps its locks. The control opens and closes the file, which drops them."""
+    path = create(tmp_path / "a.db")
+    program = f"import sqlite3; sqlite3.connect({str(path)!r}, timeout=0).execute('BEGIN IMMEDIATE')"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        if opens_file:
+            path.read_bytes()
+        readers.read(path)
+        result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert ("database is locked" in result.stderr) is not opens_file

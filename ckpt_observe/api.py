@@ -17,16 +17,15 @@ from ckpt_observe import config, environment, samplers
 from ckpt_observe.config import Settings
 from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.instrument import registry
-from ckpt_observe.instrument.processes import ProcessInstrumentor
-from ckpt_observe.instrument.targets import TargetReport
 from ckpt_observe.record.guard import faults, record_fault
 from ckpt_observe.record.recorder import Page, recorder
-from ckpt_observe.record.trace_context import find_process_parent
 from ckpt_observe.support import forks, interpreters
 from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import WarningLog, warn
 
 if TYPE_CHECKING:  # imported at the first operation: every program pays for an import, but few save checkpoints
+    from ckpt_observe.instrument.targets import TargetReport
+    from ckpt_observe.record.trace_context import Parent
     from ckpt_observe.wiring import DeliveryHandle, JournalHandle
 
 EXIT_TIMEOUT: Final = 2.0
@@ -133,20 +132,26 @@ class Watch:
 
     def _start(self) -> None:
         """Patch the libraries and start recording."""
-        self._instrumentors = [
-            *registry.create_all(self.settings.libraries, self.settings.disabled_instrumentations),
-            ProcessInstrumentor(),
-        ]
+        selected = registry.create_all(self.settings.libraries, self.settings.disabled_instrumentations)
+        self._instrumentors = [*selected, registry.create_for_processes()]
         for instrumentor in self._instrumentors:
             try:
                 instrumentor.instrument()
             except Exception as error:  # of another package: its error must not reach the program that calls `observe()`
                 record_fault(error)
         if self.settings.sampler.name != samplers.NEVER:  # nothing would be recorded: stay as cheap as switched off
-            parent = find_process_parent(self.settings.traceparent, self.settings.laminar_context)
-            recorder.start(self._first_page, samples=self.settings.sampler.rule(), process_parent=parent)
+            recorder.start(self._first_page, samples=self.settings.sampler.rule(), process_parent=self._find_parent())
         if "prometheus" in self.settings.exporters and self.settings.delivery != "daemon":
             self._ensure_journal()  # a scraper must find the metrics from before a restart, even while nothing is saved
+
+    def _find_parent(self) -> Parent | None:
+        """Return the span in which this process was started; None if there is none."""
+        settings = self.settings
+        if not (settings.traceparent or settings.laminar_context):
+            return None
+        from ckpt_observe.record.trace_context import find_process_parent  # noqa: PLC0415 - imports OpenTelemetry
+
+        return find_process_parent(settings.traceparent, settings.laminar_context)
 
     def _first_page(self) -> Page | None:
         """Return a page for the first operation of this process or forked child, after creating the journal and starting delivery.

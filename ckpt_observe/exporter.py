@@ -8,9 +8,10 @@ Third parties add an exporter through the entry point group `ckpt_observe.export
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, runtime_checkable
 
-from ckpt_observe.span import Span
+if TYPE_CHECKING:  # spans import msgspec, which takes 5 ms, and a program that saves nothing has none
+    from ckpt_observe.span import Span
 
 MAX_RETRY_AFTER: Final = 3600.0
 """Seconds that a server may ask us to wait before a retry. Longer times are reduced to it, because servers make mistakes."""

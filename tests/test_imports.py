@@ -196,7 +196,8 @@ assert not os.path.exists(sys.argv[1])
 
 HEAVY = {
     *("wrapt", "asyncio", "grpc", "prometheus_client", "lmnr", "torch", "requests"),
-    *("google.protobuf", "sqlite3", "opentelemetry.sdk"),
+    *("google.protobuf", "sqlite3", "opentelemetry.sdk", "importlib.metadata", "msgspec", "multiprocessing"),
+    *("ckpt_observe.instrument.instrumentor", "ckpt_observe.record.operation"),
 }
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ckpt_observe import libraries
 from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.registry import DeferredInstrumentor, Observation
-from ckpt_observe.instrument.targets import State
+
+if TYPE_CHECKING:
+    from ckpt_observe.instrument.targets import State
 
 INSTRUMENTED: Final = "instrumented"
 _WAITING: Final = "waiting"

@@ -15,18 +15,21 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ckpt_observe.instrument.import_hooks import when_imported
-from ckpt_observe.instrument.targets import State, TargetReport
-from ckpt_observe.libraries import ENTRY_POINT_GROUP, LIBRARIES
+from ckpt_observe.libraries import ENTRY_POINT_GROUP, LIBRARIES, Library
 from ckpt_observe.support import entry_points
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
 if TYPE_CHECKING:
     from ckpt_observe.instrument.instrumentor import Instrumentor
+    from ckpt_observe.instrument.targets import State, TargetReport
 
 logger = logging.getLogger(__name__)
 
 ALL: Final = frozenset({"*", "ckpt_observe"})
 """Names that disable all instrumentors: OpenTelemetry's wildcard, and the name of our entry point in OpenTelemetry's group."""
+
+_PROCESSES: Final = Library("multiprocessing", "ckpt_observe.instrument.processes:ProcessInstrumentor", "multiprocessing")
+"""Not one of `LIBRARIES`: it makes no checkpoints, and nobody selects it."""
 
 
 class Observation(Protocol):
@@ -44,15 +47,25 @@ def create_all(selection: Iterable[str], disabled: Collection[str] = ()) -> list
     """
     if not ALL.isdisjoint(disabled):
         return []
-    observations = (DeferredInstrumentor(name) if name in LIBRARIES else load(name) for name in selection if name not in disabled)
+    names = [name for name in selection if name not in disabled]
+    observations = (DeferredInstrumentor(name, LIBRARIES[name]) if name in LIBRARIES else load(name) for name in names)
     return [observation for observation in observations if observation is not None]
+
+
+def create_for_processes() -> Observation:
+    """Create what carries the context to child processes, as soon as the program imports `multiprocessing`."""
+    return DeferredInstrumentor("multiprocessing", _PROCESSES)
 
 
 def load(name: str) -> Instrumentor | None:
     """Import and create an instrumentor. Return None, after logging why, if that fails."""
+    return _load(name, LIBRARIES.get(name))
+
+
+def _load(name: str, library: Library | None) -> Instrumentor | None:
     try:
-        if name in LIBRARIES:
-            module, _, attribute = LIBRARIES[name].instrumentor.partition(":")
+        if library is not None:
+            module, _, attribute = library.instrumentor.partition(":")
             create = getattr(importlib.import_module(module), attribute)
         else:
             create = entry_points.load(ENTRY_POINT_GROUP, name)
@@ -69,8 +82,8 @@ def load(name: str) -> Instrumentor | None:
 class DeferredInstrumentor:
     """Loads a bundled instrumentor when its library is imported, so that a program pays only for the libraries it uses."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self._library = name, LIBRARIES[name]
+    def __init__(self, name: str, library: Library) -> None:
+        self.name, self._library = name, library
         self._lock = threading.RLock()  # re-entrant: loading imports modules, and a signal handler may import the library
         self._enabled = self._is_watching = False
         self._instrumentor: Instrumentor | None = None
@@ -92,7 +105,7 @@ class DeferredInstrumentor:
         """
         with self._lock:
             if self._enabled and self._instrumentor is None:
-                self._instrumentor = load(self.name)
+                self._instrumentor = _load(self.name, self._library)
             instrumentor = self._instrumentor if self._enabled else None
         if instrumentor is not None:
             if imported_module is not None:
@@ -115,9 +128,11 @@ class DeferredInstrumentor:
         """Return the state of every target. Loads the instrumentor."""
         with self._lock:
             if self._instrumentor is None:
-                self._instrumentor = load(self.name)
+                self._instrumentor = _load(self.name, self._library)
         instrumentor = self._instrumentor
         if instrumentor is None:
+            from ckpt_observe.instrument.targets import TargetReport  # noqa: PLC0415 - not before a library is imported
+
             return [TargetReport(self._library.instrumentor, "failed", "the instrumentor cannot be loaded; the log says why")]
         if self._enabled:
             instrumentor.instrument()

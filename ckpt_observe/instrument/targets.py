@@ -6,7 +6,6 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from ckpt_observe.instrument.wrappers import Wrapper
@@ -119,8 +118,12 @@ def wrapper_for(row: Wrapper | WrapperFactory, original: Any, declared: Any = No
 @functools.cache
 def installed_version(package: str) -> str:
     """Return the installed version of a package, or an empty string. Reads the file system, once per package."""
+    if not package:
+        return ""
+    from importlib import metadata  # noqa: PLC0415 - when a library is imported: it takes 10 ms
+
     try:
-        return metadata.version(package) if package else ""
+        return metadata.version(package)
     except (metadata.PackageNotFoundError, ValueError, OSError) as error:
         raise_host_exception(error)
         return ""

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 from pathlib import Path
 from typing import Any, Final, TypeAlias
-
-import msgspec
 
 from ckpt_observe.errors import DamagedFileError
 from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
@@ -94,6 +91,8 @@ def move(source: str, target: str, *, directory: int | None = None) -> None:
 
 def remove_tree(path: str) -> None:
     """Remove a directory. It is renamed first, so that nobody takes a half-removed one for complete. Errors are ignored."""
+    import shutil  # noqa: PLC0415 - imports codecs, which most programs do not need
+
     with ignore_errors(OSError):
         os.rename(path, path + ASIDE)
         shutil.rmtree(path + ASIDE, ignore_errors=True)
@@ -164,6 +163,8 @@ def read_json(path: str, kind: Any, limit: int = 1 << 20) -> Any:
     data = read_file(path, limit + 1)
     if len(data) > limit:
         raise DamagedFileError(errno.EFBIG, f"larger than {limit} bytes", path)
+    import msgspec  # noqa: PLC0415 - takes 5 ms, and settings need no JSON
+
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # invalid UTF-8 is a ValueError, not a MsgspecError

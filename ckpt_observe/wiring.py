@@ -6,7 +6,8 @@ import hashlib
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -217,10 +218,20 @@ def build_daemon_delivery(settings: Settings) -> Delivery:
 
 def deliver_dead(settings: Settings, timeout: float = 10.0) -> int:
     """Deliver the records of dead processes in the state directory. Return how many of their operations were interrupted."""
+    with delivering_dead(settings, timeout) as delivery:
+        pass
+    return delivery.interrupted
+
+
+@contextmanager
+def delivering_dead(settings: Settings, timeout: float = 10.0) -> Iterator[Delivery]:
+    """Deliver the records of dead processes in the state directory during the block, for at most `timeout` seconds after it."""
     delivery = Delivery(settings.dir, build_exporters(settings), disk_limit=settings.disk_limit, genai_events=settings.genai_events)
     delivery.start()
-    delivery.close(timeout)
-    return delivery.interrupted
+    try:
+        yield delivery
+    finally:
+        delivery.close(timeout)
 
 
 def _build_delivery(

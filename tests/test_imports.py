@@ -39,6 +39,8 @@ ALLOWED_IMPORTS = {
     "instrument": {"record", "semconv", "errors", "libraries"},
     "dashboards": {"semconv"},
     "readers": {"core", "errors"},
+    "explain": {"query", "semconv"},
+    "pictures": {"explain", "query", "semconv"},
     "viewer": {"query", "semconv", "errors", "span"},
 }
 """What each package or top-level module may import. Those in UNRESTRICTED may import everything except testing."""

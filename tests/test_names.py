@@ -20,7 +20,19 @@ BANNED = {
 }
 """Participles and pronouns that do not say what a thing is, and words that another word replaced."""
 
-SAME_SUBJECT = {"companion", "daemon", "laminar", "metrics", "observability", "prometheus", "spans", "sqlite", "storage"}
+SAME_SUBJECT = {
+    "companion",
+    "daemon",
+    "laminar",
+    "metrics",
+    "observability",
+    "prometheus",
+    "report",
+    "spans",
+    "sqlite",
+    "storage",
+    "timeline",
+}
 """Module names that occur in several packages, for the same subject."""
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from ckpt_observe.errors import CheckpointNotFoundError, CkptObserveError, ConfigError, InvalidNameError, LocationError
+from ckpt_observe.errors import (
+    AmbiguousTraceError,
+    CheckpointNotFoundError,
+    CkptObserveError,
+    ConfigError,
+    InvalidNameError,
+    LocationError,
+    TraceNotFoundError,
+)
 
 OK: Final = 0
 ERROR: Final = 1
@@ -24,7 +32,9 @@ MEANINGS: Final = {
 """A code that is not in this table is a failure, too. `run` returns the code of the program instead."""
 
 _CODES: Final[dict[type[CkptObserveError], int]] = {
+    AmbiguousTraceError: USAGE,
     CheckpointNotFoundError: NOT_FOUND,
+    TraceNotFoundError: NOT_FOUND,
     ConfigError: USAGE,
     InvalidNameError: USAGE,
     LocationError: USAGE,

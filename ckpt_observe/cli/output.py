@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
+from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from ckpt_observe.cli.exit_codes import OK
+from ckpt_observe.errors import ConfigError
 from ckpt_observe.support.formatting import PLAIN_TEXT, printable
 
 
@@ -87,3 +90,23 @@ def until_pipe_closes(run: Callable[[Namespace], int]) -> Callable[[Namespace], 
         return code
 
     return wrapper
+
+
+def write_result(path: Path, text: str) -> None:
+    """Write a result to a file, readable only by this user, and print its path. ConfigError if it cannot be written."""
+    try:
+        with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(text)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another file with --out") from error
+    print(path)
+
+
+def is_pipe_closed() -> bool:
+    """Return whether the reader of standard output has stopped reading. For commands that may have nothing to print for long."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+    except (AttributeError, OSError, ValueError):  # not on this system, or not a file
+        return False
+    return any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))

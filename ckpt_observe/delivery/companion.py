@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from ckpt_observe.support.host_exceptions import raise_host_exception
-from ckpt_observe.support.locks import FileLock
+from ckpt_observe.support.locks import FileLock, is_locked
 from ckpt_observe.support.logs import WarningLog
 
 MODULE: Final = "ckpt_observe.cli.companion"
@@ -131,3 +131,8 @@ class Companion:
     def _give_up(self, reason: str) -> bool:
         self._warnings.warn_once("start", "Cannot start a companion (%s). Threads of this process deliver instead.", reason)
         return False
+
+
+def running_companions(state: Path) -> list[str]:
+    """Return the lock files of the companions that are running."""
+    return [str(path) for path in sorted(state.glob("companion-*.lock")) if is_locked(str(path))]

@@ -283,6 +283,11 @@ def exporters_with_cursor(directory: str) -> set[str]:
     return set(_load_cursors(directory))
 
 
+def positions(directory: str) -> dict[str, Cursor]:
+    """Return until where each exporter has received a journal, according to the cursors on disk."""
+    return _load_cursors(directory)
+
+
 def _load_cursors(directory: str, *, quarantine: bool = False) -> dict[str, Cursor]:
     """Return the stored cursors. Those that are missing or damaged start at the beginning: delivering twice does no damage.
 

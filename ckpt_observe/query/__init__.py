@@ -14,6 +14,7 @@ from __future__ import annotations
 from ckpt_observe.query.results import RUNNING, Changes, ObservedOperation, ObservedPhase, Totals, Trace, json_schema
 from ckpt_observe.query.statistics import KeyGrowth, OperationStatistics, Quantiles, Statistics, TaskStatistics
 from ckpt_observe.query.trace_queries import Traces, open_traces
+from ckpt_observe.query.waiting import WaitingJournal, is_received, read_waiting
 from ckpt_observe.tracestore import ALL, OperationFilter, TraceSummary
 
 __all__ = [
@@ -32,6 +33,9 @@ __all__ = [
     "Trace",
     "TraceSummary",
     "Traces",
+    "WaitingJournal",
+    "is_received",
     "json_schema",
     "open_traces",
+    "read_waiting",
 ]

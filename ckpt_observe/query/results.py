@@ -99,9 +99,11 @@ class ObservedOperation(msgspec.Struct, frozen=True, kw_only=True):
         """Size in the store; if that is unknown, the serialized size."""
         return stored_bytes(self.attributes)
 
-    def seconds(self) -> float:
+    def seconds(self, now_unix_nano: int | None = None) -> float:
         """Return the duration, until now if it is running."""
-        end = time.time_ns() if self.end_unix_nano is None else self.end_unix_nano
+        end = self.end_unix_nano
+        if end is None:
+            end = time.time_ns() if now_unix_nano is None else now_unix_nano
         return max(0, end - self.start_unix_nano) / 1e9
 
 

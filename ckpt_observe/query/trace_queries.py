@@ -116,12 +116,12 @@ class Traces:
         """Return the operations and tasks that are running in any process, by start, with the phases so far."""
         return [from_spans(*group) for group in self._running(matching)]
 
-    def changes(self, since: str | None = None) -> Changes:
+    def changes(self, since: str | None = None, matching: OperationFilter = ALL) -> Changes:
         """Return what has finished since a cursor (None: nothing, only what is running now) and the cursor for the next call.
 
         If the store was replaced meanwhile, everything in the new one counts as new.
         """
-        running = self.running()
+        running = self.running(matching)
         reader = self._reader()
         if reader is None:
             return Changes(cursor=since or "", finished=(), running=tuple(running))
@@ -129,13 +129,13 @@ class Traces:
         start = reader.newest_position() if since is None else _position(since, identity)
         stored = reader.stored_after(start, _MAX_CHANGES)
         end = stored[-1][0] if stored else start
-        finished = tuple(from_spans(*group) for _, group in stored)
+        finished = tuple(from_spans(*group) for _, group in stored if matching.matches(group.span))
         return Changes(cursor=f"{identity}:{end}", finished=finished, running=tuple(running), has_more=len(stored) == _MAX_CHANGES)
 
-    def follow(self, since: str | None = None, *, interval: float = POLL_SECONDS) -> Iterator[Changes]:
+    def follow(self, since: str | None = None, matching: OperationFilter = ALL, *, interval: float = POLL_SECONDS) -> Iterator[Changes]:
         """Yield `changes` forever, one each `interval` seconds, from a cursor (None: now) on. Stop reading to end it."""
         while True:
-            changes = self.changes(since)
+            changes = self.changes(since, matching)
             since = changes.cursor
             yield changes
             if not changes.has_more:

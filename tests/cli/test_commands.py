@@ -93,7 +93,8 @@ def test_traces_reports_undelivered_records(command):
     done = command("traces")
     assert done.returncode == 0
     assert (
-        done.stderr == "ckpt-observe: records of dead processes (1) wait for a daemon or a server; for details run: ckpt-observe doctor\n"
+        done.stderr
+        == "ckpt-observe: records of dead processes (1) wait for a daemon or a server; to send them now, run: ckpt-observe deliver\n"
     )
 
 

@@ -1,0 +1,218 @@
+"""`ckpt-observe top`: shows for each task what is running, how often it saves, its last success and its failures, until Ctrl-C."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace, _SubParsersAction
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from ckpt_observe import query, wiring
+from ckpt_observe.cli.commands import add_command, command_description
+from ckpt_observe.cli.drawing import live_table
+from ckpt_observe.cli.exit_codes import ERROR, INTERRUPTED, OK, USAGE
+from ckpt_observe.cli.json_output import print_structs
+from ckpt_observe.cli.output import Column, is_pipe_closed, print_error, print_table
+from ckpt_observe.cli.tail import describe_failure
+from ckpt_observe.cli.trace_arguments import add_state_directory, read_settings
+from ckpt_observe.journal.locations import private_directory
+from ckpt_observe.query import Changes, ObservedOperation, OperationFilter, Traces
+from ckpt_observe.support.formatting import format_duration
+
+WINDOW: Final = 3600
+"""Seconds for which finished operations count."""
+REFRESH: Final = 1.0
+_MINUTE: Final = 60.0
+_WRITES: Final = ("save", "append")
+_FAILURES: Final = ("error", "interrupted")
+
+
+class RunningNow(msgspec.Struct, frozen=True):
+    """An operation that is running."""
+
+    operation: str
+    seconds: float
+    phase: str | None
+
+
+class TaskActivity(msgspec.Struct, frozen=True, kw_only=True):
+    """One task at one moment. What finished counts for an hour."""
+
+    task: str
+    """Its name; of operations without a task, the service."""
+    running: list[RunningNow]
+    """The longest first."""
+    operations: int
+    operations_per_minute: float
+    """Over the last hour, or since the first of them."""
+    last_success_age: float | None
+    """Seconds since the newest successful save or append, however old. None if none is recorded."""
+    failures: int
+    """Operations that failed or were interrupted."""
+    last_failure: str | None
+    """Error code and phase of the newest of them."""
+
+
+JSON: Final = {"top": TaskActivity}
+_Show: TypeAlias = Callable[[list[TaskActivity]], None]
+
+
+def register(subparsers: _SubParsersAction[Any]) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "top",
+        run,
+        summary="show what each task is doing now, live",
+        description=command_description(__doc__),
+        notes="Rate and failures are those of the last hour.",
+        codes=(OK, ERROR, USAGE, INTERRUPTED),
+        json="task",
+    )
+    parser.add_argument("--once", action="store_true", help="print one table and exit")
+    add_state_directory(parser)
+
+
+def run(args: Namespace) -> int:
+    """Show the table until somebody stops it, and return the exit code."""
+    settings = read_settings(args)
+    private_directory(settings.dir)
+    with query.open_traces(settings.dir) as traces, wiring.delivering_dead(settings, timeout=1.0) as delivery:
+        delivery.flush()  # what dead processes left belongs to the first table
+        table = TaskTable(traces)
+        cursor = table.load(time.time_ns())
+        if not table.tasks(time.time_ns()):
+            print_error(f"nothing was recorded in {settings.dir} in the last hour; `ckpt-observe traces` lists what is older")
+        with _view(args) as show:
+            show(table.tasks(time.time_ns()))
+            for changes in traces.follow(cursor, interval=REFRESH) if not args.once else ():
+                table.add(changes)
+                show(table.tasks(time.time_ns()))
+                if is_pipe_closed():
+                    break
+    return OK
+
+
+@contextmanager
+def _view(args: Namespace) -> Iterator[_Show]:
+    """Yield the function that shows the tasks at one moment."""
+    if args.json:
+        yield print_structs
+    elif args.once:
+        yield lambda tasks: print_table(_COLUMNS, map(_row, tasks))
+    else:
+        with live_table(_COLUMNS) as show:
+            yield lambda tasks: show(map(_row, tasks))
+
+
+class TaskTable:
+    """What the tasks of a state directory did in the last hour, and are doing now."""
+
+    def __init__(self, traces: Traces) -> None:
+        self._traces = traces
+        self._finished: dict[tuple[str, str], ObservedOperation] = {}
+        self._running: tuple[ObservedOperation, ...] = ()
+        self._last_success: dict[str, int | None] = {}
+
+    def load(self, now_unix_nano: int) -> str:
+        """Read what was recorded before, and return the cursor from which to follow."""
+        changes = self._traces.changes()  # first: what finishes meanwhile is then read twice, and not missed
+        self._add_finished(self._traces.operations(OperationFilter(since_unix_nano=now_unix_nano - WINDOW * 1_000_000_000)))
+        self._running = changes.running
+        return changes.cursor
+
+    def add(self, changes: Changes) -> None:
+        """Add what happened since."""
+        self._add_finished(changes.finished)
+        self._running = changes.running
+
+    def tasks(self, now_unix_nano: int) -> list[TaskActivity]:
+        """Return the tasks: those with running operations first, then by name."""
+        start = now_unix_nano - WINDOW * 1_000_000_000
+        self._finished = {key: operation for key, operation in self._finished.items() if (operation.end_unix_nano or 0) >= start}
+        finished, running = _by_task(self._finished.values()), _by_task(self._running)
+        activities = [
+            self._activity(task, finished.get(task, []), running.get(task, []), now_unix_nano) for task in {**finished, **running}
+        ]
+        return sorted(activities, key=lambda activity: (not activity.running, activity.task))
+
+    def _activity(self, task: str, finished: list[ObservedOperation], running: list[ObservedOperation], now: int) -> TaskActivity:
+        failed = [operation for operation in finished if operation.outcome in _FAILURES]
+        newest_failure = max(failed, key=lambda operation: operation.end_unix_nano or 0, default=None)
+        first = min((operation.start_unix_nano for operation in finished), default=now)
+        last_success = self._find_last_success(task, [*finished, *running])
+        return TaskActivity(
+            task=task,
+            running=[
+                RunningNow(operation.name, operation.seconds(now), operation.phase)
+                for operation in sorted(running, key=lambda operation: operation.start_unix_nano)
+            ],
+            operations=len(finished),
+            operations_per_minute=len(finished) / max((now - first) / 1e9, _MINUTE) * _MINUTE,
+            last_success_age=None if last_success is None else max(now - last_success, 0) / 1e9,
+            failures=len(failed),
+            last_failure=describe_failure(newest_failure) if newest_failure else None,
+        )
+
+    def _find_last_success(self, task: str, operations: list[ObservedOperation]) -> int | None:
+        """Return the end of the newest successful save. One that is older than an hour is looked up once."""
+        if task not in self._last_success:
+            newest = max(_successes(operations), default=None) or self._look_up(operations[0])
+        else:
+            newest = max((*_successes(operations), self._last_success[task] or 0)) or None
+        self._last_success[task] = newest
+        return newest
+
+    def _look_up(self, operation: ObservedOperation) -> int | None:
+        matching = OperationFilter(outcome="ok", task_name=operation.task_name, service=None if operation.task_name else operation.service)
+        same_task = (other for other in self._traces.operations(matching) if other.task_name == operation.task_name)
+        return next(_successes(same_task), None)
+
+    def _add_finished(self, operations: Iterable[ObservedOperation]) -> None:
+        for operation in operations:
+            if operation.kind == "operation" and not operation.is_running:
+                self._finished[operation.trace_id, operation.span_id] = operation
+
+
+def _successes(operations: Iterable[ObservedOperation]) -> Iterator[int]:
+    for operation in operations:
+        if operation.name in _WRITES and operation.outcome == "ok" and operation.end_unix_nano is not None:
+            yield operation.end_unix_nano
+
+
+def _by_task(operations: Iterable[ObservedOperation]) -> dict[str, list[ObservedOperation]]:
+    tasks: dict[str, list[ObservedOperation]] = {}
+    for operation in operations:
+        if operation.kind == "operation":
+            tasks.setdefault(operation.task_name or operation.service or "", []).append(operation)
+    return tasks
+
+
+def _format_running(running: list[RunningNow]) -> str:
+    if not running:
+        return "-"
+    longest = running[0]
+    phase = f", in {longest.phase}" if longest.phase else ""
+    more = f" (+{len(running) - 1})" if len(running) > 1 else ""
+    return f"{longest.operation} {format_duration(longest.seconds)}{phase}{more}"
+
+
+def _format_age(seconds: float | None) -> str:
+    return "never" if seconds is None else f"{format_duration(seconds)} ago"
+
+
+_COLUMNS: Final = (
+    Column("TASK"),
+    Column("RUNNING", _format_running),
+    Column("LAST GOOD SAVE", _format_age, align_right=True),
+    Column("PER MINUTE", "{:.1f}".format, align_right=True),
+    Column("FAILURES", align_right=True, style=lambda count: "red" if count else ""),
+    Column("LAST FAILURE", lambda failure: failure or "-"),
+)
+
+
+def _row(task: TaskActivity) -> tuple[object, ...]:
+    return (task.task, task.running, task.last_success_age, task.operations_per_minute, task.failures, task.last_failure)

@@ -1,0 +1,113 @@
+"""What the commands about traces share: the arguments that select operations, the state directory, and IDs.
+
+An ID is the beginning of a trace ID, `38095f`, or of a trace and a span ID, `38095f:3f04`, as the commands print them.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from ckpt_observe import config, query, wiring
+from ckpt_observe.cli.argument_types import moment
+from ckpt_observe.cli.commands import suggest
+from ckpt_observe.cli.output import print_error
+from ckpt_observe.config import Settings
+from ckpt_observe.errors import AmbiguousTraceError, TraceNotFoundError
+from ckpt_observe.journal import unobserved_programs
+from ckpt_observe.query import RUNNING, ObservedOperation, OperationFilter, Trace, Traces
+from ckpt_observe.semconv.values import ERROR_CLASSES, ERROR_CODES, OPERATIONS, OUTCOMES
+from ckpt_observe.support.formatting import format_time, printable
+
+ID_LENGTH: Final = 12
+"""Characters of a trace ID that are printed. Two of a million traces share them with a probability of 1 in 500."""
+SPAN_LENGTH: Final = 6
+_MAX_UNOBSERVED: Final = 3
+_NEXT_STEPS: Final = "try `ckpt-observe demo`, run your program with `ckpt-observe run -- ...`, or ask `ckpt-observe doctor`"
+
+
+def add_state_directory(parser: ArgumentParser) -> None:
+    parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")
+
+
+def add_filters(parser: ArgumentParser, *, times: bool = True) -> None:
+    """Add the options that select operations. `times`: also those for a range of time."""
+    if times:
+        parser.add_argument("--since", type=_unix_nano, metavar="TIME", help="only what ended since: 90s, 15m, 1h, 7d, 2026-01-31T12:00Z")
+        parser.add_argument("--until", type=_unix_nano, metavar="TIME", help="only what ended before this time")
+    parser.add_argument("--task", metavar="NAME", help="only this task")
+    parser.add_argument("--operation", choices=OPERATIONS, metavar="NAME", help=f"only this operation: {', '.join(OPERATIONS)}")
+    parser.add_argument("--outcome", choices=(*OUTCOMES, RUNNING), metavar="NAME", help=f"only: {', '.join((*OUTCOMES, RUNNING))}")
+    parser.add_argument("--error", type=_error, metavar="NAME", help="only this error class or code, such as capacity or storage.no_space")
+    parser.add_argument("--library", metavar="NAME", help="only this checkpoint library, such as langgraph or reference")
+
+
+def operation_filter(args: Namespace) -> OperationFilter:
+    """Return the filter for the options of `add_filters`."""
+    is_code = args.error in ERROR_CODES
+    return OperationFilter(
+        since_unix_nano=getattr(args, "since", None),
+        until_unix_nano=getattr(args, "until", None),
+        task_name=args.task,
+        operation=args.operation,
+        outcome=args.outcome,
+        error_code=args.error if is_code else None,
+        error_class=None if is_code else args.error,
+        system=args.library,
+    )
+
+
+def read_settings(args: Namespace) -> Settings:
+    """Return the settings of a command that only reads what is recorded: its exporter is the local store."""
+    return config.read(dir=args.dir, exporters="local")
+
+
+@contextmanager
+def recorded_traces(args: Namespace) -> Iterator[Traces]:
+    """Open the traces of the state directory, with the operations of dead processes. TraceNotFoundError if nothing is recorded."""
+    settings = read_settings(args)
+    if settings.dir.exists():
+        wiring.deliver_dead(settings)
+    with query.open_traces(settings.dir) as traces:
+        if not traces.path.exists() and not traces.running():
+            print_unobserved(settings)
+            raise TraceNotFoundError(f"no traces recorded yet: {traces.path} does not exist; {_NEXT_STEPS}")
+        yield traces
+
+
+def print_unobserved(settings: Settings) -> None:
+    """Mention the programs that recorded nothing in their last run: nobody finds what is missing in a list."""
+    for program in unobserved_programs.read(settings.dir)[:_MAX_UNOBSERVED]:
+        print_error(f"{format_time(program.ended_unix_nano)}: {printable(program.describe())}")
+
+
+def short_id(operation: ObservedOperation) -> str:
+    """Return the ID of an operation as it is printed."""
+    return f"{operation.trace_id[:ID_LENGTH]}:{operation.span_id[:SPAN_LENGTH]}"
+
+
+def find_trace(traces: Traces, id: str) -> tuple[Trace, ObservedOperation | None]:
+    """Return the trace with an ID, and the operation if the ID names one. TraceNotFoundError or AmbiguousTraceError if there is not one."""
+    trace_id, _, span_id = id.partition(":")
+    trace = traces.trace(trace_id)
+    if not span_id:
+        return trace, None
+    operations = [operation for operation in trace.operations if operation.span_id.startswith(span_id.lower())]
+    if len(operations) == 1:
+        return trace, operations[0]
+    if operations:
+        raise AmbiguousTraceError(f"{id!r} is ambiguous; it matches: {', '.join(map(short_id, operations))}")
+    raise TraceNotFoundError(f"no operation of trace {trace.summary.trace_id} has a span ID that starts with {span_id!r}")
+
+
+def _unix_nano(text: str) -> int:
+    return int(moment(text).timestamp() * 1e9)
+
+
+def _error(text: str) -> str:
+    if text not in ERROR_CODES and text not in ERROR_CLASSES:
+        hint = suggest(text, (*ERROR_CLASSES, *ERROR_CODES))
+        raise ArgumentTypeError(f"{text!r} is not an error class or code{hint}; docs/semconv.md lists them")
+    return text

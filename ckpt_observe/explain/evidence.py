@@ -1,0 +1,116 @@
+"""Collects what the explanation of an operation needs, with a few queries, and chooses the operations of a trace that need one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from msgspec.structs import replace
+
+from ckpt_observe.explain.comparison import is_slow, usual_values
+from ckpt_observe.explain.explanation import FAILURES, NEARBY_SECONDS, Evidence, OperationExplanation, explain
+from ckpt_observe.query import RUNNING, ObservedOperation, OperationFilter, Trace, Traces
+from ckpt_observe.semconv import attributes as names
+
+_COMPARED: Final = 200
+"""Operations that one is compared with, the newest ones."""
+_SEARCHED: Final = 2000
+"""Operations of a run that are searched for what happened later."""
+_MAX_NEARBY: Final = 1000
+_READ: Final = ("load", "restore", "verify")
+
+
+class Explainer:
+    """Explains operations of one state directory, as of one moment."""
+
+    def __init__(self, traces: Traces, now_unix_nano: int) -> None:
+        self._traces, self._now = traces, now_unix_nano
+        self._compared: dict[OperationFilter, list[ObservedOperation]] = {}
+
+    def explain(self, operation: ObservedOperation) -> OperationExplanation:
+        """Return the explanation of an operation or task."""
+        return explain(operation, self._evidence(operation))
+
+    def select(self, trace: Trace) -> list[ObservedOperation]:
+        """Return what needs an explanation in a trace: what failed; else what is running; else what was slow; else what took longest."""
+        operations = [operation for operation in trace.operations if operation.kind == "operation"]
+        for outcomes in (("error", "interrupted"), (RUNNING,), ("cancelled",)):
+            if selected := [operation for operation in operations if operation.outcome in outcomes]:
+                return selected
+        if slow := [operation for operation in operations if self._is_slow(operation)]:
+            return slow
+        return sorted(operations or trace.operations, key=lambda operation: operation.seconds(self._now))[-1:]
+
+    def newest_failure(self) -> ObservedOperation | None:
+        """Return the operation that failed last, or whose process died last."""
+        failures = [next(self._operations(OperationFilter(outcome=outcome)), None) for outcome in ("error", "interrupted")]
+        return max(filter(None, failures), key=lambda operation: operation.end_unix_nano or 0, default=None)
+
+    def _is_slow(self, operation: ObservedOperation) -> bool:
+        return is_slow(operation.seconds(self._now), usual_values(self._comparable(operation), self._now))
+
+    def _evidence(self, operation: ObservedOperation) -> Evidence:
+        next_success, failures_since = self._later(operation)
+        return Evidence(
+            now_unix_nano=self._now,
+            comparable=self._comparable(operation),
+            last_good_save=self._last_good_save(operation),
+            next_success=next_success,
+            failures_since=failures_since,
+            nearby_failures=list(islice(self._nearby(operation), _MAX_NEARBY)),
+        )
+
+    def _comparable(self, operation: ObservedOperation) -> list[ObservedOperation]:
+        """Return successful operations of the same kind and task; without a task, of the same library and program."""
+        if operation.kind == "span":
+            return []
+        matching = OperationFilter(
+            operation=operation.name if operation.kind == "operation" else None,
+            outcome="ok",
+            task_name=operation.task_name,
+            system=operation.system,
+            service=None if operation.task_name else operation.service,
+        )
+        if matching not in self._compared:
+            same_kind = (other for other in self._traces.operations(matching) if other.kind == operation.kind)
+            self._compared[matching] = list(islice(same_kind, _COMPARED + 1))
+        return [other for other in self._compared[matching] if other.span_id != operation.span_id][:_COMPARED]
+
+    def _last_good_save(self, operation: ObservedOperation) -> ObservedOperation | None:
+        """Return the newest save of the run that succeeded, and whose checkpoint was neither deleted nor damaged since."""
+        if operation.task_id is None:
+            return None
+        run = OperationFilter(task_id=operation.task_id, system=operation.system)
+        deletes = self._operations(replace(run, operation="delete", outcome="ok"))
+        damaged = (other for other in self._operations(replace(run, error_class="integrity")) if other.name in _READ)
+        lost_ids = {other.checkpoint_id for other in (*deletes, *damaged)}
+        saves = self._operations(replace(run, operation="save", outcome="ok"))
+        return next((save for save in saves if names.NAMESPACE not in save.attributes and save.checkpoint_id not in lost_ids), None)
+
+    def _later(self, operation: ObservedOperation) -> tuple[ObservedOperation | None, int]:
+        """Return the next success of the same kind and run, and how many of them failed before that."""
+        end = operation.end_unix_nano
+        if operation.kind != "operation" or operation.task_id is None or end is None or operation.outcome not in FAILURES:
+            return None, 0
+        matching = OperationFilter(task_id=operation.task_id, system=operation.system, operation=operation.name, since_unix_nano=end)
+        later = [other for other in self._operations(matching) if other.start_unix_nano > operation.start_unix_nano]
+        failures = 0
+        for other in sorted(later, key=lambda each: each.end_unix_nano or 0):
+            if other.outcome == "ok":
+                return other, failures
+            failures += other.outcome in FAILURES
+        return None, failures
+
+    def _nearby(self, operation: ObservedOperation) -> Iterator[ObservedOperation]:
+        end = operation.end_unix_nano or self._now
+        distance = NEARBY_SECONDS * 1_000_000_000
+        for outcome in ("error", "interrupted"):
+            matching = OperationFilter(since_unix_nano=end - distance, until_unix_nano=end + distance, outcome=outcome)
+            for other in self._operations(matching):
+                if other.kind == "operation" and other.span_id != operation.span_id:
+                    yield other
+
+    def _operations(self, matching: OperationFilter) -> Iterator[ObservedOperation]:
+        finished = (operation for operation in self._traces.operations(matching) if not operation.is_running)
+        return islice(finished, _SEARCHED)

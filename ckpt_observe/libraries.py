@@ -48,6 +48,7 @@ LIBRARIES: Final[dict[str, Library]] = {
     "lightning": Library("Lightning", f"{_LIGHTNING}:LightningInstrumentor", "lightning.fabric"),
     "pytorch-lightning": Library("PyTorch Lightning", f"{_LIGHTNING}:PyTorchLightningInstrumentor", "lightning_fabric"),
     "orbax": Library("Orbax", "ckpt_observe.instrument.orbax:OrbaxInstrumentor", "orbax.checkpoint"),
+    "keras": Library("Keras", "ckpt_observe.instrument.keras:KerasInstrumentor", "keras"),
     "joblib": Library("joblib", "ckpt_observe.instrument.object_files:JoblibInstrumentor", "joblib", default=False),
     "numpy": Library("NumPy", "ckpt_observe.instrument.object_files:NumPyInstrumentor", "numpy", default=False, is_ubiquitous=True),
 }
@@ -84,7 +85,6 @@ OTHER_LIBRARIES: Final[dict[str, OtherLibrary]] = {
     "deepspeed": OtherLibrary("DeepSpeed", ("deepspeed",)),
     "orbax": OtherLibrary("Orbax", ("orbax.checkpoint",)),
     "flax": OtherLibrary("Flax", ("flax",)),
-    "keras": OtherLibrary("Keras", ("keras",)),
     "tensorflow": OtherLibrary("TensorFlow", ("tensorflow",)),
     "ray-train": OtherLibrary("Ray Train", ("ray.train",)),
     "xgboost": OtherLibrary("XGBoost", ("xgboost",)),

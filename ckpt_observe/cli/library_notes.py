@@ -351,6 +351,33 @@ NOTES: Final = {
             "Contents of the state.",
         ),
     ),
+    "keras": LibraryNotes(
+        {
+            names.SYSTEM: "`keras`",
+            names.STORE: "`file`, or the scheme of a URL such as `gs`",
+            names.SAVER: "`BackupAndRestore`, or its subclass; missing for other checkpoints",
+            names.TASK_NAME: "class of the model",
+            names.TASK_ID: "absolute path of the directory of the first callback that saves, unless it is the current directory",
+            names.LOCATION: "directory that contains the checkpoint",
+            names.ID: "absolute path or URL of the checkpoint; of a backup, that of its directory",
+            names.STEP: "`optimizer.iterations`: batches that the model was trained with",
+            names.FORMAT: "`keras` or `hdf5`",
+            names.SIZE_STORED: "all files of a local checkpoint, also of a sharded one",
+            names.SIZE_FREED: "of a backup that `BackupAndRestore` removes at the end of the run",
+            **_TENSORS,
+            names.KEY_NAMES: "`model` and `optimizer`",
+            names.ALTERED_KEYS: "layers that `load_weights(skip_mismatch=True)` left as they were",
+            names.ERROR_IMPACT: "whether a failed save destroyed the file that was there before",
+        },
+        (
+            "Runs of `fit` without one of these callbacks. Put `ckpt_observe.task` around a run with a callback of your own.",
+            "The epoch: `ModelCheckpoint` puts it into the path.",
+            "The restore of a backup in an object store: it is a load of its weights.",
+            "`Model.export`, `FeatureSpace.save` and pickled models, because they are not checkpoints of the run.",
+            "Sizes of tensors with TensorFlow. The tests use JAX and torch.",
+            "Contents of the state.",
+        ),
+    ),
     "joblib": LibraryNotes(
         {
             names.SYSTEM: "`joblib`",

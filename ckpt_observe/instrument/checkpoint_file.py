@@ -57,8 +57,12 @@ class CheckpointFile:
         status = _read_status(file.path)
         if error is None and status is not None:
             operation.set_trusted({names.SIZE_STORED: status[0]})
-        elif error is not None and operation.name == "save" and status != file.status:
+        elif error is not None and operation.name == "save" and file.has_changed():
             operation.set({names.ERROR_IMPACT: LOST_FILE})
+
+    def has_changed(self) -> bool:
+        """Return whether the file was written, created or removed since the operation began."""
+        return _read_status(self.path) != self.status
 
     def is_on_full_disk(self) -> bool:
         """Return whether the file system of the file is full."""

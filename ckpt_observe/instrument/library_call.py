@@ -59,8 +59,7 @@ class LibraryOperation(AsyncOperation):
     @property
     def error_codes(self) -> ErrorCodes:
         """Error codes of the library's exceptions."""
-        codes = self.call.error_codes
-        return {**codes, "builtins.BaseException": self.failure_code} if self.failure_code else codes
+        return {"builtins.BaseException": self.failure_code} if self.failure_code else self.call.error_codes
 
     def total(self, phase: str) -> PhaseSum:
         """Return the phase that sums up calls of this kind."""

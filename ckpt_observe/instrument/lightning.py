@@ -10,10 +10,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from ckpt_observe.instrument.checkpoint_paths import CheckpointDetails, absolute_path, describe_checkpoint, file_sizes
+from ckpt_observe.instrument.checkpoint_paths import CheckpointDetails, absolute_path, describe_checkpoint
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.library_call import Arguments, Describe, LibraryCall, LibraryOperation, current_library_operation
 from ckpt_observe.instrument.phase_calls import SummedPhase
+from ckpt_observe.instrument.removed_checkpoint import record_freed, remember_size
 from ckpt_observe.instrument.runs import RunCall
 from ckpt_observe.instrument.split_calls import EnclosingCall, PartCall
 from ckpt_observe.instrument.targets import Family, Target, WrapperFactory
@@ -103,16 +104,6 @@ def _describe_fabric(_fabric: Any, arguments: Arguments) -> dict[str, Any]:
 
 def _describe_removal(checkpoint_io: Any, arguments: Arguments) -> dict[str, Any]:
     return {**describe_checkpoint(SYSTEM, arguments["path"]), names.SAVER: type(checkpoint_io).__name__}
-
-
-def _remember_size(operation: LibraryOperation, _checkpoint_io: Any, _arguments: Arguments) -> None:
-    path = operation.attribute(names.ID)
-    operation.details = sum(file_sizes(path).values()) if path is not None and "://" not in path else None
-
-
-def _record_freed(operation: LibraryOperation, error: BaseException | None) -> None:
-    if error is None:
-        operation.set({names.SIZE_FREED: operation.details})
 
 
 def _describe_run(trainer: Any, args: Args, kwargs: Kwargs) -> dict[str, Any] | None:
@@ -240,7 +231,7 @@ def _checkpoint_ios(fabric: str) -> Family:
         {
             "save_checkpoint": _SaveFile(),
             "load_checkpoint": _READ,
-            "remove_checkpoint": _call("delete", _describe_removal, _remember_size, _record_freed),
+            "remove_checkpoint": _call("delete", _describe_removal, remember_size, record_freed),
         },
         why="phase `write`; with `AsyncCheckpointIO`, `stage` and then `write` in its thread",
     )

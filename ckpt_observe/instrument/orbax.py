@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from ckpt_observe.instrument.checkpoint_paths import CheckpointDetails, describe_checkpoint, explain_json_error
@@ -124,7 +123,6 @@ class _Details(CheckpointDetails):
         """Set the size, or what the exception does not say: it is that of an earlier save, or the checkpoint does not exist."""
         path = operation.attribute(names.ID)
         if error is not None and error is operation.details.earlier_error:
-            operation.call = replace(operation.call, error_codes={})
             operation.failure_code = "skipped"
         elif isinstance(error, ValueError) and _MISLEADING in str(error):
             is_missing = path is not None and "://" not in path and not os.path.exists(path)

@@ -193,6 +193,7 @@ def odd_calls(subject: Subject) -> None:
 
 
 def renamed(subject: Subject) -> None:
+    declared = {f"{family.name}.{method}" for family in subject.create().families() for method in family.declared}
     for location in locate(subject, subject.create()):
         parent = location.parent
         owner, attribute, original = resolve_owner(location.root, location.path)
@@ -202,6 +203,8 @@ def renamed(subject: Subject) -> None:
         states = _states(subject)
         if location.is_target:
             assert states[location.name] == ("patched" if hasattr(parent, attribute) else "renamed"), states
+        elif location.name in declared:
+            assert states[location.name] == "renamed", "the base class has it in all supported versions"
         else:
             assert location.name not in states, "a class need not define every method of its family"
         setattr(owner, attribute, original)

@@ -49,6 +49,16 @@ def test_lightning(run_example):
     assert operations[2][names.SOURCE_SPAN]
 
 
+def test_keras(run_example):
+    """The continued run restores the backup of the second epoch, and removes it at its end."""
+    operations = run_example("keras_fit.py", KERAS_BACKEND="torch")
+    steps = [(each[names.OPERATION], each.get(names.STEP)) for each in operations]
+    saves = [("save", 5), ("save", 5), ("save", 10), ("save", 10)]
+    assert steps == [*saves, ("restore", 10), ("save", 15), ("save", 15), ("delete", None), ("load", 15)]
+    assert operations[4][names.SOURCE_SPAN]
+    assert operations[4][names.STEPS_SINCE] == 0
+
+
 def test_torch_dcp(run_example):
     """Two ranks save in the background and load: one save and one load each, which links to its save."""
     operations = run_example("torch_dcp.py")

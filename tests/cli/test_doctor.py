@@ -231,6 +231,24 @@ def test_patches(doctor, monkeypatch, kind, states):
     assert {subject: findings[subject].state for subject in states} == states
 
 
+class WithoutBackend(Instrumentor):
+    name, library = "without-backend", "library_without_backend"
+
+    def targets(self):
+        return [Target("library_without_backend", "save", None)]
+
+
+def test_library_that_cannot_be_imported(doctor, monkeypatch, tmp_path):
+    """A library that is installed and needs a package that is not, as Keras its backend, is a note with the reason."""
+    (tmp_path / "library_without_backend.py").write_text("import no_such_backend")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(libraries.LIBRARIES, "without-backend", Library("without backend", "", "library_without_backend"))
+    monkeypatch.setattr(registry, "load", lambda _name: WithoutBackend())
+    finding = doctor()["patches without-backend"]
+    assert finding.state == NOTE
+    assert finding.detail == "library_without_backend cannot be imported here: ModuleNotFoundError: No module named 'no_such_backend'"
+
+
 @pytest.mark.parametrize("name", ["reference", "ckpt_observe", "*"])
 def test_patches_that_are_disabled(doctor, name):
     """A note names the variable that disables an instrumentation, with its value."""

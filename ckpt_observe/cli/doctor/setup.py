@@ -142,8 +142,11 @@ def _check_instrumentor(name: str, instrumentor: Instrumentor) -> Iterator[Diagn
     subject = f"patches {name}"
     try:
         __import__(instrumentor.library)
-    except ModuleNotFoundError:
-        yield Diagnosis(OK, subject, f"{instrumentor.package or instrumentor.library} is not installed")
+    except Exception as error:  # Keras, for example, imports the backend that a setting of the program selects
+        if isinstance(error, ModuleNotFoundError) and not _is_installed(instrumentor.library):
+            yield Diagnosis(OK, subject, f"{instrumentor.package or instrumentor.library} is not installed")
+        else:
+            yield Diagnosis(NOTE, subject, f"{instrumentor.library} cannot be imported here: {type(error).__name__}: {error}"[:_MAX_LENGTH])
         return
     for module in instrumentor.modules():
         with suppress(ImportError):  # reported below

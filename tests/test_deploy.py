@@ -15,6 +15,7 @@ from ckpt_observe.semconv.values import OUTCOMES
 ROOT = Path(__file__).parents[1]
 FILES = sorted(file for folder in ("deploy", "dashboards/provisioning") for file in (ROOT / folder).rglob("*.y*ml"))
 DEPLOY = ROOT / "deploy"
+DRILLS = [DEPLOY / "cron" / "ckpt-observe-drill", DEPLOY / "systemd" / "ckpt-observe-drill.service", DEPLOY / "kubernetes" / "drill.yaml"]
 SERVICE, SIDECAR = DEPLOY / "systemd" / "ckpt-observe-daemon.service", DEPLOY / "kubernetes" / "sidecar.yaml"
 REFERENCE = (ROOT / "docs" / "semconv.md").read_text()
 
@@ -42,12 +43,17 @@ def test_gateways_keep_every_outcome_that_is_not_good():
 def commands(path):
     text = path.read_text()
     systemd = [line.split() for line in re.findall(r"^ExecStart=(.+)$", text, re.MULTILINE)]
-    return systemd + [json.loads(line) for line in re.findall(r"command: (\[.+\])$", text, re.MULTILINE)]
+    cron = [line.split() for line in re.findall(r"\$\((\S*ckpt-observe .+) 2>&1\)", text)]
+    return cron + systemd + [json.loads(line) for line in re.findall(r"command: (\[.+\])$", text, re.MULTILINE)]
 
 
-@pytest.mark.parametrize(("path", "expected"), [(SERVICE, ["daemon"]), (SIDECAR, ["daemon", "run"])], ids=["systemd", "kubernetes"])
-def test_daemon_commands(path, expected):
-    """systemd and Kubernetes start commands of ours with valid arguments."""
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [(SERVICE, ["daemon"]), (SIDECAR, ["daemon", "run"]), *((path, ["drill"]) for path in DRILLS)],
+    ids=lambda value: value.name if isinstance(value, Path) else "",
+)
+def test_commands(path, expected):
+    """cron, systemd and Kubernetes start commands of ours with valid arguments."""
     rows = commands(path)
     assert [command[1] for command in rows] == expected
     for program, *arguments in rows:
@@ -55,9 +61,9 @@ def test_daemon_commands(path, expected):
         create_parser(()).parse_args(arguments)
 
 
-@pytest.mark.parametrize("path", [SERVICE, SIDECAR], ids=["systemd", "kubernetes"])
-def test_daemon_variables(path):
-    """systemd and Kubernetes set variables that the package reads."""
+@pytest.mark.parametrize("path", [SERVICE, SIDECAR, *DRILLS], ids=lambda path: path.name)
+def test_variables(path):
+    """cron, systemd and Kubernetes set variables that the package reads."""
     variables = set(re.findall(r"\b(?:CKPT_OBSERVE|OTEL|LMNR)_[A-Z_]+", path.read_text()))
     assert variables
     assert variables - {variable.name for variable in VARIABLES} == set()

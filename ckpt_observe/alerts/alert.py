@@ -29,7 +29,7 @@ BYTES: Final = "{{ $value | humanize1024 }}B"
 
 # Label matchers
 SAVE: Final = 'operation="save"'
-READ: Final = 'operation=~"load|restore"'
+READ: Final = 'operation=~"load|restore|drill"'
 FAILED: Final = 'outcome=~"error|interrupted"'
 COMPLETED: Final = 'outcome=~"ok|error|interrupted"'
 """All operations that count for a failure ratio. Skipped and cancelled ones are neither a success nor a failure."""

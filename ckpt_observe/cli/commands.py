@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import difflib
-from argparse import ArgumentParser, Namespace, _SubParsersAction
+from argparse import PARSER, REMAINDER, ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from ckpt_observe.cli.exit_codes import describe_codes
 from ckpt_observe.cli.output import until_pipe_closes
+
+
+class CommandParser(ArgumentParser):
+    """Accepts options between the arguments, as in `show STORE --json TASK`, which argparse of Python 3.11 refuses by default."""
+
+    _is_intermixing = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        if self._is_intermixing or not self._can_intermix():
+            return super().parse_known_args(args, namespace)
+        self._is_intermixing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_intermixing = False
+
+    def _can_intermix(self) -> bool:
+        grouped = {action for group in self._mutually_exclusive_groups for action in group._group_actions}
+        return not any(action.nargs in (PARSER, REMAINDER) or action in grouped for action in self._get_positional_actions())
 
 
 def add_command(

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from ckpt_observe.cli.output import Column, table_lines
+from ckpt_observe.cli.output import Column
 from ckpt_observe.support.formatting import printable, wants_colour
 
 Rows = Iterable[Sequence[Any]]
@@ -41,14 +41,8 @@ def _cell(column: Column, value: Any) -> Text:
 
 
 @contextmanager
-def progress(description: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar with the time left on standard error while the block runs. Call the returned function after each of `total` parts.
-
-    Without a terminal, nothing is shown: a log needs only the result.
-    """
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
+def progress_bar(description: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show a bar on standard error; the returned function advances it."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console(sys.stderr), transient=True) as bar:
         task = bar.add_task(description, total=total)
@@ -56,10 +50,7 @@ def progress(description: str, total: int) -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def live_table(columns: Sequence[Column]) -> Iterator[Callable[[Rows], None]]:
-    """Return a function that shows rows in place of those before. Without a terminal, it prints each table below the last one."""
-    if not sys.stdout.isatty():
-        yield lambda rows: print("\n".join(table_lines(columns, rows)), end="\n\n", flush=True)
-        return
+def live_view(columns: Sequence[Column]) -> Iterator[Callable[[Rows], None]]:
+    """Return a function that redraws a table on standard output."""
     with Live(table(columns, ()), console=console(sys.stdout), auto_refresh=False) as view:
         yield lambda rows: view.update(table(columns, rows), refresh=True)

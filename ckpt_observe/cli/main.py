@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Final
 
 from ckpt_observe import __version__
-from ckpt_observe.cli.commands import suggest
+from ckpt_observe.cli.commands import CommandParser, suggest
 from ckpt_observe.cli.exit_codes import INTERRUPTED, code_of, describe_codes
 from ckpt_observe.cli.output import accept_every_character, print_error
 from ckpt_observe.errors import CkptObserveError
@@ -26,6 +26,14 @@ COMMANDS: Final = {
     "report": "report",
     "deliver": "deliver",
     "clean": "clean",
+    "list": "store_listing",
+    "show": "contents_view",
+    "diff": "contents_view",
+    "log": "key_history",
+    "extract": "key_history",
+    "verify": "upkeep",
+    "prune": "upkeep",
+    "drill": "drill",
     "doctor": "doctor.command",
     "dashboards": "generated_files",
     "rules": "generated_files",
@@ -45,7 +53,7 @@ def create_parser(arguments: Sequence[str]) -> ArgumentParser:
         epilog=describe_codes(),
     )
     parser.add_argument("--version", action="version", version=f"ckpt-observe {__version__}")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=CommandParser)
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
     if command and command not in COMMANDS:
         parser.error(f"unknown command {command!r}{suggest(command, COMMANDS)}")

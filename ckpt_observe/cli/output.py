@@ -11,7 +11,8 @@ import os
 import select
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -68,6 +69,33 @@ def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> lis
         ).rstrip()
         for line in lines
     ]
+
+
+@contextmanager
+def progress(description: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show a bar with the time left on standard error while the block runs. Call the returned function after each of `total` parts.
+
+    Without a terminal, nothing is shown: a log needs only the result.
+    """
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from ckpt_observe.cli import drawing  # noqa: PLC0415
+
+    with drawing.progress_bar(description, total) as advance:
+        yield advance
+
+
+@contextmanager
+def live_table(columns: Sequence[Column]) -> Iterator[Callable[[Iterable[Sequence[Any]]], None]]:
+    """Return a function that shows rows in place of those before. Without a terminal, it prints each table below the last one."""
+    if not sys.stdout.isatty():
+        yield lambda rows: print("\n".join(table_lines(columns, rows)), end="\n\n", flush=True)
+        return
+    from ckpt_observe.cli import drawing  # noqa: PLC0415
+
+    with drawing.live_view(columns) as show:
+        yield show
 
 
 def print_error(message: object) -> None:

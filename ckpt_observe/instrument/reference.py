@@ -189,6 +189,7 @@ TARGETS: Final = (
     Target(_CHECKPOINTER, "Checkpointer.list", ObservedCall(_begin("list"), record_fault, record_count), why="operation `list`"),
     Target(_CHECKPOINTER, "Checkpointer.prune", ObservedCall(_begin("prune"), record_fault, record_pruned), why="operation `prune`"),
     Target(_CHECKPOINTER, "Checkpointer.verify", ObservedCall(_begin("verify"), record_fault, record_verified), why="operation `verify`"),
+    Target(_CHECKPOINTER, "Checkpointer.drill", ObservedCall(_begin("drill"), record_fault, record_loaded), why="operation `drill`"),
     Target(_CHECKPOINTER, "Checkpointer._fetch", _wrap_fetch, why="the checkpoint that a load or restore really used"),
     Target(_CHECKPOINTER, "Checkpointer.find", ObservedCall(_begin_find, record_fault, record_count), why="operation `list`"),
     Target("ckpt_observe.core.loading.lazy", "LazyState.get_many", ObservedCall(_begin_lazy_load, record_fault), why="operation `load`"),

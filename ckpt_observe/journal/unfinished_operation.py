@@ -14,7 +14,7 @@ _PHASE_NAMES: Final = {code: name for name, code in events.PHASE_CODES.items()}
 _LEAST_NANOSECONDS: Final = 1000
 """An interrupted operation ends at least this long after its last line. Backends count in microseconds, and Jaeger warns about a span
 without duration."""
-_READ_OPERATIONS: Final = ("load", "restore", "list", "verify")
+_READ_OPERATIONS: Final = ("load", "restore", "list", "verify", "drill")
 _REMOVE_OPERATIONS: Final = ("delete", "prune")
 _GAPLESS_SYSTEM: Final = "reference"
 """The library whose phases follow each other without a gap: a moment between two of them is part of the first."""

@@ -31,7 +31,8 @@ _ASYNC_TIMES: Final = (
     (metrics.ASYNC_RELEASED, names.ASYNC_RELEASED),
     (metrics.ASYNC_DURABLE, names.ASYNC_DURABLE),
 )
-_READ_OPERATIONS: Final = ("load", "restore")
+_AGE_METRICS: Final = {"load": metrics.RESTORE_AGE, "restore": metrics.RESTORE_AGE, "drill": metrics.DRILL_AGE}
+"""Operations that read a checkpoint, and the metric for its age."""
 _MAX_AMOUNT: Final = 1e300
 """Values from here on are ignored: infinity, and integers too large for a float."""
 
@@ -127,8 +128,8 @@ class BatchAggregator:
         for direction, name in (("read", names.IO_READ), ("write", names.IO_WRITE)):
             if transferred := amount(attributes.get(name)):
                 self.count(metrics.IO, (operation, direction, task), transferred)
-        if operation in _READ_OPERATIONS and (age := amount(attributes.get(names.SOURCE_AGE))):
-            self._observe(metrics.RESTORE_AGE, (task,), age, span)
+        if operation in _AGE_METRICS and (age := amount(attributes.get(names.SOURCE_AGE))):
+            self._observe(_AGE_METRICS[operation], (task,), age, span)
 
     def _add_findings(self, operation: str, task: str, outcome: str, error_class: str, attributes: dict[str, Any]) -> None:
         """Add the numbers of damaged checkpoints, altered keys and deleted checkpoints, and the bytes that were freed."""
@@ -152,7 +153,7 @@ def _attempt(span: Span, operation: str, outcome: str, error_class: str, now: fl
     attributes = span.attributes
     is_save = operation == "save"
     damaged, altered = attributes.get(names.DAMAGED_COUNT), attributes.get(names.ALTERED_KEYS)
-    was_checked = operation == "verify" or (operation in _READ_OPERATIONS and validated)
+    was_checked = operation == "verify" or (operation in _AGE_METRICS and validated)
     error_classes = (error_class if outcome in FAILURE_OUTCOMES else "", "integrity" if damaged else "")
     return Attempt(
         start=span.start_unix_nano / 1e9,

@@ -69,7 +69,7 @@ def _add_zeros(series: dict[str, Series]) -> None:
     tasks = {(operation, rest[-1]) for operation, *rest in origins}
     add(metrics.OPERATIONS, ((operation, *end, *rest) for operation, *rest in origins for end in _OUTCOMES_WITH_CLASS))
     for spec in (metrics.CORRUPTION, metrics.ALTERED_KEYS):
-        add(spec, ((operation, task) for operation, task in tasks if operation in ("load", "restore", "verify")))
+        add(spec, ((operation, task) for operation, task in tasks if operation in ("load", "restore", "verify", "drill")))
     for spec in (metrics.DELETED_CHECKPOINTS, metrics.FREED_BYTES):
         add(spec, ((operation, task) for operation, task in tasks if operation in ("delete", "prune")))
     add(metrics.TASKS, [(task, outcome) for task, _ in series.get(metrics.TASKS.name, {}) for outcome in OUTCOMES if outcome != "skipped"])

@@ -133,7 +133,14 @@ def _details(info: CheckpointInfo) -> dict[str, str | int]:
         "codec": info.codec,
         "stored_size": info.stored_size,
     }
-    optional = {"step": info.step, "parent": info.parent, "cipher": info.cipher or None, "tags": ", ".join(info.tags) or None}
+    node = info.metadata.get("node")
+    optional = {
+        "step": info.step,
+        "node": node if isinstance(node, str) else None,
+        "parent": info.parent,
+        "cipher": info.cipher or None,
+        "tags": ", ".join(info.tags) or None,
+    }
     return details | {name: value for name, value in optional.items() if value is not None}
 
 

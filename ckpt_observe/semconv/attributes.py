@@ -39,8 +39,8 @@ FORMAT: Final = _attribute("checkpoint.format", "string", "operation", "Serializ
 STEP: Final = _attribute("checkpoint.step", "int", "operation", "Step of the run at which the checkpoint was saved.")
 STATUS: Final = _attribute("checkpoint.status", "string", "operation", "Status of the run, as set by the program: `running`, `done`, or any other word.")
 COUNT: Final = _attribute("checkpoint.count", "int", "operation", "Number of checkpoints that a list, prune or verify handled, or of the items or events of a session that an append, load or delete handled.")
-DAMAGED_COUNT: Final = _attribute("checkpoint.damaged", "int", "verify, load, restore, delete", "Number of damaged checkpoints, or items of a session, that a verify found, that a load, restore or delete skipped, or because of which it failed.")
-ALTERED_KEYS: Final = _attribute("checkpoint.altered.keys", "string[]", "verify, load, restore", "Top-level keys of the state that differ from what was saved: missing, or of another type.")
+DAMAGED_COUNT: Final = _attribute("checkpoint.damaged", "int", "verify, load, restore, drill, delete", "Number of damaged checkpoints, or items of a session, that a verify found, that a load, restore or delete skipped, or because of which it failed.")
+ALTERED_KEYS: Final = _attribute("checkpoint.altered.keys", "string[]", "verify, load, restore, drill", "Top-level keys of the state that differ from what was saved: missing, or of another type.")
 ALTERED_TYPES: Final = _attribute("checkpoint.altered.types", "string[]", "load", "Types of the values that came back as something else.")
 INTERVAL: Final = _attribute("checkpoint.interval", "double", "task, operation", "Seconds between two saves, as declared by the program. If not declared, the metrics learn it from the saves.")
 
@@ -118,6 +118,6 @@ CONTROL_FLOW: Final = _attribute("checkpoint.control_flow", "string", "operation
 
 SOURCE_TRACE: Final = _attribute("checkpoint.source.trace_id", "string", "load, restore", "Trace ID of the save that created the checkpoint; the span also has a link to it.")
 SOURCE_SPAN: Final = _attribute("checkpoint.source.span_id", "string", "load, restore", "Span ID of the save that created the checkpoint.")
-SOURCE_AGE: Final = _attribute("checkpoint.source.age", "double", "load, restore", "Seconds between the save of the checkpoint and its load or restore.")
+SOURCE_AGE: Final = _attribute("checkpoint.source.age", "double", "load, restore, drill", "Seconds between the save of the checkpoint and its load, restore or drill.")
 STEPS_SINCE: Final = _attribute("checkpoint.source.steps_since", "int", "load, restore", "Steps that must be repeated: from this checkpoint to the last save that was started for the task, whether it succeeded or not. Omitted if no such save is known.")
 # fmt: on

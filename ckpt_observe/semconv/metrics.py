@@ -76,6 +76,7 @@ SIZE: Final = MetricSpec("checkpoint.size", "histogram", "By", ("kind", "operati
 RATIO: Final = MetricSpec("checkpoint.compression.ratio", "histogram", "1", ("task",), "What the codec achieved: bytes before / bytes after compression. Operations without compression are not counted.", RATIO_BUCKETS)
 THROUGHPUT: Final = MetricSpec("checkpoint.throughput", "histogram", "By/s", ("operation",), "Stored bytes per second over the whole operation.", SIZE_BUCKETS)
 RESTORE_AGE: Final = MetricSpec("checkpoint.restore.age", "histogram", "s", ("task",), "Age of the checkpoint that a restore or load returned to: the work that was lost.", AGE_BUCKETS)
+DRILL_AGE: Final = MetricSpec("checkpoint.drill.age", "histogram", "s", ("task",), "Age of the newest checkpoint in a restore drill: the work that a crash at that moment would have lost. The time to recover is the duration of the operation drill.", AGE_BUCKETS)
 CORRUPTION: Final = MetricSpec("checkpoint.corruption", "counter", "{checkpoint}", _TASK, "Damaged checkpoints: operations that failed with error_class integrity, findings of a verify, and checkpoints that a load or restore skipped.")
 ALTERED_KEYS: Final = MetricSpec("checkpoint.altered.keys", "counter", "{key}", _TASK, "Top-level keys of a restored state that differ from what was saved.")
 DELETED_CHECKPOINTS: Final = MetricSpec("checkpoint.deleted", "counter", "{checkpoint}", _TASK, "Checkpoints removed by delete and by retention (prune).")
@@ -117,7 +118,7 @@ FAULTS: Final = MetricSpec("ckpt_observe.faults", "counter", "{fault}", (), "Int
 LABEL_OVERFLOW: Final = MetricSpec("ckpt_observe.label.overflow", "counter", "{operation}", ("label",), "How often a value was counted as `_other_` because the label has reached its maximum number of values.")
 
 METRICS: Final = (
-    OPERATIONS, OPERATION_DURATION, ASYNC_BLOCKED, ASYNC_RELEASED, ASYNC_DURABLE, ASYNC_PENDING, STRAGGLER_DELAY, PHASE_DURATION, SIZE, RATIO, THROUGHPUT, RESTORE_AGE, CORRUPTION, ALTERED_KEYS, DELETED_CHECKPOINTS, FREED_BYTES,
+    OPERATIONS, OPERATION_DURATION, ASYNC_BLOCKED, ASYNC_RELEASED, ASYNC_DURABLE, ASYNC_PENDING, STRAGGLER_DELAY, PHASE_DURATION, SIZE, RATIO, THROUGHPUT, RESTORE_AGE, DRILL_AGE, CORRUPTION, ALTERED_KEYS, DELETED_CHECKPOINTS, FREED_BYTES,
     CPU_TIME, PHASE_CPU_TIME, IO, TASKS, IN_FLIGHT, OLDEST_START, TASKS_IN_FLIGHT, TASKS_OLDEST_START, LAST_SUCCESS, LAST_ATTEMPT, FIRST_ATTEMPT,
     LAST_FAILURE, LAST_ALTERED, LAST_VERIFIED, EXPECTED_INTERVAL, CONSECUTIVE_FAILURES, LAST_DURATION, LAST_SIZE, KEY_SIZE, KEPT_BYTES, FREE_BYTES,
     MEMORY_PEAK, BUILD, PROCESSES, SPOOL_SIZE, RECORDS, DROPPED_RECORDS, DELIVERED_SPANS, REFUSED_SPANS, SET_ASIDE_SPANS, RETRIES, FAULTS, LABEL_OVERFLOW,

@@ -14,6 +14,7 @@ OPERATIONS: Final = {
     "verify": "Read and check stored checkpoints without using them.",
     "append": "Add to a checkpoint or session without storing the whole state: pending writes, events, items, results of steps.",
     "copy": "Copy the checkpoints of one task to another.",
+    "drill": "Rehearse a restart: read and check the newest checkpoint of a task as a restore would, without using it.",
 }
 
 PHASES: Final = {  # append only: the position of a phase is its code in the journal

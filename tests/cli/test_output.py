@@ -13,11 +13,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from ckpt_observe.cli import command_pages, drawing, main
+from ckpt_observe.cli import command_pages, main
 from ckpt_observe.cli.commands import suggest
 from ckpt_observe.cli.completion import SHELLS
 from ckpt_observe.cli.exit_codes import MEANINGS, code_of
-from ckpt_observe.cli.output import Column, print_table
+from ckpt_observe.cli.output import Column, live_table, print_table, progress
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError, MissingExtraError
 
 ROOT = Path(__file__).parents[2]
@@ -80,11 +80,11 @@ def test_plain_output_does_not_import_rich(tmp_path):
 
 def test_progress_shows_the_time_left_on_a_terminal_only(terminal, monkeypatch, capsys):
     """The bar goes to standard error, counts the parts, and leaves nothing in a log."""
-    with drawing.progress("Reading", 4) as advance:
+    with progress("Reading", 4) as advance:
         advance()
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(sys, "stderr", terminal)
-    with drawing.progress("Reading", 4) as advance:
+    with progress("Reading", 4) as advance:
         for _ in range(4):
             advance()
     assert "Reading" in terminal.getvalue()
@@ -93,12 +93,12 @@ def test_progress_shows_the_time_left_on_a_terminal_only(terminal, monkeypatch, 
 
 def test_live_table_is_redrawn_on_a_terminal_and_repeated_in_a_log(terminal, monkeypatch, capsys):
     """On a terminal the new rows replace the old ones; in a log they follow."""
-    with drawing.live_table(COLUMNS) as show:
+    with live_table(COLUMNS) as show:
         show([("a", 1)])
         show([("b", 2)])
     assert capsys.readouterr().out == "NAME  SIZE\na      1 B\n\nNAME  SIZE\nb      2 B\n\n"
     monkeypatch.setattr(sys, "stdout", terminal)
-    with drawing.live_table(COLUMNS) as show:
+    with live_table(COLUMNS) as show:
         show([("a", 1)])
         show([("b", 2)])
     assert "\x1b[1A" in terminal.getvalue(), "the cursor moves up"

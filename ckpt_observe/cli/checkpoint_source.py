@@ -1,0 +1,104 @@
+"""Opens what a user names as STORE: a store of the core, or a file, directory or database of another library."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import unquote
+
+from ckpt_observe.cli.commands import suggest
+from ckpt_observe.core import Checkpointer, CheckpointInfo
+from ckpt_observe.core.ciphers import KEY_VARIABLE, AeadCipher
+from ckpt_observe.core.format.names import check_name
+from ckpt_observe.core.plugins import stores
+from ckpt_observe.core.retention import Retention
+from ckpt_observe.core.stores.urls import path_to_url
+from ckpt_observe.errors import CheckpointNotFoundError, ConfigError
+from ckpt_observe.readers.candidate import Candidate
+from ckpt_observe.readers.formats import find_format
+from ckpt_observe.readers.request import ReadRequest
+
+STORE_HELP: Final = "URL of a store (sqlite:///runs.db, s3://bucket/runs, ...), or path of a store, checkpoint file, directory or database"
+REF_HELP: Final = "checkpoint: an ID or unique ID prefix, latest, latest~2, step:100 or at:2026-01-31T12:00Z"
+_PATH_SCHEMES: Final = ("file", "jsonl", "sqlite", "git")
+"""Stores that are a path. They are opened only if it exists, because opening creates some of them."""
+_MAX_CANDIDATES: Final = 10
+"""IDs that a message about an ambiguous prefix lists."""
+
+
+def add_store(parser: ArgumentParser) -> None:
+    """Add the argument STORE."""
+    parser.add_argument("store", metavar="STORE", help=STORE_HELP)
+
+
+def open_checkpointer(location: str, retention: Retention | None = None) -> Checkpointer | None:
+    """Return a Checkpointer for a store of the core, or None if the location is something else, for which there may be a reader.
+
+    It decrypts if the variable of the key is set. CheckpointNotFoundError if the path does not exist.
+    """
+    url = store_url(location)
+    cipher = AeadCipher() if os.environ.get(KEY_VARIABLE) else None
+    return Checkpointer(url, encryption=cipher, retention=retention) if url else None
+
+
+def require_checkpointer(location: str, command: str, retention: Retention | None = None) -> Checkpointer:
+    """Return a Checkpointer; ConfigError if the location is not a store of the core, whose states alone can be loaded safely."""
+    checkpointer = open_checkpointer(location, retention)
+    if checkpointer is None:
+        text = f"`{command}` needs a store of ckpt_observe.core, and {location} is none; `ckpt-observe show` can look into other formats"
+        raise ConfigError(text)
+    return checkpointer
+
+
+def store_url(location: str) -> str | None:
+    """Return the URL of a store of the core, or None for anything else that exists. CheckpointNotFoundError if the path does not exist."""
+    scheme, separator, rest = location.partition("://")
+    scheme = scheme.lower()
+    if separator and scheme not in _PATH_SCHEMES:
+        stores.factory(scheme)  # ConfigError if there is no such scheme
+        return location
+    path = os.path.abspath(unquote(rest.partition("?")[0]) if separator else os.path.expanduser(location))
+    if not location or not os.path.exists(path):
+        raise CheckpointNotFoundError(f"{location!r} does not exist; name a store, file, directory or database", code="not_found.path")
+    if separator and scheme != "sqlite":
+        return location
+    with Candidate(path, ReadRequest()) as candidate:
+        format = find_format(candidate)
+    if format is None:
+        return location if separator else None
+    return path_to_url(format.name, path) if format.name in _PATH_SCHEMES else None
+
+
+def check_task(checkpointer: Checkpointer, task: str) -> str:
+    """Return the task; CheckpointNotFoundError, with a similar name if there is one, if it has no checkpoint."""
+    if checkpointer.store.ids(check_name(task, "task")):
+        return task
+    tasks = checkpointer.store.tasks()
+    hint = suggest(task, tasks) or (f"; it has {len(tasks)} tasks, which `ckpt-observe show STORE` lists" if tasks else "; it is empty")
+    raise CheckpointNotFoundError(f"there is no task {task!r} in {checkpointer.store.location}{hint}")
+
+
+def find_checkpoint(checkpointer: Checkpointer, task: str, reference: str) -> CheckpointInfo:
+    """Return the header of a checkpoint by reference or unique ID prefix.
+
+    ConfigError if a prefix is ambiguous. CheckpointNotFoundError, with a similar ID if there is one, if nothing matches.
+    """
+    check_task(checkpointer, task)
+    try:
+        return checkpointer.resolve(task, reference)
+    except CheckpointNotFoundError:
+        return checkpointer.resolve(task, expand_prefix(checkpointer.store.ids(task), task, reference))
+
+
+def expand_prefix(ids: Sequence[str], task: str, prefix: str) -> str:
+    """Return the only id that starts with the prefix."""
+    matches = sorted(id for id in ids if id.startswith(prefix))
+    if len(matches) > 1:
+        listed = ", ".join(matches[:_MAX_CANDIDATES]) + (", ..." if len(matches) > _MAX_CANDIDATES else "")
+        raise ConfigError(f"{prefix!r} is ambiguous: it is the start of {len(matches)} checkpoint IDs of {task!r}: {listed}")
+    if not matches:
+        hint = suggest(prefix, ids) or "; `ckpt-observe list STORE TASK` lists them"
+        raise CheckpointNotFoundError(f"{task!r} has no checkpoint {prefix!r}{hint}")
+    return matches[0]

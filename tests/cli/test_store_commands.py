@@ -1,0 +1,206 @@
+"""The commands that look into stores, with every store that needs no server, and with hostile input."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from store_commands import CHECKS, IDS, TASK, Commands, fill
+
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.ciphers import AeadCipher
+
+
+@pytest.fixture
+def run(capsys):
+    return Commands(capsys)
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A file store, and its path."""
+    fill(f"file://{tmp_path}/store")
+    return tmp_path / "store"
+
+
+def damage(path):
+    """Change one byte of a payload, without its length."""
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("kind", ["file", "jsonl", "git"])
+def test_commands_with_every_store(run, tmp_path, kind):
+    """Each command works with each store, by URL, and its JSON matches its schema."""
+    url = f"{kind}://{tmp_path}/store"
+    fill(url)
+    for check in CHECKS:
+        check(run, url)
+
+
+@pytest.mark.parametrize("kind", ["file", "jsonl", "git"])
+def test_path_of_a_store_is_recognized(run, tmp_path, kind):
+    """A path needs no scheme: the content says which store it is."""
+    fill(f"{kind}://{tmp_path}/store")
+    assert len(run("list", tmp_path / "store", "--json").lines) == 5
+    assert run("extract", tmp_path / "store", TASK).code == 0
+
+
+@pytest.mark.parametrize("command", ["list", "show", "log", "extract", "verify", "prune", "drill"])
+@pytest.mark.parametrize("scheme", ["", "file://", "sqlite://", "jsonl://", "git://"])
+def test_missing_store(run, tmp_path, command, scheme):
+    """A path that does not exist is not found, and is not created."""
+    arguments = [TASK] if command in ("log", "extract") else ["--keep-last", "1"] if command == "prune" else []
+    done = run(command, f"{scheme}{tmp_path}/nothing", *arguments)
+    assert (done.code, done.out) == (4, "")
+    assert "does not exist" in done.err
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("list", "nope://x"), 2, "unknown store 'nope'"),
+        (("list", ""), 4, "does not exist"),
+        (("show", "STORE", "x" * 300), 2, "256"),
+        (("show", "STORE", "a\nb"), 2, "control"),
+        (("list", "STORE", "--since", "soon"), 2, "nor a time such as"),
+        (("list", "STORE", "--since", "99999999999d"), 2, "nor a time such as"),
+        (("list", "STORE", "--min-size", "big"), 2, "not a size"),
+        (("list", "STORE", "--param", "lr"), 2, "NAME=VALUE"),
+        (("list", "STORE", "--limit", "0"), 2, "positive"),
+        (("prune", "STORE", "--keep-for", "long"), 2, "not a duration"),
+        (("extract", "STORE", TASK, "--format", "xml"), 2, "invalid choice"),
+        (("diff", "STORE", "STORE", "STORE"), 2, "FILE FILE"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else "",
+)
+def test_wrong_arguments(run, store, arguments, code, text):
+    """Wrong input is a usage error that says what is wrong."""
+    done = run(*(store if argument == "STORE" else argument for argument in arguments))
+    assert (done.code, done.out) == (code, "")
+    assert text in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 100, b"PK\x03\x04 truncated", b"SQLite format 3\x00" + b"x" * 200, os.urandom(500)])
+@pytest.mark.parametrize("command", ["list", "show", "verify"])
+def test_hostile_file(run, tmp_path, command, content):
+    """A file that is no checkpoint gives a typed error and an exit code, not a traceback."""
+    (tmp_path / "file").write_bytes(content)
+    done = run(command, tmp_path / "file")
+    assert done.code in (1, 2, 3)
+    assert done.err.startswith("ckpt-observe: ")
+    assert "Traceback" not in done.err
+
+
+def test_damage_is_found(run, store):
+    """`verify` names the damaged checkpoint, exits with 3, and can move it aside."""
+    damage(store / TASK / "step-001.ckpt")
+    done = run("verify", store, "--json")
+    assert done.code == 3
+    [bad] = [line for line in done.lines if line["state"] != "good"]
+    assert (bad["id"], bad["state"], bad["code"]) == ("step-001", "damaged", "integrity.checksum_mismatch")
+    assert "step-001" in run("verify", store, "--quarantine").out
+    assert run("verify", store).code == 0
+
+
+def test_prune_spares_a_task_whose_newest_checkpoint_is_damaged(run, store):
+    """If the newest checkpoint is damaged, the older ones are all that can be restored, so none is removed."""
+    damage(store / TASK / "step-003.ckpt")
+    done = run("prune", store, TASK, "--keep-last", "1", "--yes", "--json")
+    assert {line["reason"] for line in done.lines} == {"the newest checkpoint is damaged (integrity.checksum_mismatch)"}
+    assert len(list((store / TASK).glob("*.ckpt"))) == 4
+
+
+def test_encrypted_store(run, tmp_path, monkeypatch):
+    """Headers are readable without the key. `extract` needs it, and reads it from the environment."""
+    pytest.importorskip("cryptography")
+    key = "ab" * 32
+    fill(f"file://{tmp_path}/store", encryption=AeadCipher(bytes.fromhex(key)))
+    monkeypatch.delenv("CKPT_ENCRYPTION_KEY", raising=False)
+    assert len(run("list", tmp_path / "store", "--json").lines) == 5
+    refused = run("extract", tmp_path / "store", TASK)
+    assert (refused.code, refused.out) == (2, "")
+    assert "CKPT_ENCRYPTION_KEY" in refused.err
+    monkeypatch.setenv("CKPT_ENCRYPTION_KEY", key)
+    assert run("extract", tmp_path / "store", TASK).code == 0
+    [version] = [line for line in run("log", tmp_path / "store", TASK, "--json").lines if line["key"] == "plan"]
+    assert "digest" not in version
+
+
+def test_pickle_is_never_loaded(run, tmp_path):
+    """`show` looks into a store of pickles; `extract` refuses it."""
+    fill(f"file://{tmp_path}/store", format="pickle")
+    assert "pickle" in run("show", tmp_path / "store").err
+    done = run("extract", tmp_path / "store", TASK)
+    assert (done.code, done.out) == (1, "")
+    assert "pickle" in done.err
+
+
+def test_files_are_checkpoints(run, tmp_path):
+    """A file of another library is listed, shown, compared and checked without a task."""
+    numpy = pytest.importorskip("numpy")
+    for name, factor in (("old", 1), ("new", 2)):
+        numpy.savez(
+            tmp_path / f"{name}.npz",
+            weights=numpy.ones((4, 8)) * factor,
+            bias=numpy.zeros(3),
+            **({"extra": numpy.ones(1)} if factor == 2 else {}),
+        )
+    old, new = tmp_path / "old.npz", tmp_path / "new.npz"
+    [listed] = run("list", old, "--json").lines
+    assert (listed["format"], listed["keys"]) == ("npz", 2)
+    [contents] = run("show", old, "--json").lines
+    assert contents["entries"][0]["shape"] == [4, 8]
+    assert "weights" in run("show", old).out
+    done = run("diff", old, new, "--json")
+    assert (done.code, [(change["path"], change["kind"]) for change in done.lines[0]["changes"]]) == (
+        3,
+        [(["extra"], "added"), (["weights"], "changed")],
+    )
+    assert run("diff", old, old).code == 0
+    assert run("verify", old, "--json").lines == [{"id": str(old), "state": "good", "checked": "structure"}]
+    for command in ("extract", "log", "prune", "drill"):
+        arguments = ["--keep-last", "1"] if command == "prune" else [TASK] if command != "drill" else []
+        assert run(command, old, *arguments).code == 2
+    assert run("list", old, "--tag", "x").code == 2
+
+
+def test_damaged_file_is_found(run, tmp_path):
+    """A truncated file of another library is damaged."""
+    numpy = pytest.importorskip("numpy")
+    numpy.savez(tmp_path / "x.npz", a=numpy.ones(100))
+    (tmp_path / "x.npz").write_bytes((tmp_path / "x.npz").read_bytes()[:-40])
+    done = run("verify", tmp_path / "x.npz", "--json")
+    assert (done.code, done.lines[0]["state"]) == (3, "damaged")
+
+
+def test_closed_pipe(command, store):
+    """`list ... | head` ends without an error."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "ckpt_observe", "list", str(store), "--json", "--limit", "100000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ},
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_names_are_escaped(run, tmp_path):
+    """A name cannot move the cursor or break a line of a table."""
+    with Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.save("run", {"\x1b[2Jkey\nline": 1}, id=IDS[0], tags=("\x1b[31mred",))
+    assert "\x1b" not in run("list", tmp_path / "store").out
+    shown = run("show", tmp_path / "store", "run", "latest").out
+    assert "\x1b" not in shown
+    assert r"\x1b[2Jkey\nline" in shown

@@ -33,7 +33,7 @@ COMMANDS: Final = {
     "extract": "key_history",
     "verify": "upkeep",
     "prune": "upkeep",
-    "drill": "drill",
+    "drill": "restore_drill",
     "doctor": "doctor.command",
     "dashboards": "generated_files",
     "rules": "generated_files",

@@ -3,8 +3,9 @@
 from ckpt_observe.core.checkpointer import Checkpointer
 from ckpt_observe.core.compare import Difference, compare
 from ckpt_observe.core.hooks import Event
+from ckpt_observe.core.loading.drill import Drill
 from ckpt_observe.core.loading.verify import Finding
-from ckpt_observe.core.model import CheckpointInfo, Drill, KeyInfo, Restored
+from ckpt_observe.core.model import CheckpointInfo, KeyInfo, Restored
 from ckpt_observe.core.plugins import stores
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.stores import Store

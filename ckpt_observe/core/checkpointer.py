@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import os
-import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, SupportsIndex
@@ -18,10 +17,11 @@ from ckpt_observe.core.format.names import check_name
 from ckpt_observe.core.hooks import Event, Hook, emit, notify_around
 from ckpt_observe.core.impacts import add_impact
 from ckpt_observe.core.loading import references
+from ckpt_observe.core.loading.drill import Drill, rehearse_restore
 from ckpt_observe.core.loading.fetch import Fetcher
 from ckpt_observe.core.loading.lazy import LazyState
 from ckpt_observe.core.loading.verify import Finding, verify
-from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos, Drill, Restored
+from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos, Restored
 from ckpt_observe.core.plugins import codecs, serializers
 from ckpt_observe.core.query import Query
 from ckpt_observe.core.retention import Decision, KeepAll, KeepLast, Retention
@@ -133,14 +133,7 @@ class Checkpointer:
 
     def drill(self, task: str) -> Drill:
         """Rehearse a restart: read, check and decode the newest checkpoint as `restore` does, without using it."""
-        start = time.monotonic()
-        try:
-            restored = self._fetcher.newest_good(check_name(task, "task"))
-        except CheckpointError as error:
-            add_impact(error, "load")
-            raise
-        age = (dt.datetime.now(dt.UTC) - restored.info.created).total_seconds()
-        return Drill(restored.info, age, time.monotonic() - start, restored.altered, restored.skipped)
+        return rehearse_restore(self._fetcher, check_name(task, "task"))
 
     def delete(self, task: str, id: str) -> CheckpointInfo | None:
         """Remove a checkpoint and return its header; None if that is unreadable. ConflictError if an incremental one refers to it."""

@@ -102,17 +102,3 @@ class Restored(msgspec.Struct, Generic[State], frozen=True):
     def next_step(self) -> int | None:
         """The step after the saved one, from which to continue; None if the checkpoint has no step."""
         return None if self.info.step is None else self.info.step + 1
-
-
-class Drill(msgspec.Struct, frozen=True):
-    """The result of a restore drill: a checkpoint that can be loaded."""
-
-    info: CheckpointInfo
-    age: float
-    """Seconds since the checkpoint was saved: the work that a crash now would lose."""
-    seconds: float
-    """Time to recover: reading, checking and decoding the checkpoint."""
-    altered: tuple[str, ...]
-    """As in `Restored`."""
-    skipped: tuple[str, ...]
-    """As in `Restored`."""

@@ -32,6 +32,7 @@ WINDOWS = {"$__rate_interval", "$__range", "$window"}
 UNSHOWN = {
     metrics.LAST_ATTEMPT: "adds nothing to the last success, or to the first attempt if there is none",
     metrics.CPU_TIME: "shown by phase",
+    metrics.DRILL_AGE: "dashboards show the age of the last save at any time, not only during a drill",
     metrics.LAST_FAILURE: "for alerts on rare events; dashboards count the operations",
     metrics.ALTERED_KEYS: "an alert reports it, and the span names the keys",
     metrics.LAST_ALTERED: "for the alert",

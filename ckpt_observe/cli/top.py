@@ -12,10 +12,9 @@ import msgspec
 
 from ckpt_observe import query, wiring
 from ckpt_observe.cli.commands import add_command, command_description
-from ckpt_observe.cli.drawing import live_table
 from ckpt_observe.cli.exit_codes import ERROR, INTERRUPTED, OK, USAGE
 from ckpt_observe.cli.json_output import print_structs
-from ckpt_observe.cli.output import Column, is_pipe_closed, print_error, print_table
+from ckpt_observe.cli.output import Column, is_pipe_closed, live_table, print_error, print_table
 from ckpt_observe.cli.tail import describe_failure
 from ckpt_observe.cli.trace_arguments import add_state_directory, read_settings
 from ckpt_observe.journal.locations import private_directory

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser
+import textwrap
+from argparse import Action, ArgumentParser, HelpFormatter, _SubParsersAction
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
@@ -14,35 +15,50 @@ from ckpt_observe.cli.exit_codes import INTERRUPTED, code_of, describe_codes
 from ckpt_observe.cli.output import accept_every_character, print_error
 from ckpt_observe.errors import CkptObserveError
 
-COMMANDS: Final = {
-    "demo": "demo",
-    "run": "run",
-    "daemon": "daemon",
-    "traces": "traces",
-    "why": "why",
-    "tail": "tail",
-    "top": "top",
-    "timeline": "timeline",
-    "report": "report",
-    "deliver": "deliver",
-    "clean": "clean",
-    "list": "store_listing",
-    "show": "contents_view",
-    "diff": "contents_view",
-    "log": "key_history",
-    "extract": "key_history",
-    "verify": "upkeep",
-    "prune": "upkeep",
-    "drill": "restore_drill",
-    "doctor": "doctor.command",
-    "dashboards": "generated_files",
-    "rules": "generated_files",
-    "libraries": "generated_files",
-    "reference": "generated_files",
-    "semconv": "generated_files",
-    "completion": "completion",
+GROUPS: Final = {
+    "Start": {"demo": "demo", "run": "run", "doctor": "doctor.command"},
+    "See what happened": {
+        "traces": "traces",
+        "why": "why",
+        "tail": "tail",
+        "top": "top",
+        "timeline": "timeline",
+        "report": "report",
+    },
+    "Look into checkpoints": {
+        "list": "store_listing",
+        "show": "contents_view",
+        "diff": "contents_view",
+        "log": "key_history",
+        "extract": "key_history",
+    },
+    "Take care of checkpoints": {"verify": "upkeep", "prune": "upkeep", "drill": "restore_drill"},
+    "Deliver and remove records": {"deliver": "deliver", "daemon": "daemon", "clean": "clean"},
+    "Generate files": {
+        "dashboards": "generated_files",
+        "rules": "generated_files",
+        "libraries": "generated_files",
+        "reference": "generated_files",
+        "semconv": "generated_files",
+        "completion": "completion",
+    },
 }
-"""The module of each command."""
+"""The commands as the help lists them, with the module of each."""
+COMMANDS: Final = {name: module for group in GROUPS.values() for name, module in group.items()}
+
+
+class _GroupedHelp(HelpFormatter):
+    """Lists the commands by group: a newcomer finds one of thirty by what it is for."""
+
+    def _format_action(self, action: Action) -> str:
+        if not isinstance(action, _SubParsersAction):
+            return super()._format_action(action)
+        commands = {command.dest: command for command in action._choices_actions}
+        parts = []
+        for title, group in GROUPS.items():
+            lines = [super(_GroupedHelp, self)._format_action(commands[name]) for name in group if name in commands]
+            parts.append(f"  {title}:\n{textwrap.indent(''.join(lines), '  ')}\n")
+        return "".join(parts)
 
 
 def create_parser(arguments: Sequence[str]) -> ArgumentParser:
@@ -51,9 +67,10 @@ def create_parser(arguments: Sequence[str]) -> ArgumentParser:
         prog="ckpt-observe",
         description="Records every checkpoint operation of a program as a trace that survives a crash of the process.",
         epilog=describe_codes(),
+        formatter_class=_GroupedHelp,
     )
     parser.add_argument("--version", action="version", version=f"ckpt-observe {__version__}")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=CommandParser)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=CommandParser)
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
     if command and command not in COMMANDS:
         parser.error(f"unknown command {command!r}{suggest(command, COMMANDS)}")

@@ -40,6 +40,7 @@ SLOW_PHASES: Final = {
     "digest": "Look at the load of the CPU.",
     "retain": "Many checkpoints are removed at once, or the store is slow to remove: keep fewer, or prune outside the run.",
     "remove": "Look at the store: removing many small files or rows takes long.",
+    "hook": "Look at the functions that the program has registered: they run on its own time.",
 }
 # fmt: on
 """What to look at if a phase takes longer than usual."""

@@ -10,7 +10,7 @@ from ckpt_observe.query import ObservedOperation
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.support.formatting import format_duration, format_time
 
-READS: Final = ("load", "restore", "list", "verify")
+READS: Final = ("load", "restore", "list", "verify", "drill")
 EFFECTS: Final = {
     "save": "This checkpoint was not saved.",
     "append": "What it was to add is not stored.",
@@ -21,6 +21,7 @@ EFFECTS: Final = {
     "prune": "Old checkpoints may still exist and take space.",
     "verify": "The checkpoints were not checked to the end, or one of them is damaged.",
     "copy": "The copy is missing or incomplete; the original is unchanged.",
+    "drill": "The rehearsed restart did not work, so a real one may not work either.",
     "task": "Work since its last checkpoint is lost.",
 }
 """What a failure of each operation means, if the library did not say."""

@@ -18,7 +18,7 @@ _COMPARED: Final = 200
 _SEARCHED: Final = 2000
 """Operations of a run that are searched for what happened later."""
 _MAX_NEARBY: Final = 1000
-_READ: Final = ("load", "restore", "verify")
+_READ: Final = ("load", "restore", "verify", "drill")
 
 
 class Explainer:

@@ -23,7 +23,8 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; border-bottom: 1px solid var(--line); }
 pre { overflow-x: auto; background: var(--band); padding: .75rem; font-size: 12px; line-height: 1.35; }
 table { border-collapse: collapse; font-size: 13px; } th, td { text-align: left; vertical-align: top; padding: .15rem .75rem .15rem 0; }
-td { overflow-wrap: anywhere; } th { color: var(--soft); font-weight: 600; } .note { color: var(--soft); } summary { cursor: pointer; }
+td { overflow-wrap: anywhere; }
+th { color: var(--soft); font-weight: 600; white-space: nowrap; } .note { color: var(--soft); } summary { cursor: pointer; }
 svg { max-width: 100%; height: auto; font: 11px ui-monospace, monospace; background: var(--back); }
 svg text { fill: var(--text); } svg .soft { fill: var(--soft); } svg .lane { fill: var(--band); } svg .fold { fill: var(--line); }
 svg .phase { fill: none; stroke: var(--back); stroke-width: 1; } svg .mark { font-weight: 700; }

@@ -1,0 +1,173 @@
+"""The sentences of `ckpt-observe why`."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpt_observe.explain import Evidence, explain
+from ckpt_observe.explain.comparison import MIN_COUNT, SLOW_PHASES
+from ckpt_observe.explain.effects import EFFECTS
+from ckpt_observe.query import RUNNING
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv.attributes import ATTRIBUTES
+from ckpt_observe.semconv.values import ERROR_CODES, OPERATIONS, OUTCOMES, PHASES
+from ckpt_observe.support.advice import ADVICE
+from ckpt_observe.testing.operations import SECOND, make_operation
+from ckpt_observe.testing.spans import START_UNIX_NANO
+
+NOW = START_UNIX_NANO + 1000 * SECOND
+USUAL = [
+    make_operation(number, phases={"serialize": 0.1, "write": 0.4}, attributes={names.SIZE_STORED: 1000}) for number in range(100, 120)
+]
+
+
+def sentences(operation, **evidence):
+    """The text of an explanation by topic."""
+    explanation = explain(operation, Evidence(now_unix_nano=NOW, **evidence))
+    texts = {}
+    for sentence in explanation.sentences:
+        texts[sentence.topic] = f"{texts.get(sentence.topic, '')} {sentence.text}".strip()
+    return texts
+
+
+def failed_save(**attributes):
+    code = attributes.get(names.ERROR_CODE, "storage.no_space")
+    values = {names.STEP: 4, names.ERROR_CODE: code, names.ERROR_CLASS: ERROR_CODES[code].error_class, names.ERROR_PHASE: "write"}
+    return make_operation(outcome="error", exception="disk full", attributes={**values, **attributes})
+
+
+def test_failure_names_phase_cause_and_advice():
+    """A failed save is explained: step, phase and what is done in it, class, exception, what to do."""
+    texts = sentences(failed_save(**{names.ERROR_PATH: "messages[3]", names.ERROR_CAUSE: "TypeError", names.ERROR_RETRYABLE: False}))
+    assert texts["what"].startswith("The save of step 4 of agent (run run-1), which began at ")
+    assert "failed in write (write the bytes to the store and make them durable) after 100 ms" in texts["what"]
+    assert "The file system is full (storage.no_space, class capacity)." in texts["cause"]
+    assert "The exception was OSError: disk full, caused by TypeError." in texts["cause"]
+    assert "messages[3]" in texts["cause"]
+    assert texts["advice"].startswith(ADVICE["storage.no_space"])
+    assert "does not help" in texts["advice"]
+    assert "process 42 of test on box" in texts["where"]
+
+
+@pytest.mark.parametrize("code", ERROR_CODES)
+def test_every_error_code_is_explained(code):
+    """Each code of the table has a cause and advice; nothing is said twice."""
+    texts = sentences(failed_save(**{names.ERROR_CODE: code}))
+    assert code in texts["cause"]
+    assert ADVICE[code] in texts["advice"]
+    assert texts["effect"].startswith("This checkpoint was not saved.")
+
+
+def test_tables_are_complete():
+    """Every phase has advice for slowness, and every operation an effect."""
+    assert set(SLOW_PHASES) == set(PHASES)
+    assert set(OPERATIONS) | {"task"} == set(EFFECTS)
+
+
+def test_impact_of_the_library_replaces_the_general_one():
+    """What the library says about the consequences is used, as a sentence."""
+    texts = sentences(failed_save(**{names.ERROR_IMPACT: "the file that was there before is lost", names.ERROR_RECOVERY: "retried twice"}))
+    assert texts["effect"].startswith("The file that was there before is lost. To recover, the program did this: retried twice.")
+
+
+def test_interrupted_save_says_where_to_continue():
+    """A killed process: its phase, what its save means, and the newest good checkpoint with ID, step and place."""
+    save = make_operation(7, start=-60, attributes={names.ID: "ckpt-3", names.STEP: 3, names.LOCATION: "file:///data"})
+    killed = make_operation(
+        outcome="interrupted", attributes={names.STEP: 4, names.ERROR_PHASE: "write", names.ERROR_CODE: "interrupted.process_died"}
+    )
+    texts = sentences(killed, last_good_save=save)
+    assert "was interrupted in write" in texts["what"]
+    assert "process 42 died" in texts["what"]
+    assert "newest good save (step 3): checkpoint ckpt-3, saved 17m 40s ago" in texts["restore"]
+    assert "in file:///data" in texts["restore"]
+    assert "No later save of this run succeeded." in texts["effect"]
+
+
+def test_without_a_good_save_nothing_is_promised():
+    """If no save is recorded, the explanation says so."""
+    assert "no successful save of this run" in sentences(failed_save())["restore"]
+
+
+@pytest.mark.parametrize(
+    ("failures", "success", "text"),
+    [
+        (0, True, "A later save of this run (step 5) succeeded, 9.9 s after this one."),
+        (1, True, "1 more save of this run failed, then a later save of this run (step 5) succeeded"),
+        (2, False, "Since then 2 more saves of this run failed, and none succeeded."),
+    ],
+)
+def test_what_came_later(failures, success, text):
+    """The explanation says whether a later save made up for the failure."""
+    later = make_operation(9, start=9.9, attributes={names.STEP: 5})
+    assert text in sentences(failed_save(), next_success=later if success else None, failures_since=failures)["effect"]
+
+
+def test_slow_save_names_the_phase():
+    """A save that took longer than usual: by how much, in which phase, and that its size is not the reason."""
+    slow = make_operation(phases={"serialize": 0.1, "write": 4.4}, attributes={names.SIZE_STORED: 1010, names.CPU_TIME: 0.09})
+    explanation = explain(slow, Evidence(now_unix_nano=NOW, comparable=USUAL))
+    text = " ".join(sentence.text for sentence in explanation.sentences)
+    assert explanation.is_slow
+    assert "That is 9.0 times as long as usual: the usual time is 500 ms (median of 20 successful saves of agent)." in text
+    assert "Most of the difference is in write: 4.4 s instead of 400 ms." in text
+    assert "Its size is not the reason" in text
+    assert "used the CPU for 2% of the time" in text
+    assert SLOW_PHASES["write"] in text
+
+
+def test_large_save_explains_itself():
+    """A save that is slow because it is large: the size is named, and a busy CPU."""
+    slow = make_operation(phases={"serialize": 4.0, "write": 0.5}, attributes={names.SIZE_STORED: 8000, names.CPU_TIME: 4.2})
+    text = sentences(slow, comparable=USUAL)["usual"]
+    assert "It has 8.0 kB, which is 8.0 times the usual size (1.0 kB)." in text
+    assert "it computed, and did not wait" in text
+
+
+def test_usual_save_is_called_usual():
+    """A save within the usual range is not blamed."""
+    usual = make_operation(phases={"serialize": 0.1, "write": 0.45})
+    explanation = explain(usual, Evidence(now_unix_nano=NOW, comparable=USUAL))
+    assert not explanation.is_slow
+    assert "That is not unusual" in explanation.sentences[1].text
+
+
+def test_too_few_to_compare():
+    """With fewer than five other saves, the explanation says that it does not know."""
+    assert "is not known what is usual: 4 other" in sentences(make_operation(), comparable=USUAL[: MIN_COUNT - 1])["usual"]
+
+
+def test_hanging_save():
+    """A save that has been running for longer than usual: since when, in which phase, and how to look into its process."""
+    hanging = make_operation(outcome=RUNNING, phases={"serialize": 0.1, "write": 0.0}, start=760)
+    texts = sentences(hanging, comparable=USUAL, last_good_save=USUAL[0])
+    assert "has been running for 4m 00s" in texts["what"]
+    assert "is now in write" in texts["what"]
+    assert "480.0 times as long as usual" in texts["usual"]
+    assert "py-spy dump --pid 42" in texts["advice"]
+    assert "can continue from" in texts["restore"]
+
+
+def test_failures_of_other_tasks_with_the_same_code():
+    """If other tasks fail with the same code at the same time, the cause is outside the program."""
+    other = [make_operation(5, outcome="error", task="other", attributes={names.ERROR_CODE: "storage.no_space"})] * 3
+    assert sentences(failed_save(), nearby_failures=other)["nearby"] == (
+        "Within 5 minutes 3 other operations failed: save of other: storage.no_space (3 times)."
+        " All have the same error code, so the cause is probably outside this program."
+    )
+    assert sentences(failed_save())["nearby"] == "Nothing else failed within 5 minutes."
+
+
+def test_restore_says_what_was_lost():
+    """A restore that worked: how old the state is, and how many steps are repeated."""
+    restore = make_operation(name="restore", attributes={names.SOURCE_AGE: 90.0, names.STEPS_SINCE: 2})
+    assert "The checkpoint was 1m 30s old, and 2 steps must be repeated." in sentences(restore)["effect"]
+
+
+@pytest.mark.parametrize("value", [None, "x" * 5000, -1, 1e308, [], [1, "a"], {"a": 1}, True, "\x1b[2J<script>"], ids=repr)
+def test_any_value_of_any_attribute(value):
+    """A program can set every attribute to anything: the explanation never fails."""
+    attributes = dict.fromkeys(ATTRIBUTES, value)
+    for outcome in (*OUTCOMES, RUNNING, "strange"):
+        operation = make_operation(outcome=outcome, attributes={**attributes, names.OUTCOME: outcome}, resource={"process.pid": value})
+        assert sentences(operation, comparable=[operation] * 6, last_good_save=operation, next_success=operation)["what"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -83,7 +83,7 @@ def test_failure_is_visible_between_successes():
 def test_every_outcome_has_its_own_letter_and_words():
     """Outcomes differ by letter and text, not by colour alone: in text and in the picture."""
     operations = [make_operation(index, start=index, outcome=outcome) for index, outcome in enumerate((*OUTCOMES, RUNNING))]
-    svg = ElementTree.fromstring(timeline_svg(timeline(*operations), "x"))
+    svg = ET.fromstring(timeline_svg(timeline(*operations), "x"))
     texts = [element.text for element in svg.iter("{http://www.w3.org/2000/svg}text")]
     assert len(set(SYMBOLS.values())) == len(SYMBOLS) == len(OUTCOMES) + 1
     for outcome in (*OUTCOMES, RUNNING):
@@ -94,7 +94,9 @@ def test_every_outcome_has_its_own_letter_and_words():
 @pytest.mark.parametrize("draw", [timeline_svg, timeline_page])
 def test_hostile_names_are_text(draw):
     """Names of tasks, steps and phases cannot become elements or control characters."""
-    operation = make_operation(task=HOSTILE, phases={HOSTILE: 5.0}, attributes={names.STEP: HOSTILE, names.ERROR_PHASE: HOSTILE}, outcome="error")
+    operation = make_operation(
+        task=HOSTILE, phases={HOSTILE: 5.0}, attributes={names.STEP: HOSTILE, names.ERROR_PHASE: HOSTILE}, outcome="error"
+    )
     text = draw(timeline(operation), HOSTILE)
     assert "<script" not in text
     assert not re.search("[\x00-\x09\x0b-\x1f\u202e]", text)
@@ -118,6 +120,6 @@ def test_too_many_lanes_are_counted():
 
 def test_simultaneous_operations_have_rows():
     """Operations of one lane that overlap are drawn below each other."""
-    svg = ElementTree.fromstring(timeline_svg(timeline(*(make_operation(number) for number in range(3))), "x"))
+    svg = ET.fromstring(timeline_svg(timeline(*(make_operation(number) for number in range(3))), "x"))
     rows = {rect.get("y") for rect in svg.iter("{http://www.w3.org/2000/svg}rect") if rect.get("class") == "ok" and rect.get("rx")}
     assert len(rows) == 3

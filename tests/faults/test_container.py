@@ -30,7 +30,7 @@ count, filler = int(sys.argv[1]), sys.argv[2]
 watch = ckpt_observe.observe(exporters="local", dir=os.environ["CKPT_OBSERVE_DIR"])
 with ckpt_observe.checkpoint("save", id="earlier"):
     pass
-assert watch.flush()
+assert watch.flush(60)
 if filler:
     with open("/dev/shm/filler", "ab", buffering=0) as file:
         try:

@@ -69,7 +69,8 @@ def test_multiprocessing(watch, stored_spans, ending):
         for child in children:
             child.start()
         for child in children:
-            child.join(30)
+            child.join(120)
+    assert {child.exitcode for child in children} == {-signal.SIGKILL if ending == "SIGKILL" else 0}
     check_children(watch, stored_spans)
 
 

@@ -109,7 +109,7 @@ def test_close_while_the_first_operation_begins(watch, stored_spans, monkeypatch
     thread.join(30)
     closing.join(30)
     assert recorder.take() is None
-    wiring.deliver_dead(watch.settings)
+    wiring.deliver_dead(watch.settings, 60)
     assert [span.span_id for span in stored_spans() if span.span_id == operations[0].span_id] == [operations[0].span_id] * bool(
         operations[0].span_id
     )

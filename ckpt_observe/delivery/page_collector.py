@@ -36,7 +36,7 @@ class PageCollector:
 
     def __init__(self, journal: Journal, enforce_disk_limit: Callable[[], None], annotate: Annotate | None = None) -> None:
         self.journal, self._enforce_disk_limit, self._annotate = journal, enforce_disk_limit, annotate
-        self._collect_lock = threading.Lock()
+        self._collect_lock = threading.RLock()  # re-entrant: a signal handler may flush
         """Held during a pass, so that `flush()` never sees a half-finished one."""
         self._batch = COLLECT_BATCH
         """Records of a pass. One after a failure, until the disk accepts it: 4,096 ten times a second would use a third of a core."""
@@ -50,6 +50,8 @@ class PageCollector:
         Not those that finish meanwhile: threads of the host program may save faster than we collect.
         """
         remaining = self.journal.pool.count_finished()
+        with self._collect_lock:  # a pass that is under way has taken operations from the queue, and may not have written them yet
+            pass
         while remaining > 0 and (moved := self.collect()) and time.monotonic() < deadline:
             remaining -= moved
 

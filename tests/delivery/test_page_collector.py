@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import threading
+
 import pytest
 
 from ckpt_observe.config import DISK_LIMIT
@@ -52,6 +55,30 @@ def test_full_disk_is_tried_with_one_record(journal, monkeypatch):
         record_operation(journal, str(number))
     assert [collector.collect() for _ in range(5)] == [0, 0, 1, 9, 0]
     assert sizes == [10, 1, 1, 9]
+
+
+def test_flush_waits_for_a_pass_under_way(journal):
+    """A flush does not end before operations that another thread has taken from the pages are in the spool."""
+    is_taken, may_write = threading.Event(), threading.Event()
+
+    def annotate(records):
+        is_taken.set()
+        may_write.wait(20)
+        return records
+
+    collector = PageCollector(journal, lambda: None, annotate)
+    record_operation(journal, "1")
+    collecting = threading.Thread(target=collector.collect)
+    collecting.start()
+    is_taken.wait(20)
+    flushing = threading.Thread(target=collector.collect_all, args=(math.inf,))
+    flushing.start()
+    flushing.join(0.2)  # too early if it has ended
+    assert flushing.is_alive()
+    may_write.set()
+    flushing.join(20)
+    assert len(list(spool.read_all(journal.directory))) == 1
+    collecting.join(20)
 
 
 @pytest.fixture

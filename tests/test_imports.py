@@ -39,6 +39,7 @@ ALLOWED_IMPORTS = {
     "instrument": {"record", "semconv", "errors", "libraries"},
     "dashboards": {"semconv"},
     "readers": {"core", "errors"},
+    "tuning": {"core", "query"},
     "explain": {"query", "semconv"},
     "pictures": {"explain", "query", "semconv"},
     "viewer": {"query", "semconv", "errors", "span"},

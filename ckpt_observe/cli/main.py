@@ -32,7 +32,13 @@ GROUPS: Final = {
         "log": "key_history",
         "extract": "key_history",
     },
-    "Take care of checkpoints": {"verify": "upkeep", "prune": "upkeep", "drill": "restore_drill"},
+    "Take care of checkpoints": {
+        "verify": "upkeep",
+        "prune": "upkeep",
+        "drill": "restore_drill",
+        "stats": "store_statistics",
+        "advise": "advise",
+    },
     "Deliver and remove records": {"deliver": "deliver", "daemon": "daemon", "clean": "clean"},
     "Generate files": {
         "dashboards": "generated_files",

@@ -12,7 +12,7 @@ Reading changes nothing and disturbs no running program.
 from __future__ import annotations
 
 from ckpt_observe.query.results import RUNNING, Changes, ObservedOperation, ObservedPhase, Totals, Trace, json_schema
-from ckpt_observe.query.statistics import KeyGrowth, OperationStatistics, Quantiles, Statistics, TaskStatistics
+from ckpt_observe.query.statistics import KeyGrowth, Lifetime, OperationStatistics, Quantiles, Statistics, TaskStatistics
 from ckpt_observe.query.trace_queries import Traces, open_traces
 from ckpt_observe.query.waiting import WaitingJournal, is_received, read_waiting
 from ckpt_observe.tracestore import ALL, OperationFilter, TraceSummary
@@ -22,6 +22,7 @@ __all__ = [
     "RUNNING",
     "Changes",
     "KeyGrowth",
+    "Lifetime",
     "ObservedOperation",
     "ObservedPhase",
     "OperationFilter",

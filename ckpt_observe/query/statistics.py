@@ -65,6 +65,13 @@ class KeyGrowth(msgspec.Struct, frozen=True, kw_only=True):
     """Slope of the line that fits the sizes best."""
 
 
+class Lifetime(msgspec.Struct, frozen=True):
+    """For how long a process was observed, and whether it died then."""
+
+    seconds: float
+    died: bool
+
+
 class TaskStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """The saves of one task with one library, and how often its programs die."""
 
@@ -84,6 +91,10 @@ class TaskStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Number of processes that died during one of the operations or tasks."""
     observed_seconds: float
     """Sum over all processes of the time from the first operation to the last."""
+    lifetimes: tuple[Lifetime, ...]
+    """From the first operation to the last of each process."""
+    compression_ratios: dict[str, Quantiles]
+    """What each codec achieved: bytes before / bytes after compression."""
     first_bytes: int | None
     last_bytes: int | None
     bytes_per_save: float
@@ -105,14 +116,17 @@ def collect_statistics(operations: Iterable[ObservedOperation]) -> Statistics:
     """Return the statistics of finished operations. `operations` are in any order."""
     by_kind: dict[tuple[str | None, str | None, str], _KindTotals] = defaultdict(_KindTotals)
     by_task: dict[tuple[str | None, str | None], _TaskTotals] = defaultdict(_TaskTotals)
+    dead: set[str] = set()
     for operation in operations:
+        if operation.outcome == "interrupted":  # a task, too: most programs die between two saves
+            dead.add(_process(operation))
         if operation.end_unix_nano is None or operation.kind != "operation":
             continue
         task = operation.task_name, operation.system
         by_kind[*task, operation.name].add(operation)
         by_task[task].add(operation)
     kinds = [totals.result(*key) for key, totals in by_kind.items()]
-    tasks = [totals.result(*key) for key, totals in by_task.items()]
+    tasks = [totals.result(*key, dead) for key, totals in by_task.items()]
     return Statistics(
         operations=tuple(sorted(kinds, key=lambda kind: -sum(kind.outcomes.values()))),
         tasks=tuple(sorted(tasks, key=lambda task: -task.saves)),
@@ -158,39 +172,40 @@ class _TaskTotals:
     def __init__(self) -> None:
         self._runs: set[str | None] = set()
         self._processes: dict[str, tuple[int, int]] = {}
-        self._dead: set[str] = set()
         self._saves: dict[tuple[str, str | None, str], list[tuple[int, int]]] = defaultdict(list)
         self._save_seconds = array("d")
         self._sizes: list[tuple[int, int]] = []
         self._key_sizes: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._ratios: dict[str, array[float]] = defaultdict(lambda: array("d"))
 
     def add(self, operation: ObservedOperation) -> None:
         attributes, start = operation.attributes, operation.start_unix_nano
         end = operation.end_unix_nano or start
-        process = str(operation.resource.get(_INSTANCE, operation.pid))
+        process = _process(operation)
         earliest, latest = self._processes.get(process, (start, end))
         self._processes[process] = min(earliest, start), max(latest, end)
         self._runs.add(operation.task_id)
-        if operation.outcome == "interrupted":
-            self._dead.add(process)
         if operation.name != "save" or operation.outcome != "ok":
             return
         self._saves[process, operation.task_id, str(attributes.get(names.NAMESPACE, ""))].append((start, end))
         blocked = attributes.get(names.ASYNC_BLOCKED)
         self._save_seconds.append(blocked if isinstance(blocked, int | float) else operation.seconds())
+        ratio = attributes.get(names.RATIO)
+        if isinstance(ratio, int | float):
+            self._ratios[str(attributes.get(names.CODEC))].append(ratio)
         if operation.stored_bytes is not None:
             self._sizes.append((end, operation.stored_bytes))
         for name, size in zip(_items(attributes.get(names.KEY_NAMES)), _items(attributes.get(names.KEY_SIZES)), strict=False):
             if isinstance(size, int):
                 self._key_sizes[str(name)].append((end, size))
 
-    def result(self, task_name: str | None, system: str | None) -> TaskStatistics:
+    def result(self, task_name: str | None, system: str | None, dead: set[str]) -> TaskStatistics:
         sizes = [size for _, size in sorted(self._sizes)]
         intervals: list[float] = []
         for saves in self._saves.values():
             saves.sort()
             intervals += [max(0, after[0] - before[1]) / 1e9 for before, after in itertools.pairwise(saves)]
-        keys = [_key_growth(name, [size for _, size in sorted(rows)]) for name, rows in self._key_sizes.items()]
+        keys = [key_growth(name, [size for _, size in sorted(rows)]) for name, rows in self._key_sizes.items()]
         return TaskStatistics(
             task_name=task_name,
             system=system,
@@ -200,22 +215,29 @@ class _TaskTotals:
             last_unix_nano=max(end for _, end in self._processes.values()),
             save_seconds=Quantiles.of(self._save_seconds),
             interval_seconds=Quantiles.of(intervals),
-            interruptions=len(self._dead),
+            interruptions=len(dead & self._processes.keys()),
             observed_seconds=sum(end - start for start, end in self._processes.values()) / 1e9,
+            lifetimes=tuple(Lifetime((end - start) / 1e9, name in dead) for name, (start, end) in self._processes.items()),
+            compression_ratios={codec: quantiles for codec, ratios in self._ratios.items() if (quantiles := Quantiles.of(ratios))},
             first_bytes=sizes[0] if sizes else None,
             last_bytes=sizes[-1] if sizes else None,
-            bytes_per_save=_slope(sizes),
+            bytes_per_save=slope(sizes),
             keys=tuple(sorted(keys, key=lambda key: -key.last_bytes)),
         )
 
 
-def _key_growth(name: str, sizes: list[int]) -> KeyGrowth:
+def _process(operation: ObservedOperation) -> str:
+    return str(operation.resource.get(_INSTANCE, operation.pid))
+
+
+def key_growth(name: str, sizes: list[int]) -> KeyGrowth:
+    """Return the growth of a key from its sizes, oldest first."""
     return KeyGrowth(
-        name=name, saves=len(sizes), first_bytes=sizes[0], last_bytes=sizes[-1], max_bytes=max(sizes), bytes_per_save=_slope(sizes)
+        name=name, saves=len(sizes), first_bytes=sizes[0], last_bytes=sizes[-1], max_bytes=max(sizes), bytes_per_save=slope(sizes)
     )
 
 
-def _slope(values: list[int]) -> float:
+def slope(values: list[int]) -> float:
     """Return the slope of the line through (0, values[0]), (1, values[1]), ... with the least squares."""
     if len(values) < 2:
         return 0.0

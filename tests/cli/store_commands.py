@@ -144,6 +144,19 @@ def check_verify(run, url):
     assert len(run("verify", url, TASK, "--sample", "2", "--json").lines) == 2
 
 
+def check_stats(run, url):
+    """Sizes, growth and largest keys of each task, and of the store."""
+    *tasks, store = run("stats", url, "--json").lines
+    assert [(task["task"], task["checkpoints"]) for task in tasks] == [(TASK, 4), ("broken", 1)]
+    assert tasks[0]["bytes_per_checkpoint"] > 300
+    assert [key["name"] for key in tasks[0]["keys"]] == ["messages", "plan", "step"]
+    assert (store["type"], store["checkpoints"], store["keys"][0]["name"]) == ("store", 5, "messages")
+    assert store["stored_size"] == sum(task["stored_size"] for task in tasks)
+    text = run("stats", url).out
+    assert "largest keys: messages" in text
+    assert (store["free_size"] is not None) == ("free on its disk" in text)
+
+
 def check_names(run, url):
     """A wrong task or ID is not found, with a suggestion; an ambiguous prefix lists its matches."""
     for arguments, code, text in (
@@ -173,5 +186,5 @@ def check_prune(run, url):
     assert run("prune", url).code == 2, "a policy is required"
 
 
-CHECKS = (check_list, check_show, check_diff, check_log, check_extract, check_verify, check_names, check_prune)
+CHECKS = (check_list, check_show, check_diff, check_log, check_extract, check_verify, check_stats, check_names, check_prune)
 """The last one removes checkpoints."""

@@ -36,7 +36,7 @@ def damage(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("kind", ["file", "jsonl", "git"])
+@pytest.mark.parametrize("kind", ["file", "jsonl", "sqlite", "git"])
 def test_commands_with_every_store(run, tmp_path, kind):
     """Each command works with each store, by URL, and its JSON matches its schema."""
     url = f"{kind}://{tmp_path}/store"
@@ -45,7 +45,7 @@ def test_commands_with_every_store(run, tmp_path, kind):
         check(run, url)
 
 
-@pytest.mark.parametrize("kind", ["file", "jsonl", "git"])
+@pytest.mark.parametrize("kind", ["file", "jsonl", "sqlite", "git"])
 def test_path_of_a_store_is_recognized(run, tmp_path, kind):
     """A path needs no scheme: the content says which store it is."""
     fill(f"{kind}://{tmp_path}/store")
@@ -53,7 +53,7 @@ def test_path_of_a_store_is_recognized(run, tmp_path, kind):
     assert run("extract", tmp_path / "store", TASK).code == 0
 
 
-@pytest.mark.parametrize("command", ["list", "show", "log", "extract", "verify", "prune", "drill"])
+@pytest.mark.parametrize("command", ["list", "show", "log", "extract", "verify", "prune", "drill", "stats"])
 @pytest.mark.parametrize("scheme", ["", "file://", "sqlite://", "jsonl://", "git://"])
 def test_missing_store(run, tmp_path, command, scheme):
     """A path that does not exist is not found, and is not created."""
@@ -91,7 +91,7 @@ def test_wrong_arguments(run, store, arguments, code, text):
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 100, b"PK\x03\x04 truncated", b"SQLite format 3\x00" + b"x" * 200, os.urandom(500)])
-@pytest.mark.parametrize("command", ["list", "show", "verify"])
+@pytest.mark.parametrize("command", ["list", "show", "verify", "stats"])
 def test_hostile_file(run, tmp_path, command, content):
     """A file that is no checkpoint gives a typed error and an exit code, not a traceback."""
     (tmp_path / "file").write_bytes(content)
@@ -161,6 +161,8 @@ def test_files_are_checkpoints(run, tmp_path):
     [contents] = run("show", old, "--json").lines
     assert contents["entries"][0]["shape"] == [4, 8]
     assert "weights" in run("show", old).out
+    [store] = run("stats", old, "--json").lines
+    assert store["keys"][0] == {"name": "weights", "size": contents["entries"][0]["size"]}
     done = run("diff", old, new, "--json")
     assert (done.code, [(change["path"], change["kind"]) for change in done.lines[0]["changes"]]) == (
         3,

@@ -1,0 +1,44 @@
+"""`ckpt-observe advise` and `stats`, from the traces of a real program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from store_commands import validator
+
+PROGRAM = """
+import os, sys
+import ckpt_observe.auto, ckpt_observe
+from ckpt_observe.core import Checkpointer
+with ckpt_observe.task("agent", id="run-1"):
+    for step in range(5):
+        Checkpointer(sys.argv[1]).save("run-1", {"messages": ["word " * 20_000] * (step + 1), "step": step}, step=step)
+    if sys.argv[2] == "die":
+        os.kill(os.getpid(), 9)
+"""
+
+
+def test_advice_from_traces(command, tmp_path):
+    """A program that died between two saves counts as an interruption; interval and largest key are recommended, with numbers."""
+    for end in ("die", "live"):
+        command("run", "--", sys.executable, "-c", PROGRAM, str(tmp_path / "store"), end)
+    done = command("advise", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = {row["subject"]: row for row in map(json.loads, done.stdout.splitlines())}
+    for row in rows.values():
+        validator("advise").validate(row)
+    assert rows["interval"]["numbers"]["deaths"] == 1
+    assert "1 process died in" in rows["interval"]["reason"]
+    assert rows["key"]["action"].startswith("Shorten 'messages'")
+    assert "task agent: interval\n  " in command("advise").stdout
+    assert "you say that a process dies every 1h 00m" in command("advise", "--mtbf", "1h", "--task", "agent").stdout.replace("\n ", "")
+    nothing = command("advise", "--task", "nobody")
+    assert (nothing.returncode, nothing.stdout) == (4, "")
+    [saves] = [row for row in map(json.loads, command("stats", "--json").stdout.splitlines()) if row["statistics"]["operation"] == "save"]
+    validator("stats").validate(saves)
+    assert saves["statistics"]["outcomes"] == {"ok": 10}
+    assert command("stats").stdout.splitlines()[1].split()[:4] == ["agent", "save", "10", "0"]

@@ -60,7 +60,7 @@ def run(args: Namespace) -> int:
 
 def _paragraph(recommendation: Recommendation) -> str:
     width = max(shutil.get_terminal_size().columns, 60) if sys.stdout.isatty() else _PIPE_WIDTH
-    where = f"task {recommendation.task}" if recommendation.task else recommendation.system or "all tasks"
+    title = f"task {recommendation.task}" if recommendation.task else recommendation.system or "all tasks"
     text = printable(f"{recommendation.action} {recommendation.reason}")
     lines = textwrap.wrap(text, width - 2, initial_indent="  ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    return "\n".join([printable(f"{where}: {recommendation.subject}"), *lines])
+    return "\n".join([printable(f"{title}: {recommendation.subject}"), *lines])

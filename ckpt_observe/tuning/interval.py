@@ -74,11 +74,11 @@ def _solve_exponential(ratio: float) -> float:
 
 def _minimize(function: Callable[[float], float], low: float, high: float) -> float:
     """Return where the function is smallest, by golden-section search on a logarithmic scale."""
-    left, right = math.log(low), math.log(high)
+    start, end = math.log(low), math.log(high)
     for _ in range(40):
-        width = _GOLDEN * (right - left)
-        if function(math.exp(right - width)) < function(math.exp(left + width)):
-            right = left + width
+        width = _GOLDEN * (end - start)
+        if function(math.exp(end - width)) < function(math.exp(start + width)):
+            end = start + width
         else:
-            left = right - width
-    return math.exp((left + right) / 2)
+            start = end - width
+    return math.exp((start + end) / 2)

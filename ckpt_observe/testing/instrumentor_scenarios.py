@@ -1,8 +1,8 @@
-"""The scenarios of `InstrumentorContract`: `python -m ckpt_observe.testing.instrumentor_scenarios SUBJECT SCENARIO...`, both as JSON.
+"""The scenarios of `InstrumentorContract`: `python -m ckpt_observe.testing.instrumentor_scenarios MOMENT SUBJECT SCENARIO...`.
 
-Each scenario runs in a fork of this process. If there are several, the library is imported before. The last line of the output is a list of
-what they printed: an empty string for each that passed. This module does not import pytest, so that a scenario starts with nothing but the
-instrumentor loaded.
+Subject and scenarios are JSON. Each scenario runs in a fork of this process, which imports the library before if MOMENT is `import-first`.
+The last line of the output is a list of what they printed: an empty string for each that passed. This module does not import pytest, so
+that a scenario starts with nothing but the instrumentor loaded.
 """
 
 from __future__ import annotations
@@ -347,9 +347,9 @@ def run_in_fork(subject: Subject, name: str, arguments: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    subject, *scenarios = [json.loads(argument) for argument in sys.argv[1:]]
+    subject, *scenarios = [json.loads(argument) for argument in sys.argv[2:]]
     subject = Subject(**subject)
-    if len(scenarios) > 1:
+    if sys.argv[1] == "import-first":
         locate(subject, subject.create())
     sys.stdout.flush()
     print(json.dumps([run_in_fork(subject, *scenario) for scenario in scenarios]))

@@ -5,7 +5,8 @@
         use = "import torch, io; torch.save({}, io.BytesIO())"
 
 Each test runs one scenario of `instrumentor_scenarios` in its own process, because a module is imported only once per process. Scenarios
-that begin with the import are forked from one process, which has imported the library: the import of a large one takes seconds.
+that begin with the import are forked from one process, which has imported the library: the import of a large one takes seconds. The other
+ones are forked from a process that has not.
 """
 
 from __future__ import annotations
@@ -38,12 +39,14 @@ IMPORT_FIRST = (
     *map(_describe, ("twice", "odd_calls", "renamed", "behaviour")),
 )
 """The scenarios that begin with the import of the library."""
+IMPORT_LATER = tuple(_describe("order", steps=order) for order in ORDERS if order[0] != "import")
 
 
 @functools.cache
 def _run_scenarios(subject: str, scenarios: tuple[str, ...]) -> dict[str, str]:
     """Run scenarios, each in a fork of one new process. Return for each what it printed if it failed, otherwise an empty string."""
-    command = [sys.executable, "-m", "ckpt_observe.testing.instrumentor_scenarios", subject, *scenarios]
+    moment = "import-first" if scenarios == IMPORT_FIRST else "import-later"
+    command = [sys.executable, "-m", "ckpt_observe.testing.instrumentor_scenarios", moment, subject, *scenarios]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert process.returncode == 0, f"{scenarios}\n{process.stdout}{process.stderr}"
@@ -64,7 +67,7 @@ class InstrumentorContract:
     def run(self, name: str, **arguments: object) -> None:
         subject = json.dumps({"instrumentor": self.instrumentor, "use": self.use, "members": self.members})
         scenario = _describe(name, **arguments)
-        output = _run_scenarios(subject, IMPORT_FIRST if scenario in IMPORT_FIRST else (scenario,))[scenario]
+        output = _run_scenarios(subject, IMPORT_FIRST if scenario in IMPORT_FIRST else IMPORT_LATER)[scenario]
         assert not output, f"{scenario}\n{output}"
 
     @pytest.mark.parametrize("order", ORDERS, ids="-".join)

@@ -192,26 +192,26 @@ def start_in_thread(name):
     assert_in_task(spans, "main", "train")
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_concurrent_tasks_are_not_mixed(tmp_path, method):
-    """Two tasks that run at the same time, in two threads, each start a child: each save is in the trace of its own task."""
-    main = f"""
+def test_concurrent_tasks_are_not_mixed(tmp_path):
+    """Tasks that run at the same time, in threads, each start a child, with each method: each save is in the trace of its own task."""
+    main = """
 import threading
-barrier = threading.Barrier(2)
+barrier = threading.Barrier(6)
 def train(name):
     with ckpt_observe.task(name, id=name):
         barrier.wait()
-        child = multiprocessing.get_context({method!r}).Process(target=save_in_thread, args=(name,))
+        child = multiprocessing.get_context(name.partition(" ")[0]).Process(target=save_in_thread, args=(name,))
         child.start()
         child.join()
         barrier.wait()
-threads = [threading.Thread(target=train, args=(name,)) for name in ("a", "b")]
+names = [f"{method} {number}" for method in ("fork", "spawn", "forkserver") for number in range(2)]
+threads = [threading.Thread(target=train, args=(name,)) for name in names]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 """
     _, spans, _ = run(tmp_path, main)
-    assert len({span.trace_id for span in tasks(spans).values()}) == 2
-    for name in ("a", "b"):
+    assert len({span.trace_id for span in tasks(spans).values()}) == 6
+    for name in tasks(spans):
         assert_in_task(spans, name, name)
 
 
@@ -231,32 +231,33 @@ class Result:
 
 context = multiprocessing.get_context({method!r})
 {pool}
-with ckpt_observe.task("a", id="a"):
-    print(submit(save, "first").result())
-with ckpt_observe.task("b", id="b"):
-    print(submit(save, "second").result())
+with ckpt_observe.task("a {name}", id="a"):
+    print(submit(save, "first {name}").result())
+with ckpt_observe.task("b {name}", id="b"):
+    print(submit(save, "second {name}").result())
     for function in (fail, lambda: None):
         try:
-            submit(function, "third").result()
+            submit(function, "third {name}").result()
         except Exception as error:
             print(type(error).__name__, str(error).partition(" at 0x")[0])
-print(submit(save, "fourth").result())
+print(submit(save, "fourth {name}").result())
 with pool:
     pass
 """
 
 
-@pytest.mark.parametrize(("method", "pool"), [("spawn", "executor"), *(("fork", pool) for pool in POOLS)])
-def test_worker_of_a_pool_works_for_several_tasks(tmp_path, method, pool):
+@pytest.mark.parametrize(("method", "pools"), [("spawn", ["executor"]), ("fork", POOLS)])
+def test_worker_of_a_pool_works_for_several_tasks(tmp_path, method, pools):
     """One worker, started in one task: each save belongs to the task that submitted it, and to none if none did.
 
     Results and exceptions, also of a function that cannot be pickled, are the same as without observation."""
-    main = POOL.format(method=method, pool=POOLS[pool])
+    main = "".join(POOL.format(method=method, pool=POOLS[name], name=name) for name in pools)
     output, spans, log = run(tmp_path, main)
-    assert_in_task(spans, "first", "a")
-    assert_in_task(spans, "second", "b")
-    assert_in_task(spans, "third", "b")
-    assert saves(spans)["fourth"].parent_span_id == ""
+    for name in pools:
+        assert_in_task(spans, f"first {name}", f"a {name}")
+        assert_in_task(spans, f"second {name}", f"b {name}")
+        assert_in_task(spans, f"third {name}", f"b {name}")
+        assert saves(spans)[f"fourth {name}"].parent_span_id == ""
     bare, _, _ = run(tmp_path, main, observed=False, CKPT_OBSERVE_DIR=str(tmp_path / "other"))
     assert strip(output) == strip(bare), log
 
@@ -290,28 +291,32 @@ POOLS_OF_HOST = {
 }
 
 
-@pytest.mark.parametrize("pool", POOLS_OF_HOST)
-def test_context_of_the_host_program_in_a_pool(tmp_path, pool):
+IN_A_POOL = """
+initialize("main")
+with trace.use_span(span_of_host(1)), {pool} as pool:
+    with trace.use_span(span_of_host(2, sampled=False)):
+        print(list(pool.map(look, ["unsampled {name}"])))
+    with trace.use_span(span_of_host(3)):
+        print(list(pool.map(look, ["span {name}"])))
+    with ckpt_observe.task("train {name}", id="run-1"):
+        print(list(pool.map(look, ["task {name}"])))
+        print(list(pool.map(save_in_span, ["inner {name}"])))
+"""
+
+
+def test_context_of_the_host_program_in_a_pool(tmp_path):
     """Spans, baggage and the current span of the host program in a worker are the same as without observation.
 
     A save is nevertheless a child of the span or task in which it was submitted, and not of the span in which the worker was started."""
-    main = f"""
-initialize("main")
-with trace.use_span(span_of_host(1)), {POOLS_OF_HOST[pool]} as pool:
-    with trace.use_span(span_of_host(2, sampled=False)):
-        print(list(pool.map(look, ["unsampled"])))
-    with trace.use_span(span_of_host(3)):
-        print(list(pool.map(look, ["span"])))
-    with ckpt_observe.task("train", id="run-1"):
-        print(list(pool.map(look, ["task"])))
-        print(list(pool.map(save_in_span, ["inner"])))
-"""
+    main = "".join(IN_A_POOL.format(name=name, pool=pool) for name, pool in POOLS_OF_HOST.items())
     output, spans, log = run(tmp_path, main, functions=HOST_SPANS)
     recorded = saves(spans)
-    assert recorded.keys() == {"span", "task", "inner"}, log
-    assert recorded["span"].parent_span_id == f"{3:016x}"
-    assert_in_task(spans, "task", "train")
-    assert (recorded["inner"].parent_span_id, recorded["inner"].attributes[names.TASK_NAME]) == (f"{9:016x}", "train")
+    assert recorded.keys() == {f"{kind} {name}" for kind in ("span", "task", "inner") for name in POOLS_OF_HOST}, log
+    for name in POOLS_OF_HOST:
+        assert recorded[f"span {name}"].parent_span_id == f"{3:016x}"
+        assert_in_task(spans, f"task {name}", f"train {name}")
+        inner = recorded[f"inner {name}"]
+        assert (inner.parent_span_id, inner.attributes[names.TASK_NAME]) == (f"{9:016x}", f"train {name}")
     bare, _, _ = run(tmp_path, main, functions=HOST_SPANS, observed=False, CKPT_OBSERVE_DIR=str(tmp_path / "other"))
     assert strip(output) == strip(bare), log
 

@@ -24,6 +24,7 @@ SAME_SUBJECT = {
     "laminar",
     "metrics",
     "observability",
+    "operations",
     "prometheus",
     "report",
     "spans",

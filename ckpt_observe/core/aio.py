@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from ckpt_observe.core.background import Workers
 from ckpt_observe.core.checkpointer import Checkpointer
+from ckpt_observe.core.loading.drill import Drill
 from ckpt_observe.core.loading.verify import Finding
 from ckpt_observe.core.model import CheckpointInfo, CheckpointInfos, Restored
 from ckpt_observe.core.query import Query
@@ -39,6 +40,9 @@ class AsyncCheckpointer:
 
     async def restore(self, task: str, id: str | None = None, *, into: Any = None) -> Restored[Any]:
         return await self._run(lambda: self.checkpointer.restore(task, id, into=into))
+
+    async def drill(self, task: str) -> Drill:
+        return await self._run(lambda: self.checkpointer.drill(task))
 
     async def delete(self, task: str, id: str) -> CheckpointInfo | None:
         return await self._run(lambda: self.checkpointer.delete(task, id))

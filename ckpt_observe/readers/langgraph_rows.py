@@ -105,7 +105,7 @@ def _digest(value: bytes) -> bytes:
     return hashlib.blake2b(value, digest_size=16).digest()
 
 
-class Totals:
+class ThreadTotals:
     """Adds up checkpoints by channel and by step. Those of a thread and namespace are added in order, in either direction."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ckpt_observe.errors import CheckpointNotFoundError
 from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.contents import Breakdown, Contents, Entry, largest_first
-from ckpt_observe.readers.langgraph_rows import UNCLEAR, ThreadCheckpoint, Totals, decode_channels, decode_metadata
+from ckpt_observe.readers.langgraph_rows import UNCLEAR, ThreadCheckpoint, ThreadTotals, decode_channels, decode_metadata
 from ckpt_observe.readers.request import ReadRequest
 from ckpt_observe.readers.selection import select_checkpoint
 from ckpt_observe.readers.sqlite_database import is_interrupted, open_database
@@ -56,11 +56,11 @@ class _Database:
         self._path = path
         self._request = request
         self._has_writes = has_writes
-        self._where = "" if request.task is None else "WHERE thread_id = :thread"
+        self._condition = "" if request.task is None else "WHERE thread_id = :thread"
 
     def read_all(self) -> Contents:
         """Add up all checkpoints of the selection."""
-        lengths = _Lengths(self._select(f"{_LENGTHS} {self._where} ORDER BY {_KEY}"), self._write_sizes())
+        lengths = _Lengths(self._select(f"{_LENGTHS} {self._condition} ORDER BY {_KEY}"), self._write_sizes())
         if self._request.task is not None and not lengths.count:
             raise self._no_thread()
         totals, checkpoints, warnings = self._measure(lengths.count)
@@ -86,7 +86,7 @@ class _Database:
     def read_checkpoint(self) -> Contents:
         """Describe the channels of one checkpoint."""
         thread, reference = self._request.task or "", self._request.checkpoint or ""
-        rows = list(self._checkpoints(self._where, "checkpoint_ns, checkpoint_id DESC", max_size=-1))
+        rows = list(self._checkpoints(self._condition, "checkpoint_ns, checkpoint_id DESC", max_size=-1))
         if not rows:
             raise self._no_thread()
         selected = select_checkpoint(rows, thread, reference)  # `latest` is of the outermost graph, whose namespace is empty
@@ -104,9 +104,9 @@ class _Database:
             metadata={"task": thread, "id": checkpoint.id, **checkpoint.details(), "writes_size": writes},
         )
 
-    def _measure(self, count: int) -> tuple[Totals, list[Entry], tuple[str, ...]]:
+    def _measure(self, count: int) -> tuple[ThreadTotals, list[Entry], tuple[str, ...]]:
         """Decode as many checkpoints as the time allows."""
-        totals, entries, warnings = Totals(), list[Entry](), []
+        totals, entries, warnings = ThreadTotals(), list[Entry](), []
         try:
             for checkpoint in self._selected_checkpoints():
                 totals.add(checkpoint)
@@ -124,7 +124,7 @@ class _Database:
     def _selected_checkpoints(self) -> Iterator[ThreadCheckpoint]:
         # All in the order of the file, because a large one takes long; those of a thread by the index, because sorting values does.
         order = "rowid DESC" if self._request.task is None else "thread_id DESC, checkpoint_ns DESC, checkpoint_id DESC"
-        return self._checkpoints(self._where, order)
+        return self._checkpoints(self._condition, order)
 
     def _checkpoints(self, condition: str, order: str, *, max_size: int = _MAX_VALUE, **values: str) -> Iterator[ThreadCheckpoint]:
         for row in self._select(f"{_VALUES} {condition} ORDER BY {order}", max=max_size, **values):
@@ -144,7 +144,7 @@ class _Database:
 
     def _write_sizes(self) -> Counter[tuple[str, str, str]]:
         """Return the bytes of pending writes by checkpoint."""
-        rows = self._select(f"{_WRITES} {self._where} GROUP BY {_KEY}") if self._has_writes else ()
+        rows = self._select(f"{_WRITES} {self._condition} GROUP BY {_KEY}") if self._has_writes else ()
         return Counter({_key(row): int(row[3]) for row in rows})
 
     def _select(self, statement: str, **values: str | int) -> Iterator[tuple[Any, ...]]:

@@ -185,6 +185,7 @@ def test_async_queries(tmp_path):
                 await checkpointer.save("t", {"n": n}, step=n, id=f"c{n}")
             assert [info.id for info in await checkpointer.find(Query(max_step=1))] == ["c1", "c0"]
             assert (await checkpointer.resolve("t", "latest~2")).id == "c1"
+            assert (await checkpointer.drill("t")).info.id == "c3"
             assert (await checkpointer.fork("t", "u", "c1")).parent == "c1"
             assert [finding.good for finding in await checkpointer.verify("t", sample=2)] == [True, True]
             checkpointer.checkpointer.retention = KeepLast(1)

@@ -163,7 +163,7 @@ def test_the_time_limit_ends_decoding(tmp_path, monkeypatch):
     path = create(tmp_path / "a.db", *(("t", str(id), "msgpack", encode(a="x" * 100)) for id in range(2000)))
     with pytest.raises(DeadlineError, match="seconds="):
         readers.read(path, limits=Limits(seconds=-1.0))
-    original = readers.langgraph_sqlite.Totals.add
+    original = readers.langgraph_sqlite.ThreadTotals.add
 
     def add_then_interrupt(totals, checkpoint):
         original(totals, checkpoint)
@@ -171,7 +171,7 @@ def test_the_time_limit_ends_decoding(tmp_path, monkeypatch):
         error.sqlite_errorcode = sqlite3.SQLITE_INTERRUPT
         raise error
 
-    monkeypatch.setattr(readers.langgraph_sqlite.Totals, "add", add_then_interrupt)
+    monkeypatch.setattr(readers.langgraph_sqlite.ThreadTotals, "add", add_then_interrupt)
     contents = readers.read(path)
     assert add_up(contents) == contents.size
     assert "newest 1 of 2000" in contents.warnings[0]

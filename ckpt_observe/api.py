@@ -140,7 +140,12 @@ class Watch:
             except Exception as error:  # of another package: its error must not reach the program that calls `observe()`
                 record_fault(error)
         if self.settings.sampler.name != samplers.NEVER:  # nothing would be recorded: stay as cheap as switched off
-            recorder.start(self._first_page, samples=self.settings.sampler.rule(), process_parent=self._find_parent())
+            recorder.start(
+                self._first_page,
+                samples=self.settings.sampler.rule(),
+                process_parent=self._find_parent(),
+                tensor_digests=self.settings.tensor_digests,
+            )
         if "prometheus" in self.settings.exporters and self.settings.delivery != "daemon":
             self._ensure_journal()  # a scraper must find the metrics from before a restart, even while nothing is saved
 

@@ -95,6 +95,8 @@ class Settings:
     disk_limit: int = DISK_LIMIT
     """Bytes that ended processes may leave in the state directory."""
     genai_events: bool = False
+    tensor_digests: bool = False
+    """Whether samples of the content of tensors are digested."""
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     """Servers of the exporters `otlp` and `laminar`, by name."""
     prometheus: Prometheus = _PROMETHEUS
@@ -140,6 +142,7 @@ def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, **a
         sampler=_sampler(source),
         disk_limit=_disk_limit(source),
         genai_events=_flag(source, "", environment.GENAI_EVENTS, default=False),
+        tensor_digests=_flag(source, "", environment.TENSOR_DIGESTS, default=False),
         endpoints=exporters.endpoints,
         prometheus=exporters.prometheus,
         unusable=exporters.unusable,

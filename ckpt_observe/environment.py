@@ -30,6 +30,7 @@ DISABLED_INSTRUMENTATIONS: Final = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 TRACES_SAMPLER: Final = "OTEL_TRACES_SAMPLER"
 TRACES_SAMPLER_ARG: Final = "OTEL_TRACES_SAMPLER_ARG"
 GENAI_EVENTS: Final = "CKPT_OBSERVE_GENAI_EVENTS"
+TENSOR_DIGESTS: Final = "CKPT_OBSERVE_TENSOR_DIGESTS"
 TRACEPARENT: Final = "TRACEPARENT"
 RUN_OPTIONS: Final = "_CKPT_OBSERVE_RUN_OPTIONS"
 """Not a setting: the arguments of `observe()`, separated by commas, that options of `ckpt-observe run` override."""
@@ -71,6 +72,7 @@ VARIABLES: Final = (
     Variable(TRACES_SAMPLER, "", "parentbased_always_on", "Which traces are recorded: `always_on`, `always_off`, `traceidratio`, or one of these with the prefix `parentbased_`. Metrics do not count operations that are not recorded."),
     Variable(TRACES_SAMPLER_ARG, "", "1", "Ratio of recorded traces, from 0 to 1, for `traceidratio` and `parentbased_traceidratio`."),
     Variable(GENAI_EVENTS, "", "false", "`true` adds OpenTelemetry's draft events `gen_ai.agent.checkpointed`, `paused` and `resumed` to the spans of saves and restores. Their names may change."),
+    Variable(TENSOR_DIGESTS, "", "false", "`true` digests a sample of each tensor in memory of the CPU, at most 4 KiB, in saves and loads of torch and safetensors, so that a load which returns other content names the tensors. Takes some 20 to 50 µs per tensor. Tensors on other devices are not read, because that would wait for them."),
     Variable(TRACEPARENT, "", "", "W3C trace context of the process that started this one: the parent of each span that would else be the root of a trace."),
     Variable(OTLP + "ENDPOINT", "", "http://localhost:4318, 4317 for gRPC", "Server for `otlp`. For HTTP, `/v1/traces` is appended. Each of these variables also exists as `OTEL_EXPORTER_OTLP_TRACES_*`, which takes precedence; nothing is appended to its endpoint."),
     Variable(OTLP + "PROTOCOL", "", "http/protobuf", "`http/protobuf` or `grpc`."),

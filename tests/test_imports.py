@@ -22,6 +22,7 @@ ALLOWED_IMPORTS = {
     "span": set(),
     "exporter": {"span"},
     "semconv": set(),
+    "tensor_summary": {"semconv"},
     "endpoints": {"environment", "errors"},
     "samplers": {"environment", "errors"},
     "libraries": {"environment"},
@@ -30,13 +31,13 @@ ALLOWED_IMPORTS = {
     "core": {"errors"},
     "record": {"semconv", "errors", "config"},
     "journal": {"errors", "semconv"},
-    "delivery": {"journal", "semconv", "config", "errors", "exporter", "span"},
+    "delivery": {"journal", "semconv", "config", "errors", "exporter", "span", "tensor_summary"},
     "tracestore": {"span", "errors", "semconv"},
     "metricstore": {"journal", "span", "errors", "semconv"},
     "query": {"tracestore", "journal", "delivery", "config", "semconv", "errors", "span"},
     "alerts": {"semconv", "errors"},
     "exporters": {"exporter", "semconv", "config", "endpoints", "errors", "span", "tracestore", "metricstore", "__version__"},
-    "instrument": {"record", "semconv", "errors", "libraries"},
+    "instrument": {"record", "semconv", "errors", "libraries", "tensor_summary"},
     "dashboards": {"semconv"},
     "readers": {"core", "errors"},
     "tuning": {"core", "query"},
@@ -46,7 +47,7 @@ ALLOWED_IMPORTS = {
 }
 """What each package or top-level module may import. Those in UNRESTRICTED may import everything except testing."""
 
-STANDALONE = {"errors", "environment", "exporter", "span", "semconv", "support"}
+STANDALONE = {"errors", "environment", "exporter", "span", "semconv", "support", "tensor_summary"}
 for package in ALLOWED_IMPORTS.keys() - STANDALONE:
     ALLOWED_IMPORTS[package].add("support")
 

@@ -26,6 +26,15 @@ _FILE_TASK: Final = (
 _TENSORS: Final = dict.fromkeys((
     names.TENSORS, names.TENSOR_DTYPES, names.TENSOR_NAMES, names.TENSOR_SIZES, names.KEY_NAMES, names.KEY_SIZES,
 ), "")  # fmt: skip
+_COMPARED_TENSORS: Final = {
+    **_TENSORS,
+    names.COMPARED: "",
+    names.TENSOR_DIGESTS: "",
+    names.TENSOR_DIGESTS_SKIPPED: "",
+    names.ALTERED_KEYS: "tensors that differ from what was saved to the file",
+    names.ALTERED_TYPES: "",
+    names.ALTERED_CONTENTS: "",
+}
 _LIGHTNING: Final = LibraryNotes(
     {
         names.SYSTEM: "`lightning`",
@@ -39,7 +48,9 @@ _LIGHTNING: Final = LibraryNotes(
         names.FORMAT: "`torch`",
         names.SIZE_STORED: "of a local file or directory, in the main process",
         names.SIZE_FREED: "",
-        names.ALTERED_KEYS: "parameters that the checkpoint or the model lacks, if the model accepts that (`strict=False`)",
+        **_TENSORS,
+        names.ALTERED_KEYS: "parameters with another type, or that the checkpoint or the model lacks, if that is accepted (`strict=False`)",
+        names.ALTERED_TYPES: "",
     },
     (
         "Sizes of checkpoints in object stores.",
@@ -219,7 +230,7 @@ NOTES: Final = {
             names.STEP: "`global_step`, `step` or `iteration` of the state, if it is an integer",
             names.SIZE_STORED: "size of the file, if torch opened it",
             names.SIZE_SERIALIZED: "bytes of the pickle and of the tensors",
-            **_TENSORS,
+            **_COMPARED_TENSORS,
             names.ERROR_IMPACT: "whether a failed save destroyed the file that was there before",
         },
         (
@@ -249,6 +260,9 @@ NOTES: Final = {
             names.ASYNC_RELEASED: "when `async_save` returned and the state was staged",
             names.ASYNC_DURABLE: "",
             **_TENSORS,
+            names.COMPARED: "",
+            names.ALTERED_KEYS: "keys that differ from the metadata of the checkpoint",
+            names.ALTERED_TYPES: "data types that torch converted",
             names.ERROR_RANKS: "ranks in the `CheckpointException`",
             names.ERROR_RANK_TYPES: "",
         },
@@ -268,7 +282,7 @@ NOTES: Final = {
             names.ID: "absolute path of the file, by which a load finds its save",
             names.LOCATION: "path of the file",
             names.SIZE_STORED: "size of the file",
-            **_TENSORS,
+            **_COMPARED_TENSORS,
             names.ERROR_IMPACT: "whether a failed save changed the file that was there before",
         },
         (
@@ -294,6 +308,7 @@ NOTES: Final = {
             names.KEY_NAMES: "the largest files",
             names.KEY_SIZES: "",
             names.ALTERED_KEYS: "parameters that the checkpoint or the model lacks; `optimizer`, `scheduler`, `rng_state` without a file",
+            names.ALTERED_TYPES: "data types of parameters that torch converted",
             names.COUNT: "checkpoints that `save_total_limit` removed",
             names.SIZE_FREED: "",
         },
@@ -318,6 +333,7 @@ NOTES: Final = {
             names.KEY_NAMES: "the largest files",
             names.KEY_SIZES: "",
             names.ALTERED_KEYS: "`random_states` if they could not be loaded, which Accelerate only logs",
+            names.ALTERED_TYPES: "data types of parameters that torch converted",
         },
         (
             _TASK,

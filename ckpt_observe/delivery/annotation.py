@@ -1,4 +1,7 @@
-"""Adds to records what only delivery knows: lost steps of loads and restores, a link to their save, and the keys of a save that grew.
+"""Adds to records what only delivery knows.
+
+A load or restore gets its lost steps, a link to the save of its checkpoint, and the tensors that differ from it; a save gets the keys
+that grew.
 
 Each record is decoded once, on its way to the spool, or in another process when it is read from there. The saves of a batch of records are
 written to the index together: one statement for each would give up the GIL each time, which takes long in a program with busy threads.
@@ -12,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ckpt_observe.delivery.altered_tensors import AlteredTensors
 from ckpt_observe.delivery.grown_keys import GrownKeys
 from ckpt_observe.delivery.lost_steps import History, LostSteps
 from ckpt_observe.delivery.save_details import SaveDetails
@@ -35,7 +39,7 @@ class Annotator:
     def __init__(self, history: History, index: SaveIndex, find_dead: Callable[[], object]) -> None:
         self._lost_steps, self._lineage, self._index = LostSteps(history), Lineage(index), index
         self._details = SaveDetails(index)
-        self._grown_keys = GrownKeys(self._details)
+        self._altered_tensors, self._grown_keys = AlteredTensors(self._details), GrownKeys(self._details)
         self._find_dead = find_dead
         self._last_search = 0
         """When the last search for dead processes started, in Unix nanoseconds."""
@@ -73,7 +77,8 @@ class Annotator:
             attributes = {**(begin[8] or {}), **(begin[7] or {}), **(end[3] or {})}
             has_lost_steps = self._lost_steps.annotate(lines, attributes, search_dead)
             has_link = self._lineage.annotate(lines, attributes, search_dead)
+            is_compared = self._altered_tensors.annotate(lines, attributes)  # after the link, for which dead processes are searched
             has_growth = self._grown_keys.annotate(lines, attributes)
-            return _encode(lines) if has_lost_steps or has_link or has_growth else record
+            return _encode(lines) if has_lost_steps or has_link or is_compared or has_growth else record
         except _NOT_A_RECORD:  # `assemble` reports it
             return record

@@ -176,7 +176,7 @@ class Lineage:
         operation, checkpoint = begin[4], attributes.get(names.ID)
         if not isinstance(checkpoint, str) or (attributes.get(names.OUTCOME) or "ok") != "ok" or names.SOURCE_TRACE in attributes:
             return False
-        key = _key(attributes, checkpoint)
+        key = save_key(attributes, checkpoint)
         if operation == "save":
             if attributes.get(names.SYSTEM) != "reference":  # which stores the trace in the checkpoint
                 self._index.add(key, Source(begin[5], begin[1], end[2]))
@@ -203,7 +203,8 @@ class Lineage:
         return source
 
 
-def _key(attributes: Mapping[str, Any], checkpoint: str) -> bytes:
+def save_key(attributes: Mapping[str, Any], checkpoint: str) -> bytes:
+    """Return the key of a save in the index, and of the loads of its checkpoint."""
     scope = (names.SYSTEM,) if os.path.isabs(checkpoint) else (names.SYSTEM, names.TASK_ID, names.NAMESPACE)
     parts = [str(attributes.get(name) or "") for name in scope]
     return hashlib.blake2b("\0".join((*parts, checkpoint)).encode("utf-8", "replace"), digest_size=16).digest()

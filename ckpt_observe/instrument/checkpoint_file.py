@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from ckpt_observe.instrument.library_call import Arguments, LibraryOperation
 from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv import events
 from ckpt_observe.support.host_exceptions import ignore_errors
+from ckpt_observe.tensor_summary import TensorSummary
 
 LOST_FILE: Final = "the file is incomplete, and what it contained before is lost"
 """Libraries that open the file before they serialize: an object that cannot be serialized costs the previous checkpoint."""
@@ -35,11 +37,13 @@ def file_attributes(file: Any) -> dict[str, Any]:
 class CheckpointFile:
     """The file of an operation."""
 
-    __slots__ = ("path", "status")
+    __slots__ = ("path", "status", "tensors")
 
     def __init__(self, file: Any) -> None:
         self.path = path_of(file)
         self.status = _read_status(self.path)
+        self.tensors: TensorSummary | None = None
+        """What is compared when the file is loaded."""
 
     @staticmethod
     def prepare(parameter: str) -> Callable[[LibraryOperation, Any, Arguments], None]:
@@ -57,6 +61,8 @@ class CheckpointFile:
         status = _read_status(file.path)
         if error is None and status is not None:
             operation.set_trusted({names.SIZE_STORED: status[0]})
+            for part in file.tensors.pack() if file.tensors is not None else ():
+                operation.write((events.TENSORS, operation.span_id, operation.now(), part))
         elif error is not None and operation.name == "save" and file.has_changed():
             operation.set({names.ERROR_IMPACT: LOST_FILE})
 

@@ -51,7 +51,7 @@ def file_sizes(path: str) -> dict[str, int]:
 class CheckpointDetails:
     """What an instrumentor remembers about the checkpoint of an operation until it ends."""
 
-    __slots__ = ("altered", "compares_keys", "expected_files", "is_writer")
+    __slots__ = ("altered", "altered_types", "compares_keys", "expected_files", "is_writer")
 
     def __init__(self, *, is_writer: bool = True, expected_files: tuple[str, ...] = (), compares_keys: bool = False) -> None:
         self.is_writer = is_writer
@@ -62,6 +62,8 @@ class CheckpointDetails:
         """Whether keys that a model does not find, or does not know, are altered ones. Some libraries leave out keys on purpose."""
         self.altered: set[str] = set()
         """Keys of the state, or files of the checkpoint, that are missing or differ from what the program expects."""
+        self.altered_types: set[str] = set()
+        """Data types of parameters as saved and as the program has them."""
 
     @staticmethod
     def record(operation: LibraryOperation, error: BaseException | None) -> None:

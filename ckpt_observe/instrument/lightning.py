@@ -18,6 +18,7 @@ from ckpt_observe.instrument.removed_checkpoint import record_freed, remember_si
 from ckpt_observe.instrument.runs import RunCall
 from ckpt_observe.instrument.split_calls import EnclosingCall, PartCall
 from ckpt_observe.instrument.targets import Family, Target, WrapperFactory
+from ckpt_observe.instrument.tensors import describe_tensors
 from ckpt_observe.instrument.thread_handover import ThreadHandover
 from ckpt_observe.instrument.torch_state import APPLY_TARGETS, FILE_ERRORS, explain_value_error
 from ckpt_observe.instrument.wrappers import Args, Kwargs, Wrapper
@@ -127,6 +128,11 @@ def _path(args: Args, kwargs: Kwargs) -> object:
     return args[1] if len(args) > 1 else kwargs.get("path")
 
 
+def _describe_state(operation: LibraryOperation, args: Args, kwargs: Kwargs, _result: Any) -> Sizes:
+    operation.set(describe_tensors(args[0] if args else kwargs["checkpoint"]))
+    return None, None
+
+
 def _is_async(kind: type) -> bool:
     """Return whether a plugin is an `AsyncCheckpointIO`, of either package. Others may have threads, too, such as for uploads."""
     return any(base.__name__ == "AsyncCheckpointIO" and base.__module__ in _ASYNC_MODULES for base in kind.__mro__)
@@ -140,7 +146,8 @@ class _SaveFile:
 
     def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
         """Return the wrapper for a callable."""
-        stage, write = (SummedPhase(SYSTEM, phase).wrapper_for(original, declared) for phase in ("stage", "write"))
+        stage = SummedPhase(SYSTEM, "stage").wrapper_for(original, declared)
+        write = SummedPhase(SYSTEM, "write", _describe_state).wrapper_for(original, declared)
 
         def hand_over(wrapped: Callable[..., Any], checkpoint_io: Any, args: Args, kwargs: Kwargs) -> Any:
             operation = current_library_operation(SYSTEM)

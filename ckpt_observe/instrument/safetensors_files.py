@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ckpt_observe.instrument.checkpoint_file import CheckpointFile, file_attributes
+from ckpt_observe.instrument.file_state import set_state
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.library_call import Arguments, LibraryCall, LibraryOperation
 from ckpt_observe.instrument.phase_calls import OperationOrPhase, SummedPhase
 from ckpt_observe.instrument.targets import Target
-from ckpt_observe.instrument.tensors import describe_tensors
 from ckpt_observe.record.error_lookup import ErrorCodes
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.support.errnos import ERROR_CODES_BY_ERRNO
@@ -31,12 +31,7 @@ def _describe(_module: Any, arguments: Arguments) -> dict[str, Any]:
 
 def _prepare_save(operation: LibraryOperation, _module: Any, arguments: Arguments) -> None:
     operation.details = CheckpointFile(arguments["filename"])
-    tensors = arguments.get("tensors", arguments.get("tensor_dict"))
-    operation.set(describe_tensors(tensors))
-
-
-def _record_loaded(operation: LibraryOperation, tensors: Any) -> None:
-    operation.set(describe_tensors(tensors))
+    set_state(operation, arguments.get("tensors", arguments.get("tensor_dict")))
 
 
 _TRUNCATED: Final = ("header too small", "invalid header length", "file not fully covered")
@@ -72,7 +67,7 @@ _LOAD: Final = LibraryCall(
     SYSTEM,
     "load",
     _describe,
-    _record_loaded,
+    set_state,
     CheckpointFile.record,
     inside="phase",
     error_codes=_ERRORS,

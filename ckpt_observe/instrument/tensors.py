@@ -17,6 +17,7 @@ from ckpt_observe.record import redact
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.metrics import LARGEST_KEYS, OTHER
 from ckpt_observe.support.host_exceptions import ignore_errors
+from ckpt_observe.tensor_summary import dtype_name
 
 _MAX_VALUES: Final = 50_000
 """Values of a state that are looked at: about 50 ms. The largest checkpoints of one process have some 10,000 tensors."""
@@ -33,18 +34,7 @@ _SPARSE_PARTS: Final = {
 
 def describe_tensors(state: Any) -> dict[str, Any]:
     """Return the attributes about the tensors of a state. An empty dict if it has none."""
-    tensors = _TensorSearch()
-    tensors.visit_all(state)
-    if not tensors.sizes:
-        return {}
-    largest = heapq.nlargest(LARGEST_KEYS, tensors.sizes)
-    return {
-        names.TENSORS: len(tensors.sizes),
-        names.TENSOR_DTYPES: [dtype for dtype, _ in tensors.bytes_by_dtype.most_common(LARGEST_KEYS)],
-        names.TENSOR_NAMES: [_path_name(path) for _, path in largest],
-        names.TENSOR_SIZES: [size for size, _ in largest],
-        **size_attributes(tensors.bytes_by_key),
-    }
+    return TensorSearch(state).attributes()
 
 
 def find_step(state: Any) -> int | None:
@@ -57,26 +47,41 @@ def find_step(state: Any) -> int | None:
     return None
 
 
-class _TensorSearch:
+class TensorSearch:
     """The tensors in the dicts, lists and tuples of a state.
 
     Methods of subclasses are not called: the `items()` of a dict that loads its values when they are used would load all of them.
     """
 
-    def __init__(self) -> None:
-        self.sizes: list[tuple[int, tuple[str, ...]]] = []
-        """Size and path of each tensor. Memory that several tensors share belongs to the first of them."""
-        self.bytes_by_key: Counter[str] = Counter()
-        self.bytes_by_dtype: Counter[str] = Counter()
+    def __init__(self, state: Any) -> None:
+        self.tensors: list[tuple[int, tuple[str, ...], Any]] = []
+        """Size, path and tensor. Memory that several tensors share belongs to the first of them."""
+        self._bytes_by_key: Counter[str] = Counter()
+        self._bytes_by_dtype: Counter[str] = Counter()
         self._visited: set[Any] = set()
         """Ids of containers and of memory: a state may contain itself, and tensors may share memory."""
+        self.is_complete = self._visit_all(state)
+        """Whether all values were visited."""
 
-    def visit_all(self, state: Any) -> None:
-        """Visit at most `_MAX_VALUES` values, in the order of the state."""
+    def attributes(self) -> dict[str, Any]:
+        """Return the attributes about the tensors. An empty dict if there are none."""
+        if not self.tensors:
+            return {}
+        largest = heapq.nlargest(LARGEST_KEYS, [(size, path) for size, path, _ in self.tensors])
+        return {
+            names.TENSORS: len(self.tensors),
+            names.TENSOR_DTYPES: [dtype for dtype, _ in self._bytes_by_dtype.most_common(LARGEST_KEYS)],
+            names.TENSOR_NAMES: [path_name(path) for _, path in largest],
+            names.TENSOR_SIZES: [size for size, _ in largest],
+            **size_attributes(self._bytes_by_key),
+        }
+
+    def _visit_all(self, state: Any) -> bool:
+        """Visit at most `_MAX_VALUES` values, in the order of the state. Return whether these are all."""
         waiting: list[tuple[Any, tuple[str, ...]]] = [(state, ())]
         for _ in range(_MAX_VALUES):
             if not waiting:
-                return
+                return True
             value, path = waiting.pop()
             kind: type = type(value)
             if _is_tensor(kind):
@@ -85,6 +90,7 @@ class _TensorSearch:
                 self._visited.add(id(value))
                 items = list(_items(kind, value))
                 waiting += [(each, (*path, str(key))) for key, each in reversed(items) if type(each) not in _PLAIN]
+        return not waiting
 
     def _add(self, tensor: Any, path: tuple[str, ...]) -> None:
         memory, size = ("tensor", id(tensor)), 0
@@ -92,10 +98,10 @@ class _TensorSearch:
             memory, size = _memory(tensor)
         size = 0 if memory in self._visited else size
         self._visited.add(memory)
-        self.sizes.append((size, path))
-        self.bytes_by_dtype[str(tensor.dtype).rpartition(".")[2]] += size
+        self.tensors.append((size, path, tensor))
+        self._bytes_by_dtype[dtype_name(tensor.dtype)] += size
         if path:
-            self.bytes_by_key[path[0]] += size
+            self._bytes_by_key[path[0]] += size
 
 
 def _items(kind: type, container: Any) -> Iterable[tuple[Any, Any]]:
@@ -126,6 +132,7 @@ def _is_tensor(kind: type) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _path_name(path: tuple[str, ...]) -> str:
+def path_name(path: tuple[str, ...]) -> str:
+    """Return the name of the value at a path, or OTHER if the path may be content."""
     text = redact.text(".".join(path))
     return text if _PATH.fullmatch(text) else OTHER

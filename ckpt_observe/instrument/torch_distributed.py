@@ -22,6 +22,7 @@ from ckpt_observe.instrument.tensors import describe_tensors, find_step
 from ckpt_observe.instrument.thread_handover import ThreadHandover
 from ckpt_observe.instrument.torch_errors import EXCEPTION, explain_failures, failure_attributes
 from ckpt_observe.instrument.torch_files import DISTRIBUTED as SYSTEM
+from ckpt_observe.instrument.torch_metadata import compare_load
 from ckpt_observe.instrument.wrappers import Args, Kwargs, Wrapper
 from ckpt_observe.record.error_lookup import ErrorCodes
 from ckpt_observe.record.guard import record_fault
@@ -210,6 +211,13 @@ TARGETS: Final = (
     Target(_MODULE, "staging.DefaultStager._stage", _StagingInThread(), required=False, why="phase `stage` in a thread"),
     Target(_MODULE, "filesystem._FileSystemWriter._write_data", _FILES.hand_over, required=False, why="writers with several threads"),
     Target(_MODULE, "filesystem._write_files_from_queue", _FILES.run, required=False, why="writers with several threads"),
+    Target(
+        _MODULE,
+        "default_planner.DefaultLoadPlanner.create_local_plan",
+        compare_load,
+        required=False,
+        why="keys that differ from what was saved",
+    ),
     *(Target(_MODULE, f"utils._DistWrapper.{name}", _WAIT, required=False, why="waits for the other ranks") for name in _COLLECTIVES),
 )
 

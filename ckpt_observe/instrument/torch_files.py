@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ckpt_observe.instrument.checkpoint_file import CheckpointFile, file_attributes
+from ckpt_observe.instrument.file_state import set_state
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.library_call import Arguments, LibraryCall, LibraryOperation, current_library_operation
 from ckpt_observe.instrument.phase_calls import SummedPhase
 from ckpt_observe.instrument.targets import Target
-from ckpt_observe.instrument.tensors import describe_tensors, find_step
+from ckpt_observe.instrument.tensors import find_step
 from ckpt_observe.instrument.wrappers import Args, Kwargs
 from ckpt_observe.record.error_lookup import ErrorCodes
 from ckpt_observe.record.guard import record_fault
@@ -52,7 +53,7 @@ def _prepare_save(operation: LibraryOperation, _module: Any, arguments: Argument
 
 
 def _set_contents(operation: LibraryOperation, state: Any) -> None:
-    operation.set(describe_tensors(state))
+    set_state(operation, state)
     operation.set_trusted({names.STEP: find_step(state)})
 
 

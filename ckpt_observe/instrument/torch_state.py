@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from ckpt_observe.instrument.checkpoint_paths import CheckpointDetails
-from ckpt_observe.instrument.library_call import LibraryOperation
+from ckpt_observe.instrument.library_call import LibraryOperation, current_library_operation
 from ckpt_observe.instrument.phase_calls import SummedPhase
 from ckpt_observe.instrument.targets import Target, Versions
-from ckpt_observe.instrument.wrappers import Args, Kwargs
+from ckpt_observe.instrument.wrappers import Args, Kwargs, Wrapper
 from ckpt_observe.record.error_lookup import ErrorCodes
+from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.phase import Sizes
+from ckpt_observe.semconv import attributes as names
 from ckpt_observe.support.errnos import ERROR_CODES_BY_ERRNO
+from ckpt_observe.tensor_summary import dtype_name
 
 
 def _compare_keys(operation: LibraryOperation, _args: Args, _kwargs: Kwargs, result: Any) -> Sizes:
@@ -24,9 +29,42 @@ def _compare_keys(operation: LibraryOperation, _args: Args, _kwargs: Kwargs, res
     return None, None
 
 
+class _LoadIntoModule:
+    """The row of `Module.load_state_dict`: a phase, and the parameters whose data types differ, which torch converts silently."""
+
+    def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
+        """Return the wrapper for a callable."""
+        call = SummedPhase("", "apply", _compare_keys).wrapper_for(original, declared)
+
+        def wrapper(wrapped: Callable[..., Any], module: Any, args: Args, kwargs: Kwargs) -> Any:
+            result = call(wrapped, module, args, kwargs)
+            try:
+                operation = current_library_operation("")
+                if operation is not None and isinstance(operation.details, CheckpointDetails):
+                    _compare_types(operation, module, args[0] if args else kwargs.get("state_dict"))
+            except Exception as error:
+                record_fault(error)
+            return result
+
+        return wrapper
+
+
+def _compare_types(operation: LibraryOperation, module: Any, state: Any) -> None:
+    """Name the parameters and buffers of a module that have another data type than the state that it has loaded."""
+    details: CheckpointDetails = operation.details
+    dtypes = {name: each.dtype for name, each in itertools.chain(module.named_parameters(), module.named_buffers())}
+    for name, value in state.items() if isinstance(state, dict) else ():
+        dtype = getattr(value, "dtype", None)
+        if dtype is not None and dtypes.get(name, dtype) != dtype:
+            details.altered.add(name)
+            details.altered_types.add(f"{dtype_name(dtype)} -> {dtype_name(dtypes[name])}")
+    if details.altered_types:
+        operation.set({names.ALTERED_TYPES: sorted(details.altered_types)})
+
+
 _TORCH: Final = Versions("torch")
 APPLY_TARGETS: Final = (
-    Target("torch.nn.modules.module", "Module.load_state_dict", SummedPhase("", "apply", _compare_keys), required=False, versions=_TORCH),
+    Target("torch.nn.modules.module", "Module.load_state_dict", _LoadIntoModule(), required=False, versions=_TORCH),
     Target("torch.optim.optimizer", "Optimizer.load_state_dict", SummedPhase("", "apply"), required=False, versions=_TORCH),
 )
 """A state that does not fit fails here, and not while its file is read."""

@@ -153,7 +153,7 @@ def _attempt(span: Span, operation: str, outcome: str, error_class: str, now: fl
     attributes = span.attributes
     is_save = operation == "save"
     damaged, altered = attributes.get(names.DAMAGED_COUNT), attributes.get(names.ALTERED_KEYS)
-    was_checked = operation == "verify" or (operation in _AGE_METRICS and validated)
+    was_checked = operation == "verify" or (operation in _AGE_METRICS and (validated or attributes.get(names.COMPARED) is True))
     error_classes = (error_class if outcome in FAILURE_OUTCOMES else "", "integrity" if damaged else "")
     return Attempt(
         start=span.start_unix_nano / 1e9,

@@ -35,7 +35,7 @@ def _no_page() -> None:
 class Recorder:
     """Knows whether and where operations are recorded. The hot path reads the plain attributes; everything else uses the methods."""
 
-    __slots__ = ("on", "process_parent", "samples", "take")
+    __slots__ = ("on", "process_parent", "samples", "take", "tensor_digests")
 
     def __init__(self) -> None:
         self.on = False
@@ -45,10 +45,14 @@ class Recorder:
         """The `trace_context.Parent` of operations that have no other parent: a span of the process that started this one; or None."""
         self.samples: SampleRule | None = None
         """None: every new trace is recorded, and the parent's decision is kept."""
+        self.tensor_digests = False
+        """Whether instrumentors digest samples of the content of tensors."""
 
-    def start(self, take: PageSource, *, samples: SampleRule | None = None, process_parent: Any = None) -> None:
+    def start(
+        self, take: PageSource, *, samples: SampleRule | None = None, process_parent: Any = None, tensor_digests: bool = False
+    ) -> None:
         """Record operations from now on, on pages that `take` returns, if `samples` accepts their trace."""
-        self.process_parent, self.samples, self.take = process_parent, samples, take
+        self.process_parent, self.samples, self.take, self.tensor_digests = process_parent, samples, take, tensor_digests
         self.on = True
 
     def use_pages(self, take: PageSource) -> None:

@@ -8,6 +8,7 @@ Every line is `[event, operation id, time in Unix ns, ...]`; ids are hex. The fi
     done   [name, number, parent, start, end, attributes]       and ended
     link   trace id, span id, attributes
     event  name, attributes
+    tensors  text                                               a part of a packed `TensorSummary`; delivery removes it
     end    attributes, phases, offset                           `checkpoint.outcome` is `ok` unless the attributes contain another
 
 `phases` in `end` are the phases that had marks, as lists like the one in `done`. Their times are from the monotonic clock; add `offset` to get
@@ -33,6 +34,7 @@ PHASE: Final = "phase"
 DONE: Final = "done"
 LINK: Final = "link"
 EVENT: Final = "event"
+TENSORS: Final = "tensors"
 END: Final = "end"
 
 TASK: Final = "task"

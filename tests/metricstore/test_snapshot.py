@@ -72,6 +72,8 @@ def test_never_succeeded_has_no_last_success(store):
         ([operation(2, "restore")], False),
         ([operation(2, "verify", **{names.ALTERED_KEYS: ["lr"]})], False),
         ([make_span(1, "checkpoint.validate", attributes={names.PHASE: "validate"}), operation(2, "save")], False),
+        ([operation(2, "load", **{names.COMPARED: True})], True),
+        ([operation(2, "load", **{names.COMPARED: True, names.ALTERED_KEYS: ["lr"]})], False),
     ],
     ids=[
         "verify",
@@ -80,6 +82,8 @@ def test_never_succeeded_has_no_last_success(store):
         "restore on trust",
         "verify with an altered key",
         "save that validated",
+        "load that was compared",
+        "load that was compared and differs",
     ],
 )
 def test_last_verified_restore(store, spans, verified):

@@ -33,10 +33,10 @@ DISTRIBUTIONS = {
 """Distributions whose name differs from the module's; the first match counts."""
 
 EXTRAS = {
-    "postgres": "core/stores/",
+    "postgres": ("core/stores/", "readers/langgraph_postgres"),
     "redis": "core/stores/",
     "objects": "core/stores/",
-    "lz4": "core/codecs",
+    "lz4": ("core/codecs", "readers/streams"),
     "crypto": "core/ciphers",
     "arrays": "core/",
     "completion": "cli/completion",

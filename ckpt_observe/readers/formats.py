@@ -11,8 +11,19 @@ from ckpt_observe.readers.contents import Contents
 from ckpt_observe.readers.langgraph_sqlite import COLUMNS as LANGGRAPH_COLUMNS
 from ckpt_observe.readers.numpy_files import MAGIC as NUMPY_MAGIC
 from ckpt_observe.readers.safetensors_header import is_safetensors
+from ckpt_observe.readers.streams import file_stream, is_compressed
 
-CORE_FILE_START: Final = b'{"checkpoint":'
+LEGACY_TORCH_START: Final = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
+"""The pickle of the magic number with which files of torch before 1.6 start."""
+_PICKLE_SUFFIXES: Final = (".pkl", ".pickle", ".p", ".joblib")
+
+
+def is_pickle(candidate: Candidate) -> bool:
+    """Return whether a file is a pickle. Protocols 0 and 1 have no magic bytes, so the name must say it, too."""
+    if is_compressed(candidate.start):
+        return file_stream(candidate.source).read(1) == b"\x80"
+    first, protocol = candidate.start[:1], candidate.start[1:2]
+    return (first == b"\x80" and b"\x02" <= protocol <= b"\x05") or (bool(first) and candidate.path.endswith(_PICKLE_SUFFIXES))
 
 
 class Format(NamedTuple):
@@ -41,6 +52,24 @@ class Format(NamedTuple):
 
 FORMATS: Final = (
     Format(
+        "langgraph-sqlite",
+        "SQLite database of LangGraph",
+        "a table `checkpoints` with LangGraph's columns",
+        "bytes per channel, thread, step and checkpoint; values stored again unchanged; what pruning would free",
+        lambda candidate: candidate.has_columns("checkpoints", LANGGRAPH_COLUMNS),
+        "langgraph_sqlite:read_langgraph_sqlite",
+        has_tasks=True,
+    ),
+    Format(
+        "sqlite",
+        "SQLite database of the core",
+        "a table `checkpoints` with the core's columns",
+        "as `file`",
+        lambda candidate: candidate.has_columns("checkpoints", frozenset({"task", "id", "header", "payload"})),
+        "core_store:read_sqlite_store",
+        has_tasks=True,
+    ),
+    Format(
         "safetensors",
         "`.safetensors` file",
         "length and opening brace of its JSON header",
@@ -65,22 +94,52 @@ FORMATS: Final = (
         "numpy_files:read_npz",
     ),
     Format(
-        "langgraph-sqlite",
-        "SQLite database of LangGraph",
-        "a table `checkpoints` with LangGraph's columns",
-        "bytes per channel, thread, step and checkpoint; values stored again unchanged; what pruning would free",
-        lambda candidate: candidate.has_columns("checkpoints", LANGGRAPH_COLUMNS),
-        "langgraph_sqlite:read_langgraph_sqlite",
-        has_tasks=True,
+        "torch",
+        "`.pt`, `.pth`, `.bin` or `.ckpt` file of `torch.save`",
+        "zip file with `data.pkl`",
+        "dtype, shape, storage, checksum; what loading would import",
+        lambda candidate: any(name.rpartition("/")[2] == "data.pkl" for name in candidate.members),
+        "torch_archive:read_torch",
     ),
     Format(
-        "sqlite",
-        "SQLite database of the core",
-        "a table `checkpoints` with the core's columns",
-        "as `file`",
-        lambda candidate: candidate.has_columns("checkpoints", frozenset({"task", "id", "header", "payload"})),
-        "core_store:read_sqlite_store",
-        has_tasks=True,
+        "torch-legacy",
+        "file of `torch.save` before torch 1.6",
+        "magic number",
+        "dtype, shape; what loading would import",
+        lambda candidate: candidate.start.startswith(LEGACY_TORCH_START),
+        "torch_archive:read_legacy_torch",
+    ),
+    Format(
+        "pickle",
+        "`.pkl`, `.pickle` or `.joblib` file (format `joblib` if joblib wrote it)",
+        "opcode of a pickle, also inside gzip, zlib, bz2, xz, lzma or lz4",
+        "dtype and shape of arrays; what loading would import",
+        is_pickle,
+        "pickle_contents:read_pickle",
+    ),
+    Format(
+        "keras",
+        "`.keras` file",
+        "zip file with `config.json` and `metadata.json`",
+        "members, class of the model, version; the HDF5 inside is not opened",
+        lambda candidate: candidate.members >= {"config.json", "metadata.json"},
+        "keras_archive:read_keras",
+    ),
+    Format(
+        "dcp",
+        "directory of torch.distributed.checkpoint",
+        "`.metadata` and `*.distcp` files",
+        "dtype, shape, chunks, bytes per file; what loading would import",
+        lambda candidate: ".metadata" in candidate.names and any(name.endswith(".distcp") for name in candidate.names),
+        "dcp_directory:read_dcp",
+    ),
+    Format(
+        "orbax",
+        "directory of Orbax",
+        "`_METADATA` or `_CHECKPOINT_METADATA`",
+        "shape, bytes per file, metadata; bytes per array unless it uses OCDBT",
+        lambda candidate: bool(candidate.names & {"_METADATA", "_CHECKPOINT_METADATA"}),
+        "orbax_directory:read_orbax",
     ),
     Format(
         "file",

@@ -24,7 +24,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of structure that are read into memory: headers, directories, pickles, JSON. Array data is never read."""
     decompressed_size: int = 4 * 1024 * 1024 * 1024
     """Bytes to which a compressed pickle may grow. It is decompressed in small pieces."""
-    steps: int = 10_000_000
+    steps: int = 5_000_000
     """Opcodes of a pickle, entries of a zip directory, and files of a directory."""
     depth: int = 200
     """Levels of nesting of a value."""

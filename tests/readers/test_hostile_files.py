@@ -1,0 +1,241 @@
+"""Hostile files: nothing is executed, errors are typed, memory and time are bounded."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import struct
+import subprocess
+import sys
+import zipfile
+import zlib
+from pathlib import Path
+
+import pytest
+
+from ckpt_observe import readers
+from ckpt_observe.errors import (
+    CapacityError,
+    CheckpointError,
+    CompatibilityError,
+    CompressionError,
+    ConfigError,
+    DeadlineError,
+    IntegrityError,
+)
+from ckpt_observe.readers import Limits
+
+GOLDEN = Path(__file__).parent / "golden"
+FILES = sorted(path.name for path in GOLDEN.iterdir() if path.is_file() and path.suffix not in (".py", ".json"))
+
+
+class Attack:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.marker}",)
+
+
+def write_zip(path, members, method=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+def attacks(directory, data):
+    """Write the pickle in every format that contains one."""
+    (directory / "a.pkl").write_bytes(data)
+    yield directory / "a.pkl"
+    (directory / "a.joblib").write_bytes(zlib.compress(data))
+    yield directory / "a.joblib"
+    yield write_zip(directory / "a.pt", {"a/data.pkl": data, "a/version": "3"})
+    legacy = (GOLDEN / "legacy.pt").read_bytes()
+    start = legacy.index(b".", legacy.index(b"little_endian")) + 1  # after the magic number, the protocol and the system
+    (directory / "legacy.pt").write_bytes(legacy[:start] + data + pickle.dumps([], 2))
+    yield directory / "legacy.pt"
+
+
+def test_pickles_are_not_executed(tmp_path):
+    """A pickle that runs a command is shown with a warning in each format, and the command does not run. The control runs it."""
+    marker = tmp_path / "executed"
+    data = pickle.dumps({"weights": Attack(marker), "epoch": 3}, 2)
+    for path in attacks(tmp_path, data):
+        contents = readers.read(path, depth=3)
+        assert "posix.system" in contents.imports
+        assert "posix.system" in contents.warnings[0]
+        assert {entry.name for entry in contents.entries} == {"weights", "epoch"}
+    (tmp_path / "dcp").mkdir()
+    (tmp_path / "dcp/.metadata").write_bytes(data)
+    (tmp_path / "dcp/__0_0.distcp").write_bytes(b"")
+    with pytest.raises(IntegrityError):
+        readers.read(tmp_path / "dcp")
+    assert not marker.exists()
+    pickle.loads(data)
+    assert marker.exists()
+
+
+def test_zip_bombs(tmp_path):
+    """A member that is too large, or larger than declared, is refused before it is decompressed."""
+    path = write_zip(tmp_path / "honest.pt", {"a/data.pkl": bytes(3_000_000)}, zipfile.ZIP_DEFLATED)
+    with pytest.raises(CapacityError, match="structure_size"):
+        readers.read(path, limits=Limits(structure_size=1_000_000))
+    data = bytearray(path.read_bytes())
+    entry = data.index(b"PK\x01\x02")
+    struct.pack_into("<L", data, entry + 24, 1000)
+    (tmp_path / "lying.pt").write_bytes(data)
+    with pytest.raises(CompressionError, match="larger than the 1000 bytes"):
+        readers.read(tmp_path / "lying.pt")
+    (tmp_path / "bomb.joblib").write_bytes(zlib.compress(b"\x80\x05\x8e" + struct.pack("<Q", 10_000_000) + bytes(10_000_000) + b"."))
+    with pytest.raises(CapacityError, match="decompressed_size"):
+        readers.read(tmp_path / "bomb.joblib", limits=Limits(decompressed_size=1_000_000))
+    assert readers.read(tmp_path / "bomb.joblib").entries[0].size == 10_000_009
+
+
+PICKLES = {
+    "no STOP": b"\x80\x02N",
+    "empty stack": b"\x80\x02.",
+    "unknown opcode": b"\x80\x02\xff.",
+    "missing memo": b"\x80\x02h\x05.",
+    "pop across a mark": b"\x80\x02(N\x85(s.",
+    "append to nothing": b"\x80\x02(Ne.",
+    "length beyond the end": b"\x80\x05\x8e\xff\xff\xff\xff\xff\xff\xff\x7fabc.",
+    "endless line": b"\x80\x02V" + b"a" * 100_000,
+    "number of a million digits": b"\x80\x02L" + b"9" * 10_000 + b"L\n.",
+    "key without value": b"\x80\x02}(Nu.",
+    "call without arguments": b"\x80\x02NR.",
+}
+
+
+@pytest.mark.parametrize("data", PICKLES.values(), ids=PICKLES)
+def test_malformed_pickles(tmp_path, data):
+    """Opcodes that no pickler writes are IntegrityErrors."""
+    (tmp_path / "a.pkl").write_bytes(data)
+    with pytest.raises(IntegrityError):
+        readers.read(tmp_path / "a.pkl")
+
+
+def test_deep_and_long_pickles(tmp_path):
+    """Nesting that exceeds the call stack is cut at the depth. Millions of opcodes are refused at the limit, or when the time is over."""
+    (tmp_path / "deep.pkl").write_bytes(b"\x80\x02" + b"]" * 20_000 + b"a" * 19_999 + b".")
+    contents = readers.read(tmp_path / "deep.pkl", depth=10**9)
+    assert contents.entries[0].type == "list"
+    (tmp_path / "cycle.pkl").write_bytes(b"\x80\x02]q\x00h\x00a.")
+    assert readers.read(tmp_path / "cycle.pkl", depth=50).entries[0].children == ()
+    (tmp_path / "long.pkl").write_bytes(b"\x80\x02](" + b"N" * 200_000 + b"e.")
+    assert readers.read(tmp_path / "long.pkl").size == 200_006
+    with pytest.raises(CapacityError, match="steps"):
+        readers.read(tmp_path / "long.pkl", limits=Limits(steps=100_000))
+    with pytest.raises(DeadlineError, match="seconds"):
+        readers.read(tmp_path / "long.pkl", limits=Limits(seconds=-1.0))
+
+
+SPARSE = """
+import os, resource, struct, sys
+from ckpt_observe import readers
+from ckpt_observe.errors import CheckpointError
+size, directory = 10 * 2**30, sys.argv[1]
+header = struct.pack("<4s4H2LH", b"PK\\x05\\x06", 0, 0, 1, 1, 0xFFFFFFF0, 0, 0)
+starts = {
+    "zeros": (b"", b""),
+    "safetensors": (struct.pack("<Q", size - 8) + b"{", b""),
+    "large-header": (struct.pack("<Q", 99_999_999) + b"{", b""),
+    "zip": (b"PK\\x03\\x04", header),
+    "sqlite": (b"SQLite format 3\\x00" + bytes(84), b""),
+    "npy": (b"\\x93NUMPY\\x02\\x00\\xff\\xff\\xff\\xff", b""),
+    "pickle": (b"\\x80\\x05\\x8e" + struct.pack("<Q", size - 12), b"."),
+    "frame": (b"\\x80\\x05](", b""),
+}
+readers.read(sys.argv[2])  # what is imported now does not count
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for name, (start, end) in starts.items():
+    with open(os.path.join(directory, name), "wb") as file:
+        file.write(start)
+        file.truncate(size)
+        file.seek(size - len(end))
+        file.write(end)
+    try:
+        result = readers.read(file.name).size
+    except CheckpointError as error:
+        result = type(error).__name__
+    os.unlink(file.name)
+    print(name, result)
+print("grew", (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_sparse_files_of_10_gib(tmp_path):
+    """Files of 10 GiB that claim absurd lengths take less than 400 MiB of memory; a real pickle of 10 GiB is shown."""
+    command = [sys.executable, "-c", SPARSE, str(tmp_path), str(GOLDEN / "torch.pt")]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    *answers, growth = [line.split() for line in result.stdout.splitlines()]
+    assert dict(answers) == {
+        "zeros": "CompatibilityError",
+        "safetensors": "CompatibilityError",
+        "large-header": "IntegrityError",
+        "zip": "CapacityError",
+        "sqlite": "CompatibilityError",
+        "npy": "IntegrityError",
+        "pickle": str(10 * 2**30),
+        "frame": "IntegrityError",
+    }
+    assert int(growth[1]) < 400
+
+
+def mutate(data, generator):
+    """Change, remove or repeat a few bytes."""
+    data = bytearray(data)
+    for _ in range(generator.randint(1, 4)):
+        position = generator.randrange(len(data) or 1)
+        kind = generator.randrange(4)
+        if kind == 0:
+            data[position : position + 1] = bytes([generator.randrange(256)])
+        elif kind == 1:
+            del data[position : position + generator.randint(1, 20)]
+        elif kind == 2:
+            data[position:position] = data[max(0, position - generator.randint(1, 20)) : position]
+        else:
+            data[position : position + 8] = generator.choice([b"\xff" * 8, bytes(8), b"\x7f" * 8])
+    return bytes(data)
+
+
+def fuzz(path, name, seed, count):
+    """Read mutations of a file. Only typed errors are allowed, and what is read adds up."""
+    generator = random.Random(seed)
+    original = (GOLDEN / name).read_bytes()
+    for number in range(count):
+        path.write_bytes(mutate(original, generator))
+        try:
+            contents = readers.read(path, depth=3, limits=Limits(structure_size=2**24, decompressed_size=2**24, seconds=20.0))
+        except (CheckpointError, ConfigError):
+            continue
+        except Exception as error:
+            raise AssertionError(f"seed {seed}, mutation {number} of {name}: {error!r}") from error
+        assert sum(entry.size for entry in contents.entries) + contents.other_size == contents.size, f"seed {seed}, mutation {number}"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_mutations_of_real_files(tmp_path, name):
+    """Damaged files are typed errors, or are read without contradiction. The seed is in the message."""
+    fuzz(tmp_path / f"file{Path(name).suffix}", name, seed=random.randrange(2**32), count=100)
+
+
+def test_control_fuzzing_finds_an_untyped_error(tmp_path, monkeypatch):
+    """The control: with a reader that forgets to translate an error, the fuzzer fails."""
+    monkeypatch.setattr(readers.safetensors_header, "malformed", lambda *_: KeyError("not translated"))
+    with pytest.raises(AssertionError, match="not translated"):
+        fuzz(tmp_path / "file", "model.safetensors", seed=1, count=300)
+
+
+def test_truncated_files(tmp_path):
+    """A file that ends anywhere is a typed error, or what is left is read."""
+    for name in FILES:
+        data = (GOLDEN / name).read_bytes()
+        for part in range(16):
+            (tmp_path / name).write_bytes(data[: len(data) * part // 16])
+            try:
+                readers.read(tmp_path / name)
+            except (CheckpointError, CompatibilityError):
+                continue

@@ -14,7 +14,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.metrics import OTHER
@@ -157,7 +157,7 @@ def _format_position(span: Span) -> str:
     """Return where in the run the operation was: its step, or the node that appended and why, such as `approve (interrupt)`."""
     attributes = span.attributes
     if names.STEP in attributes:
-        return f"step {attributes[names.STEP]}"
+        return printable(f"step {attributes[names.STEP]}")
     node, reason = attributes.get(names.NODE), attributes.get(names.REASON)
     return printable(f"{node} ({reason})" if node and reason else str(node or reason or ""))
 
@@ -206,12 +206,13 @@ def _notes(span: Span) -> Iterator[str]:
         yield "from a save of this trace" if trace_id == span.trace_id else f"from trace {trace_id}"[:19]
     if attributes.get(names.EXISTS) is False:
         yield "no checkpoint found"
-    if altered := attributes.get(names.ALTERED_KEYS):
+    if altered := _values(attributes.get(names.ALTERED_KEYS)):
         yield f"altered: {' '.join(map(str, altered))}"
-    sizes = dict(zip(attributes.get(names.KEY_NAMES) or (), attributes.get(names.KEY_SIZES) or (), strict=False))
+    sizes = _key_sizes(attributes, names.KEY_NAMES, names.KEY_SIZES)
     largest = max(sizes, key=lambda name: sizes[name], default="")
-    grown = dict(zip(attributes.get(names.GROWN_KEYS) or (), attributes.get(names.GROWN_SIZES) or (), strict=False))
-    if largest and sizes[largest] * 2 > attributes.get(names.SIZE_SERIALIZED, 0):
+    grown = _key_sizes(attributes, names.GROWN_KEYS, names.GROWN_SIZES)
+    total = attributes.get(names.SIZE_SERIALIZED, 0)
+    if largest and isinstance(total, int) and sizes[largest] * 2 > total:
         growth = grown.pop(largest, 0)
         yield f"mostly {largest} ({format_size(sizes[largest])}{f', +{format_size(growth)}' if growth else ''})"
     most_grown = next(iter(grown), "")
@@ -221,3 +222,13 @@ def _notes(span: Span) -> Iterator[str]:
         yield str(attributes[names.STATUS])
     if names.ID in attributes and span.status != "error":
         yield f"id {attributes[names.ID]}"
+
+
+def _key_sizes(attributes: dict[str, Any], key_names: str, key_sizes: str) -> dict[str, int]:
+    """Return the size of each key. A program can set any attribute to anything: what is not a size is left out."""
+    pairs = zip(_values(attributes.get(key_names)), _values(attributes.get(key_sizes)), strict=False)
+    return {str(name): size for name, size in pairs if isinstance(size, int)}
+
+
+def _values(value: Any) -> list[Any] | tuple[Any, ...]:
+    return value if isinstance(value, list | tuple) else ()

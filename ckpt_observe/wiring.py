@@ -223,10 +223,15 @@ def deliver_dead(settings: Settings, timeout: float = 10.0) -> int:
     return delivery.interrupted
 
 
+def build_dead_delivery(settings: Settings) -> Delivery:
+    """Build a delivery for the records of dead processes."""
+    return Delivery(settings.dir, build_exporters(settings), disk_limit=settings.disk_limit, genai_events=settings.genai_events)
+
+
 @contextmanager
 def delivering_dead(settings: Settings, timeout: float = 10.0) -> Iterator[Delivery]:
     """Deliver the records of dead processes in the state directory during the block, for at most `timeout` seconds after it."""
-    delivery = Delivery(settings.dir, build_exporters(settings), disk_limit=settings.disk_limit, genai_events=settings.genai_events)
+    delivery = build_dead_delivery(settings)
     delivery.start()
     try:
         yield delivery

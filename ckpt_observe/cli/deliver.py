@@ -30,6 +30,9 @@ from ckpt_observe.support.formatting import format_size
 from ckpt_observe.support.secrets import redact
 
 POLL_INTERVAL: Final = 0.1
+FLUSH_SECONDS: Final = 1.0
+ATTEMPTS: Final = 3
+"""Failures after which a server counts as down, and the command does not wait for it any longer."""
 
 
 class ExporterDelivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,20 +95,27 @@ def run(args: Namespace) -> int:
         if journal.problem:
             print_error(f"the journal {journal.name} cannot be read: {journal.problem}")
     if missing:
-        print_error(f"records of {len(missing)} processes still wait; they are kept on disk")
+        print_error(f"records of {len(missing)} process{'es' if len(missing) > 1 else ''} still wait; they are kept on disk")
     return PROBLEMS if missing else OK
 
 
 def _deliver(settings: Settings, timeout: float) -> Delivery:
-    if settings.delivery == "daemon":
-        lock = daemon.acquire_daemon_lock(settings.dir)
-        delivery = wiring.build_daemon_delivery(settings)
-        delivery.start()
-        delivery.close(timeout)
-        lock.release()
-        return delivery
-    with wiring.delivering_dead(settings, timeout) as delivery:
-        pass
+    """Deliver until everything has arrived, the time is over, or the servers that have not received everything have failed repeatedly."""
+    deadline = time.monotonic() + timeout
+    lock = daemon.acquire_daemon_lock(settings.dir) if settings.delivery == "daemon" else None
+    delivery = wiring.build_daemon_delivery(settings) if lock else wiring.build_dead_delivery(settings)
+    delivery.start()
+    try:
+        delivered = -1
+        while not delivery.flush(min(FLUSH_SECONDS, max(deadline - time.monotonic(), 0.0))) and time.monotonic() < deadline:
+            before, delivered = delivered, sum(worker.delivered for worker in delivery.workers)
+            failing = [worker for worker in delivery.workers if worker.failing_since is not None]
+            if delivered == before and failing and all(worker.retries >= ATTEMPTS for worker in failing):
+                break
+    finally:
+        delivery.close(FLUSH_SECONDS)
+        if lock:
+            lock.release()
     return delivery
 
 

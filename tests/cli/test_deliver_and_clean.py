@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
-from loopback import OtlpServer
+from collectors import HttpCollector
 
 from ckpt_observe.cli.main import main
 from ckpt_observe.query import open_traces, read_waiting
@@ -27,18 +26,25 @@ with ckpt_observe.checkpoint("save", id="x") as operation, operation.phase("writ
         print("writing", flush=True)
         sys.stdin.readline()
 """
-NOWHERE = "http://127.0.0.1:9"
 
 
 @pytest.fixture
-def environ(tmp_path, monkeypatch):
-    """The environment of programs and commands, without other settings."""
+def state(tmp_path, monkeypatch):
+    """The state directory of programs and commands, which have no other settings."""
     for name in list(os.environ):
         if name.startswith(("OTEL_", "LMNR_", "CKPT_OBSERVE_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("CKPT_OBSERVE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("CKPT_OBSERVE_PAGES_DIR", str(tmp_path / "pages"))
-    return monkeypatch
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def collector(monkeypatch):
+    """A server that programs and commands send to."""
+    with HttpCollector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        yield collector
 
 
 @pytest.fixture
@@ -48,3 +54,140 @@ def run(capsys):
         return capsys.readouterr()
 
     return run
+
+
+def record(*arguments):
+    subprocess.run([sys.executable, "-c", PROGRAM, *arguments], check=False)
+
+
+@pytest.fixture
+def running_program(state):
+    """A program that is in a save."""
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"writing\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def validate(command, text):
+    schema = json.loads((ROOT / f"docs/schemas/{command}.json").read_text(encoding="utf-8"))
+    lines = [json.loads(line) for line in text.splitlines()]
+    for line in lines:
+        jsonschema.Draft202012Validator(schema).validate(line)
+    return lines
+
+
+def test_deliver_sends_what_a_killed_program_left(state, collector, run):
+    """The interrupted save reaches every configured exporter, the journal is gone, and the exit code says that all has arrived."""
+    record("kill")
+    assert [(journal.is_alive, journal.is_waiting) for journal in read_waiting(state)] == [(False, True)]
+    results = {line["exporter"]: line for line in validate("deliver", run("deliver", "--json").out)}
+    assert {name: (row["delivered_spans"], row["waiting_bytes"], row["reason"]) for name, row in results.items()} == {
+        "otlp": (2, 0, None),
+        "local": (2, 0, None),
+    }
+    assert {span.name for span in collector.spans.values()} == {"checkpoint.save", "checkpoint.write"}
+    assert read_waiting(state) == []
+
+
+def test_deliver_to_a_server_that_is_down(state, collector, run):
+    """What did not arrive is kept; the exit code and the reason say so. Later the same command delivers it."""
+    record("kill")
+    collector.otherwise = 503
+    captured = run("deliver", code=3)
+    assert "503" in captured.out
+    assert "records of 1 process still wait; they are kept on disk" in captured.err
+    collector.otherwise = 200
+    assert "-" in run("deliver").out
+    assert {span.name for span in collector.spans.values()} == {"checkpoint.save", "checkpoint.write"}
+
+
+def test_deliver_with_other_settings_than_the_program(state, collector, run, monkeypatch):
+    """Records for another server are not sent to a wrong one: the reason says what is needed."""
+    record("kill")
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT")
+    assert "another address or key than configured here" in run("deliver", code=3).out
+    assert not collector.spans
+
+
+def test_deliver_for_a_daemon(state, run, monkeypatch):
+    """Records that wait for a daemon are delivered if the command is told to act as one."""
+    monkeypatch.setenv("CKPT_OBSERVE_DELIVERY", "daemon")
+    record()
+    monkeypatch.delenv("CKPT_OBSERVE_DELIVERY")
+    assert "waits for a daemon" in run("deliver", code=3).out
+    monkeypatch.setenv("CKPT_OBSERVE_DELIVERY", "daemon")
+    run("deliver")
+    with open_traces(state) as traces:
+        assert traces.totals().operations == 1
+
+
+def test_deliver_waits_for_running_programs(state, running_program, collector, run):
+    """A running program delivers itself: without a backlog, there is nothing to do."""
+    assert "nothing waits in" in run("deliver").err
+    [journal] = read_waiting(state)
+    assert (journal.is_alive, journal.pid) == (True, running_program.pid)
+
+
+def test_nothing_to_deliver_or_clean(state, run):
+    """Both commands say so, succeed, and create nothing."""
+    assert f"nothing waits in {state}" in run("deliver").err
+    assert f"nothing is recorded in {state}" in run("clean").err
+    assert not state.exists()
+
+
+def test_clean_is_a_dry_run_by_default(state, run):
+    """Without --yes it lists what it would remove, and removes nothing. With it, the data is gone."""
+    record()
+    listed = run("clean")
+    assert "1 traces with 1 operations" in listed.out
+    assert "nothing was removed" in listed.err
+    assert (state / "traces.db").exists()
+    parts = validate("clean", run("clean", "--yes", "--json").out)
+    assert all(part["removed"] for part in parts)
+    assert "nothing is recorded" in run("clean").err
+    with open_traces(state) as traces:
+        assert traces.traces() == []
+
+
+def test_clean_refuses_what_is_undelivered(state, run, tmp_path):
+    """Undelivered records stop it, and it names them; only --undelivered removes them, with their pages."""
+    record("kill")
+    refused = run("clean", "--yes", code=3)
+    assert "undelivered: " in refused.err
+    assert "run `ckpt-observe deliver`, or add --undelivered" in refused.err
+    assert read_waiting(state)
+    run("clean", "--yes", "--undelivered")
+    assert read_waiting(state) == []
+    assert list((tmp_path / "pages").iterdir()) == []
+
+
+def test_clean_refuses_while_a_program_is_running(state, running_program, run):
+    """The data of a running program is in use: nothing is removed, whatever the options."""
+    refused = run("clean", "--yes", "--undelivered", code=3)
+    assert f"observed programs are running (process {running_program.pid})" in refused.err
+    assert read_waiting(state)
+
+
+def test_clean_never_touches_other_files(state, run):
+    """Files that are not ours stay in the state directory."""
+    record()
+    (state / "notes.txt").write_text("mine")
+    (state / "traces.db.backup").write_text("mine")
+    run("clean", "--yes")
+    assert {path.name for path in state.iterdir() if path.is_file()} >= {"notes.txt", "traces.db.backup"}
+    assert not (state / "traces.db").exists()
+
+
+def test_damaged_journal_is_named(state, run):
+    """A journal that cannot be read counts as undelivered, and is removed only if that is asked for."""
+    record("kill")
+    [journal] = read_waiting(state)
+    (state / "journals" / journal.name / "about.json").write_text("{")
+    [damaged] = read_waiting(state)
+    assert "about.json is damaged" in damaged.problem
+    assert "about.json is damaged" in run("clean", "--yes", code=3).err
+    run("clean", "--yes", "--undelivered")
+    assert not list((state / "journals").iterdir())
+    assert not (state / "damaged").exists()

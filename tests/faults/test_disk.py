@@ -60,6 +60,8 @@ FULL_AT_START = """
 for directory in {directories}:
     fill(directory)
 total = sum(map(save, range(500)))
+if is_observed():
+    api._watch.flush(60)  # exit waits two seconds, which is not enough on a busy machine
 """
 
 FULL_WHILE_RUNNING = """

@@ -148,6 +148,6 @@ def test_killed_at_each_step(tmp_path):
 
 def test_control_detects_losses(tmp_path, monkeypatch):
     """Control: with a recovery that ignores the pages, saves are lost, and the test detects it."""
-    monkeypatch.setattr(recovery, "_read_operations", lambda _files: (0, {}))
+    monkeypatch.setattr(recovery, "read_operations", lambda _files: (0, {}))
     total = kill_at_each_step(tmp_path, until=lambda total: total["begun lost"] > 0)
     assert total["begun lost"] > 0

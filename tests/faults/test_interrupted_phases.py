@@ -64,7 +64,7 @@ class EveryLine:
         sys.settrace(None)
 
     def _trace(self, frame: FrameType, _event: str, _argument: object) -> Any:
-        heartbeat, operations = recovery._read_operations([str(path) for path in self._pages.rglob("*.pages")])
+        heartbeat, operations = recovery.read_operations([str(path) for path in self._pages.rglob("*.pages")])
         for operation in operations.values():
             begin = begin_line(operation.lines)
             if begin is not None and all(line[0] != events.END for line in operation.lines):

@@ -47,6 +47,10 @@ MAX_INTERVAL: Final = 1_000_000_000
 """Longest interval between two pushes of metrics, in milliseconds (11 days). Threads cannot wait much longer."""
 DISK_LIMIT: Final = 1 << 30
 """Bytes that ended processes may leave in a state directory by default."""
+TRACE_DAYS: Final = 30
+"""Days for which the local store keeps traces by default."""
+TRACE_LIMIT: Final = 1 << 30
+"""Bytes that the local store may use by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,10 @@ class Settings:
     sampler: Sampler = _SAMPLER
     disk_limit: int = DISK_LIMIT
     """Bytes that ended processes may leave in the state directory."""
+    trace_days: int = TRACE_DAYS
+    """Days for which the local store keeps traces; 0 for ever."""
+    trace_limit: int = TRACE_LIMIT
+    """Bytes that the local store may use; 0 without limit."""
     genai_events: bool = False
     tensor_digests: bool = False
     """Whether samples of the content of tensors are digested."""
@@ -141,6 +149,8 @@ def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, **a
         laminar_context=str(source.get("", environment.LMNR_SPAN_CONTEXT, "")),
         sampler=_sampler(source),
         disk_limit=_disk_limit(source),
+        trace_days=_count(source, environment.TRACE_DAYS, TRACE_DAYS, "days"),
+        trace_limit=_count(source, environment.TRACE_LIMIT, TRACE_LIMIT >> 20, "MiB") << 20,
         genai_events=_flag(source, "", environment.GENAI_EVENTS, default=False),
         tensor_digests=_flag(source, "", environment.TENSOR_DIGESTS, default=False),
         endpoints=exporters.endpoints,
@@ -273,6 +283,11 @@ def _path(source: _Source, argument: str, variable: str) -> Path | None:
 def _disk_limit(source: _Source) -> int:
     meaning = f"a number of MiB; use a positive integer such as {DISK_LIMIT >> 20}"
     return parse_number(environment.DISK_LIMIT, source.get("", environment.DISK_LIMIT, DISK_LIMIT >> 20), meaning) << 20
+
+
+def _count(source: _Source, variable: str, default: int, unit: str) -> int:
+    meaning = f"a number of {unit}; use an integer such as {default}, or 0 for no limit"
+    return parse_number(variable, source.get("", variable, default), meaning, smallest=0)
 
 
 def _flag(source: _Source, argument: str, variable: str, *, default: bool) -> bool:

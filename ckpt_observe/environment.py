@@ -22,6 +22,8 @@ DIR: Final = "CKPT_OBSERVE_DIR"
 PAGES_DIR: Final = "CKPT_OBSERVE_PAGES_DIR"
 DELIVERY: Final = "CKPT_OBSERVE_DELIVERY"
 DISK_LIMIT: Final = "CKPT_OBSERVE_DISK_LIMIT"
+TRACE_DAYS: Final = "CKPT_OBSERVE_TRACE_DAYS"
+TRACE_LIMIT: Final = "CKPT_OBSERVE_TRACE_LIMIT"
 ENABLED: Final = "CKPT_OBSERVE_ENABLED"
 SDK_DISABLED: Final = "OTEL_SDK_DISABLED"
 SERVICE_NAME: Final = "OTEL_SERVICE_NAME"
@@ -64,6 +66,8 @@ VARIABLES: Final = (
     Variable(PAGES_DIR, "pages_dir", "/dev/shm if it is a tmpfs with free space, else DIR. In a container whose DIR is on a volume: DIR, because /dev/shm ends with the container", "Directory for the pages of running operations. Should be shared memory. When it is full, further pages are in DIR."),
     Variable(DELIVERY, "delivery", "in-process", "Which process sends records to the exporters: `in-process`, threads of the host program; `companion`, a process that is started on demand and shared by all processes of the state directory; `daemon`, `ckpt-observe daemon`, which has its own exporters. See docs/delivery.md."),
     Variable(DISK_LIMIT, "", "1024", "MiB that ended processes may leave in the state directory, in total, while nobody delivers them. Beyond it the oldest records are dropped and counted, with one warning. A live process may use another 256 MiB."),
+    Variable(TRACE_DAYS, "", "30", "Days for which `local` keeps traces after their last operation; 0 for ever. `ckpt-observe doctor` shows what was removed."),
+    Variable(TRACE_LIMIT, "", "1024", "MiB that the store of `local` may use; 0 without limit. Beyond it the oldest traces are removed. If programs that share a state directory differ, the lower limits apply."),
     Variable(ENABLED, "enabled", "true", "`false` turns observation off: nothing is patched, started or written."),
     Variable(SDK_DISABLED, "", "false", "OpenTelemetry's switch. `true` has the same effect as CKPT_OBSERVE_ENABLED=false."),
     Variable(SERVICE_NAME, "service", "name of the program", "`service.name` of the resource."),

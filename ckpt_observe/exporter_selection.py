@@ -197,8 +197,9 @@ def _prometheus(settings: Settings) -> Exporter:
 
 def _local(settings: Settings) -> Exporter:
     from ckpt_observe.exporters.local import LocalExporter  # noqa: PLC0415
+    from ckpt_observe.tracestore import TraceLimits  # noqa: PLC0415
 
-    return LocalExporter(settings.dir)
+    return LocalExporter(settings.dir, TraceLimits(settings.trace_days, settings.trace_limit))
 
 
 def _console(_settings: Settings) -> Exporter:

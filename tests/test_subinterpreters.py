@@ -44,4 +44,4 @@ def test_end_of_a_subinterpreter(tmp_path, in_main):
     result = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False, timeout=120)
     assert (result.returncode, result.stdout) == (0, "done\n"), result.stderr
     assert result.stderr.count("not the main interpreter") == 5
-    assert (tmp_path / "traces.db").exists() == bool(in_main)
+    assert (tmp_path / "operations.db").exists() == bool(in_main)

@@ -12,7 +12,7 @@ life cycle of AI agents. The draft has them as log records; here they are on the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
@@ -41,16 +41,16 @@ def assemble(
     """
     try:
         lines = _decode(payload)
-        begin = next(line for line in lines if line[0] == events.BEGIN)
+        begin = lines[0] if lines[0][0] == events.BEGIN else next(line for line in lines if line[0] == events.BEGIN)
         # A late thread may have written into a page that belongs to another operation by then.
         lines = [line for line in lines if line[1] == begin[1]]
-        end = next(line for line in lines if line[0] == events.END)
-        phases = [(line[3], 0) for line in lines if line[0] == events.DONE]
-        phases += [(phase, end[5]) for phase in (end[4] if len(end) > 4 else ())]
+        end = lines[-1] if lines[-1][0] == events.END else next(line for line in lines if line[0] == events.END)
+        phases = [(line[3], 0) for line in lines if line[0] == events.DONE] if len(lines) > 2 else []
+        phases += [(phase, end[5]) for phase in end[4]] if len(end) > 4 else []
         ancestors = _take_ancestors(begin)
         operation = _operation(begin, end, lines, resource, attributes or {}, ancestors, genai_events=genai_events)
         above_phases = ancestors if ancestors is UNSET else (*ancestors, (operation.span_id, operation.name))
-        phase_spans = list(_phases(begin, phases, resource, above_phases))
+        phase_spans = _phases(begin, phases, resource, above_phases)
         add_derived_attributes(operation, phase_spans)
         return [*phase_spans, operation]
     except (msgspec.DecodeError, StopIteration, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
@@ -88,7 +88,7 @@ def _operation(
     is_task = kind == events.TASK
     defaults = {names.OUTCOME: "ok"} if is_task else {names.OPERATION: name, names.OUTCOME: "ok"}
     attributes = _without_none({**defaults, **process_attributes, **(shared or {}), **(attributes or {}), **(end[3] or {})})
-    span_events = sorted((_event(line) for line in lines if line[0] == events.EVENT), key=_time_of)
+    span_events = sorted([_event(line) for line in lines if line[0] == events.EVENT], key=_time_of)
     if genai_events:
         span_events += lifecycle_events(attributes, stop)
     return Span(
@@ -101,7 +101,7 @@ def _operation(
         status=_status(attributes),
         attributes=attributes,
         events=tuple(span_events),
-        links=tuple(_link(line) for line in lines if line[0] == events.LINK),
+        links=tuple([_link(line) for line in lines if line[0] == events.LINK]),
         resource=resource,
         ancestors=ancestors,
     )
@@ -109,8 +109,9 @@ def _operation(
 
 def _require(kind: type, *values: Any) -> None:
     """Raise TypeError if a value of a record has another type, because every exporter relies on the types of a span."""
-    if any(type(value) is not kind for value in values):
-        raise TypeError(f"a field of the record is not a {kind.__name__}")
+    for value in values:
+        if type(value) is not kind:
+            raise TypeError(f"a field of the record is not a {kind.__name__}")
 
 
 def _event(line: list[Any]) -> SpanEvent:
@@ -127,30 +128,43 @@ def _link(line: list[Any]) -> SpanLink:
 _time_of = attrgetter("time_unix_nano")
 
 
-def _phases(begin: list[Any], phases: list[tuple[Any, int]], resource: dict[str, Any], ancestors: Ancestors) -> Iterator[Span]:
-    """Yield the span of each phase. `phases` has each one with the offset to add to its times. `ancestors` ends with the operation."""
+def _phases(begin: list[Any], phases: list[tuple[Any, int]], resource: dict[str, Any], ancestors: Ancestors) -> list[Span]:
+    """Return the span of each phase. `phases` has each one with the offset to add to its times. `ancestors` ends with the operation."""
     operation, trace_id = begin[1], begin[5]
-    has_nested = any(phase[2] for phase, _ in phases)
-    by_number = {phase[1]: phase for phase, _ in phases} if has_nested else {}
+    operation_number = int(operation, 16)
+    by_number = {phase[1]: phase for phase, _ in phases} if any(phase[2] for phase, _ in phases) else {}
+    phase_spans = []
     for (name, number, parent, start, stop, details), offset in phases:
-        extra = {names.PHASE_BYTES_IN: details[0], names.PHASE_BYTES_OUT: details[1]} if isinstance(details, list) else details
-        attributes = _without_none({names.PHASE: name, names.OUTCOME: "ok", **(extra or {})})
-        _require(str, name)
-        _require(int, start, stop)
-        exception: dict[str, Any] = {key: attributes.pop(key) for key in _EXCEPTION if key in attributes}
-        yield Span(
-            trace_id=trace_id,
-            span_id=events.phase_span_id(operation, number),
-            parent_span_id=parent if isinstance(parent, str) else events.phase_span_id(operation, parent) if parent else operation,
-            name=spans.OPERATION_PREFIX + name,
-            start_unix_nano=start + offset,
-            end_unix_nano=stop + offset,
-            status=_status(attributes),
-            attributes=attributes,
-            events=(SpanEvent(spans.EVENT_EXCEPTION, stop + offset, exception),) if exception else (),
-            resource=resource,
-            ancestors=ancestors if not parent else _nested_ancestors(ancestors, operation, parent, by_number),
+        if type(name) is not str or type(start) is not int or type(stop) is not int:
+            raise TypeError("a field of a phase has another type")
+        attributes: dict[str, Any] = {names.PHASE: name, names.OUTCOME: "ok"}
+        exception: dict[str, Any] = {}
+        if type(details) is list:
+            if details[0] is not None:
+                attributes[names.PHASE_BYTES_IN] = details[0]
+            if details[1] is not None:
+                attributes[names.PHASE_BYTES_OUT] = details[1]
+        elif details:
+            attributes = _without_none({**attributes, **details})
+            exception = {key: attributes.pop(key) for key in _EXCEPTION if key in attributes}
+        parent_id = parent if isinstance(parent, str) else events.phase_span_id(operation, parent) if parent else operation
+        phase_spans.append(
+            Span(
+                trace_id,
+                events.derive_span_id(operation_number, number),
+                parent_id,
+                spans.OPERATION_PREFIX + name,
+                start + offset,
+                stop + offset,
+                _status(attributes),
+                attributes,
+                (SpanEvent(spans.EVENT_EXCEPTION, stop + offset, exception),) if exception else (),
+                (),
+                resource,
+                ancestors if not parent else _nested_ancestors(ancestors, operation, parent, by_number),
+            )
         )
+    return phase_spans
 
 
 def _nested_ancestors(ancestors: Ancestors, operation: str, parent: int | str, by_number: dict[int, list[Any]]) -> Ancestors:
@@ -167,7 +181,11 @@ def _nested_ancestors(ancestors: Ancestors, operation: str, parent: int | str, b
 
 
 def _without_none(attributes: dict[str, Any] | None) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if value is not None} if attributes else {}
+    if not attributes:
+        return {}
+    if None in attributes.values():
+        return {name: value for name, value in attributes.items() if value is not None}
+    return attributes
 
 
 def _status(attributes: dict[str, Any]) -> Any:

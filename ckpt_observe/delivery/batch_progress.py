@@ -33,16 +33,17 @@ class BatchProgress:
         """Number of server errors for groups of several spans."""
         self.suspects: dict[SpanKey, list[int]] = {}
         """For spans that failed alone: number of failures, and how many spans the exporter had accepted before the first."""
-        self._keys = {span_key(span) for span in spans}
+        self._spans = spans
+        """What the batch had at the last attempt."""
 
     def update(self, spans: Sequence[Span]) -> None:
         """Add spans that the batch did not have at the last attempt, and remove those that it no longer has."""
-        keys = {span_key(span) for span in spans}
-        if keys != self._keys:
+        keys, former_keys = ({span_key(span) for span in batch} for batch in (spans, self._spans))
+        if keys != former_keys:
             groups = [[span for span in group if span_key(span) in keys] for group in self.groups]
-            groups.append([span for span in spans if span_key(span) not in self._keys])
+            groups.append([span for span in spans if span_key(span) not in former_keys])
             self.groups = [group for group in groups if group]
-            self._keys = keys
+            self._spans = spans
 
     def pop(self) -> Sequence[Span]:
         """Remove the first group and return it."""

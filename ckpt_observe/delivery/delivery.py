@@ -10,7 +10,8 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +40,11 @@ SCAN_RATE: Final = 10
 LIVE_SCAN_INTERVAL: Final = 0.5
 """SCAN_INTERVAL of a companion or daemon, which scans for all processes. Nobody else notices when one of them dies."""
 LIVE_SCAN_RATE: Final = 500
+REST_INTERVAL: Final = 0.5
+"""Seconds that an exporter rests after a batch, unless somebody waits in `flush()`. The first operation after a pause is delivered at once;
+of many, more are in a batch, which costs half as much per operation as ten batches per second."""
+FULL_BATCH: Final = 5000
+"""Spans in a batch after which an exporter does not rest, because more are waiting."""
 
 
 class Delivery:
@@ -109,6 +115,10 @@ class Delivery:
         """Notifies `flush()` that an exporter has received something."""
         self._wakeup = journal.pool.wakeup if journal is not None else Wakeup()
         """Ends the pause of the collecting thread."""
+        self._rest = threading.Condition()
+        """Ends the rest of the exporter threads. Not `_news`, which would wake them ten times a second."""
+        self._flushes = 0
+        """Number of threads that wait in `flush()`. Guarded by `_rest`."""
         self._stopping = threading.Event()
         work: list[tuple[str, Callable[..., None], tuple[ExporterWorker, ...]]] = [("collect", self._collect_forever, ())]
         work += [(f"exporter-{worker.name}", self._deliver_forever, (worker,)) for worker in self.workers]
@@ -130,15 +140,28 @@ class Delivery:
         self.adoption.scan()
         for worker in self.workers:
             worker.retry_now()
-        self._notify(self._news)
-        while self.pending():
-            self._take_turns()
-            remaining = deadline - time.monotonic()
-            if remaining <= 0 or not any(thread.is_alive() for thread in self._threads[1:]):
-                return False
-            with self._progress:
-                self._progress.wait(min(remaining, POLL_INTERVAL))
+        with self._without_rest():
+            while self.pending():
+                self._take_turns()
+                remaining = deadline - time.monotonic()
+                if remaining <= 0 or not any(thread.is_alive() for thread in self._threads[1:]):
+                    return False
+                with self._progress:
+                    self._progress.wait(min(remaining, POLL_INTERVAL))
         return not self._has_set_aside()
+
+    @contextmanager
+    def _without_rest(self) -> Iterator[None]:
+        """Let no exporter rest during the block."""
+        with self._rest:
+            self._flushes += 1
+        self._notify(self._rest)
+        self._notify(self._news)
+        try:
+            yield
+        finally:
+            with self._rest:
+                self._flushes -= 1
 
     def close(self, timeout: float = 2.0) -> bool:
         """Flush and stop. Return whether everything was delivered; the next process delivers what was not."""
@@ -148,6 +171,7 @@ class Delivery:
         self.flush(timeout)
         self._stopping.set()
         self._wakeup.ring()
+        self._notify(self._rest)
         self._notify(self._news)
         for thread in self._threads:
             if thread.ident is not None:
@@ -206,7 +230,8 @@ class Delivery:
                         self._collector.remove_orphans()
                     last_sync = now
                     self._sync()
-                if now - last_scan >= max(self._scan_interval, self.adoption.journal_count() / self._scan_rate):
+                since_scan = now - last_scan
+                if since_scan >= self._scan_interval and since_scan >= self.adoption.journal_count() / self._scan_rate:
                     last_scan = now
                     self._adopt()
                     self.adoption.maintain()
@@ -266,26 +291,29 @@ class Delivery:
     def _deliver_forever(self, worker: ExporterWorker) -> None:
         while not self._stopping.is_set():
             try:
-                has_moved = worker.ready() and self._deliver(worker)
+                delivered = self._deliver(worker) if worker.ready() else 0
             except Exception as error:
                 raise_host_exception(error)
                 key = f"{worker.name} {type(error).__name__}"
                 self._warnings.warn_once(key, "Internal error while delivering to exporter %s: %r", worker.name, error)
-                has_moved = False
-            if has_moved:
-                self._notify(self._progress)
-            else:
+                delivered = 0
+            if not delivered:
                 with self._news:
                     self._news.wait(POLL_INTERVAL)
+                continue
+            self._notify(self._progress)
+            if delivered < FULL_BATCH:
+                with self._rest:
+                    self._rest.wait_for(lambda: self._flushes or self._stopping.is_set(), REST_INTERVAL)
 
     @staticmethod
     def _notify(condition: threading.Condition) -> None:
         with condition:
             condition.notify_all()
 
-    def _deliver(self, worker: ExporterWorker) -> bool:
-        """Deliver one batch of each journal. Return whether the exporter is done with any span."""
-        has_moved = False
+    def _deliver(self, worker: ExporterWorker) -> int:
+        """Deliver one batch of each journal. Return the number of spans that the exporter is done with."""
+        delivered = 0
         for outbox in sorted(self._outboxes(), key=lambda outbox: outbox.directory == worker.failed_directory):
             with outbox.used_by(worker.identity) as is_usable:
                 if not is_usable or not outbox.delivers_to(worker.identity) or must_wait(worker, outbox):
@@ -298,9 +326,9 @@ class Delivery:
                     continue
                 if spans and not deliver_once(worker, outbox, spans):
                     worker.failed_directory = outbox.directory  # last next time: another journal may be accepted
-                    return has_moved
+                    return delivered
                 outbox.advance(worker.identity, after)
-                has_moved = has_moved or bool(spans)
+                delivered += len(spans)
                 if not spans:
                     worker.retry_set_aside(outbox.set_aside)
-        return has_moved
+        return delivered

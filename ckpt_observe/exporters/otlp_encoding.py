@@ -65,17 +65,23 @@ def _span(span: Span) -> bytes:
         b"\x0a\x10", _id(span.trace_id, 16),
         b"\x12\x08", _id(span.span_id, 8),
         b"\x22\x08" + _id(parent, 8) if parent else b"",
-        _text(b"\x2a", span.name), _INTERNAL_SAMPLED,
-        b"\x39", _fixed64(span.start_unix_nano), b"\x41", _fixed64(span.end_unix_nano),
+        _name(span.name), b"\x39", _fixed64(span.start_unix_nano), b"\x41", _fixed64(span.end_unix_nano),
         *_attributes(b"\x4a", span.attributes),
     ]  # fmt: skip
-    body += map(_event, span.events)
-    body += map(_link, span.links)
+    if span.events:
+        body += map(_event, span.events)
+    if span.links:
+        body += map(_link, span.links)
     if span.status == "ok":
         body.append(_STATUS_OK)
     elif span.status == "error":
         body.append(_field(b"\x7a", _text(b"\x12", status_message(span)) + b"\x18\x02"))
     return _field(b"\x12", b"".join(body))
+
+
+@lru_cache(4096)
+def _name(name: str) -> bytes:
+    return _text(b"\x2a", name) + _INTERNAL_SAMPLED
 
 
 def status_message(span: Span) -> str:
@@ -94,16 +100,32 @@ def _link(link: SpanLink) -> bytes:
     return _field(b"\x6a", ids + b"".join(_attributes(b"\x22", link.attributes)))
 
 
-def _attributes(tag: bytes, attributes: Mapping[str, Any]) -> Iterator[bytes]:
+def _attributes(tag: bytes, attributes: Mapping[str, Any]) -> list[bytes]:
+    """Return the encoded pairs. What repeats often is cached: short strings, and what precedes a number."""
+    parts = []
     for key, value in attributes.items():
-        is_short = type(value) is str and len(value) < 64  # these repeat often and are cached
-        pair = _short(key, value) if is_short else _key(key) + _field(b"\x12", _value(value))
-        yield tag + _varint(len(pair)) + pair
+        kind = type(value)
+        if kind is str and len(value) < 64:
+            parts.append(_short_pair(tag, key, value))
+        elif kind is int and 0 <= value < len(_VARINTS):
+            number = _VARINTS[value]
+            parts.append(_before_number(tag, key, b"\x18", len(number)) + number)
+        elif kind is float:
+            parts.append(_before_number(tag, key, b"\x21", 8) + _double(value))
+        else:
+            parts.append(_field(tag, _key(key) + _field(b"\x12", _value(value))))
+    return parts
 
 
 @lru_cache(4096)
-def _short(key: str, value: str) -> bytes:
-    return _key(key) + _field(b"\x12", _value(value))
+def _short_pair(tag: bytes, key: str, value: str) -> bytes:
+    return _field(tag, _key(key) + _field(b"\x12", _value(value)))
+
+
+@lru_cache(4096)
+def _before_number(tag: bytes, key: str, kind: bytes, size: int) -> bytes:
+    """Return what precedes a number of `size` bytes in an encoded pair. `kind` is the tag of the number."""
+    return _field(tag, _key(key) + _field(b"\x12", kind + bytes(size)))[:-size]
 
 
 @lru_cache(4096)

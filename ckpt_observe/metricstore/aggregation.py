@@ -54,18 +54,25 @@ class BatchAggregator:
     def __init__(self, limit_label: LimitLabel, now: float) -> None:
         self._limit_label, self._now = limit_label, now
         self.counters: dict[SeriesKey, Counter] = {}
+        self._last_spans: dict[SeriesKey, Span] = {}
+        """Of counters with an exemplar: only the last span of each becomes one."""
         self.histograms: dict[SeriesKey, HistogramBuilder] = {}
         self.attempts: dict[tuple[str, str], list[Attempt]] = {}
         """By operation and task."""
 
-    def count(self, spec: MetricSpec, labels: tuple[str, ...], value: float = 1.0, exemplar: Exemplar | None = None) -> None:
-        """Add to a counter. `exemplar` replaces the exemplar of the counter."""
+    def count(self, spec: MetricSpec, labels: tuple[str, ...], value: float = 1.0) -> None:
+        """Add to a counter."""
         counter = self.counters.get((spec.name, labels))
         if counter is None:
-            self.counters[spec.name, labels] = Counter(value, exemplar)
+            self.counters[spec.name, labels] = Counter(value)
         else:
             counter.value += value
-            counter.exemplar = exemplar
+
+    def finished_counters(self) -> Iterator[tuple[SeriesKey, Counter]]:
+        """Yield the counters, with their exemplars."""
+        for key, counter in self.counters.items():
+            counter.exemplar = Exemplar.of(self._last_spans[key], 1.0) if key in self._last_spans else None
+            yield key, counter
 
     def _observe(self, spec: MetricSpec, labels: tuple[str, ...], value: float, span: Span) -> None:
         builder = self.histograms.get((spec.name, labels))
@@ -83,7 +90,9 @@ class BatchAggregator:
         operation = limit("operation", attributes[names.OPERATION])
         origin = (limit("system", attributes.get(names.SYSTEM)), limit("store", attributes.get(names.STORE)), task)
         error_class = limit("error_class", attributes.get(names.ERROR_CLASS))
-        self.count(metrics.OPERATIONS, (operation, outcome, error_class, *origin), exemplar=Exemplar.of(span, 1.0))
+        labels = (operation, outcome, error_class, *origin)
+        self.count(metrics.OPERATIONS, labels)
+        self._last_spans[metrics.OPERATIONS.name, labels] = span
         self._observe(metrics.OPERATION_DURATION, (operation, *origin), max(span.seconds, 0.0), span)
         self._add_waits(origin[0], task, span)
         phase_names = [self._add_phase(operation, phase) for phase in phases]

@@ -142,7 +142,7 @@ class MetricStore:
         return list(by_id.values())
 
     def _add_batch(self, batch: BatchAggregator) -> None:
-        for key, counter in batch.counters.items():
+        for key, counter in batch.finished_counters():
             self._add_point(key, counter)
         for key, builder in batch.histograms.items():
             self._add_point(key, builder.build())

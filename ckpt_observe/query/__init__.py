@@ -11,7 +11,7 @@ Reading changes nothing and disturbs no running program.
 
 from __future__ import annotations
 
-from ckpt_observe.query.results import RUNNING, Changes, ObservedOperation, ObservedPhase, Totals, Trace, json_schema
+from ckpt_observe.query.results import RUNNING, Changes, ObservedOperation, ObservedPhase, Removal, StoreTotals, Trace, json_schema
 from ckpt_observe.query.statistics import KeyGrowth, Lifetime, OperationStatistics, Quantiles, Statistics, TaskStatistics
 from ckpt_observe.query.trace_queries import Traces, open_traces
 from ckpt_observe.query.waiting import WaitingJournal, is_received, read_waiting
@@ -28,9 +28,10 @@ __all__ = [
     "OperationFilter",
     "OperationStatistics",
     "Quantiles",
+    "Removal",
     "Statistics",
+    "StoreTotals",
     "TaskStatistics",
-    "Totals",
     "Trace",
     "TraceSummary",
     "Traces",

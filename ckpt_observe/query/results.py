@@ -114,11 +114,22 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     operations: tuple[ObservedOperation, ...]
 
 
-class Totals(msgspec.Struct, frozen=True):
+class Removal(msgspec.Struct, frozen=True):
+    """What the limits of the store have removed so far, for one reason."""
+
+    reason: str
+    """`age` or `size`."""
+    traces: int
+    operations: int
+    last_unix_nano: int
+
+
+class StoreTotals(msgspec.Struct, frozen=True):
     """How much the store contains."""
 
     traces: int
     operations: int
+    removed: tuple[Removal, ...] = ()
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):

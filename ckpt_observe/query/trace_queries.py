@@ -11,14 +11,14 @@ import msgspec
 
 from ckpt_observe import config
 from ckpt_observe.errors import AmbiguousTraceError, TraceNotFoundError
-from ckpt_observe.query.results import Changes, ObservedOperation, Totals, Trace, from_spans
+from ckpt_observe.query.results import Changes, ObservedOperation, Removal, StoreTotals, Trace, from_spans
 from ckpt_observe.query.running import read_running
 from ckpt_observe.query.statistics import Statistics, collect_statistics
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
 from ckpt_observe.support import files
 from ckpt_observe.tracestore import ALL, FILENAME, OperationFilter, TraceReader, TraceSummary
-from ckpt_observe.tracestore.operation_groups import OperationGroup, group_by_operation
+from ckpt_observe.tracestore.operation_groups import OperationGroup, group_by_operation, is_phase
 from ckpt_observe.tracestore.tree import walk
 
 POLL_SECONDS: Final = 0.5
@@ -109,7 +109,7 @@ class Traces:
             yield from_spans(*group)
         reader = self._reader()
         for group in reader.operations(matching) if reader else ():
-            if (group.span.trace_id, group.span.span_id) not in running:
+            if (group.span.trace_id, group.span.span_id) not in running and not is_phase(group.span):
                 yield from_spans(*group)
 
     def running(self, matching: OperationFilter = ALL) -> list[ObservedOperation]:
@@ -129,7 +129,7 @@ class Traces:
         start = reader.newest_position() if since is None else _position(since, identity)
         stored = reader.stored_after(start, _MAX_CHANGES)
         end = stored[-1][0] if stored else start
-        finished = tuple(from_spans(*group) for _, group in stored if matching.matches(group.span))
+        finished = tuple(from_spans(*group) for _, group in stored if matching.matches(group.span) and not is_phase(group.span))
         return Changes(cursor=f"{identity}:{end}", finished=finished, running=tuple(running), has_more=len(stored) == _MAX_CHANGES)
 
     def follow(self, since: str | None = None, matching: OperationFilter = ALL, *, interval: float = POLL_SECONDS) -> Iterator[Changes]:
@@ -145,10 +145,10 @@ class Traces:
         """Return counts, durations, sizes, growth and interruptions of matching operations, by task and operation."""
         return collect_statistics(self.operations(matching))
 
-    def totals(self) -> Totals:
+    def totals(self) -> StoreTotals:
         """Return how much the store contains."""
         reader = self._reader()
-        return Totals(*reader.totals()) if reader else Totals(0, 0)
+        return StoreTotals(*reader.totals(), tuple(Removal(*row) for row in reader.removed())) if reader else StoreTotals(0, 0)
 
     def _running(self, matching: OperationFilter) -> list[OperationGroup]:
         return [group for group in read_running(self.state) if matching.matches(group.span)]

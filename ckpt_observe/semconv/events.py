@@ -63,4 +63,9 @@ def ancestor(span_id: str, kind: str, name: str) -> str:
 
 def phase_span_id(operation: str, number: int) -> str:
     """Return the span ID of the phase with this number. Different operation IDs give different results, so it is as unique as they are."""
-    return f"{(int(operation, 16) + number * _ODD) & 0xFFFF_FFFF_FFFF_FFFF:016x}"
+    return derive_span_id(int(operation, 16), number)
+
+
+def derive_span_id(operation: int, number: int) -> str:
+    """Return the same for the ID of the operation as a number."""
+    return "%016x" % ((operation + number * _ODD) & 0xFFFF_FFFF_FFFF_FFFF)

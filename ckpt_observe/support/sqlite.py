@@ -154,6 +154,12 @@ def rollback(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
 
 
+def release_free_pages(connection: sqlite3.Connection, count: int) -> None:
+    """Give up to so many free pages back to the file system, if the file was created with `auto_vacuum = INCREMENTAL`."""
+    with _fork_gate:
+        connection.executescript(f"PRAGMA incremental_vacuum({int(count)})")  # `execute` would stop after the first page
+
+
 def schema_version(connection: sqlite3.Connection) -> int:
     """Return how many migrations the file has seen; 0 for a new one. It is in the header of the file, so migrations are atomic with it."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,8 +11,10 @@ from ckpt_observe.semconv.spans import OPERATION_PREFIX, TASK_PREFIX
 from ckpt_observe.span import Span
 from ckpt_observe.tracestore.tree import walk
 
-START_UNIX_NANO = 1_700_000_000_000_000_000
 MILLISECOND = 1_000_000
+_DAY = 86_400_000 * MILLISECOND
+START_UNIX_NANO = (time.time_ns() // _DAY - 2) * _DAY
+"""Midnight, two to three days ago: stores remove what is too old."""
 
 
 def make_span(number: int, name: str, *, trace: int = 1, parent: int = 0, start: int = 0, milliseconds: int = 1, **fields: Any) -> Span:

@@ -9,6 +9,7 @@ from ckpt_observe.tracestore.database import FILENAME
 from ckpt_observe.tracestore.operation_filter import ALL, OperationFilter
 from ckpt_observe.tracestore.reader import TraceReader
 from ckpt_observe.tracestore.summary import TraceSummary
-from ckpt_observe.tracestore.writer import MAX_BYTES, TraceWriter
+from ckpt_observe.tracestore.trace_limits import DEFAULT_LIMITS, TraceLimits
+from ckpt_observe.tracestore.writer import TraceWriter
 
-__all__ = ["ALL", "FILENAME", "MAX_BYTES", "OperationFilter", "TraceReader", "TraceSummary", "TraceWriter"]
+__all__ = ["ALL", "DEFAULT_LIMITS", "FILENAME", "OperationFilter", "TraceLimits", "TraceReader", "TraceSummary", "TraceWriter"]

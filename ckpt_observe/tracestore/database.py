@@ -17,8 +17,8 @@ import msgspec
 from ckpt_observe.errors import TraceStoreError
 from ckpt_observe.support import sqlite
 
-FILENAME: Final = "traces.db"
-"""Name of the store within the state directory."""
+FILENAME: Final = "operations.db"
+"""Name of the store within the state directory. `former_store` has the file of earlier versions."""
 
 APPLICATION_ID: Final = 0x636B7074
 """`ckpt` in ASCII."""
@@ -26,66 +26,52 @@ APPLICATION_ID: Final = 0x636B7074
 BUSY_SECONDS: Final = 5.0
 """How long to wait for another writer, which holds the lock for one batch."""
 
-# Columns by which traces are searched, besides the name. Each has an index ordered by time, so that no search reads the whole store.
-_FACETS_1: Final = ("outcome", "operation", "task_name", "task_id", "session_id", "error_class")
+INDEXED: Final = ("task_name", "task_id", "session_id", "error_class")
+"""Columns by which operations are searched. Each has an index ordered by time, which has an entry only if there is a value."""
 
-# The summary of a trace is updated whenever spans are added, changed or removed, so that listing traces never counts spans.
-# A trace is named after its earliest span. That is usually the task, which ends last and so arrives last.
-_ADD_TO_SUMMARY: Final = """
-INSERT INTO trace VALUES ({values})
-ON CONFLICT (trace_id) DO UPDATE SET
-    name = CASE WHEN excluded.start_unix_nano < start_unix_nano
-        OR excluded.start_unix_nano = start_unix_nano AND {is_root} THEN excluded.name ELSE name END,
-    start_unix_nano = min(start_unix_nano, excluded.start_unix_nano),
-    end_unix_nano = max(end_unix_nano, excluded.end_unix_nano),
-    spans = spans + excluded.spans,
-    operations = operations + excluded.operations,
-    errors = errors + excluded.errors,
-    interrupted = interrupted + excluded.interrupted;
-"""
-COUNT_IN: Final = _ADD_TO_SUMMARY.format(values="?, ?, ?, ?, ?, ?, ?, ?", is_root="?")
-"""Adds the new spans of one trace to its summary. As a trigger on each insert it took half of the time of a write.
+UNINDEXED: Final = {"outcome": "ok", "operation": "save"}
+"""Columns whose index leaves out the most frequent value: the index by time finds that one as fast, and most operations need no entry."""
 
-The parameters are the columns of `trace`, and whether the earliest new span is a root."""
-_COUNT_IN_BY_TRIGGER: Final = _ADD_TO_SUMMARY.format(
-    values="NEW.trace_id, NEW.name, NEW.start_unix_nano, NEW.end_unix_nano, 1, NEW.operation IS NOT NULL, "
-    "NEW.operation IS NOT NULL AND NEW.outcome IS 'error', NEW.operation IS NOT NULL AND NEW.outcome IS 'interrupted'",
-    is_root="NEW.parent_span_id = ''",
-)
-_COUNT_OUT: Final = """
-UPDATE trace SET
-    spans = spans - 1,
-    operations = operations - (OLD.operation IS NOT NULL),
-    errors = errors - (OLD.operation IS NOT NULL AND OLD.outcome IS 'error'),
-    interrupted = interrupted - (OLD.operation IS NOT NULL AND OLD.outcome IS 'interrupted')
-WHERE trace_id = OLD.trace_id;
-"""
 
+# Operations refer to their trace by number. Numbers grow with time, so an insert changes few pages of the indexes; trace ids are random.
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     (
         f"PRAGMA application_id = {APPLICATION_ID}",
         "CREATE TABLE resource (id INTEGER PRIMARY KEY, attributes TEXT NOT NULL UNIQUE)",
         """CREATE TABLE trace (
-            trace_id TEXT PRIMARY KEY, name TEXT NOT NULL, start_unix_nano INTEGER NOT NULL, end_unix_nano INTEGER NOT NULL,
-            spans INTEGER NOT NULL, operations INTEGER NOT NULL, errors INTEGER NOT NULL, interrupted INTEGER NOT NULL
-        ) WITHOUT ROWID""",
-        "CREATE INDEX trace_by_end ON trace (end_unix_nano)",
-        """CREATE TABLE span (
-            id INTEGER PRIMARY KEY, trace_id TEXT NOT NULL, span_id TEXT NOT NULL, parent_span_id TEXT NOT NULL, name TEXT NOT NULL,
-            start_unix_nano INTEGER NOT NULL, end_unix_nano INTEGER NOT NULL, status TEXT NOT NULL,
-            outcome TEXT, operation TEXT, task_name TEXT, task_id TEXT, session_id TEXT, error_class TEXT,
-            attributes TEXT NOT NULL, events TEXT NOT NULL, links TEXT NOT NULL, resource_id INTEGER NOT NULL REFERENCES resource,
-            UNIQUE (trace_id, span_id)
+            id INTEGER PRIMARY KEY, trace_id TEXT NOT NULL UNIQUE, name TEXT NOT NULL, start_unix_nano INTEGER NOT NULL,
+            end_unix_nano INTEGER NOT NULL, spans INTEGER NOT NULL, operations INTEGER NOT NULL, errors INTEGER NOT NULL,
+            interrupted INTEGER NOT NULL
         )""",
-        "CREATE INDEX span_by_parent ON span (trace_id, parent_span_id, start_unix_nano)",
-        "CREATE INDEX span_by_resource ON span (resource_id)",
-        "CREATE INDEX span_by_name ON span (name, end_unix_nano)",
-        *(f"CREATE INDEX span_by_{column} ON span ({column}, end_unix_nano) WHERE {column} IS NOT NULL" for column in _FACETS_1),
-        f"CREATE TRIGGER span_came AFTER INSERT ON span BEGIN {_COUNT_IN_BY_TRIGGER} END",
-        f"CREATE TRIGGER span_went AFTER DELETE ON span BEGIN {_COUNT_OUT} END",
-        f"CREATE TRIGGER span_changed AFTER UPDATE ON span BEGIN {_COUNT_OUT} {_COUNT_IN_BY_TRIGGER} END",
+        "CREATE INDEX trace_by_end ON trace (end_unix_nano)",
+        """CREATE TABLE operation (
+            id INTEGER PRIMARY KEY, trace INTEGER NOT NULL REFERENCES trace, span_id TEXT NOT NULL, parent_span_id TEXT NOT NULL,
+            name TEXT NOT NULL, start_unix_nano INTEGER NOT NULL, end_unix_nano INTEGER NOT NULL, status TEXT NOT NULL,
+            spans INTEGER NOT NULL, resource_id INTEGER NOT NULL REFERENCES resource,
+            outcome TEXT, operation TEXT, task_name TEXT, task_id TEXT, session_id TEXT, error_class TEXT, error_code TEXT, system TEXT,
+            checkpoint_id TEXT, stored_bytes INTEGER,
+            attributes TEXT NOT NULL, phases TEXT, events TEXT, links TEXT,
+            UNIQUE (trace, span_id)
+        )""",
+        "CREATE INDEX operation_by_end ON operation (end_unix_nano, system, checkpoint_id, stored_bytes, error_code, resource_id)",
+        "CREATE INDEX operation_by_resource ON operation (resource_id)",
+        *(f"CREATE INDEX operation_by_{column} ON operation ({column}, end_unix_nano) WHERE {column} IS NOT NULL" for column in INDEXED),
+        *(
+            f"CREATE INDEX operation_by_{column} ON operation ({column}, end_unix_nano) WHERE {column} <> '{value}'"
+            for column, value in UNINDEXED.items()
+        ),
+        """CREATE TRIGGER operation_went AFTER DELETE ON operation BEGIN
+            UPDATE trace SET
+                spans = spans - OLD.spans,
+                operations = operations - (OLD.operation IS NOT NULL),
+                errors = errors - (OLD.operation IS NOT NULL AND OLD.outcome IS 'error'),
+                interrupted = interrupted - (OLD.operation IS NOT NULL AND OLD.outcome IS 'interrupted')
+            WHERE id = OLD.trace;
+        END""",
+        """CREATE TABLE removed (
+            reason TEXT PRIMARY KEY, traces INTEGER NOT NULL, operations INTEGER NOT NULL, last_unix_nano INTEGER NOT NULL
+        ) WITHOUT ROWID""",
     ),
-    ("DROP TRIGGER span_came", "DROP INDEX span_by_parent"),
 )
 
 
@@ -139,26 +125,30 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         connection = sqlite.connect(path, busy_seconds=BUSY_SECONDS, create=create)
         try:
-            _prepare(connection, path)
+            prepare(connection, path, MIGRATIONS)
         except BaseException:
             connection.close()
             raise
         return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    version = _read_version(connection, path)
-    if version < len(MIGRATIONS):
+def prepare(connection: sqlite3.Connection, path: Path, migrations: sqlite.Migrations) -> None:
+    """Check that the file is a store of ours, create or upgrade its tables, and make commits durable."""
+    version = _read_version(connection, path, len(migrations))
+    if version == 0:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the first table; else it has no effect
+    if version < len(migrations):
         with sqlite.transaction(connection):
-            sqlite.upgrade_schema(connection, MIGRATIONS)
+            sqlite.upgrade_schema(connection, migrations)
     # Fails while another process has a new file open. The store works without WAL, and the next process to open it tries again.
     with suppress(sqlite3.OperationalError):
         sqlite.enable_wal(connection)
     # The cursor of the exporter advances as soon as `write` returns, so the batch must survive a power failure.
     sqlite.sync_commits(connection)
+    connection.execute("PRAGMA recursive_triggers = ON")  # a repeated operation replaces its row, which counts as a deletion
 
 
-def _read_version(connection: sqlite3.Connection, path: Path) -> int:
+def _read_version(connection: sqlite3.Connection, path: Path, newest: int) -> int:
     with sqlite.snapshot(connection):  # another process may be creating the tables right now
         application, tables = (
             connection.execute(query).fetchone()[0] for query in ("PRAGMA application_id", "SELECT count(*) FROM sqlite_master")
@@ -166,9 +156,9 @@ def _read_version(connection: sqlite3.Connection, path: Path) -> int:
         version = sqlite.schema_version(connection)
     if application != APPLICATION_ID and (application or version or tables):
         raise TraceStoreError(f"{path} is a database of another program. {MOVE_IT}")
-    if version > len(MIGRATIONS):
+    if version > newest:
         raise TraceStoreError(
-            f"{path} was written by a newer ckpt_observe (schema version {version}, this one supports {len(MIGRATIONS)}). "
+            f"{path} was written by a newer ckpt_observe (schema version {version}, this one supports {newest}). "
             "Upgrade ckpt_observe, move the file away, or set CKPT_OBSERVE_DIR to another directory. The file was not changed."
         )
     return version

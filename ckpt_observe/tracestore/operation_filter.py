@@ -78,5 +78,8 @@ ALL: Final = OperationFilter()
 
 def stored_bytes(attributes: dict[str, Any]) -> int | None:
     """Return the size of an operation's checkpoint in the store; if that is unknown, the serialized size; else None."""
-    sizes = (attributes.get(name) for name in (names.SIZE_STORED, names.SIZE_SERIALIZED))
-    return next((size for size in sizes if isinstance(size, int)), None)
+    for name in (names.SIZE_STORED, names.SIZE_SERIALIZED):
+        size = attributes.get(name)
+        if isinstance(size, int):
+            return size
+    return None

@@ -4,30 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
 from ckpt_observe.tracestore import database
-from ckpt_observe.tracestore.database import translate_errors
-from ckpt_observe.tracestore.operation_filter import ALL, OperationFilter
-from ckpt_observe.tracestore.operation_groups import OperationGroup, group_by_operation
-from ckpt_observe.tracestore.span_rows import COLUMNS, FACETS, from_row
+from ckpt_observe.tracestore.database import UNINDEXED, translate_errors
+from ckpt_observe.tracestore.operation_filter import ALL, ATTRIBUTES, SERVICE, OperationFilter
+from ckpt_observe.tracestore.operation_groups import OperationGroup
+from ckpt_observe.tracestore.operation_rows import READ_COLUMNS, decode_resource, from_row
 from ckpt_observe.tracestore.summary import TraceSummary
 from ckpt_observe.tracestore.tree import walk
 
-_NEWEST: Final = "SELECT * FROM trace WHERE end_unix_nano >= ? ORDER BY end_unix_nano DESC LIMIT ?"
-_BY_ID: Final = "SELECT * FROM trace WHERE trace_id = ?"
-_BY_PREFIX: Final = "SELECT * FROM trace WHERE trace_id >= ? AND trace_id < ? ORDER BY trace_id LIMIT ?"
-_SPANS: Final = (
-    f"SELECT {', '.join(f'span.{column}' for column in COLUMNS)}, resource.attributes "  # noqa: S608, our own column names
-    "FROM span JOIN resource ON resource.id = span.resource_id WHERE trace_id = ?"
+_SUMMARY: Final = "SELECT trace_id, name, start_unix_nano, end_unix_nano, spans, operations, errors, interrupted FROM trace "
+_NEWEST: Final = _SUMMARY + "WHERE end_unix_nano >= ? AND end_unix_nano < ? ORDER BY end_unix_nano DESC LIMIT ?"
+_BY_ID: Final = _SUMMARY + "WHERE trace_id = ?"
+_BY_PREFIX: Final = _SUMMARY + "WHERE trace_id >= ? AND trace_id < ? ORDER BY trace_id LIMIT ?"
+_COLUMNS: Final = ", ".join(f"operation.{column}" for column in READ_COLUMNS)
+_OPERATIONS: Final = (
+    f"SELECT operation.id, trace.trace_id, resource.attributes, {_COLUMNS} FROM operation "  # noqa: S608, our own names
+    "CROSS JOIN trace ON trace.id = operation.trace LEFT JOIN resource ON resource.id = operation.resource_id "  # in this order of tables
 )
+_BY_TRACE: Final = _OPERATIONS + "WHERE operation.trace = (SELECT id FROM trace WHERE trace_id = ?)"  # noqa: S608
+_STORED_AFTER: Final = _OPERATIONS + "WHERE operation.id > ? ORDER BY operation.id LIMIT ?"
+_SERVICE: Final = f"operation.resource_id IN (SELECT id FROM resource WHERE json_extract(attributes, '$.\"{SERVICE}\"') = ?)"  # noqa: S608, our own name
 _LAST_STEP: Final = (
-    f"SELECT start_unix_nano, json_extract(attributes, '$.\"{names.STEP}\"') AS step FROM span "  # noqa: S608, our own name
-    f"WHERE task_id = ? AND operation = 'save' AND typeof(step) = 'integer' AND attributes ->> '$.\"{names.NAMESPACE}\"' IS NULL "
-    "ORDER BY end_unix_nano DESC LIMIT 1"
+    f"SELECT start_unix_nano, json_extract(attributes, '$.\"{names.STEP}\"') AS step FROM operation "  # noqa: S608, our own name
+    f"WHERE task_id = ? AND operation = 'save' AND typeof(step) = 'integer' "
+    f"AND json_extract(attributes, '$.\"{names.NAMESPACE}\"') IS NULL ORDER BY end_unix_nano DESC LIMIT 1"
 )
+_MAX_INTEGER: Final = (1 << 63) - 1
 
 
 class TraceReader:
@@ -37,6 +43,7 @@ class TraceReader:
         self.path = path
         self._connection = database.connect(path, create=False)
         self._connection.execute("PRAGMA query_only = ON")
+        self._resources: dict[str, dict[str, Any]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -62,17 +69,23 @@ class TraceReader:
             row: tuple[int, int] | None = self._connection.execute(_LAST_STEP, (task_id,)).fetchone()
             return row
 
+    def removed(self) -> list[tuple[str, int, int, int]]:
+        """Return what was removed so far, by reason (`age` or `size`): numbers of traces and operations, and when, in Unix nanoseconds."""
+        with translate_errors(self.path):
+            return self._connection.execute("SELECT reason, traces, operations, last_unix_nano FROM removed ORDER BY reason").fetchall()
+
     def newest(self, limit: int = 20, *, matching: OperationFilter = ALL) -> list[TraceSummary]:
         """Return up to `limit` traces, that which ended last first. With a filter: those in which an operation matches, by its end."""
         with translate_errors(self.path):
-            if matching == OperationFilter(since_unix_nano=matching.since_unix_nano):
-                return [TraceSummary(*row) for row in self._connection.execute(_NEWEST, (matching.since_unix_nano or 0, limit))]
-            trace_ids: dict[str, None] = {}
-            for group in self.operations(matching):
-                trace_ids[group.span.trace_id] = None
-                if len(trace_ids) == limit:
+            if matching == OperationFilter(since_unix_nano=matching.since_unix_nano, until_unix_nano=matching.until_unix_nano):
+                return [TraceSummary(*row) for row in self._connection.execute(_NEWEST, (*_times(matching), limit))]
+            traces: dict[int, None] = {}
+            conditions, values = _conditions(matching)
+            for (trace,) in self._connection.execute(f"SELECT operation.trace FROM operation {conditions}", values):  # noqa: S608
+                traces[trace] = None
+                if len(traces) == limit:
                     break
-            return [TraceSummary(*row) for trace_id in trace_ids for row in self._connection.execute(_BY_ID, (trace_id,))]
+            return [TraceSummary(*row) for trace in traces for row in self._connection.execute(f"{_SUMMARY} WHERE id = ?", (trace,))]
 
     def summary(self, trace_id: str) -> TraceSummary | None:
         """Return the summary of a trace, or None if there is no such trace."""
@@ -89,45 +102,57 @@ class TraceReader:
     def spans(self, trace_id: str) -> list[Span]:
         """Return the spans of a trace, parents before children and siblings by start. Empty if there is no such trace."""
         with translate_errors(self.path):
-            return [node.span for node in walk(from_row(row) for row in self._connection.execute(_SPANS, (trace_id,)))]
+            groups = [self._group(row) for row in self._connection.execute(_BY_TRACE, (trace_id,)).fetchall()]
+            return [node.span for node in walk(span for group in groups for span in (group.span, *group.phases))]
 
     def operations(self, matching: OperationFilter = ALL) -> Iterator[OperationGroup]:
         """Yield matching operations, tasks and other spans with their phases, that which ended last first."""
-        values = {column: getattr(matching, column) for column in FACETS if getattr(matching, column) is not None}
-        conditions = "".join(f" AND {column} = ?" for column in values)
-        until = (1 << 63) - 1 if matching.until_unix_nano is None else matching.until_unix_nano
-        query = (
-            f"SELECT trace_id, span_id FROM span WHERE end_unix_nano >= ? AND end_unix_nano < ?{conditions} "  # noqa: S608, our own names
-            "ORDER BY end_unix_nano DESC"
-        )
+        conditions, values = _conditions(matching)
         with translate_errors(self.path):
-            groups: dict[tuple[str, str], OperationGroup] = {}
-            for key in self._connection.execute(query, (matching.since_unix_nano or 0, until, *values.values())):
-                if key not in groups:
-                    groups = {
-                        (group.span.trace_id, span.span_id): group
-                        for group in group_by_operation(self.spans(key[0]))
-                        for span in (group.span, *group.phases)
-                    }
-                group = groups[key]
-                if group.span.span_id == key[1] and matching.matches(group.span):
-                    yield group
+            for row in self._connection.execute(_OPERATIONS + conditions, values):
+                yield self._group(row)
 
     def newest_position(self) -> int:
         """Return the position of what was stored last, for `stored_after`."""
         with translate_errors(self.path):
-            return int(self._connection.execute("SELECT coalesce(max(id), 0) FROM span").fetchone()[0])
+            return int(self._connection.execute("SELECT max(0, coalesce(max(id), 0)) FROM operation").fetchone()[0])
 
     def stored_after(self, position: int, limit: int) -> list[tuple[int, OperationGroup]]:
-        """Return up to `limit` operations that were stored after a position, each with its own, in the order in which they were stored."""
-        query = "SELECT id, trace_id, span_id FROM span WHERE id > ? ORDER BY id LIMIT ?"
+        """Return up to `limit` operations that were stored after a position, each with its position, in the order of their arrival."""
         with translate_errors(self.path):
-            rows = self._connection.execute(query, (position, limit)).fetchall()
-            keys = {(trace_id, span_id): number for number, trace_id, span_id in rows}
-            groups = [group for trace_id in dict.fromkeys(row[1] for row in rows) for group in group_by_operation(self.spans(trace_id))]
-            stored = [
-                (keys[group.span.trace_id, group.span.span_id], group)
-                for group in groups
-                if (group.span.trace_id, group.span.span_id) in keys
-            ]
-            return sorted(stored, key=lambda entry: entry[0])
+            rows = self._connection.execute(_STORED_AFTER, (min(max(position, 0), _MAX_INTEGER), limit)).fetchall()
+            return [(row[0], self._group(row)) for row in rows]
+
+    def _group(self, row: tuple[Any, ...]) -> OperationGroup:
+        _, trace_id, resource, *columns = row
+        return from_row(trace_id, self._resource(resource or "{}"), columns)
+
+    def _resource(self, text: str) -> dict[str, Any]:
+        """Return a resource. The operations of a process share the object."""
+        if text not in self._resources:
+            self._resources[text] = decode_resource(text)
+        return self._resources[text]
+
+
+def _times(matching: OperationFilter) -> tuple[int, int]:
+    until = matching.until_unix_nano
+    return max(matching.since_unix_nano or 0, -_MAX_INTEGER), _MAX_INTEGER if until is None else min(until, _MAX_INTEGER)
+
+
+def _conditions(matching: OperationFilter) -> tuple[str, list[Any]]:
+    """Return the condition and the order of a query for operations, and its parameters. The names are fields of the filter."""
+    conditions, values = ["operation.end_unix_nano >= ?", "operation.end_unix_nano < ?"], list[Any](_times(matching))
+    for column in ATTRIBUTES:
+        if (value := getattr(matching, column)) is not None:
+            conditions.append(f"operation.{column} = ?")
+            values.append(value)
+            if column in UNINDEXED and value != UNINDEXED[column]:  # repeats the condition of the index, so that it can be used
+                conditions.append(f"operation.{column} <> '{UNINDEXED[column]}'")
+    if matching.service is not None:
+        conditions.append(_SERVICE)
+        values.append(matching.service)
+    for comparison, size in ((">=", matching.min_bytes), ("<=", matching.max_bytes)):
+        if size is not None:
+            conditions.append(f"operation.stored_bytes {comparison} ?")
+            values.append(max(-_MAX_INTEGER, min(size, _MAX_INTEGER)))
+    return f"WHERE {' AND '.join(conditions)} ORDER BY operation.end_unix_nano DESC", values

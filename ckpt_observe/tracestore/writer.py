@@ -1,13 +1,14 @@
-"""Writes spans to the store and keeps it within its size limit.
+"""Writes operations to the store.
 
-A batch is one transaction, durable when `write` returns. A repeated span replaces the earlier copy. Several processes may
-write at the same time.
+A batch is one transaction, durable when `write` returns. A repeated operation replaces the earlier copy. Several processes may write at the
+same time.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,86 +17,123 @@ from ckpt_observe.span import Span
 from ckpt_observe.support.sqlite import transaction
 from ckpt_observe.tracestore import database
 from ckpt_observe.tracestore.database import translate_errors
-from ckpt_observe.tracestore.span_rows import COLUMNS, FACETS, to_json, to_row
+from ckpt_observe.tracestore.operation_groups import OperationGroup, group_by_operation
+from ckpt_observe.tracestore.operation_rows import COLUMNS, encode_resource, to_row
+from ckpt_observe.tracestore.trace_limits import DEFAULT_LIMITS, LimitEnforcer, TraceLimits
 
-MAX_BYTES: Final = 512 * 1024 * 1024
-"""Default size limit of the store: about half a million spans, which is months of one AI agent."""
+_INSERT: Final = f"INSERT OR REPLACE INTO operation (id, {', '.join(COLUMNS)}) VALUES (?{', ?' * len(COLUMNS)})"  # noqa: S608, our own names
+_ADD_TRACE: Final = "INSERT INTO trace VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ADD_TO_TRACE: Final = """
+UPDATE trace SET
+    name = CASE WHEN :start < start_unix_nano OR :start = start_unix_nano AND :is_root THEN :name ELSE name END,
+    start_unix_nano = min(start_unix_nano, :start),
+    end_unix_nano = max(end_unix_nano, :end),
+    spans = spans + :spans,
+    operations = operations + :operations,
+    errors = errors + :errors,
+    interrupted = interrupted + :interrupted
+WHERE id = :id
+"""
+"""Adds operations to the summary of their trace, so that listing traces never counts operations.
 
-_ALL_COLUMNS: Final = (*COLUMNS, *FACETS, "resource_id")
-_UPSERT: Final = (
-    f"INSERT INTO span ({', '.join(_ALL_COLUMNS)}) VALUES ({', '.join('?' * len(_ALL_COLUMNS))}) "  # noqa: S608, our own column names
-    f"ON CONFLICT (trace_id, span_id) DO UPDATE SET {', '.join(f'{column} = excluded.{column}' for column in _ALL_COLUMNS[2:])}"
-)
+A trace is named after its earliest span. That is usually the task, which ends last and so arrives last."""
+_IDS_PER_QUERY: Final = 500
+"""Below the parameter limit of old SQLite versions (999)."""
+_OLDEST_ID: Final = -(1 << 62)
 
 
 class TraceWriter:
     """Writes one store, from one thread at a time. TraceStoreError if the file cannot be opened."""
 
-    def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, path: Path, limits: TraceLimits = DEFAULT_LIMITS) -> None:
         self.path = path
-        self._max_bytes = max_bytes
         self._connection = database.connect(path, create=True)
+        self._limit_enforcer = LimitEnforcer(self._connection, limits)
 
     def write(self, spans: Sequence[Span]) -> None:
-        """Store all spans or none, then remove old traces if the store exceeds its limit. TraceStoreError if that fails."""
+        """Store all spans or none, then remove some old traces if the store exceeds its limits. TraceStoreError if that fails."""
         with translate_errors(self.path):
-            unique = {(span.trace_id, span.span_id): span for span in spans}
-            rows = [(to_row(span), to_json(span.resource)) for span in unique.values()]
+            groups = group_by_operation(spans)
             with transaction(self._connection):
-                resources = self._resource_ids({resource for _, resource in rows})
-                last = self._connection.execute("SELECT max(id) FROM span").fetchone()[0] or 0
-                self._connection.executemany(_UPSERT, ((*row, resources[resource]) for row, resource in rows))
-                new = set(self._connection.execute("SELECT trace_id, span_id FROM span WHERE id > ?", (last,)))
-                self._connection.executemany(database.COUNT_IN, _trace_rows(span for key, span in unique.items() if key in new))
-                _prune(self._connection, self._max_bytes)
+                _insert(self._connection, groups, lambda: None)
+            self._limit_enforcer.enforce(time.time_ns())
+
+    def write_former(self, spans: Sequence[Span]) -> None:
+        """Store spans of the former store, with positions before all others: for readers that follow the store they are not new."""
+        with translate_errors(self.path):
+            groups = group_by_operation(spans)
+            with transaction(self._connection):
+                last = self._connection.execute("SELECT max(id) FROM operation WHERE id < 0").fetchone()[0] or _OLDEST_ID
+                ids = iter(range(last + 1, last + 1 + len(groups)))
+                _insert(self._connection, groups, lambda: next(ids))
 
     def close(self) -> None:
         self._connection.close()
 
-    def _resource_ids(self, texts: Iterable[str]) -> dict[str, int]:
-        # Not cached between batches: another process may prune unused resources.
-        ids = {}
-        for text in texts:
-            self._connection.execute("INSERT INTO resource (attributes) VALUES (?) ON CONFLICT DO NOTHING", (text,))
-            ids[text] = int(self._connection.execute("SELECT id FROM resource WHERE attributes = ?", (text,)).fetchone()[0])
-        return ids
+
+def _insert(connection: sqlite3.Connection, groups: list[OperationGroup], next_id: Callable[[], int | None]) -> None:
+    rows = [to_row(group) for group in groups]
+    resources = _resource_ids(connection, groups)
+    traces = _add_to_traces(connection, groups)
+    values = [
+        (next_id(), traces[group.span.trace_id], resources[id(group.span.resource)], *row) for group, row in zip(groups, rows, strict=True)
+    ]
+    connection.executemany(_INSERT, values)
 
 
-def _trace_rows(spans: Iterable[Span]) -> Iterator[tuple[Any, ...]]:
-    """Yield for each trace the parameters of `COUNT_IN`: what its new spans add to its summary."""
-    spans_by_trace: dict[str, list[Span]] = {}
-    for span in spans:
-        spans_by_trace.setdefault(span.trace_id, []).append(span)
-    for trace_id, group in spans_by_trace.items():
-        earliest = min(group, key=lambda span: (span.start_unix_nano, span.parent_span_id != ""))
-        outcomes = [span.attributes.get(names.OUTCOME) for span in group if names.OPERATION in span.attributes]
-        counts = (len(group), len(outcomes), outcomes.count("error"), outcomes.count("interrupted"))
-        end = max(span.end_unix_nano for span in group)
-        yield trace_id, earliest.name, earliest.start_unix_nano, end, *counts, not earliest.parent_span_id
+def _resource_ids(connection: sqlite3.Connection, groups: Iterable[OperationGroup]) -> dict[int, int]:
+    """Return the row of each resource, by the `id()` of the object: all spans of a process share one.
+
+    Not cached between batches: another process may remove unused resources.
+    """
+    resources = {id(group.span.resource): group.span.resource for group in groups}
+    rows = {}
+    for key, resource in resources.items():
+        text = encode_resource(resource)
+        connection.execute("INSERT INTO resource (attributes) VALUES (?) ON CONFLICT DO NOTHING", (text,))
+        rows[key] = int(connection.execute("SELECT id FROM resource WHERE attributes = ?", (text,)).fetchone()[0])
+    return rows
 
 
-def _prune(connection: sqlite3.Connection, max_bytes: int) -> None:
-    """Remove whole traces, earliest end first, until the rest fits. If the last trace alone does not fit, remove its oldest spans."""
-    pruned = False
-    while _used_bytes(connection) > max_bytes:
-        oldest = connection.execute("SELECT trace_id, spans FROM trace ORDER BY end_unix_nano, trace_id LIMIT 2").fetchall()
-        if len(oldest) > 1:
-            _drop_trace(connection, oldest[0][0])
-        elif oldest and oldest[0][1] > 1:
-            connection.execute("DELETE FROM span WHERE id IN (SELECT id FROM span ORDER BY id LIMIT ?)", (max(1, oldest[0][1] // 10),))
-        else:
-            break
-        pruned = True
-    if pruned:
-        connection.execute("DELETE FROM resource WHERE NOT EXISTS (SELECT 1 FROM span WHERE resource_id = resource.id)")
+def _add_to_traces(connection: sqlite3.Connection, groups: list[OperationGroup]) -> dict[str, int]:
+    """Add operations to the summaries of their traces. Return the number of each trace."""
+    by_trace: dict[str, list[OperationGroup]] = {}
+    for group in groups:
+        by_trace.setdefault(group.span.trace_id, []).append(group)
+    numbers = _trace_numbers(connection, list(by_trace))
+    summaries = [_summarize(members) | {"id": numbers[trace_id]} for trace_id, members in by_trace.items() if trace_id in numbers]
+    last = connection.execute("SELECT coalesce(max(id), 0) FROM trace").fetchone()[0]
+    new = {trace_id: number for number, trace_id in enumerate((each for each in by_trace if each not in numbers), last + 1)}
+    connection.executemany(_ADD_TO_TRACE, summaries)
+    # The columns are in the order of the summary.
+    connection.executemany(
+        _ADD_TRACE, [(number, trace_id, *_summarize(by_trace[trace_id]).values())[:9] for trace_id, number in new.items()]
+    )
+    return numbers | new
 
 
-def _drop_trace(connection: sqlite3.Connection, trace_id: str) -> None:
-    connection.execute("DELETE FROM trace WHERE trace_id = ?", (trace_id,))
-    connection.execute("DELETE FROM span WHERE trace_id = ?", (trace_id,))
+def _trace_numbers(connection: sqlite3.Connection, trace_ids: list[str]) -> dict[str, int]:
+    """Return the numbers of those traces that are in the store."""
+    numbers: dict[str, int] = {}
+    for start in range(0, len(trace_ids), _IDS_PER_QUERY):
+        chunk = trace_ids[start : start + _IDS_PER_QUERY]
+        places = ",".join("?" * len(chunk))
+        numbers.update(connection.execute(f"SELECT trace_id, id FROM trace WHERE trace_id IN ({places})", chunk))  # noqa: S608, question marks
+    return numbers
 
 
-def _used_bytes(connection: sqlite3.Connection) -> int:
-    """Return the size of the pages in use. The file itself does not shrink, but free pages are reused before it grows."""
-    pages, free, size = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "freelist_count", "page_size"))
-    return (pages - free) * size
+def _summarize(members: list[OperationGroup]) -> dict[str, Any]:
+    """Return what operations of one trace add to its summary."""
+    spans = [group.span for group in members]
+    earliest = min(spans, key=lambda span: (span.start_unix_nano, span.parent_span_id != "")) if len(spans) > 1 else spans[0]
+    outcomes = [span.attributes.get(names.OUTCOME) for span in spans if names.OPERATION in span.attributes]
+    return {
+        "name": earliest.name,
+        "start": earliest.start_unix_nano,
+        "end": max([span.end_unix_nano for span in spans]),
+        "spans": sum([1 + len(group.phases) for group in members]),
+        "operations": len(outcomes),
+        "errors": outcomes.count("error"),
+        "interrupted": outcomes.count("interrupted"),
+        "is_root": not earliest.parent_span_id,
+    }

@@ -166,7 +166,7 @@ def test_doctor_finds_problems(command, tmp_path, trouble):
             (state / "journals" / "1-1" / "about.json").write_text('{"version": 99}')
         else:
             (state / "journals" / "1-1").rmdir()
-            (state / "traces.db").write_text("dear diary, " * 100)
+            (state / "operations.db").write_text("dear diary, " * 100)
     done = command("doctor", **variables)
     assert done.returncode == 3, done.stdout
     assert "problem" in done.stdout

@@ -147,7 +147,7 @@ def test_missing_store_is_not_created(tmp_path, capsys):
 
 def test_foreign_store_is_an_error(tmp_path, capsys):
     """A store that is not a database gives a one-line error, not a traceback."""
-    (tmp_path / "traces.db").write_text("not a database " * 100)
+    (tmp_path / "operations.db").write_text("not a database " * 100)
     assert main(["traces", "--dir", str(tmp_path)]) == 1
     assert "not a database" in capsys.readouterr().err
 

@@ -12,7 +12,7 @@ from ckpt_observe.exporters.local import LocalExporter
 from ckpt_observe.support import forks
 from ckpt_observe.testing.exporters import ExporterContract
 from ckpt_observe.testing.spans import make_span, make_tree
-from ckpt_observe.tracestore import FILENAME, TraceReader, database
+from ckpt_observe.tracestore import FILENAME, TraceLimits, TraceReader, database
 
 
 def traces(directory):
@@ -91,7 +91,7 @@ def test_value_that_json_cannot_represent_is_refused(exporter, value):
 
 
 def test_removed_store_is_created_again(exporter, tmp_path):
-    """After `rm traces.db`, spans are stored in a new file."""
+    """After `rm operations.db`, spans are stored in a new file."""
     exporter.send(make_tree(1))
     exporter.path.unlink()
     exporter.send(make_tree(2))
@@ -119,7 +119,7 @@ def test_forked_child_opens_its_own_connection(exporter, tmp_path):
 
 def test_size_limit(tmp_path):
     """The size limit of the exporter is that of the store."""
-    exporter = LocalExporter(tmp_path, max_bytes=200_000)
+    exporter = LocalExporter(tmp_path, TraceLimits(bytes=200_000))
     for number in range(1, 200):
         exporter.send(make_tree(number, start=number * 1000))
     exporter.close()

@@ -175,8 +175,8 @@ def test_metrics_and_traces_agree_after_many_kills(start, scrape, tmp_path):
     last.wait_for("ready", "serving")
     last.do("flush")
     page = scrape()
-    with sqlite3.connect(tmp_path / "state" / "traces.db") as traces:
-        stored = dict(traces.execute("SELECT outcome, count(*) FROM span WHERE operation = 'save' GROUP BY outcome"))
+    with sqlite3.connect(tmp_path / "state" / "operations.db") as traces:
+        stored = dict(traces.execute("SELECT outcome, count(*) FROM operation WHERE operation = 'save' GROUP BY outcome"))
     traces.close()
     assert {outcome: total(page, outcome) for outcome in stored} == stored
     assert stored["ok"] > 1000

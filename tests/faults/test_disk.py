@@ -170,7 +170,7 @@ def test_pages_full_at_start(host, tmp_path):
     plain, observed = host(FULL_AT_START.replace("{directories}", "[pages]"), state_options="size=32m")
     check_same(plain, observed)
     assert observed.stderr == ""
-    with TraceReader(tmp_path / "kept" / "traces.db") as reader:
+    with TraceReader(tmp_path / "kept" / "operations.db") as reader:
         assert sum(trace.operations for trace in reader.newest(1000)) == 500
 
 
@@ -180,7 +180,7 @@ def test_full_while_running(host, tmp_path):
     plain, observed = host(FULL_WHILE_RUNNING, state_options="size=32m", pages_options="size=40m")
     check_same(plain, observed)
     lost = int((tmp_path / "counts").read_text())
-    with TraceReader(tmp_path / "kept" / "traces.db") as reader:
+    with TraceReader(tmp_path / "kept" / "operations.db") as reader:
         delivered = sum(trace.operations for trace in reader.newest(100_000))
     assert delivered + lost == 3000
     assert observed.stderr.count("Records are kept in memory") <= 1

@@ -38,7 +38,7 @@ def test_missing_state_directory_has_no_traces(traces, tmp_path):
     """Without a store every query has an empty answer, and nothing is created."""
     assert (traces.traces(), traces.find(""), list(traces.operations()), traces.running(), traces.spans("0")) == ([], [], [], [], [])
     assert traces.changes() == query.Changes(cursor="", finished=(), running=())
-    assert traces.totals() == query.Totals(0, 0)
+    assert traces.totals() == query.StoreTotals(0, 0)
     assert not (tmp_path / "state").exists()
 
 
@@ -109,7 +109,7 @@ def test_unknown_and_ambiguous_ids(exporter, traces):
         (OperationFilter(session_id="monday"), [1]),
         (OperationFilter(operation="save", outcome="error", service="agent"), []),
     ],
-    ids=str,
+    ids=range(16),
 )
 def test_filters(exporter, traces, matching, expected):
     """Each condition selects operations and the traces that contain them; several conditions must hold for one operation."""

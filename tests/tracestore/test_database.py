@@ -39,7 +39,7 @@ def test_new_store_is_private(writer, path):
     writer.write(make_tree())
     modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in path.parent.iterdir()}
     assert set(modes.values()) == {0o600}
-    assert set(modes) == {"traces.db", "traces.db-wal", "traces.db-shm"}
+    assert set(modes) == {"operations.db", "operations.db-wal", "operations.db-shm"}
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
@@ -69,7 +69,7 @@ def test_opening_again_changes_nothing(writer, path):
 
 def test_path_with_special_characters(tmp_path):
     """`?`, `#`, `%` and spaces in a path are not interpreted as parts of a URI."""
-    path = tmp_path / "a b?mode=ro#%41" / "traces.db"
+    path = tmp_path / "a b?mode=ro#%41" / "operations.db"
     TraceWriter(path).close()
     assert path.exists()
 
@@ -183,7 +183,7 @@ def test_opening_a_second_time_keeps_the_locks_of_the_first(path):
         TraceWriter(path)
     visit = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM trace').fetchall(); c.close()"
     subprocess.run([sys.executable, "-c", visit, str(path)], check=True)
-    log = path.with_name("traces.db-wal")
+    log = path.with_name("operations.db-wal")
     assert log.exists()
     first.close()
     assert not log.exists()

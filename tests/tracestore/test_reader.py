@@ -8,7 +8,7 @@ from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree, outline
 from ckpt_observe.tracestore import OperationFilter, TraceReader
 from ckpt_observe.tracestore import reader as reader_module
-from ckpt_observe.tracestore.span_rows import FACETS
+from ckpt_observe.tracestore.operation_filter import ATTRIBUTES
 
 
 def numbers(traces):
@@ -72,22 +72,36 @@ def test_filtered_list_is_limited_by_traces_not_spans(writer, reader):
 
 
 def test_no_list_scans_the_store(writer, reader):
-    """Every list and every filter uses an index and needs no sorting."""
+    """Every list and every filter follows an index in the order of the result, so that it ends at its limit and needs no sorting."""
     queries = [
-        (reader_module._NEWEST, (0, 1)),
+        (reader_module._NEWEST, (0, 1, 1)),
         (reader_module._BY_ID, ("0",)),
         (reader_module._BY_PREFIX, ("0", "1", 2)),
-        (reader_module._SPANS, ("0",)),
+        (reader_module._BY_TRACE, ("0",)),
+        (reader_module._STORED_AFTER, (0, 1)),
+        (reader_module._LAST_STEP, ("0",)),
     ]
     statements = []
     reader._connection.set_trace_callback(statements.append)
-    for field in FACETS:
+    for field in ATTRIBUTES:
         reader.newest(matching=OperationFilter(**{field: "x"}))
+        list(reader.operations(OperationFilter(**{field: "x"})))
     reader._connection.set_trace_callback(None)
+    assert len(statements) == 2 * len(ATTRIBUTES)
     queries += [(query, ()) for query in statements]
     plans = [row[3] for query, values in queries for row in reader._connection.execute(f"EXPLAIN QUERY PLAN {query}", values)]
-    assert len(statements) == len(FACETS)
-    assert [plan for plan in plans if not plan.startswith("SEARCH")] == []
+    assert [plan for plan in plans if not plan.startswith(("SEARCH", "SCALAR SUBQUERY", "REUSE SUBQUERY"))] == []
+
+
+@pytest.mark.parametrize("field", ["outcome", "operation", "task_name", "task_id", "session_id", "error_class"])
+def test_rare_values_have_an_index(writer, reader, field):
+    """A search for a value that few operations have reads only these."""
+    statements = []
+    reader._connection.set_trace_callback(statements.append)
+    reader.newest(matching=OperationFilter(**{field: "rare"}))
+    reader._connection.set_trace_callback(None)
+    [plan] = [row[3] for row in reader._connection.execute(f"EXPLAIN QUERY PLAN {statements[0]}")]
+    assert f"operation_by_{field} (" in plan
 
 
 def test_prefix_returns_all_candidates(writer, reader):
@@ -122,9 +136,9 @@ def test_reader_cannot_write(reader):
 def test_readers_do_not_block_a_writer(writer, reader, path):
     """A query in progress blocks no writer and keeps seeing the data from before the write."""
     writer.write(make_tree(1))
-    cursor = reader._connection.execute("SELECT trace_id FROM span")
+    cursor = reader._connection.execute("SELECT id FROM operation")
     cursor.fetchone()
     writer.write(make_tree(2))
     with TraceReader(path) as other:
         assert len(other.newest()) == 2
-    assert len(cursor.fetchall()) == len(make_tree()) - 1
+    assert len(cursor.fetchall()) == 1  # of two: the task and its save

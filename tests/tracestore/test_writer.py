@@ -10,7 +10,7 @@ import pytest
 
 from ckpt_observe.errors import TraceStoreError
 from ckpt_observe.testing.spans import make_span, make_tree
-from ckpt_observe.tracestore import TraceReader, TraceWriter, database
+from ckpt_observe.tracestore import TraceLimits, TraceReader, TraceWriter, database
 
 fork_free = multiprocessing.get_context("spawn")
 
@@ -70,7 +70,7 @@ def test_batch_is_all_or_nothing(writer, reader):
 def test_pruning_keeps_whole_traces_and_the_newest(path):
     """Above its limit the store removes whole traces, longest idle first. The remaining traces are complete."""
     limit = 400_000
-    writer = TraceWriter(path, max_bytes=limit)
+    writer = TraceWriter(path, TraceLimits(bytes=limit))
     padding = {"service.name": "x"}
     for number in range(1, 301):
         writer.write(make_tree(number, start=number * 1000, operations=("save",) * 3, resource=padding))
@@ -81,13 +81,13 @@ def test_pruning_keeps_whole_traces_and_the_newest(path):
         assert numbers == list(range(300, 300 - len(numbers), -1))
         assert 10 < len(numbers) < 300
         assert {len(reader.spans(trace.trace_id)) for trace in traces} == {10}
-    assert rows(path, "span") == 10 * len(numbers)
+    assert rows(path, "operation") == 4 * len(numbers)
     assert path.stat().st_size < limit * 1.2
 
 
 def test_idle_traces_are_pruned_before_old_active_ones(path):
     """A task that started first but is still active is kept longer than one that ended."""
-    writer = TraceWriter(path, max_bytes=300_000)
+    writer = TraceWriter(path, TraceLimits(bytes=200_000))
     for number in range(2, 200):
         writer.write([make_span(number, "checkpoint.save", trace=1, start=number * 1000)])
         writer.write(make_tree(number, start=number * 1000))
@@ -102,7 +102,7 @@ def test_idle_traces_are_pruned_before_old_active_ones(path):
 def test_trace_larger_than_the_store_keeps_its_newest_spans(path):
     """The limit also holds for a single endless trace, which loses its oldest spans."""
     limit = 300_000
-    writer = TraceWriter(path, max_bytes=limit)
+    writer = TraceWriter(path, TraceLimits(bytes=limit))
     for number in range(1, 3001, 10):
         writer.write([make_span(n, "checkpoint.save") for n in range(number, number + 10)])
     writer.close()
@@ -116,7 +116,7 @@ def test_trace_larger_than_the_store_keeps_its_newest_spans(path):
 
 def test_pruning_removes_unused_resources(path):
     """A resource is removed with its last span."""
-    writer = TraceWriter(path, max_bytes=300_000)
+    writer = TraceWriter(path, TraceLimits(bytes=150_000))
     for number in range(1, 201):
         writer.write(make_tree(number, start=number * 1000, resource={"process.pid": number}))
     writer.close()
@@ -125,10 +125,10 @@ def test_pruning_removes_unused_resources(path):
 
 def test_tiny_limit_does_not_loop(path):
     """With a limit below the size of an empty store, one span remains and pruning ends."""
-    writer = TraceWriter(path, max_bytes=1)
+    writer = TraceWriter(path, TraceLimits(bytes=1))
     writer.write(make_tree())
     writer.close()
-    assert rows(path, "span") == 1
+    assert rows(path, "operation") == 1
 
 
 def _write_many(path, first, start_line):

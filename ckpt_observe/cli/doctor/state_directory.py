@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from ckpt_observe import query
+from ckpt_observe import environment, query
 from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
 from ckpt_observe.config import Settings
 from ckpt_observe.delivery import daemon, outbox
@@ -153,6 +153,10 @@ def check_records(settings: Settings) -> Iterator[Diagnosis]:
     if traces.path.exists():
         text = f"{totals.operations} operations in {totals.traces} traces{newest}; show them with: ckpt-observe traces"
         yield Diagnosis(OK, "recorded", text)
+        for removal in totals.removed:
+            setting = environment.TRACE_DAYS if removal.reason == "age" else environment.TRACE_LIMIT
+            count = f"{removal.traces} traces, {removal.operations} operations, last at {format_time(removal.last_unix_nano)}"
+            yield Diagnosis(OK, "removed", f"because of their {removal.reason} ({setting}): {count}")
     else:
         yield Diagnosis(OK, "recorded", "nothing yet in the local store; try: ckpt-observe demo")
     for program in unobserved_programs.read(settings.dir):

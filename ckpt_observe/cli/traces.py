@@ -23,8 +23,7 @@ from ckpt_observe.cli.trace_arguments import (
     read_settings,
     recorded_traces,
 )
-from ckpt_observe.journal.activity import read_activity
-from ckpt_observe.query import ObservedOperation, Traces, TraceSummary
+from ckpt_observe.query import ObservedOperation, Traces, TraceSummary, read_waiting
 from ckpt_observe.span import Span, to_json_line
 from ckpt_observe.support.formatting import format_duration, format_time, wants_colour
 from ckpt_observe.tracestore.tree import render
@@ -76,7 +75,7 @@ def run(args: Namespace) -> int:
     if not summaries:
         print_error("no matching traces; `ckpt-observe traces` without filters lists all")
     settings = read_settings(args)
-    if dead := read_activity(settings.dir).dead_processes:
+    if dead := sum(not journal.is_alive for journal in read_waiting(settings.dir)):
         print_error(f"records of dead processes ({dead}) wait for a daemon or a server; to send them now, run: ckpt-observe deliver")
     if not args.trace:
         print_unobserved(settings)

@@ -100,7 +100,8 @@ def compare(operation: ObservedOperation, usual: Usual | None, count: int, now_u
         slowest = format_duration(usual.percentile_95_seconds)
         yield f"That is not unusual: the usual time is {reference}, and one in twenty takes longer than {slowest}."
         return
-    times = f"{format_ratio(seconds / typical)} times as long as usual" if typical > 0 else "longer than usual"
+    ratio = seconds / typical if typical > 0 else 0.0
+    times = f"{f'{ratio:,.0f}' if ratio >= 100 else format_ratio(ratio)} times as long as usual" if ratio else "longer than usual"
     yield f"{'So far that is' if operation.is_running else 'That is'} {times}: the usual time is {reference}."
     yield from _explain_excess(operation, usual, now_unix_nano)
 

@@ -168,6 +168,7 @@ def _causes(operation: ObservedOperation) -> Iterator[str]:
         yield f"Its error is {' of class '.join(filter(None, (code, str(operation.attributes.get(names.ERROR_CLASS) or ''))))}."
     exception = exception_text(operation)
     if exception and operation.outcome != "interrupted":  # then the exception is ours, and says the same
+        exception = exception.replace(ADVICE.get(code, "\0"), "").rstrip()  # messages of the core contain it
         cause = operation.attributes.get(names.ERROR_CAUSE)
         yield f"The exception was {exception.rstrip('.')}{f', caused by {cause}' if cause else ''}."
     if path := operation.attributes.get(names.ERROR_PATH):
@@ -243,7 +244,9 @@ def _describe_place(operation: ObservedOperation) -> str:
         facts.append(f"rank {rank}" + (f" of {world}" if world is not None else ""))
     place = " ".join(filter(None, facts)) or "a process that is not known"
     store = operation.attributes.get(names.LOCATION) or operation.attributes.get(names.STORE)
-    return f"It ran in {place}{f', with the store {store}' if store else ''}. Trace {operation.trace_id}, span {operation.span_id}."
+    with_store = f", with the store {store}" if store else ""
+    verb = "runs" if operation.is_running else "ran"
+    return f"It {verb} in {place}{with_store}. Trace {operation.trace_id}, span {operation.span_id}."
 
 
 def _text(value: Any) -> str | None:

@@ -143,7 +143,7 @@ def test_hanging_save():
     texts = sentences(hanging, comparable=USUAL, last_good_save=USUAL[0])
     assert "has been running for 4m 00s" in texts["what"]
     assert "is now in write" in texts["what"]
-    assert "480.0 times as long as usual" in texts["usual"]
+    assert "480 times as long as usual" in texts["usual"]
     assert "py-spy dump --pid 42" in texts["advice"]
     assert "can continue from" in texts["restore"]
 
@@ -171,3 +171,12 @@ def test_any_value_of_any_attribute(value):
     for outcome in (*OUTCOMES, RUNNING, "strange"):
         operation = make_operation(outcome=outcome, attributes={**attributes, names.OUTCOME: outcome}, resource={"process.pid": value})
         assert sentences(operation, comparable=[operation] * 6, last_good_save=operation, next_success=operation)["what"]
+
+
+def test_advice_is_not_repeated():
+    """Errors of the core contain the advice for their code: the explanation gives it once."""
+    advice = ADVICE["storage.no_space"]
+    texts = sentences(make_operation(outcome="error", exception=f"disk full. {advice}", attributes={names.ERROR_CODE: "storage.no_space"}))
+    assert "The exception was OSError: disk full." in texts["cause"]
+    assert advice not in texts["cause"]
+    assert texts["advice"].count(advice) == 1

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 from ckpt_observe.core.plugins import stores
 from ckpt_observe.errors import CompatibilityError, ConfigError
+from ckpt_observe.readers import core_store
 from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.contents import Contents
 from ckpt_observe.readers.formats import FORMATS, find_format
@@ -16,6 +17,8 @@ from ckpt_observe.support.advice import add_advice
 
 _PATH_SCHEMES = ("file", "sqlite")
 """URLs of these name a path, whose content says what it is."""
+_POSTGRES_SCHEMES = ("postgres", "postgresql")
+"""URLs of these name a database, whose tables say what it is."""
 
 
 def read(
@@ -47,8 +50,11 @@ def read(
 
 
 def _read_url(scheme: str, url: str, request: ReadRequest) -> Contents:
-    from ckpt_observe.readers import core_store  # noqa: PLC0415 - imports the core
+    if scheme in _POSTGRES_SCHEMES:
+        from ckpt_observe.readers import langgraph_postgres  # noqa: PLC0415 - an extra
 
+        if not langgraph_postgres.is_core_database(url, request):
+            return langgraph_postgres.read_langgraph_postgres(url, request)
     stores.factory(scheme)  # ConfigError if there is no such scheme
     return core_store.read_store(url, request)
 

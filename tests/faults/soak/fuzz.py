@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+from unittest import mock
 
 import msgspec
 
@@ -129,12 +130,17 @@ def forget(module: ModuleType, *error_names: str) -> Callable[[], None]:
     return lambda: [setattr(module, name, NeverRaisedError) for name in error_names]
 
 
+def replace(owner: Any, name: str, replacement: Any) -> None:
+    """Replace a function or value for good. Raises if there is none: it may have moved, and the control would have no defect."""
+    mock.patch.object(owner, name, replacement).start()
+
+
 def ignore_checksums() -> None:
-    spool._parse = lambda data: ([line[9:] for line in data.split(b"\n") if line], 0)
+    replace(spool, "_parse", lambda data: ([line[9:] for line in data.split(b"\n") if line], 0))
 
 
 def ignore_digests() -> None:
-    steps.validate = lambda stored, _task, _id: container.split(stored)
+    replace(steps, "validate", lambda stored, _task, _id: container.split(stored))
 
 
 def trust_pages() -> None:
@@ -142,12 +148,13 @@ def trust_pages() -> None:
 
 
 def trust_series() -> None:
-    metric_store._DAMAGED = (NeverRaisedError,)
+    replace(metric_store, "_DAMAGED", (NeverRaisedError,))
 
 
 def raise_sqlite_errors() -> None:
-    sqlite_store._RAISED = (NeverRaisedError,)
-    database.translate_errors = trace_reader.translate_errors = trace_writer.translate_errors = nullcontext
+    replace(sqlite_store, "_RAISED", (NeverRaisedError,))
+    for module in (database, trace_reader, trace_writer):
+        replace(module, "translate_errors", nullcontext)
 
 
 def raise_index_errors() -> None:
@@ -155,11 +162,11 @@ def raise_index_errors() -> None:
         with closing(save_index._open(self._path)) as connection:
             return connection.execute(statement, parameters).fetchall()
 
-    SaveIndex._run = run
+    replace(SaveIndex, "run", run)
 
 
 def raise_zlib_errors() -> None:
-    jsonl._decompress = gzip.decompress
+    replace(jsonl, "_decompress", gzip.decompress)
 
 
 def expect_json_errors_only() -> None:
@@ -171,7 +178,8 @@ def expect_json_errors_only() -> None:
         except msgspec.MsgspecError as error:
             raise DamagedFileError(22, str(error), path) from error
 
-    files.read_json = outbox.read_json = read_json
+    for module in (files, outbox):
+        replace(module, "read_json", read_json)
 
 
 READERS = [

@@ -72,9 +72,9 @@ _CHECKPOINTS: Final = """
 SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, octet_length(checkpoint::text), metadata->>'step', metadata->>'source'
 FROM checkpoints WHERE thread_id = %(thread)s ORDER BY checkpoint_ns, checkpoint_id DESC
 """
-_ONE: Final = f"SELECT key, value::text FROM checkpoints, jsonb_each({_VALUES}) WHERE "  # noqa: S608
+_INLINE_OF_CHECKPOINT: Final = f"SELECT key, value::text FROM checkpoints, jsonb_each({_VALUES}) WHERE "  # noqa: S608
 _KEY: Final = "thread_id = %(thread)s AND checkpoint_ns = %(namespace)s AND checkpoint_id = %(id)s"
-_ONE_BLOBS: Final = f"""
+_BLOBS_OF_CHECKPOINT: Final = f"""
 SELECT b.channel, b.type, b.blob FROM (SELECT * FROM checkpoints WHERE {_KEY}) c, jsonb_each_text(c.checkpoint->'channel_versions') v
 JOIN checkpoint_blobs b ON b.channel = v.key AND b.version = v.value
 WHERE b.thread_id = c.thread_id AND b.checkpoint_ns = c.checkpoint_ns
@@ -147,9 +147,9 @@ def _read_checkpoint(connection: Any, url: str, request: ReadRequest) -> Content
     key = {"thread": request.task, "namespace": selected.namespace, "id": selected.id}
     groups: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
     entries: list[Entry] = []
-    for name, value in connection.execute(_ONE + _KEY, key):
+    for name, value in connection.execute(_INLINE_OF_CHECKPOINT + _KEY, key):
         groups["json"][name] = value.encode()
-    for name, type_name, blob in connection.execute(_ONE_BLOBS, key):
+    for name, type_name, blob in connection.execute(_BLOBS_OF_CHECKPOINT, key):
         if type_name in ENCODINGS:
             groups[type_name][name] = bytes(blob or b"")
         else:

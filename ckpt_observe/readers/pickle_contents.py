@@ -11,7 +11,7 @@ from ckpt_observe.readers.pickle_calls import describe_state, element_size, warn
 from ckpt_observe.readers.pickle_machine import PickleMachine
 from ckpt_observe.readers.pickle_nodes import Node
 from ckpt_observe.readers.source import SourceFile, malformed
-from ckpt_observe.readers.streams import Stream, file_stream
+from ckpt_observe.readers.streams import ByteStream, file_stream
 
 _JOBLIB_ARRAY = "joblib.numpy_pickle.NumpyArrayWrapper"
 _PICKLE_WARNING = "loading a pickle runs what it names. `imports` lists the names; load it only if you trust its writer"
@@ -55,7 +55,7 @@ def read_pickle(candidate: Candidate) -> Contents:
 
 
 class _JoblibArrays:
-    def __init__(self, stream: Stream, source: SourceFile) -> None:
+    def __init__(self, stream: ByteStream, source: SourceFile) -> None:
         self._stream = stream
         self._source = source
         self.imports: set[str] = set()

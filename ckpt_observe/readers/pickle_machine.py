@@ -15,7 +15,7 @@ from ckpt_observe.errors import CheckpointError, DeadlineError
 from ckpt_observe.readers.pickle_calls import describe_call, describe_state
 from ckpt_observe.readers.pickle_nodes import Node, atom
 from ckpt_observe.readers.source import Limits, exceeds, malformed
-from ckpt_observe.readers.streams import Stream
+from ckpt_observe.readers.streams import ByteStream
 
 _MAX_PAYLOAD: Final = 4096
 """Bytes of a string or number that are read; longer ones are skipped."""
@@ -44,7 +44,7 @@ class PickleMachine:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: ByteStream,
         limits: Limits,
         location: str,
         *,

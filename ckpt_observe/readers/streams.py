@@ -21,7 +21,7 @@ _LZMA_MEMORY: Final = 256 * 1024 * 1024
 """Bytes that a decompressor of LZMA may use. A file can ask for 4 GiB."""
 
 
-class Stream:
+class ByteStream:
     """Reads forward. Every method raises IntegrityError if the bytes end too early."""
 
     def __init__(self, file: BinaryIO, location: str, *, size: int | None = None, limit: int = 2**62) -> None:
@@ -94,21 +94,21 @@ class Stream:
             raise exceeds(f"the decompressed size of {self._location}", "decompressed_size", self._limit)
 
 
-def memory_stream(data: bytes, location: str) -> Stream:
+def memory_stream(data: bytes, location: str) -> ByteStream:
     """Return a stream of bytes in memory."""
-    return Stream(io.BytesIO(data), location, size=len(data))
+    return ByteStream(io.BytesIO(data), location, size=len(data))
 
 
-def file_stream(source: SourceFile) -> Stream:
+def file_stream(source: SourceFile) -> ByteStream:
     """Return a stream of a whole file, decompressed if it starts like a compressed one."""
     file = cast("BinaryIO", io.BufferedReader(cast("Any", io.FileIO(source.file, closefd=False)), _PIECE))
     file.seek(0)
     start = source.start(6)
     factory = next((factory for magic, factory in _DECOMPRESSORS.items() if start.startswith(magic)), None)
     if factory is None:
-        return Stream(file, source.path, size=source.size)
+        return ByteStream(file, source.path, size=source.size)
     decompressed = _DecompressedFile(file, factory(), source.path)
-    return Stream(cast("BinaryIO", io.BufferedReader(decompressed, _PIECE)), source.path, limit=source.limits.decompressed_size)
+    return ByteStream(cast("BinaryIO", io.BufferedReader(decompressed, _PIECE)), source.path, limit=source.limits.decompressed_size)
 
 
 def is_compressed(start: bytes) -> bool:

@@ -51,21 +51,26 @@ class TensorSummary(msgspec.Struct, frozen=True):
     """Type and shape by name; None if there are too many."""
     contents: dict[str, str] = {}
     """Digests of the sampled content, by the names of tensors, or by key if there are too many tensors."""
+    unnamed: str = ""
+    """A digest of the names, types and shapes of tensors whose names are not known, if the others are named."""
 
     @classmethod
     def of(cls, tensors: Iterable[Tensor]) -> TensorSummary:
         """Return the summary of these tensors."""
+        everything = sorted(tensors)
         by_key: dict[str, list[Tensor]] = {}
-        for tensor in sorted(tensors):
-            key = tensor.name.partition(".")[0]
-            by_key.setdefault(key if key in by_key or len(by_key) < _MAX_KEYS else OTHER, []).append(tensor)
-        keys = {key: _digest(f"{each.path}:{each.type}" for each in group) for key, group in by_key.items()}
-        everything = [tensor for group in by_key.values() for tensor in group]
+        for tensor in everything:
+            by_key.setdefault(tensor.name.partition(".")[0], []).append(tensor)
+        if len(by_key) > _MAX_KEYS:
+            by_key = {OTHER: everything}
+        keys = {key: _digest_types(group) for key, group in by_key.items()}
         if len(everything) > MAX_TENSORS:
             complete = {key: group for key, group in by_key.items() if all(each.digest for each in group)}
             return cls(keys, None, {key: _digest(each.digest for each in group) for key, group in complete.items()})
-        plain = [tensor for tensor in everything if tensor.name != OTHER]
-        return cls(keys, {each.name: each.type for each in plain}, {each.name: each.digest for each in plain if each.digest})
+        named = [tensor for tensor in everything if tensor.name != OTHER]
+        contents = {each.name: each.digest for each in named if each.digest}
+        unnamed = _digest_types(tensor for tensor in everything if tensor.name == OTHER)
+        return cls(keys, {each.name: each.type for each in named}, contents, unnamed)
 
     def pack(self) -> list[str]:
         """Return the summary as short texts without characters that a journal would have to examine."""
@@ -95,20 +100,24 @@ class TensorSummary(msgspec.Struct, frozen=True):
         if (self.tensors is None) == (loaded.tensors is None):
             in_both = self.contents.keys() & loaded.contents.keys() - altered
             contents = {name for name in in_both if self.contents[name] != loaded.contents[name]}
-        altered_keys = {name.partition(".")[0] for name in altered}
-        unnamed = {key for key in self.keys.keys() | loaded.keys.keys() if self.keys.get(key) != loaded.keys.get(key)} - altered_keys
-        lists = {names.ALTERED_KEYS: altered | contents | unnamed, names.ALTERED_TYPES: types, names.ALTERED_CONTENTS: contents}
+        if are_named and self.unnamed != loaded.unnamed:
+            altered.add(OTHER)
+        lists = {names.ALTERED_KEYS: altered | contents, names.ALTERED_TYPES: types, names.ALTERED_CONTENTS: contents}
         return {name: sorted(each)[:_MAX_NAMED] for name, each in lists.items() if each}
 
 
 def tensor_type(dtype: Any, shape: Iterable[int]) -> str:
     """Return data type and shape of a tensor, such as `float32[10,3]`."""
-    return f"{dtype_name(dtype)}[{','.join(map(str, shape))}]"
+    return f"{dtype_name(dtype)}[{','.join(str(each) if type(each) is int else '?' for each in shape)}]"  # torch has symbolic sizes
 
 
 def dtype_name(dtype: Any) -> str:
     """Return the name of a data type without the name of its library."""
     return str(dtype).rpartition(".")[2]
+
+
+def _digest_types(tensors: Iterable[Tensor]) -> str:
+    return _digest(f"{each.path}:{each.type}" for each in tensors)
 
 
 def _digest(parts: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
 """Names the keys of a state that grew since the previous save of the same task or path, for every library that reports sizes of keys.
 
-A save belongs to the same series as an earlier one if both have the same library and path, in which numbers count as equal
+A save belongs to the same series as an earlier one if both have the same library and path, in which the step does not count
 (`step-100.pt`, `step-200.pt`), or, if their ids are not paths, the same task and namespace. This is done in delivery, because it needs no
 time of the host program there, and because the previous save is often in another process.
 """
@@ -19,7 +19,8 @@ from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.metrics import LARGEST_KEYS, OTHER
 
 _NUMBER: Final = re.compile(r"(?<![0-9])(?<!rank)(?<!rank[-_=.])[0-9]+")
-"""A step or an epoch. Files of two ranks are not in the same series."""
+"""A number that is not a rank: files of two ranks are not in the same series."""
+_STEP_DIRECTORY: Final = re.compile(r".*(?:step|epoch|iter|iteration|ckpt|checkpoint)[-_=.]*[0-9]+", re.IGNORECASE)
 
 
 class GrownKeys:
@@ -64,11 +65,13 @@ class GrownKeys:
 def find_growth(previous: Mapping[str, int], current: Mapping[str, int]) -> dict[str, int]:
     """Return the keys that grew and by how many bytes, the one that grew most first.
 
-    A save reports its largest keys only. A key that was not among them before had at most the size of the smallest of them.
+    A save reports its largest keys only. A key that was not among them before had at most the size of the smallest of them. The rest is
+    comparable only if the same keys are reported.
     """
     reported = [size for name, size in previous.items() if name != OTHER]
     unknown = min(reported) if len(reported) >= LARGEST_KEYS else 0
-    grown = {name: size - previous.get(name, unknown) for name, size in current.items() if name != OTHER or name in previous}
+    is_same = previous.keys() == current.keys()
+    grown = {name: size - previous.get(name, unknown) for name, size in current.items() if name != OTHER or is_same}
     return dict(sorted(((name, size) for name, size in grown.items() if size > 0), key=lambda item: -item[1]))
 
 
@@ -76,8 +79,20 @@ def _series(attributes: Mapping[str, Any]) -> bytes | None:
     id, task = attributes.get(names.ID), attributes.get(names.TASK_ID)
     system, rank = attributes.get(names.SYSTEM), attributes.get(names.RANK)
     if isinstance(id, str) and (os.path.isabs(id) or "://" in id):
-        return detail_key("sizes", system, rank, _NUMBER.sub("#", id))
+        return detail_key("sizes", system, rank, _without_step(id))
     return None if task is None else detail_key("sizes", system, rank, task, attributes.get(names.NAMESPACE))
+
+
+def _without_step(path: str) -> str:
+    """Return a path without the numbers of steps: in its last part, and in the directory above if that is named after a step.
+
+    Other directories may be numbered runs, which are not to be mixed up.
+    """
+    directory, _, last = path.rpartition("/")
+    above, _, parent = directory.rpartition("/")
+    if _STEP_DIRECTORY.fullmatch(parent) or (parent.isdecimal() and not _NUMBER.search(last)):
+        parent = _NUMBER.sub("#", parent)
+    return f"{above}/{parent}/{_NUMBER.sub('#', last)}"
 
 
 def _key_sizes(attributes: Mapping[str, Any]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from ckpt_observe.instrument.tensors import TensorSearch, path_name
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.metrics import LARGEST_KEYS
-from ckpt_observe.support.host_exceptions import raise_host_exception
+from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 from ckpt_observe.tensor_summary import Tensor, TensorSummary, tensor_type
 
 
@@ -25,13 +25,19 @@ def set_state(operation: LibraryOperation, state: Any) -> None:
         return
     skipped: Counter[str] = Counter()
     file.tensors = TensorSummary.of(
-        Tensor(".".join(path), path_name(path), tensor_type(tensor.dtype, tensor.shape), _digest(tensor, skipped))
-        for _, path, tensor in search.tensors
+        Tensor(".".join(path), path_name(path), _type(tensor), _digest(tensor, skipped)) for _, path, tensor in search.tensors
     )
     if recorder.tensor_digests:
         reasons = [f"{count} {reason}" for reason, count in skipped.most_common(LARGEST_KEYS)]
         digests = len(search.tensors) - skipped.total()
         operation.set({names.TENSOR_DIGESTS: digests, names.TENSOR_DIGESTS_SKIPPED: reasons or None})
+
+
+def _type(tensor: Any) -> str:
+    """Return data type and shape; empty if the shape is not known, as of nested tensors of torch."""
+    with ignore_errors(Exception):
+        return tensor_type(tensor.dtype, tensor.shape)
+    return ""
 
 
 def _digest(tensor: Any, skipped: Counter[str]) -> str:

@@ -77,10 +77,15 @@ def test_without_a_state_directory(create_annotator):
         ("/runs/9/rank0.pt", "/runs/10/rank1.pt", False),
         ("/runs/9/mp_rank_00.pt", "/runs/10/mp_rank_01.pt", False),
         ("/runs/9/rank12.pt", "/runs/10/rank12.pt", True),
+        ("/runs/100/model.pt", "/runs/200/model.pt", True),
+        ("/runs/checkpoint-100/model.pt", "/runs/checkpoint-200/model.pt", True),
+        ("/runs/epoch_1/step_5.pt", "/runs/epoch_2/step_9.pt", True),
+        ("/runs/17/step-3.pt", "/runs/18/step-4.pt", False),
+        ("/runs/lr_0.1/last.pt", "/runs/lr_0.2/last.pt", False),
     ],
 )
 def test_series_of_paths(create_annotator, first, second, is_same):
-    """Paths that differ in a step are one series, whatever the task. Other names, and other ranks, are another series."""
+    """Paths that differ in a step are one series, whatever the task. Other names, ranks and runs are another series."""
     annotator = create_annotator()
     growth(annotator, 1, {"w": 1}, first, **{names.TASK_ID: "one"})
     assert growth(annotator, 2, {"w": 5}, second, **{names.TASK_ID: "two"}) == ({"w": 4} if is_same else {})
@@ -121,6 +126,7 @@ def test_only_the_largest_keys_are_known():
     previous = {f"k{number}": 100 + number for number in range(LARGEST_KEYS)}
     assert find_growth(previous, {"new": 150, **previous}) == {"new": 50}
     assert find_growth({"k": 100}, {"new": 150, "k": 100}) == {"new": 150}, "all keys were known"
+    assert find_growth({"a": 100, OTHER: 50}, {"b": 101, OTHER: 100}) == {"b": 101}, "the rest has other keys than before"
 
 
 def test_rest_of_the_state(create_annotator):

@@ -14,6 +14,7 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from ckpt_observe.instrument.lightning import LightningInstrumentor
 from ckpt_observe.instrument.torch_distributed import TorchDistributedInstrumentor
 from ckpt_observe.instrument.torch_files import TorchInstrumentor
+from ckpt_observe.record.guard import faults
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.semconv import attributes as names
 
@@ -57,6 +58,17 @@ def test_file_that_is_not_what_was_saved(observation, tmp_path):
     in_model = [f"model.{key}" for key in keys]
     assert load_and_compare(observation, tmp_path, "true") == [[in_model, types, in_model[2:]], [keys, types, contents], {3}]
     assert load_and_compare(observation, tmp_path, "false") == [[in_model[:2], types, None], [keys[:2], types, None], {None}]
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors(instrument, operations, tmp_path, layout):
+    """A tensor without a shape, or with a symbolic one, that is the same in no two processes, is described and not an error of ours."""
+    instrument(TorchInstrumentor())
+    faults_before = faults.total()
+    state = {"nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout), "w": torch.ones(5), "step": 4}
+    torch.save(state, tmp_path / "a.pt")
+    [save] = operations()
+    assert (save[names.TENSORS], save[names.STEP], faults.total()) == (2, 4, faults_before)
 
 
 def test_growth_across_processes(observation, tmp_path):

@@ -31,10 +31,16 @@ from ckpt_observe.metricstore.metric_store import FILENAME as METRICS
 from ckpt_observe.query import WaitingJournal, open_traces, read_waiting
 from ckpt_observe.support.formatting import format_size
 from ckpt_observe.tracestore import FILENAME as TRACES
+from ckpt_observe.tracestore.former_store import FORMER_FILENAME
 
 _PARTS: Final = ("", "-wal", "-shm", "-journal")
 """Suffixes of the files of an SQLite database."""
-_FILES: Final = {TRACES: "traces", METRICS: "metrics", save_index.FILENAME: "links from loads to their saves"}
+_FILES: Final = {
+    TRACES: "traces",
+    FORMER_FILENAME: "traces of an earlier version",
+    METRICS: "metrics",
+    save_index.FILENAME: "links from loads to their saves",
+}
 _DIRECTORIES: Final = {DAMAGED_JOURNALS: "damaged journals", unobserved_programs.DIRECTORY: "notes about unobserved programs"}
 
 

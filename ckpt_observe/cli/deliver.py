@@ -67,7 +67,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         run,
         summary="send the records that wait on disk now",
         description=command_description(__doc__),
-        notes="Code 0 means that everything has arrived, 3 that something still waits.",
+        notes="Code 0 means that everything has arrived, 3 that something still waits or was refused.",
         codes=(OK, USAGE, PROBLEMS),
         json="exporter",
     )
@@ -96,7 +96,9 @@ def run(args: Namespace) -> int:
             print_error(f"the journal {journal.name} cannot be read: {journal.problem}")
     if missing:
         print_error(f"records of {len(missing)} process{'es' if len(missing) > 1 else ''} still wait; they are kept on disk")
-    return PROBLEMS if missing else OK
+    if refused := [row.exporter for row in results if row.refused_spans]:
+        print_error(f"{', '.join(refused)} refused some spans, and will never accept them; the log above says why")
+    return PROBLEMS if missing or refused else OK
 
 
 def _deliver(settings: Settings, timeout: float) -> Delivery:

@@ -137,4 +137,4 @@ def is_pipe_closed() -> bool:
         poll.register(sys.stdout.fileno(), 0)
     except (AttributeError, OSError, ValueError):  # not on this system, or not a file
         return False
-    return any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
+    return any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in poll.poll(0))

@@ -6,7 +6,8 @@ import time
 from argparse import Namespace, _SubParsersAction
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -23,6 +24,8 @@ from ckpt_observe.support.formatting import format_duration
 
 WINDOW: Final = 3600
 """Seconds for which finished operations count."""
+MAX_OPERATIONS: Final = 20_000
+"""Finished operations that are kept, the newest ones. At a high rate they are those of less than an hour."""
 REFRESH: Final = 1.0
 _MINUTE: Final = 60.0
 _WRITES: Final = ("save", "append")
@@ -67,7 +70,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         run,
         summary="show what each task is doing now, live",
         description=command_description(__doc__),
-        notes="Rate and failures are those of the last hour.",
+        notes=f"Rate and failures are those of the last hour, and of at most {MAX_OPERATIONS} operations.",
         codes=(OK, ERROR, USAGE, INTERRUPTED),
         json="task",
     )
@@ -107,19 +110,31 @@ def _view(args: Namespace) -> Iterator[_Show]:
             yield lambda tasks: show(map(_row, tasks))
 
 
+class FinishedOperation(NamedTuple):
+    """What the table needs of an operation that has ended."""
+
+    task: str
+    name: str
+    outcome: str
+    start_unix_nano: int
+    end_unix_nano: int
+    failure: str
+
+
 class TaskTable:
     """What the tasks of a state directory did in the last hour, and are doing now."""
 
     def __init__(self, traces: Traces) -> None:
         self._traces = traces
-        self._finished: dict[tuple[str, str], ObservedOperation] = {}
+        self._finished: dict[tuple[str, str], FinishedOperation] = {}
         self._running: tuple[ObservedOperation, ...] = ()
         self._last_success: dict[str, int | None] = {}
 
     def load(self, now_unix_nano: int) -> str:
         """Read what was recorded before, and return the cursor from which to follow."""
         changes = self._traces.changes()  # first: what finishes meanwhile is then read twice, and not missed
-        self._add_finished(self._traces.operations(OperationFilter(since_unix_nano=now_unix_nano - WINDOW * 1_000_000_000)))
+        newest_first = self._traces.operations(OperationFilter(since_unix_nano=now_unix_nano - WINDOW * 1_000_000_000))
+        self._add_finished(reversed(list(islice(newest_first, MAX_OPERATIONS))))
         self._running = changes.running
         return changes.cursor
 
@@ -131,18 +146,24 @@ class TaskTable:
     def tasks(self, now_unix_nano: int) -> list[TaskActivity]:
         """Return the tasks: those with running operations first, then by name."""
         start = now_unix_nano - WINDOW * 1_000_000_000
-        self._finished = {key: operation for key, operation in self._finished.items() if (operation.end_unix_nano or 0) >= start}
-        finished, running = _by_task(self._finished.values()), _by_task(self._running)
+        self._finished = {key: operation for key, operation in self._finished.items() if operation.end_unix_nano >= start}
+        finished: dict[str, list[FinishedOperation]] = {}
+        for operation in self._finished.values():
+            finished.setdefault(operation.task, []).append(operation)
+        running: dict[str, list[ObservedOperation]] = {}
+        for each in self._running:
+            if each.kind == "operation":
+                running.setdefault(_task(each), []).append(each)
         activities = [
             self._activity(task, finished.get(task, []), running.get(task, []), now_unix_nano) for task in {**finished, **running}
         ]
         return sorted(activities, key=lambda activity: (not activity.running, activity.task))
 
-    def _activity(self, task: str, finished: list[ObservedOperation], running: list[ObservedOperation], now: int) -> TaskActivity:
+    def _activity(self, task: str, finished: list[FinishedOperation], running: list[ObservedOperation], now: int) -> TaskActivity:
         failed = [operation for operation in finished if operation.outcome in _FAILURES]
-        newest_failure = max(failed, key=lambda operation: operation.end_unix_nano or 0, default=None)
+        newest_failure = max(failed, key=lambda operation: operation.end_unix_nano, default=None)
         first = min((operation.start_unix_nano for operation in finished), default=now)
-        last_success = self._find_last_success(task, [*finished, *running])
+        last_success = self._find_last_success(task, finished)
         return TaskActivity(
             task=task,
             running=[
@@ -153,41 +174,38 @@ class TaskTable:
             operations_per_minute=len(finished) / max((now - first) / 1e9, _MINUTE) * _MINUTE,
             last_success_age=None if last_success is None else max(now - last_success, 0) / 1e9,
             failures=len(failed),
-            last_failure=describe_failure(newest_failure) if newest_failure else None,
+            last_failure=newest_failure.failure if newest_failure else None,
         )
 
-    def _find_last_success(self, task: str, operations: list[ObservedOperation]) -> int | None:
-        """Return the end of the newest successful save. One that is older than an hour is looked up once."""
+    def _find_last_success(self, task: str, finished: list[FinishedOperation]) -> int | None:
+        """Return the end of the newest successful save. One that is older than what is kept is looked up once."""
+        saves = [operation.end_unix_nano for operation in finished if operation.name in _WRITES and operation.outcome == "ok"]
         if task not in self._last_success:
-            newest = max(_successes(operations), default=None) or self._look_up(operations[0])
-        else:
-            newest = max((*_successes(operations), self._last_success[task] or 0)) or None
-        self._last_success[task] = newest
-        return newest
+            self._last_success[task] = None if saves else self._look_up(task)
+        self._last_success[task] = max(saves, default=self._last_success[task])
+        return self._last_success[task]
 
-    def _look_up(self, operation: ObservedOperation) -> int | None:
-        matching = OperationFilter(outcome="ok", task_name=operation.task_name, service=None if operation.task_name else operation.service)
-        same_task = (other for other in self._traces.operations(matching) if other.task_name == operation.task_name)
-        return next(_successes(same_task), None)
+    def _look_up(self, task: str) -> int | None:
+        for matching in (OperationFilter(outcome="ok", task_name=task), OperationFilter(outcome="ok", service=task)):
+            for operation in self._traces.operations(matching):
+                if operation.name in _WRITES and _task(operation) == task and operation.end_unix_nano is not None:
+                    return operation.end_unix_nano
+        return None
 
     def _add_finished(self, operations: Iterable[ObservedOperation]) -> None:
         for operation in operations:
-            if operation.kind == "operation" and not operation.is_running:
-                self._finished[operation.trace_id, operation.span_id] = operation
+            end = operation.end_unix_nano
+            if operation.kind == "operation" and end is not None:
+                key = operation.trace_id, operation.span_id
+                self._finished[key] = FinishedOperation(
+                    _task(operation), operation.name, operation.outcome, operation.start_unix_nano, end, describe_failure(operation)
+                )
+        for key in list(islice(self._finished, max(len(self._finished) - MAX_OPERATIONS, 0))):
+            del self._finished[key]
 
 
-def _successes(operations: Iterable[ObservedOperation]) -> Iterator[int]:
-    for operation in operations:
-        if operation.name in _WRITES and operation.outcome == "ok" and operation.end_unix_nano is not None:
-            yield operation.end_unix_nano
-
-
-def _by_task(operations: Iterable[ObservedOperation]) -> dict[str, list[ObservedOperation]]:
-    tasks: dict[str, list[ObservedOperation]] = {}
-    for operation in operations:
-        if operation.kind == "operation":
-            tasks.setdefault(operation.task_name or operation.service or "", []).append(operation)
-    return tasks
+def _task(operation: ObservedOperation) -> str:
+    return operation.task_name or operation.service or ""
 
 
 def _format_running(running: list[RunningNow]) -> str:

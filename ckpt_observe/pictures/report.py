@@ -18,7 +18,11 @@ from ckpt_observe.semconv.spans import EXCEPTION_STACKTRACE
 from ckpt_observe.support.formatting import format_duration, format_time
 
 MAX_DETAILS: Final = 300
-"""Operations whose attributes are listed. The tree has all of them."""
+"""Operations whose attributes are listed."""
+MAX_DRAWN: Final = 2000
+"""Operations of the timeline."""
+MAX_LINES: Final = 5000
+"""Lines of the tree."""
 
 
 def report_page(
@@ -41,12 +45,14 @@ def report_page(
     _add_summary(body, trace)
     for explanation in explanations:
         _add_explanation(body, explanation)
-    timeline = build_timeline(trace.operations, now_unix_nano)
+    timeline = build_timeline(trace.operations[-MAX_DRAWN:], now_unix_nano)
     if timeline.lanes:
         add(body, "h2", "Timeline")
         body.append(draw_timeline(timeline, f"Timeline of {summary.name}"))
     add(body, "h2", "Tree")
-    add(body, "pre", "\n".join(tree))
+    if len(tree) > MAX_LINES:
+        add(body, "p", f"The first {MAX_LINES} of {len(tree)} lines.", class_="note")
+    add(body, "pre", "\n".join(tree[:MAX_LINES]))
     _add_details(body, trace.operations, now_unix_nano)
     _add_environment(body, trace.operations, versions)
     redact_page(page)

@@ -14,6 +14,7 @@ from collectors import HttpCollector
 
 from ckpt_observe.cli.main import main
 from ckpt_observe.query import open_traces, read_waiting
+from ckpt_observe.tracestore import FILENAME
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -103,6 +104,13 @@ def test_deliver_to_a_server_that_is_down(state, collector, run):
     assert {span.name for span in collector.spans.values()} == {"checkpoint.save", "checkpoint.write"}
 
 
+def test_refused_spans_have_not_arrived(state, collector, run):
+    """If a server will never accept a span, the exit code says that not everything has arrived."""
+    record("kill")
+    collector.otherwise, collector.accepts_empty = 400, True
+    assert "otlp refused some spans" in run("deliver", code=3).err
+
+
 def test_deliver_with_other_settings_than_the_program(state, collector, run, monkeypatch):
     """Records for another server are not sent to a wrong one: the reason says what is needed."""
     record("kill")
@@ -143,7 +151,7 @@ def test_clean_is_a_dry_run_by_default(state, run):
     listed = run("clean")
     assert "1 traces with 1 operations" in listed.out
     assert "nothing was removed" in listed.err
-    assert (state / "traces.db").exists()
+    assert (state / FILENAME).exists()
     parts = validate("clean", run("clean", "--yes", "--json").out)
     assert all(part["removed"] for part in parts)
     assert "nothing is recorded" in run("clean").err
@@ -174,10 +182,10 @@ def test_clean_never_touches_other_files(state, run):
     """Files that are not ours stay in the state directory."""
     record()
     (state / "notes.txt").write_text("mine")
-    (state / "traces.db.backup").write_text("mine")
+    (state / "operations.db.backup").write_text("mine")
     run("clean", "--yes")
-    assert {path.name for path in state.iterdir() if path.is_file()} >= {"notes.txt", "traces.db.backup"}
-    assert not (state / "traces.db").exists()
+    assert {path.name for path in state.iterdir() if path.is_file()} >= {"notes.txt", "operations.db.backup"}
+    assert not (state / FILENAME).exists()
 
 
 def test_damaged_journal_is_named(state, run):

@@ -11,7 +11,7 @@ import pytest
 
 from ckpt_observe.explain import Evidence, explain
 from ckpt_observe.pictures import report_page
-from ckpt_observe.pictures.report import MAX_DETAILS
+from ckpt_observe.pictures.report import MAX_DETAILS, MAX_DRAWN, MAX_LINES
 from ckpt_observe.query import Trace, TraceSummary
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.spans import EXCEPTION_STACKTRACE
@@ -155,6 +155,8 @@ def test_secrets_and_people_are_left_out(monkeypatch):
 
 def test_large_trace_is_bounded():
     """Of a trace with thousands of operations, the details of the first are listed, and the report says so."""
-    operations = [make_operation(number, start=number / 100) for number in range(MAX_DETAILS + 100)]
-    page = Page(report(*operations))
-    assert f"The first {MAX_DETAILS} of {MAX_DETAILS + 100}." in page.text()
+    operations = [make_operation(number, start=number / 100) for number in range(MAX_DRAWN + 100)]
+    text = report(*operations, tree=["line"] * (MAX_LINES + 1))
+    assert f"The first {MAX_DETAILS} of {MAX_DRAWN + 100}." in text
+    assert f"The first {MAX_LINES} of {MAX_LINES + 1} lines." in text
+    assert (text.count("<details>"), text.count("<g>"), text.count("line\n")) == (MAX_DETAILS, MAX_DRAWN, MAX_LINES - 1)

@@ -18,6 +18,7 @@ from ckpt_observe.core.stores.urls import path_to_url
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError
 from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.formats import find_format
+from ckpt_observe.readers.reading import is_core_url
 from ckpt_observe.readers.request import ReadRequest
 
 STORE_HELP: Final = "URL of a store (sqlite:///runs.db, s3://bucket/runs, ...), or path of a store, checkpoint file, directory or database"
@@ -58,7 +59,7 @@ def store_url(location: str) -> str | None:
     scheme = scheme.lower()
     if separator and scheme not in _PATH_SCHEMES:
         stores.factory(scheme)  # ConfigError if there is no such scheme
-        return location
+        return location if is_core_url(location, ReadRequest()) else None
     path = os.path.abspath(unquote(rest.partition("?")[0]) if separator else os.path.expanduser(location))
     if not location or not os.path.exists(path):
         raise CheckpointNotFoundError(f"{location!r} does not exist; name a store, file, directory or database", code="not_found.path")

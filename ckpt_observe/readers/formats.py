@@ -175,3 +175,11 @@ FORMATS: Final = (
 def find_format(candidate: Candidate) -> Format | None:
     """Return the format of a candidate, or None if no row matches."""
     return next((format for format in FORMATS if format.matches(candidate)), None)
+
+
+DATABASES: Final = (
+    ("langgraph-postgres", "`postgresql://` URL of LangGraph", "tables `checkpoints` and `checkpoint_blobs`", "as `langgraph-sqlite`"),
+    ("postgresql", "`postgresql://` URL of the core", "table `ckpt_checkpoints`", "as `file`"),
+    ("redis, s3, gs, az", "URL of another store of the core", "its scheme", "as `file`"),
+)
+"""What URLs can name: name, location, signs, what is shown."""

@@ -49,14 +49,22 @@ def read(
     return _read_path(os.path.abspath(unquote(rest) if separator else os.path.expanduser(text)), request)
 
 
-def _read_url(scheme: str, url: str, request: ReadRequest) -> Contents:
-    if scheme in _POSTGRES_SCHEMES:
-        from ckpt_observe.readers import langgraph_postgres  # noqa: PLC0415 - an extra
+def is_core_url(url: str, request: ReadRequest) -> bool:
+    """Return whether a URL names a store of the core. A PostgreSQL server is asked, because opening a store would create its tables."""
+    if url.partition("://")[0].lower() not in _POSTGRES_SCHEMES:
+        return True
+    from ckpt_observe.readers import langgraph_postgres  # noqa: PLC0415 - an extra
 
-        if not langgraph_postgres.is_core_database(url, request):
-            return langgraph_postgres.read_langgraph_postgres(url, request)
+    return langgraph_postgres.is_core_database(url, request)
+
+
+def _read_url(scheme: str, url: str, request: ReadRequest) -> Contents:
     stores.factory(scheme)  # ConfigError if there is no such scheme
-    return core_store.read_store(url, request)
+    if is_core_url(url, request):
+        return core_store.read_store(url, request)
+    from ckpt_observe.readers import langgraph_postgres  # noqa: PLC0415 - an extra
+
+    return langgraph_postgres.read_langgraph_postgres(url, request)
 
 
 def _read_path(path: str, request: ReadRequest) -> Contents:

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import msgspec
 
@@ -17,19 +17,25 @@ from ckpt_observe.support.errnos import to_checkpoint_error, translate_os_errors
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reader may use. A file that needs more is refused with a CapacityError, which says how to raise the limit."""
+def _limit(meaning: str) -> msgspec.Meta:
+    return msgspec.Meta(description=meaning)
 
-    structure_size: int = 256 * 1024 * 1024
-    """Bytes of structure that are read into memory: headers, directories, pickles, JSON. Array data is never read."""
-    decompressed_size: int = 4 * 1024 * 1024 * 1024
-    """Bytes to which a compressed pickle may grow. It is decompressed in small pieces."""
-    steps: int = 5_000_000
-    """Opcodes of a pickle, entries of a zip directory, and files of a directory."""
-    depth: int = 200
-    """Levels of nesting of a value."""
-    seconds: float = 60.0
-    """Time for a database. Channels that were not measured by then count as `other_size`, with a warning."""
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reader may use. A file that needs more is refused with an error that names the limit."""
+
+    structure_size: Annotated[
+        int,
+        _limit("bytes of structure that are read: headers, directories, pickles in zip files, JSON. Array data is not read"),
+    ] = 256 * 1024 * 1024
+    decompressed_size: Annotated[int, _limit("bytes to which a compressed pickle may grow; it is decompressed in small pieces")] = (
+        4 * 1024**3
+    )
+    steps: Annotated[int, _limit("opcodes of a pickle, entries of a zip directory, files of a directory")] = 5_000_000
+    depth: Annotated[int, _limit("levels of nesting that are shown of a pickle")] = 200
+    seconds: Annotated[
+        float, _limit("time for a database or a pickle. Channels of a SQLite database that were not measured by then are other bytes")
+    ] = 60.0
 
 
 def exceeds(what: str, limit: str, value: float) -> CapacityError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ckpt_observe.delivery.save_details import Detail, SaveDetails, detail_key
+from ckpt_observe.delivery.save_details import Detail, DetailKey, SaveDetails
 from ckpt_observe.delivery.save_index import save_key
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
@@ -34,14 +34,14 @@ class AlteredTensors:
         begin, end, checkpoint = lines[0], lines[-1], attributes.get(names.ID)
         if not isinstance(checkpoint, str) or (attributes.get(names.OUTCOME) or "ok") != "ok":
             return True
-        key = detail_key("tensors", save_key(attributes, checkpoint).hex())
+        key = ("tensors", save_key(attributes, checkpoint).hex())
         if begin[4] == "save":
             self._details.put(key, Detail(end[2], {_PARTS: parts}))
         elif begin[4] in _READ:
             end[3] = {**(end[3] or {}), **self._find_differences(key, begin[2], parts)}
         return True
 
-    def _find_differences(self, key: bytes, start: int, parts: list[str]) -> dict[str, Any]:
+    def _find_differences(self, key: DetailKey, start: int, parts: list[str]) -> dict[str, Any]:
         """Return the attributes of a load that started at `start`. Nothing if its save is not known, or was overwritten since then."""
         detail = self._details.find(key)
         if detail is None or detail.unix_nano > start:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ckpt_observe.delivery.recent_values import store_recent
-from ckpt_observe.delivery.save_details import Detail, SaveDetails, detail_key
+from ckpt_observe.delivery.save_details import Detail, DetailKey, SaveDetails
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.metrics import LARGEST_KEYS, OTHER
 
@@ -29,7 +29,7 @@ class GrownKeys:
     def __init__(self, details: SaveDetails) -> None:
         self._details = details
         self._lock = threading.RLock()  # re-entrant: a signal handler that saves a checkpoint may collect pages, too
-        self._latest: dict[bytes, Detail] = {}
+        self._latest: dict[DetailKey, Detail] = {}
         """The latest save of each series."""
         self._answers: dict[str, dict[str, int]] = {}
         """What grew, by span id: another process annotates a record once for each exporter."""
@@ -52,7 +52,7 @@ class GrownKeys:
         end[3] = {**(end[3] or {}), names.GROWN_KEYS: list(grown), names.GROWN_SIZES: list(grown.values())}
         return True
 
-    def _compare(self, key: bytes, save: Detail) -> dict[str, int]:
+    def _compare(self, key: DetailKey, save: Detail) -> dict[str, int]:
         """Return what grew since the previous save of the series, and remember this one, unless a later one is known."""
         previous = self._latest.get(key) or self._details.find(key)
         if previous is not None and previous.unix_nano >= save.unix_nano:
@@ -68,19 +68,30 @@ def find_growth(previous: Mapping[str, int], current: Mapping[str, int]) -> dict
     A save reports its largest keys only. A key that was not among them before had at most the size of the smallest of them. The rest is
     comparable only if the same keys are reported.
     """
-    reported = [size for name, size in previous.items() if name != OTHER]
-    unknown = min(reported) if len(reported) >= LARGEST_KEYS else 0
-    is_same = previous.keys() == current.keys()
-    grown = {name: size - previous.get(name, unknown) for name, size in current.items() if name != OTHER or is_same}
-    return dict(sorted(((name, size) for name, size in grown.items() if size > 0), key=lambda item: -item[1]))
+    grown: dict[str, int] = {}
+    for name, size in current.items():
+        before = previous.get(name)
+        if before is None:
+            before = _largest_possible(previous) if name != OTHER else size
+        elif name == OTHER and previous.keys() != current.keys():
+            continue
+        if size > before:
+            grown[name] = size - before
+    return dict(sorted(grown.items(), key=lambda item: -item[1])) if len(grown) > 1 else grown
 
 
-def _series(attributes: Mapping[str, Any]) -> bytes | None:
+def _largest_possible(sizes: Mapping[str, int]) -> int:
+    """Return the largest possible size of a key that is not among the reported ones."""
+    reported = [size for name, size in sizes.items() if name != OTHER]
+    return min(reported) if len(reported) >= LARGEST_KEYS else 0
+
+
+def _series(attributes: Mapping[str, Any]) -> DetailKey | None:
     id, task = attributes.get(names.ID), attributes.get(names.TASK_ID)
     system, rank = attributes.get(names.SYSTEM), attributes.get(names.RANK)
     if isinstance(id, str) and (os.path.isabs(id) or "://" in id):
-        return detail_key("sizes", system, rank, _without_step(id))
-    return None if task is None else detail_key("sizes", system, rank, task, attributes.get(names.NAMESPACE))
+        return "sizes", str(system), str(rank), _without_step(id)
+    return None if task is None else ("sizes", str(system), str(rank), str(task), str(attributes.get(names.NAMESPACE)))
 
 
 def _without_step(path: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import threading
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,10 @@ _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
+DetailKey: TypeAlias = tuple[str, ...]
+"""What identifies details. The first part says which details they are."""
+
+
 class Detail(NamedTuple):
     """What is known about a save, and the time of the save in Unix nanoseconds."""
 
@@ -38,37 +42,35 @@ class SaveDetails:
     def __init__(self, index: SaveIndex) -> None:
         self._index = index
         self._lock = threading.RLock()  # re-entrant: a signal handler that saves a checkpoint may collect pages, too
-        self._unwritten: dict[bytes, tuple[int, bytes]] = {}
+        self._unwritten: dict[DetailKey, Detail] = {}
         self._added = 0
 
-    def put(self, key: bytes, detail: Detail) -> None:
-        """Remember the details of a save, and write them to the file with the next `write`."""
+    def put(self, key: DetailKey, detail: Detail) -> None:
+        """Remember the details of a save, and write them to the file with the next `write`: once, if they change again before that."""
         with self._lock:
             self._unwritten.pop(key, None)
-            self._unwritten[key] = detail.unix_nano, _encode(detail.content)
+            self._unwritten[key] = detail
             if len(self._unwritten) > _MAX_UNWRITTEN:
                 self.write()
             while len(self._unwritten) > _MAX_UNWRITTEN:
                 del self._unwritten[next(iter(self._unwritten))]
 
-    def find(self, key: bytes) -> Detail | None:
+    def find(self, key: DetailKey) -> Detail | None:
         """Return the details of a save, or None."""
         with self._lock:
-            row = self._unwritten.get(key)
-            if row is None:
-                rows = self._index.run("SELECT time, content FROM detail WHERE key = ?", (key,))
-                row = rows[0] if rows else None
+            detail = self._unwritten.get(key)
+            rows = self._index.run("SELECT time, content FROM detail WHERE key = ?", (_hash(key),)) if detail is None else None
         try:
-            return None if row is None else Detail(row[0], _decode(row[1]))
+            return Detail(rows[0][0], _decode(rows[0][1])) if rows else detail
         except (msgspec.DecodeError, TypeError):  # the file is damaged
             return None
 
     def write(self) -> None:
         """Write what was added since the last call to the file."""
         with self._lock:
-            rows = [(key, *row) for key, row in self._unwritten.items()]
-            if not rows or not self._index.has_file:
+            if not self._unwritten or not self._index.has_file:
                 return
+            rows = [(_hash(key), detail.unix_nano, _encode(detail.content)) for key, detail in self._unwritten.items()]
             places = ",".join(["(?,?,?)"] * len(rows))
             if self._index.run(f"INSERT OR REPLACE INTO detail VALUES {places}", tuple(itertools.chain(*rows))) is None:  # noqa: S608
                 return  # another process writes for longer than we wait: the next call tries again
@@ -81,7 +83,5 @@ class SaveDetails:
                 self._index.run(f"DELETE FROM detail WHERE time <= ({oldest})", (MAX_DETAILS,))  # noqa: S608
 
 
-def detail_key(*parts: object) -> bytes:
-    """Return the key of the details that these texts identify. The first part says which details."""
-    text = "\0".join("" if part is None else str(part) for part in parts)
-    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
+def _hash(key: DetailKey) -> bytes:
+    return hashlib.blake2b("\0".join(key).encode("utf-8", "replace"), digest_size=16).digest()

@@ -8,7 +8,7 @@ import pytest
 from ckpt_observe.delivery import recent_values, save_details
 from ckpt_observe.delivery.annotation import Annotator
 from ckpt_observe.delivery.grown_keys import find_growth
-from ckpt_observe.delivery.save_details import Detail, SaveDetails, detail_key
+from ckpt_observe.delivery.save_details import Detail, SaveDetails
 from ckpt_observe.delivery.save_index import SaveIndex
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
@@ -138,7 +138,14 @@ def test_rest_of_the_state(create_annotator):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{names.KEY_SIZES: 7}, {names.KEY_NAMES: "w"}, {names.KEY_SIZES: ["x", None]}, {names.SIZE_SERIALIZED: "big"}]
+    "wrong",
+    [
+        {names.NAMESPACE: ["x"]},
+        {names.KEY_SIZES: 7},
+        {names.KEY_NAMES: "w"},
+        {names.KEY_SIZES: ["x", None]},
+        {names.SIZE_SERIALIZED: "big"},
+    ],
 )
 def test_attributes_of_any_type(create_annotator, wrong):
     """User code may set anything: the load after it is linked all the same."""
@@ -161,12 +168,12 @@ def test_memory_and_file_are_bounded(tmp_path, monkeypatch):
     index = SaveIndex(tmp_path)
     details = SaveDetails(index)
     for number in range(500):
-        details.put(detail_key(number), Detail(number, {"n": number}))
+        details.put(("n", str(number)), Detail(number, {"n": number}))
     details.write()
     [[rows]] = index.run("SELECT count(*) FROM detail", ())
     assert rows <= 10 + save_details._PRUNE_INTERVAL
-    assert details.find(detail_key(499)) == Detail(499, {"n": 499})
-    assert details.find(detail_key(0)) is None
+    assert details.find(("n", "499")) == Detail(499, {"n": 499})
+    assert details.find(("n", "0")) is None
     index.close()
 
 
@@ -177,10 +184,10 @@ def test_rows_wait_while_the_file_is_locked(tmp_path, monkeypatch):
     with monkeypatch.context() as locked:
         locked.setattr(index, "run", lambda *_: None)
         for number in range(100):
-            details.put(detail_key(number), Detail(number, {"n": number}))
+            details.put(("n", str(number)), Detail(number, {"n": number}))
         details.write()
-        assert details.find(detail_key(99)) == Detail(99, {"n": 99})
-        assert details.find(detail_key(0)) is None
+        assert details.find(("n", "99")) == Detail(99, {"n": 99})
+        assert details.find(("n", "0")) is None
     details.write()
-    assert SaveDetails(index).find(detail_key(99)) == Detail(99, {"n": 99})
+    assert SaveDetails(index).find(("n", "99")) == Detail(99, {"n": 99})
     index.close()

@@ -16,7 +16,8 @@ from ckpt_observe.cli.library_notes import NOTES
 from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.library_call import LibraryCall, MemberArgument
-from ckpt_observe.instrument.phase_calls import ManagedPhases, OperationOrPhase, SummedPhase
+from ckpt_observe.instrument.managed_phases import ManagedPhases
+from ckpt_observe.instrument.phase_calls import OperationOrPhase, SummedPhase
 from ckpt_observe.instrument.runs import RunCall
 from ckpt_observe.instrument.split_calls import EnclosingCall, PartCall
 from ckpt_observe.instrument.targets import STATES, Family, Target, Versions

@@ -13,7 +13,8 @@ from typing import Any, Final
 from ckpt_observe.instrument.database_drivers import AIOSQLITE
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.library_call import Arguments, LibraryOperation, MemberArgument
-from ckpt_observe.instrument.phase_calls import ManagedPhases, SummedPhase
+from ckpt_observe.instrument.managed_phases import ManagedPhases
+from ckpt_observe.instrument.phase_calls import SummedPhase
 from ckpt_observe.instrument.session_calls import LOCK_PHASES, deserialize_phase, outermost_call, path_of, record_count, serialize_phase
 from ckpt_observe.instrument.targets import Family, Target, WrapperFactory
 from ckpt_observe.record.error_lookup import ErrorCodes

@@ -14,7 +14,8 @@ from typing import Any, Final
 from ckpt_observe.instrument.database_drivers import AIOSQLITE
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.library_call import Arguments, Describe, LibraryCall, LibraryOperation
-from ckpt_observe.instrument.phase_calls import ManagedPhases, OperationOrPhase, SummedPhase, text_size
+from ckpt_observe.instrument.managed_phases import ManagedPhases
+from ckpt_observe.instrument.phase_calls import OperationOrPhase, SummedPhase, text_size
 from ckpt_observe.instrument.saver_attributes import store_of_class
 from ckpt_observe.instrument.targets import Family, Target
 from ckpt_observe.instrument.wrappers import Args, Kwargs, RecordResult

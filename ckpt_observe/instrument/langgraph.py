@@ -18,7 +18,8 @@ from ckpt_observe.instrument.database_drivers import AIOSQLITE, CURSOR_PHASES
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.langgraph_state import StateDetails, items_of
 from ckpt_observe.instrument.library_call import Arguments, Describe, LibraryCall, LibraryOperation
-from ckpt_observe.instrument.phase_calls import ManagedPhases, SummedPhase
+from ckpt_observe.instrument.managed_phases import ManagedPhases
+from ckpt_observe.instrument.phase_calls import SummedPhase
 from ckpt_observe.instrument.runs import RunCall
 from ckpt_observe.instrument.saver_attributes import attributes_of_class
 from ckpt_observe.instrument.targets import Family, Target, Versions
@@ -54,11 +55,11 @@ def _text(value: Any) -> str | None:
 
 
 def _describe_put(_saver: Any, arguments: Arguments) -> dict[str, Any]:
-    configurable, checkpoint = _configurable(arguments), arguments["checkpoint"]
-    metadata = arguments.get("metadata") or {}
+    configurable = (arguments.get("config") or {}).get("configurable") or {}
+    thread, metadata = configurable.get("thread_id"), arguments.get("metadata") or {}
     return {
-        names.TASK_ID: _text(configurable.get("thread_id")),
-        names.ID: checkpoint["id"],
+        names.TASK_ID: thread if type(thread) is str else _text(thread),
+        names.ID: arguments["checkpoint"]["id"],
         names.PARENT_ID: configurable.get("checkpoint_id"),
         names.NAMESPACE: configurable.get("checkpoint_ns") or None,
         names.STEP: metadata.get("step"),
@@ -257,4 +258,4 @@ class LangGraphInstrumentor(Instrumentor):
                 self.adopt(CIPHERS.name, cipher)
             else:  # LangGraph defines the class of a cipher in a function, so every encrypting serializer has another one
                 self._last_adopted = weakref.ref(type(serializer))
-        operation.details = StateDetails.of_call(operation.name, saver, arguments)
+        operation.details = StateDetails(operation.name, saver, arguments)

@@ -33,6 +33,8 @@ _MAX_COMPARED: Final = 4 << 20
 _MAX_VALUES: Final = 20_000
 _MAX_ATTEMPTS: Final = 500
 """Values that are serialized again at most, to find the one that cannot be."""
+_NOTHING: Final = "null"
+"""Begin of the format of None. It is stored as nothing, beside values in the format of the serializer."""
 _PLAIN_TYPES: Final = (dict, list, tuple, str, int, float, bool, bytes)
 
 
@@ -56,22 +58,29 @@ class _ThreadSizes:
         """Bytes of each channel when it was last saved."""
         self.block_size = self.saves_since = 0
 
-    def wants_sample(self, size: int) -> bool:
-        self.saves_since += 1
-        return self.saves_since >= _SAMPLE_INTERVAL or abs(size - self.block_size) > _SAMPLE_CHANGE * self.block_size
-
 
 _threads: Final[dict[Any, _ThreadSizes]] = {}
 
 
 def _sizes_of_thread(operation: LibraryOperation) -> _ThreadSizes:
-    key = operation.attribute(names.TASK_ID), operation.attribute(names.NAMESPACE)
+    attributes = operation.begin_attributes or {}
+    key = attributes.get(names.TASK_ID), attributes.get(names.NAMESPACE)
     sizes = _threads.get(key)
     if sizes is None:
         sizes = _threads[key] = _ThreadSizes()
         while len(_threads) > _MAX_THREADS:
             _threads.pop(next(iter(_threads)), None)
     return sizes
+
+
+def _sample_block(operation: LibraryOperation, block: bytes) -> None:
+    """Record the sizes of the channels in a serialized checkpoint, if it is time to measure them again."""
+    sizes, size = _sizes_of_thread(operation), len(block)
+    sizes.saves_since += 1
+    if sizes.saves_since >= _SAMPLE_INTERVAL or abs(size - sizes.block_size) > _SAMPLE_CHANGE * sizes.block_size:
+        sizes.block_size, sizes.saves_since = size, 0
+        channels = {name: len(raw) for name, raw in _decode_msgpack(block).channel_values.items()}
+        operation.set_trusted({**size_attributes(channels), names.KEY_SIZES_SAMPLED: True})
 
 
 def items_of(argument: Any) -> Sequence[Any]:
@@ -82,26 +91,26 @@ def items_of(argument: Any) -> Sequence[Any]:
 class StateDetails:
     """What is remembered about the state while one operation runs."""
 
-    __slots__ = ("_has_block", "_pairs", "_saver", "_sizes", "_sizes_by_id", "_state", "format", "loaded")
+    __slots__ = ("_block", "_pairs", "_saver", "_sizes", "_sizes_by_id", "_state", "format", "loaded")
 
-    def __init__(self, saver: Any, state: Collection[tuple[str, Any]]) -> None:
-        self._saver, self._state = saver, state
+    def __init__(self, operation: str, saver: Any, arguments: Arguments) -> None:
+        """`arguments` are those of a call of a saver."""
+        self._saver = saver
+        self._state: Collection[tuple[str, Any]] = ()
+        if operation == "save":
+            self._state = (arguments["checkpoint"].get("channel_values") or {}).items()
+        elif operation == "append":
+            self._state = items_of(arguments.get("writes"))
         self._sizes: dict[str, int] = {}
         self._sizes_by_id: dict[int, int] = {}
         """Bytes of serialized values by their identity: the serializer gets a value without the name of its channel."""
-        self._has_block = False
+        self._block: bytes | None = None
+        """The serialized checkpoint, if all channels are in it."""
         self._pairs: list[tuple[bytes, Any]] | None = None
         """Serialized values and what the serializer made of them."""
         self.loaded: Any = None
         """The `CheckpointTuple` that a load returned."""
         self.format = ""
-
-    @staticmethod
-    def of_call(operation: str, saver: Any, arguments: Arguments) -> StateDetails:
-        """Return the details of a call of a saver."""
-        if operation == "save":
-            return StateDetails(saver, (arguments["checkpoint"].get("channel_values") or {}).items())
-        return StateDetails(saver, items_of(arguments.get("writes")) if operation == "append" else ())
 
     # Called by the serializer
 
@@ -109,15 +118,15 @@ class StateDetails:
     def add_serialized(operation: LibraryOperation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Sizes:
         """Record the size of a channel, or of all channels in a block. Return the size of the whole."""
         details = operation.details
-        value, (format, data) = args[0] if args else kwargs["obj"], result
-        if format != details.format:
-            details._add_format(format)
+        format, data = result
+        value = args[0] if args else kwargs["obj"]
+        if format != details.format and not format.startswith(_NOTHING):
+            details.format = format
         size = len(data)
-        if type(value) is dict and "channel_values" in value:
-            if operation.name == "save" and format == "msgpack":
-                details._measure(operation, data)
-        else:
+        if type(value) is not dict or "channel_values" not in value:
             details._sizes_by_id[id(value)] = size
+        elif format == "msgpack":
+            details._block = data
         return None, size
 
     @staticmethod
@@ -128,28 +137,18 @@ class StateDetails:
             operation.details._sizes.update({name: len(raw) for name, raw in _decode_json(result).channel_values.items()})
         return None, len(result or b"")
 
-    def _measure(self, operation: LibraryOperation, data: bytes) -> None:
-        thread = _sizes_of_thread(operation)
-        if thread.wants_sample(len(data)):
-            self._has_block = True
-            thread.block_size, thread.saves_since = len(data), 0
-            self._sizes = {name: len(raw) for name, raw in _decode_msgpack(data).channel_values.items()}
-
     @staticmethod
     def add_loaded(operation: LibraryOperation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Sizes:
         """Keep a loaded value, to be compared with the serialized one when the load has ended. Return the size of the latter."""
         details = operation.details
         format, data = args[0] if args else kwargs["data"]
-        details._add_format(format)
+        if not format.startswith(_NOTHING):
+            details.format = format
         if operation.name == "load" and format == "msgpack" and data and len(data) <= _MAX_COMPARED:
             if details._pairs is None:
                 details._pairs = []
             details._pairs.append((data, result))
         return len(data or b""), None
-
-    def _add_format(self, format: str) -> None:
-        if not format.startswith("null"):  # None is stored as nothing, beside values in the format of the serializer
-            self.format = format
 
     # When the operation ends
 
@@ -157,23 +156,24 @@ class StateDetails:
     def record(operation: LibraryOperation, error: BaseException | None) -> None:
         """Set the attributes of the state."""
         details = operation.details
-        format, plus, cipher = details.format.partition("+")
-        if plus:
-            operation.set({names.CIPHER: cipher})
+        format = details.format
         if format:
+            if "+" in format:
+                format, _, cipher = format.partition("+")
+                operation.set({names.CIPHER: cipher})
             operation.set_trusted({names.FORMAT: format})
         if error is not None:
             if operation.find_failed_phase(error) == "serialize":
                 operation.set({names.ERROR_PATH: details._find_unserializable()})
         elif operation.name == "save":
-            details._record_sizes(operation)
+            if details._block is None:
+                details._record_sizes(operation)
+            else:
+                _sample_block(operation, details._block)
         elif operation.name == "load" and details.loaded is not None:
             details._record_altered(operation)
 
     def _record_sizes(self, operation: LibraryOperation) -> None:
-        if self._has_block:
-            operation.set_trusted({**size_attributes(self._sizes), names.KEY_SIZES_SAMPLED: True})
-            return
         changed = self._sizes
         for channel, value in self._state:
             size = self._sizes_by_id.get(id(value))

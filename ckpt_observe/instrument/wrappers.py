@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from functools import partial
-from types import GeneratorType, TracebackType
+from types import GeneratorType, NoneType, TracebackType
 from typing import Any, Protocol, TypeAlias
 
 Args: TypeAlias = tuple[Any, ...]
@@ -181,7 +181,8 @@ def _wrap_function(call: ObservedCall) -> Wrapper:
             call.end(operation, error)
             raise
         try:
-            if _is_future(type(result)):  # type: ignore[arg-type]  # an unhashable type raises TypeError, a fault like any other
+            kind: Any = type(result)
+            if kind is not dict and kind is not NoneType and _is_future(kind):  # an unhashable type raises TypeError, a fault of ours
                 call.release(operation)
                 _end_when_done(call, operation, result)
                 return result
@@ -189,7 +190,7 @@ def _wrap_function(call: ObservedCall) -> Wrapper:
                 call.release(operation)
                 _end_when_done(call, operation, future)
                 return result
-            if record_item is not None and type(result) is GeneratorType:
+            if record_item is not None and kind is GeneratorType:
                 call.suspend(operation)
                 return _name_like(result, _observe_steps(call, result, partial(_resumed, call, operation)))
             if record_result is not None:

@@ -78,8 +78,14 @@ class MappedPage:
 
     def finish(self, line: bytes) -> None:
         """Store the last line and give the page back to its pool."""
-        self.append(line)
-        pool = self.pool
+        size, pool = len(line), self.pool
+        used = self._used
+        end = used + size
+        if end > self._limit or pool.closed:
+            self.append(line)
+        else:  # the steps of `append`, with the flag in the same store
+            self._used = end
+            self._map[used:end] = line
         if not pool.closed:
             self._words[0] = self._used - self._start | ENDED_FLAG
             pool.give_back(self)

@@ -11,6 +11,7 @@ operation is attached to OpenTelemetry's context. Its begin and its end are JSON
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec import Raw
-from opentelemetry.context import Context, attach, get_current
+from opentelemetry.context import Context
 
 from ckpt_observe.record import redact, resource_usage, running_tasks
 from ckpt_observe.record.encoding import encode_line
@@ -36,8 +37,10 @@ from ckpt_observe.record.trace_context import (
     SUPPRESSED_BY_NAME,
     TASK_KEY,
     UnsampledSpan,
+    attach,
     detach,
     find_parent,
+    get_current,
     new_span_id,
     new_trace_id,
     parent_span,
@@ -51,7 +54,8 @@ from ckpt_observe.support.host_exceptions import raise_host_exception
 if TYPE_CHECKING:
     from ckpt_observe.record.phase import Phase
 
-_monotonic, _wall, _thread = time.perf_counter_ns, time.time_ns, threading.get_ident
+_monotonic, _wall, _thread, _count = time.perf_counter_ns, time.time_ns, threading.get_ident, itertools.count
+_LEAST_DURATION: Final = resource_usage.LEAST_DURATION
 _short_operations: set[str] = set()
 """Names of operations whose last run took less than 0.1 ms: reading their resource usage is not worth two system calls."""
 _NO_ATTRIBUTES: Final[Mapping[str, Any]] = {}
@@ -69,9 +73,9 @@ class Operation(OtelSpan):
     """One checkpoint operation. Use it in a `with`, or call `begin` and `finish`."""
 
     __slots__ = (
-        "_attributes", "_begin_attributes", "_context_token", "_encoded", "_last_usage", "_position_token", "_usage",
-        "ancestors", "clock_offset", "inherited_attributes", "name", "open_page", "page", "phase_failure", "phase_numbers", "phases",
-        "running_phase", "span_id", "start", "thread", "trace_id",
+        "_attributes", "_context_token", "_encoded", "_last_usage", "_position_token", "_usage",
+        "ancestors", "begin_attributes", "clock_offset", "inherited_attributes", "name", "open_page", "page", "phase_failure",
+        "phase_numbers", "phases", "running_phase", "span_id", "start", "thread", "trace_id",
     )  # fmt: skip
 
     kind = events.OPERATION
@@ -86,7 +90,7 @@ class Operation(OtelSpan):
     def __init__(self, name: str, attributes: Mapping[str, Any] | None = None, encoded_attributes: Raw | None = None) -> None:
         """`encoded_attributes` are further attributes that many operations share: see `encoding.encode_attributes`."""
         self.name = name
-        self._begin_attributes = attributes
+        self.begin_attributes = attributes
         self._encoded = encoded_attributes
         self._attributes: dict[str, Any] | None = None
         self._context_token: Any = None
@@ -126,31 +130,26 @@ class Operation(OtelSpan):
         context: Context | None = None
         try:
             context = get_current()
-            if context and (context.get(SUPPRESSED) or context.get(SUPPRESSED_BY_NAME)):
-                return None
-            enclosing: Any = parent_span(context) if context else None
+            enclosing: Any = None
+            if context:
+                if context.get(SUPPRESSED) or context.get(SUPPRESSED_BY_NAME):
+                    return None
+                enclosing = parent_span(context)
             if enclosing is None and (candidates or self.trace_id) and (task_context := self._find_task_context()) is not None:
                 enclosing = parent_span(task_context)
                 context = with_parent(context, enclosing, task_context.get(TASK_KEY))
-            if type(enclosing) in _operation_types:
+            if enclosing is None and recorder.samples is None and recorder.process_parent is None and "lmnr" not in sys.modules:
+                self.trace_id, parent_id = self.trace_id or new_trace_id(), ""  # the usual root: nothing to look at
+            elif type(enclosing) in _operation_types:
                 self.trace_id, parent_id = enclosing.ids()
                 self.ancestors = enclosing.path_from_root()
+            elif (found_id := self._join_trace(enclosing, context)) is not None:
+                parent_id = found_id
             else:
-                parent, samples = find_parent(enclosing, recorder.process_parent), recorder.samples
-                if parent is None:
-                    self.trace_id, parent_id = self.trace_id or new_trace_id(), ""
-                    if samples is not None and not samples(self.trace_id, None):
-                        self.span_id = ""
-                        self._make_unsampled_span_current(context)
-                        return None
-                elif parent.sampled if samples is None else samples(parent.trace, parent.sampled):
-                    self.trace_id, parent_id = parent.trace, parent.span
-                    self.ancestors, self.inherited_attributes = parent.path, parent.attributes
-                else:
-                    return None  # the parent's decision holds: its trace is not recorded
-            task: Any = context.get(TASK_KEY)
-            attributes = self._begin_attributes
-            if attributes is not None and type(attributes) is not Redacted:
+                return None
+            task: Any = context.get(TASK_KEY) if context else None
+            attributes = self.begin_attributes
+            if attributes is not None and type(attributes) is not Redacted and not redact.is_clean(attributes):
                 attributes = redact.attributes(attributes)
             if task is not None:
                 attributes = {**task.shared_attributes, **(attributes or {})}
@@ -164,7 +163,7 @@ class Operation(OtelSpan):
             self.thread = _thread()
             self._usage = self._last_usage = None if self.name in _short_operations else resource_usage.read_usage()
             self.phases: list[tuple[Any, ...]] = []
-            self.phase_numbers = itertools.count(1)
+            self.phase_numbers = _count(1)
             self.start = start = _monotonic()
             # The wall clock is read once. All other times come from the monotonic clock, so that no duration is negative.
             self.clock_offset = offset = _wall() - start
@@ -179,9 +178,25 @@ class Operation(OtelSpan):
             return None
         return context
 
+    def _join_trace(self, enclosing: Any, context: Context) -> str | None:
+        """Find the trace of an operation that is not part of another one of ours. Return its parent's id; None if it is not recorded."""
+        parent, samples = find_parent(enclosing, recorder.process_parent), recorder.samples
+        if parent is None:
+            self.trace_id = self.trace_id or new_trace_id()
+            if samples is None or samples(self.trace_id, None):
+                return ""
+            self.span_id = ""
+            self._make_unsampled_span_current(context)
+            return None
+        if parent.sampled if samples is None else samples(parent.trace, parent.sampled):
+            self.trace_id = parent.trace
+            self.ancestors, self.inherited_attributes = parent.path, parent.attributes
+            return parent.span
+        return None  # the parent's decision holds: its trace is not recorded
+
     def _find_task_context(self) -> Context | None:
         """Return the context of the task to which the operation belongs, if there is no current span; None if it belongs to none."""
-        return running_tasks.find_context(self._begin_attributes.get(names.TASK_ID) if self._begin_attributes else None)
+        return running_tasks.find_context(self.begin_attributes.get(names.TASK_ID) if self.begin_attributes else None)
 
     def resume(self) -> None:
         """Make the operation current, after `begin` or `suspend`. Does nothing if it has ended or is not recorded.
@@ -292,8 +307,9 @@ class Operation(OtelSpan):
         try:
             end = _monotonic()
             offset = self.clock_offset
-            if end - self.start < resource_usage.LEAST_DURATION:
-                _short_operations.add(self.name)
+            if end - self.start < _LEAST_DURATION:
+                if self._usage is not None:
+                    _short_operations.add(self.name)
             else:
                 _short_operations.discard(self.name)
                 if self._usage is not None and self.thread == _thread():

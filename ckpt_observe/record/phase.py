@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-from opentelemetry.context import Context, attach, get_current
+from opentelemetry.context import Context
 
 from ckpt_observe.record import redact, resource_usage
 from ckpt_observe.record.failures import classify, exception_attributes
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.operation import Operation, current_position
-from ckpt_observe.record.trace_context import SPAN_KEY, detach, span_id_in_trace
+from ckpt_observe.record.trace_context import SPAN_KEY, attach, detach, get_current, span_id_in_trace
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 from ckpt_observe.semconv.events import MARKED_PHASES, PHASE_CODES

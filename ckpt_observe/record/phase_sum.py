@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ckpt_observe.record.operation import Operation, current_position
+from ckpt_observe.record.operation import Operation
 from ckpt_observe.record.phase import failure_attributes
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.events import MARKED_PHASES, PHASE_CODES
@@ -24,7 +24,7 @@ class PhaseSum(msgspec.Struct):
     """All calls of one kind within one operation. Times are from the monotonic clock.
 
     It does not refer to its operation, which refers to it: a cycle would keep both alive until the garbage collector finds them.
-    `SummedPhase` has the steps of `begin` and `end` written out, because serializers are called once per key.
+    Rows that run often have the steps of `begin` and `end` written out, because calling them would cost more than they do.
     """
 
     name: str
@@ -50,33 +50,36 @@ class PhaseSum(msgspec.Struct):
         self.busy = busy = self.busy + _monotonic() - start
         self.calls += 1
         if error is not None:
-            operation.add_phase_failure(self.name, error)
-            if operation.open_page:
-                self.error = error
+            self.fail(operation, error)
         if self.end_mark and operation.open_page:
             operation.page.marks[self.end_mark] = (self.start + busy - operation.start) << 12 | 1
 
+    def fail(self, operation: Operation, error: BaseException) -> None:
+        """Remember the exception that ended a call."""
+        operation.add_phase_failure(self.name, error)
+        if operation.open_page:
+            self.error = error
+
     def record(self, operation: Operation) -> tuple[Any, ...]:
         """Return the phase as a row of the operation's `end` line."""
+        sizes = (self.bytes_in or None, self.bytes_out or None)
+        if self.calls == 1 and self.error is None:
+            return self.name, self.number, self.parent, self.start, self.start + self.busy, sizes
         if not self.calls:  # its first call is still running
             self.busy = _monotonic() - self.start
-        attributes: Any = (self.bytes_in or None, self.bytes_out or None)
+        attributes: Any = sizes
         error = self.error
         if self.calls > 1 or error is not None:
-            attributes = {names.PHASE_BYTES_IN: attributes[0], names.PHASE_BYTES_OUT: attributes[1], names.PHASE_CALLS: self.calls}
+            attributes = {names.PHASE_BYTES_IN: sizes[0], names.PHASE_BYTES_OUT: sizes[1], names.PHASE_CALLS: self.calls}
         if error is not None:
             self.error = None  # it refers to frames of the host program, and those refer to us: the cycle would keep them alive
             attributes.update(failure_attributes(operation, self.name, error))
         return self.name, self.number, self.parent, self.start, self.start + self.busy, attributes
 
 
-def start_phase(operation: Operation, name: str) -> PhaseSum:
-    """Start a phase of the operation with its first call, within the phase that runs here."""
-    position = current_position.get()
-    parent = operation.running_phase
-    if position is not None and position[1] > parent and position[0] is operation:
-        parent = position[1]
-    number, start = next(operation.phase_numbers), _monotonic()
+def start_phase(operation: Operation, name: str, parent: int, start: int) -> PhaseSum:
+    """Start a phase of the operation with its first call, within the phase with the number `parent`."""
+    number = next(operation.phase_numbers)
     if number > MARKED_PHASES or not operation.open_page:  # it has ended, and another operation may have the page by now
         return PhaseSum(name, number, parent, start)
     operation.page.marks[2 * number] = (start - operation.start) << 12 | parent << 8 | PHASE_CODES[name]

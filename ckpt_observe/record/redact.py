@@ -37,6 +37,12 @@ _is_id: Final = re.compile(r"[0-9a-f-]{36}").fullmatch
 
 _safe_keys: dict[str, set[type]] = {}
 """Keys whose name does not suggest a secret, and the types of value with which they were checked."""
+_clean_keys: set[tuple[str, ...]] = set()
+"""The keys of attributes that were harmless: see `is_clean`."""
+_CONSTANTS: Final = (None, True, False)
+_clean_values: set[Any] = set(_CONSTANTS)
+"""Values that were harmless. Many come again: the parent of a checkpoint is the one that was saved last, and all have the same task id."""
+_MAX_VALUES: Final = 2048
 _MAX_KEYS: Final = 10_000
 _MAX_TYPES: Final = 16
 _NO_TYPES: Final[frozenset[type]] = frozenset()
@@ -104,6 +110,50 @@ def attributes(raw: Mapping[Any, Any] | None, length: int = MAX_TEXT, count: int
     except Exception as error:  # raised by the mapping
         record_fault(error)
     return clean
+
+
+def is_clean(raw: Mapping[Any, Any]) -> bool:
+    """Return whether `attributes` would return the same attributes, which is the usual case. False if that is not certain.
+
+    For instrumentors: their attributes have the same keys at every call, so the keys are checked as a whole, and only the first time.
+    """
+    try:
+        if type(raw) is not dict or (tuple(raw) not in _clean_keys and not _add_clean_keys(raw)):
+            return False
+        for each in raw.values():
+            if each in _clean_values:
+                continue
+            if type(each) is int:
+                if not -_MAX_INT <= each <= _MAX_INT:
+                    return False
+            elif type(each) is not str or not _is_clean_text(each):
+                return False
+    except Exception as error:  # a value without a hash, or another thread changed the dict meanwhile
+        raise_host_exception(error)
+        return False
+    return True
+
+
+def _is_clean_text(raw: str) -> bool:
+    """Return whether a text has no secret, and remember it."""
+    if (len(raw) != _ID_LENGTH or not _is_id(raw)) and (len(raw) > _MAX_CACHED or text(raw) != raw):
+        return False
+    if len(_clean_values) >= _MAX_VALUES:
+        _clean_values.clear()
+        _clean_values.update(_CONSTANTS)
+    _clean_values.add(raw)
+    return True
+
+
+def _add_clean_keys(raw: dict[Any, Any]) -> bool:
+    """Remember the keys of these attributes, if all of them are known to be harmless with such values."""
+    keys = tuple(raw)
+    if len(keys) > MAX_ATTRIBUTES or len(_clean_keys) >= _MAX_CACHED:
+        return False
+    if not all(type(key) is str and type(raw[key]) in _safe_keys.get(key, _NO_TYPES) for key in keys):
+        return False
+    _clean_keys.add(keys)
+    return True
 
 
 def _is_secret(label: str, each: Any) -> bool:

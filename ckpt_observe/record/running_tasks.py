@@ -15,10 +15,10 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from opentelemetry.context import Context, attach, get_current
+from opentelemetry.context import Context
 
 from ckpt_observe.record.otel_span import is_own_span
-from ckpt_observe.record.trace_context import SPAN_KEY, TASK_KEY, has_laminar_span, parent_span, with_parent
+from ckpt_observe.record.trace_context import SPAN_KEY, TASK_KEY, attach, get_current, has_laminar_span, parent_span, with_parent
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.support import forks
 

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from opentelemetry.context import Context, attach, get_current
+from opentelemetry.context import Context
 
 from ckpt_observe.record import redact, running_tasks
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.operation import Operation, current_position
 from ckpt_observe.record.redact import Redacted
-from ckpt_observe.record.trace_context import SPAN_KEY, TASK_KEY, UnsampledSpan
+from ckpt_observe.record.trace_context import SPAN_KEY, TASK_KEY, UnsampledSpan, attach, get_current
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, Context, create_key, get_current
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, Context, create_key
+from opentelemetry.context.contextvars_context import ContextVarsRuntimeContext
 
 from ckpt_observe.record import redact
 from ckpt_observe.record.recorder import recorder
@@ -38,6 +39,16 @@ _PARENT_KEY: Final = create_key("ckpt_observe-parent")
 SUPPRESSED: Final = _SUPPRESS_INSTRUMENTATION_KEY
 """Set in the context by OpenTelemetry's `suppress_instrumentation()`: nothing is recorded. Older code sets SUPPRESSED_BY_NAME."""
 SUPPRESSED_BY_NAME: Final = "suppress_instrumentation"
+
+_runtime: Final[Any] = otel_context._RUNTIME_CONTEXT
+_variable: Final[Any] = _runtime._current_context if type(_runtime) is ContextVarsRuntimeContext else None
+"""The variable that holds OpenTelemetry's context, unless OTEL_PYTHON_CONTEXT selects another implementation. OpenTelemetry's functions
+for it call two more Python functions each."""
+get_current: Final[Callable[[], Context]] = otel_context.get_current if _variable is None else _variable.get
+attach: Final[Callable[[Context], Any]] = otel_context.attach if _variable is None else _variable.set
+detach: Final[Callable[[Any], None]] = _runtime.detach if _variable is None else _variable.reset
+"""Do what OpenTelemetry's functions do. `detach` raises errors, such as ValueError if the token was created in another context;
+OpenTelemetry's catches them, and also exceptions of the host program's signal handlers."""
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _IDS_PER_REFILL: Final = 512
@@ -68,8 +79,7 @@ def new_span_id() -> str:
     try:
         return _ids.pop()
     except IndexError:
-        digits = _random_bytes(8 * _IDS_PER_REFILL).hex()
-        ids = [digits[i : i + 16] for i in range(0, len(digits), 16)]
+        ids = _random_bytes(8 * _IDS_PER_REFILL).hex(" ", 8).split()
         new_id = ids.pop()
         _ids.extend(ids)
         return new_id
@@ -151,14 +161,6 @@ def parent_span(context: Context) -> Any:
     return current if override is None or override.current is not current else override.parent
 
 
-def detach(token: Any) -> None:
-    """Do what OpenTelemetry's `detach` does, and raise its errors: that one catches also exceptions of the host program's signal handlers.
-
-    Raise ValueError if the token was created in another context.
-    """
-    otel_context._RUNTIME_CONTEXT.detach(token)
-
-
 def may_record() -> bool:
     """Return False if an operation that starts here would certainly not be recorded. `Operation.begin` has the final say.
 
@@ -166,13 +168,16 @@ def may_record() -> bool:
     """
     if not recorder.on:
         return False
-    enclosing = parent_span(get_current())
+    context = get_current()
+    if not context:
+        return True
+    enclosing = parent_span(context)
     if type(enclosing) is UnsampledSpan:
         return False
     if type(enclosing) is not trace.NonRecordingSpan or recorder.samples is not None:
         return True
-    context = enclosing.get_span_context()
-    return context.trace_flags.sampled or not context.is_valid
+    span_context = enclosing.get_span_context()
+    return span_context.trace_flags.sampled or not span_context.is_valid
 
 
 def find_parent(current: Any, process_parent: Parent | None = None) -> Parent | None:

@@ -16,7 +16,7 @@ from ckpt_observe.semconv import attributes as names
 
 ROOT = Path(__file__).parents[2]
 GENERAL_MODULES = {
-    *("database_drivers", "families", "instrumentor", "library_call", "patching", "phase_calls", "saver_attributes"),
+    *("database_drivers", "families", "instrumentor", "library_call", "managed_phases", "patching", "phase_calls", "saver_attributes"),
     *("runs", "targets", "wrappers"),
 }
 """Modules that all instrumentors use. What they set is in the notes of a library only if it is worth a line there."""

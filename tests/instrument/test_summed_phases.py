@@ -12,9 +12,11 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from opentelemetry import trace
 
 from ckpt_observe.instrument.library_call import LibraryCall
-from ckpt_observe.instrument.phase_calls import ManagedPhases, SummedPhase
+from ckpt_observe.instrument.managed_phases import ManagedPhases
+from ckpt_observe.instrument.phase_calls import SummedPhase
 from ckpt_observe.record.operation import current_operation
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.events import PHASE_CODES
@@ -257,6 +259,57 @@ def test_details_are_not_kept(recording):
     row = LibraryCall("toy", "save", lambda _instance, _arguments: {}, prepare=remember)
     observe(row, lambda: contexts.append(contextvars.copy_context()))()
     assert details[0]() is None
+
+
+def test_phases_within_phases(recording):
+    """A phase starts within the one that runs then, also in the thread of the operation. After it, the outer one goes on."""
+    encrypt = observe(SummedPhase("toy", "encrypt"), lambda: None)
+    serialize = observe(SERIALIZE, lambda: encrypt() or b"1")
+
+    def span_id():
+        return f"{trace.get_current_span().get_span_context().span_id:016x}"
+
+    @contextlib.contextmanager
+    def cursor():
+        yield
+
+    open_cursor = observe(CURSOR, cursor)
+    seen = []
+
+    def save():
+        seen.append(span_id())
+        for _ in range(2):
+            with open_cursor():
+                seen.append(span_id())
+                serialize()
+                seen.append(span_id())
+        seen.append(span_id())
+
+    observe_operation(save)()
+    lines = ["checkpoint.save", "  checkpoint.wait", "  checkpoint.write", "    checkpoint.serialize", "      checkpoint.encrypt"]
+    assert outline(recording.spans()) == "\n".join([*lines, "  checkpoint.commit"])
+    operation, write = recording.spans()[-1].span_id, phase(recording, "write")
+    assert seen == [operation, *[write.span_id] * 4, operation]
+    assert write.attributes[names.PHASE_CALLS] == 2
+
+
+def test_phase_of_a_suspended_generator(recording):
+    """Between two items of a generator, its cursor stays open, but what its consumer does is not part of the phase."""
+
+    @contextlib.contextmanager
+    def cursor():
+        yield
+
+    open_cursor = observe(ManagedPhases("toy", {"list": ("wait", "read", "read")}), cursor)
+
+    def read():
+        with open_cursor():
+            yield from range(2)
+
+    save = observe_operation(lambda: None)
+    for _ in observe_operation(read, "list")():
+        save()
+    assert outline(recording.spans()) == "checkpoint.list\n  checkpoint.wait\n  checkpoint.read\ncheckpoint.save\ncheckpoint.save"
 
 
 def test_other_objects_are_handed_on_as_they_are(recording):

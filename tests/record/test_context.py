@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -181,3 +184,48 @@ def test_decorated_task_and_phase(recording):
     assert tree(recording) == [
         "task walk", "  checkpoint.save", "    checkpoint.compress", "  task walk", "    checkpoint.save", "      checkpoint.compress",
     ]  # fmt: skip
+
+
+OWN_CONTEXT = """
+import os
+import subprocess
+import sys
+import threading
+from opentelemetry.context.context import Context, _RuntimeContext
+
+class ThreadContext(_RuntimeContext):
+    state = threading.local()
+    def attach(self, context):
+        token, self.state.context = self.get_current(), context
+        return token
+    def get_current(self):
+        return getattr(self.state, "context", Context())
+    def detach(self, token):
+        self.state.context = token
+"""
+
+NESTED_SAVE = """
+import ckpt_observe
+from opentelemetry import context, trace
+from own_context import ThreadContext
+assert type(context._RUNTIME_CONTEXT) is ThreadContext
+ckpt_observe.observe(exporters="local", dir="state")
+with ckpt_observe.checkpoint("save") as save:
+    assert trace.get_current_span() is save
+    with ckpt_observe.checkpoint("load") as load:
+        assert trace.get_current_span() is load
+        assert load.trace_id == save.trace_id
+    assert trace.get_current_span() is save
+assert trace.get_current_span() is trace.INVALID_SPAN
+"""
+
+
+def test_other_implementation_of_the_context(tmp_path):
+    """A program may select another implementation of OpenTelemetry's context than context variables. Operations use it, too."""
+    (tmp_path / "own_context.py").write_text(OWN_CONTEXT)
+    distribution = tmp_path / "own_context-1.dist-info"
+    distribution.mkdir()
+    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: own-context\nVersion: 1\n")
+    (distribution / "entry_points.txt").write_text("[opentelemetry_context]\nown_context = own_context:ThreadContext\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OTEL_PYTHON_CONTEXT": "own_context"}
+    subprocess.run([sys.executable, "-c", NESTED_SAVE], check=True, cwd=tmp_path, env=environment, timeout=120)

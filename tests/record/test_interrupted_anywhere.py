@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import signal
@@ -12,11 +13,15 @@ from opentelemetry.context import get_current
 
 import ckpt_observe
 from benchmarks.nothing import Library, NothingInstrumentor
+from ckpt_observe.instrument.library_call import LibraryCall
+from ckpt_observe.instrument.managed_phases import ManagedPhases
+from ckpt_observe.instrument.phase_calls import SummedPhase
 from ckpt_observe.journal import pool as pools
 from ckpt_observe.journal.pool import Pool
 from ckpt_observe.record import encoding, guard, redact
 from ckpt_observe.record.operation import current_position
 from ckpt_observe.record.recorder import recorder
+from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 from tests.record.interruptions import interrupt_everywhere, raise_time_up
 
@@ -104,8 +109,32 @@ def save_unsampled():
         recorder.samples = None
 
 
+def observe_row(row, function):
+    wrapper = row.wrapper_for(function)
+    return lambda *args: wrapper(function, None, args, {})
+
+
+@contextlib.contextmanager
+def open_cursor():
+    yield
+
+
+serialize = observe_row(SummedPhase("toy", "serialize", lambda _operation, _args, _kwargs, result: (None, len(result))), lambda: b"1")
+cursor = observe_row(ManagedPhases("toy", {"save": ("wait", "write", "commit")}), open_cursor)
+
+
+def put():
+    serialize()
+    with cursor():
+        serialize()
+
+
+call_library = observe_row(LibraryCall("toy", "save", lambda _instance, _arguments: {names.TASK_ID: "run-42", names.STEP: 3}), put)
+call_library.__name__ = "call_library"
+
 ACTIONS = [
     save_in_a_block, fail_in_a_block, call_patched_function, iterate, run_coroutine, iterate_async, drop_future, save_unsampled,
+    call_library,
 ]  # fmt: skip
 
 

@@ -212,3 +212,53 @@ def test_every_line_fits_and_has_no_secret(seed):
         assert len(line) <= PAGE_SIZE - HEADER_SIZE
         assert CANARY.encode() not in line
         assert msgspec.json.decode(line)[:3] == list(event[:3])
+
+
+class EqualToAll:
+    """A value that claims to be equal to any other."""
+
+    def __init__(self, hashed):
+        self._hashed = hashed
+
+    def __eq__(self, other):
+        return True
+
+    def __hash__(self):
+        return hash(self._hashed)
+
+
+CLEAN = {"checkpoint.id": "3f2504e0-4f89-11d3-9a0c-0305e82c3301", "checkpoint.step": 3, "checkpoint.reason": "loop"}
+"""Attributes of an instrumentor."""
+NOT_CLEAN = [
+    "https://alice:hunter2@example.com", "password=hunter2", "x" * 3000, "\ud800", 1 << 63,
+    ["password=hunter2"], {"a": "b"}, object(), EqualToAll("loop"), EqualToAll(True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [*CLEAN.values(), *NOT_CLEAN, None, True, 1.5, -7, "Grüße", b"loop"])
+@pytest.mark.parametrize("key", ["checkpoint.id", "checkpoint.step", "checkpoint.password"])
+def test_clean_attributes_stay_as_they_are(key, value):
+    """What `is_clean` accepts is written as it is, so `attributes` must not change it; and at the end, the same is in the line."""
+    attributes = {**CLEAN, key: value}
+    for _ in range(3):  # the first time, nothing is known about these keys and values
+        if redact.is_clean(attributes):
+            line = encode_line((events.BEGIN, "0" * 16, 0, attributes))
+            assert line == encode_line((events.BEGIN, "0" * 16, 0, redact.attributes(attributes)))
+        redact.attributes(attributes)
+
+
+def test_what_is_clean():
+    """Control: attributes that came before are recognized, and those with a secret are not."""
+    redact.attributes(CLEAN)
+    assert redact.is_clean(CLEAN)
+    for value in NOT_CLEAN[:-2]:
+        assert not redact.is_clean({**CLEAN, "checkpoint.reason": value}), value
+    assert not redact.is_clean({**CLEAN, "password": "loop"})
+
+
+def test_known_values_are_bounded():
+    """A program that saves for years does not fill the memory with ids."""
+    redact.attributes(CLEAN)
+    for number in range(3 * redact._MAX_VALUES):
+        assert redact.is_clean({**CLEAN, "checkpoint.id": f"{number:036x}"})
+    assert len(redact._clean_values) <= redact._MAX_VALUES

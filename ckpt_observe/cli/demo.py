@@ -82,7 +82,9 @@ def run(args: Namespace) -> int:
         print("\n" + _summary(spans), flush=True)
         is_delivered = watch.close(_SERVER_TIMEOUT)
     undelivered = [] if is_delivered else _undelivered_exporters(watch.settings)
-    print(f"\nShow it again:  ckpt-observe traces {trace_id[:12]}{f' --dir {args.dir}' if args.dir else ''}")
+    place = f" --dir {args.dir}" if args.dir else ""
+    print(f"\nShow it again:  ckpt-observe traces {trace_id[:12]}{place}")
+    print(f"Explain it:     ckpt-observe why {trace_id[:12]}{place}")
     for exporter, link in trace_links(watch.settings, trace_id):
         if exporter not in undelivered:
             print(f"Open it:        {link}")

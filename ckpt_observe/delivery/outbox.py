@@ -34,6 +34,8 @@ SMALL_BATCH: Final = 1 << 17
 """The same for a backend that stores every copy. The next program must ask for the batch that was being sent when a program ended: with
 small batches, that takes three queries instead of twenty, and a short program gets on."""
 
+_CACHED_SPANS: Final = 10_000
+"""Spans that are kept in memory for exporters that are slower than the others, besides the latest batch: those of a full one."""
 _CURSORS: Final = "cursors.json"
 _Position: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _StoredCursors: TypeAlias = dict[str, tuple[_Position, _Position]]
@@ -74,8 +76,9 @@ class Outbox:
         stored = _load_cursors(directory, quarantine=True)
         self._cursors = {exporter: stored.get(exporter, Cursor()) for exporter in exporters}
         self._limits = {exporter: SMALL_BATCH if exporter in small_batches else BATCH for exporter in self._cursors}
-        self._cache: tuple[tuple[Cursor, int], _Batch] | None = None
-        """The last batch that was read, with the cursor before it and its limit. Exporters may share it."""
+        self._cache: dict[tuple[Cursor, int], _Batch] = {}
+        """The last batches that were read, by the cursor before them and their limit. Exporters share them: one that is slower than the
+        others gets the same batches, so that each record is assembled once."""
         self._sending: dict[str, _Batch] = {}
         """The batch that each exporter was given last, and has not received yet."""
         self._dropped: dict[str, _Batch] = {}
@@ -157,9 +160,11 @@ class Outbox:
         if stamp is not None and self._idle.get(exporter) == (cursor, stamp):
             return _empty_batch(cursor)
         request = cursor, self._limits[exporter]
-        if self._cache is None or self._cache[0] != request or self._cache[1].end == cursor:  # an empty batch may have grown by now
-            self._cache = request, self._read(*request)
-        batch = self._cache[1]
+        batch = self._cache.get(request)
+        if batch is None or batch.end == cursor:  # an empty batch may have grown by now
+            batch = self._cache[request] = self._read(*request)
+            while len(self._cache) > 1 and sum(len(each.spans) for each in self._cache.values()) > _CACHED_SPANS:
+                del self._cache[next(iter(self._cache))]
         if not batch.spans and batch.end == cursor:
             self._idle[exporter] = cursor, stamp
         return batch
@@ -192,10 +197,10 @@ class Outbox:
                 return
             self._losses.pass_batch(exporter, self._cursors[exporter], cursor, batch.damage)
             self._cursors[exporter] = cursor
-            if self._cache and self._cache[0][0] < min(self._cursors.values()):
-                self._cache = None
+            first = min(self._cursors.values())
+            self._cache = {request: cached for request, cached in self._cache.items() if request[0] >= first}
             self.save_cursors()
-            self._remove_before(min(self._cursors.values()))
+            self._remove_before(first)
 
     def count_missing(self, positions: Collection[Cursor]) -> None:
         """Count those of the removed records that an exporter has not received."""
@@ -232,7 +237,7 @@ class Outbox:
                     if batch and batch.spans and self._cursors[exporter] < batch.end < after:
                         self._dropped[exporter] = batch
                     self._cursors[exporter] = max(self._cursors[exporter], after)
-                self._cache = None
+                self._cache.clear()
                 self._losses.count_until(after, "corrupt")  # records that are not understood are counted as dropped
                 self.save_cursors()
                 self._remove_before(after)

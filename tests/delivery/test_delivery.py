@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from ckpt_observe.delivery import delivery as deliveries
 from ckpt_observe.delivery import outbox as outboxes
 from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.delivery.outbox import Outbox
 from ckpt_observe.errors import ExporterRetryError, ExporterUnclearError
 from ckpt_observe.journal import recovery, spool
+from ckpt_observe.journal.journal import Journal
 from ckpt_observe.journal.spool import Cursor
+from ckpt_observe.testing.spans import make_span
 from tests.delivery.conftest import FakeExporter, record_operation, remove, until
 
 
@@ -48,6 +51,52 @@ def test_flush(start_delivery):
         record_operation(journal, str(number))
         assert delivery.flush(20)
         assert exporter.ids[-1] == str(number)
+
+
+def test_exporter_rests_after_a_batch(start_delivery, monkeypatch):
+    """The first operation is delivered at once. Those that follow while the exporter rests are one batch; `flush()` ends the rest."""
+    monkeypatch.setattr(deliveries, "REST_INTERVAL", 3600.0)
+    exporter = FakeExporter()
+    journal, delivery = start_delivery(exporter)
+    record_operation(journal, "a")
+    until(lambda: exporter.ids == ["a"])
+    for key in ("b", "c"):
+        record_operation(journal, key)
+        until(lambda: not journal.pool.has_uncollected())
+    assert exporter.ids == ["a"]
+    assert delivery.flush(20)
+    assert (exporter.ids, exporter.batch_sizes) == (["a", "b", "c"], [1, 2])
+
+
+def test_exporter_does_not_rest_while_much_is_waiting(start_delivery, monkeypatch):
+    """After a full batch the next one follows at once, so that a backlog is delivered as fast as possible."""
+    monkeypatch.setattr(deliveries, "REST_INTERVAL", 3600.0)
+    monkeypatch.setattr(deliveries, "FULL_BATCH", 1)
+    exporter = FakeExporter()
+    journal, _ = start_delivery(exporter)
+    for key in ("a", "b", "c"):
+        record_operation(journal, key)
+        until(lambda key=key: exporter.ids[-1:] == [key])
+
+
+def test_slower_exporter_gets_the_same_batches(state, tmp_path, monkeypatch):
+    """Each record is assembled once, also if one exporter is batches behind the other."""
+    assembled = []
+    monkeypatch.setattr(outboxes, "assemble", lambda record, *_, **__: assembled.append(record) or [make_span(len(assembled), "x")])
+    journal = Journal(state, tmp_path / "pages", ["fast", "slow"], {})
+    outbox = Outbox(journal.directory, {}, ["fast", "slow"])
+    batches = {"fast": [], "slow": []}
+    for exporter, round_count in (("fast", 3), ("slow", 3)):
+        for number in range(round_count):
+            if exporter == "fast":
+                record_operation(journal, str(number))
+                journal.pool.collect()
+            spans, after = outbox.next_batch(exporter)
+            batches[exporter].append(spans)
+            outbox.advance(exporter, after)
+    journal.remove()
+    assert batches["fast"] == batches["slow"]
+    assert len(assembled) == 3
 
 
 def test_flush_while_an_exporter_is_down(start_delivery):

@@ -24,6 +24,8 @@ _CALL_DEPTH: Final = 4
 """Levels that are always remembered, because the arguments of a call tell dtype and shape."""
 _LENGTH_WIDTHS: Final = {-2: 1, -3: 4, -4: 4, -5: 8}
 """Bytes of the length before a payload, by `pickletools`' numbers for such arguments."""
+_LINES: Final = {"STRING": 1, "PERSID": 1, "GLOBAL": 2, "INST": 2}
+"""Lines of text after these opcodes."""
 _ATOMS: Final = {
     **dict.fromkeys(("INT", "LONG", "BININT", "BININT1", "BININT2", "LONG1", "LONG4"), "int"),
     **dict.fromkeys(("FLOAT", "BINFLOAT"), "float"),
@@ -107,8 +109,9 @@ class PickleMachine:
         argument = operation.arg
         if argument is None:
             return None
-        if operation.name == "STRING":  # without its escapes: decoding them warns about invalid ones
-            return self._stream.readline()[:-1].strip(b"'\"").decode("latin1")
+        if operation.name in _LINES:  # without escapes: `pickletools` decodes them, which warns about invalid ones
+            lines = [self._stream.readline()[:-1].strip(b"'\"").decode("utf-8", "replace") for _ in range(_LINES[operation.name])]
+            return " ".join(lines)
         width = _LENGTH_WIDTHS.get(argument.n)
         if width is None:
             return argument.reader(self._stream)

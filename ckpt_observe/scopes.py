@@ -109,6 +109,7 @@ def task(
     user: str | None = None,
     session: str | None = None,
     interval: float | None = None,
+    total_steps: int | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> Scope[Task]:
     """Mark a run that saves checkpoints, such as a training or an agent run. It becomes the parent of the operations inside.
@@ -119,10 +120,18 @@ def task(
         user: Identifies the user, as `user.id`.
         session: Identifies the session, as `session.id`.
         interval: Seconds within which the run saves at least once. Alerts fire if a save is late.
+        total_steps: Number of steps of the run, for progress and time left in the viewer. Saves need a `step`.
         attributes: Further attributes of the task's span. All arguments above are also set on every operation inside.
 
     """
-    values = {names.TASK_NAME: name, names.TASK_ID: id, names.USER_ID: user, names.SESSION_ID: session, names.INTERVAL: interval}
+    values = {
+        names.TASK_NAME: name,
+        names.TASK_ID: id,
+        names.USER_ID: user,
+        names.SESSION_ID: session,
+        names.INTERVAL: interval,
+        names.TOTAL_STEPS: total_steps,
+    }
     shared = _redact_once({key: value for key, value in values.items() if value is not None})
     task_attributes = _redact_once(attributes)
     return Scope(lambda: Task(name, shared(), task_attributes()))

@@ -40,6 +40,7 @@ EXTRAS = {
     "crypto": "core/ciphers",
     "arrays": "core/",
     "completion": "cli/completion",
+    "ui": "viewer/",
     "test": "testing/",
 }
 """Where the packages of an extra are imported."""

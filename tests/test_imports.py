@@ -43,7 +43,7 @@ ALLOWED_IMPORTS = {
     "tuning": {"core", "query"},
     "explain": {"query", "semconv"},
     "pictures": {"explain", "query", "semconv"},
-    "viewer": {"query", "semconv", "errors", "span"},
+    "viewer": {"query", "libraries", "semconv", "errors"},
 }
 """What each package or top-level module may import. Those in UNRESTRICTED may import everything except testing."""
 

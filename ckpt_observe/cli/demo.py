@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from argparse import Namespace, _SubParsersAction
+from contextlib import suppress
 from typing import Any, Final
 
 import ckpt_observe
@@ -17,9 +18,12 @@ from ckpt_observe.cli.commands import command_description
 from ckpt_observe.cli.exit_codes import OK
 from ckpt_observe.cli.output import print_error, until_pipe_closes
 from ckpt_observe.cli.trace_links import trace_links
+from ckpt_observe.cli.ui import serve
 from ckpt_observe.config import Settings
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.errors import SerializationError
+from ckpt_observe.delivery import outbox
+from ckpt_observe.errors import CkptObserveError, SerializationError
+from ckpt_observe.journal.directory import JOURNALS, read_about
 from ckpt_observe.journal.fallback import usable_directory
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
@@ -66,6 +70,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser("demo", help=summary, description=command_description(__doc__))
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")
     parser.add_argument("--exporters", metavar="LIST", help="exporters besides local, such as otlp (default: those that are configured)")
+    parser.add_argument("--ui", action="store_true", help="then show the trace in the browser (extra `ui`), until Ctrl-C")
     parser.set_defaults(run=run)
 
 
@@ -82,9 +87,7 @@ def run(args: Namespace) -> int:
         print("\n" + _summary(spans), flush=True)
         is_delivered = watch.close(_SERVER_TIMEOUT)
     undelivered = [] if is_delivered else _undelivered_exporters(watch.settings)
-    place = f" --dir {args.dir}" if args.dir else ""
-    print(f"\nShow it again:  ckpt-observe traces {trace_id[:12]}{place}")
-    print(f"Explain it:     ckpt-observe why {trace_id[:12]}{place}")
+    print(f"\nShow it again:  ckpt-observe traces {trace_id[:12]}{f' --dir {args.dir}' if args.dir else ''}")
     for exporter, link in trace_links(watch.settings, trace_id):
         if exporter not in undelivered:
             print(f"Open it:        {link}")
@@ -93,7 +96,7 @@ def run(args: Namespace) -> int:
         exporters = ", ".join(undelivered) or "a server"
         print_error(f"{exporters} has not received everything yet; the rest is kept on disk and sent by the next observed program")
         print_error("to test the servers, run: ckpt-observe doctor")
-    return OK
+    return serve(watch.settings) if args.ui else OK
 
 
 def _set_environment(args: Namespace) -> None:
@@ -132,8 +135,13 @@ def _is_complete(spans: list[Span]) -> bool:
 
 def _undelivered_exporters(settings: Settings) -> list[str]:
     """Return the exporters that have not received all records of the demo."""
-    journals = [journal for journal in query.read_waiting(settings.dir) if journal.service == _SERVICE]
-    exporters = {identity.partition("@")[0] for journal in journals for identity in journal.waiting}
+    exporters = set()
+    for directory in (settings.dir / JOURNALS).glob("*"):
+        with suppress(CkptObserveError, OSError):  # of another process, which may remove it at any moment
+            about = read_about(str(directory))
+            if about.resource.get("service.name") == _SERVICE:
+                backlog = outbox.backlog(str(directory), about.exporters)
+                exporters |= {identity.partition("@")[0] for identity, count in backlog.items() if count}
     return sorted(exporters.intersection(settings.exporters))
 
 

@@ -47,9 +47,15 @@ def shape(span: Span, root_name: str = "") -> Span:
         **_json_attribute(laminar.INPUT, {**_preview(span), **_select(_INPUT, span.attributes)}),
         **_json_attribute(laminar.OUTPUT, {**_select(_OUTPUT, span.attributes), **_source(span)}),
     }
-    if names.OPERATION in span.attributes:
+    if names.OPERATION in span.attributes and not _is_upkeep(span):
         attributes[laminar.SPAN_TYPE] = "TOOL"  # the default view omits DEFAULT spans; on a task, TOOL would hide the tree
     return structs.replace(span, end_unix_nano=end, attributes=attributes, events=_events(span, end))
+
+
+def _is_upkeep(span: Span) -> bool:
+    """Return whether a save pruned old checkpoints: a line for it after every save would hide the others."""
+    is_inside = span.ancestors is not UNSET and any(name.startswith(OPERATION_PREFIX) for _, name in span.ancestors)
+    return is_inside and span.attributes.get(names.OPERATION) == "prune"
 
 
 def _path(span: Span, root_name: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ Reading changes nothing and disturbs no running program.
 
 from __future__ import annotations
 
+from ckpt_observe.journal.unobserved_programs import UnobservedProgram
 from ckpt_observe.query.results import RUNNING, Changes, ObservedOperation, ObservedPhase, Removal, StoreTotals, Trace, json_schema
 from ckpt_observe.query.statistics import KeyGrowth, Lifetime, OperationStatistics, Quantiles, Statistics, TaskStatistics
 from ckpt_observe.query.trace_queries import Traces, open_traces
@@ -35,6 +36,7 @@ __all__ = [
     "Trace",
     "TraceSummary",
     "Traces",
+    "UnobservedProgram",
     "WaitingJournal",
     "is_received",
     "json_schema",

@@ -11,6 +11,8 @@ import msgspec
 
 from ckpt_observe import config
 from ckpt_observe.errors import AmbiguousTraceError, TraceNotFoundError
+from ckpt_observe.journal import unobserved_programs
+from ckpt_observe.journal.unobserved_programs import UnobservedProgram
 from ckpt_observe.query.results import Changes, ObservedOperation, Removal, StoreTotals, Trace, from_spans
 from ckpt_observe.query.running import read_running
 from ckpt_observe.query.statistics import Statistics, collect_statistics
@@ -149,6 +151,10 @@ class Traces:
         """Return how much the store contains."""
         reader = self._reader()
         return StoreTotals(*reader.totals(), tuple(Removal(*row) for row in reader.removed())) if reader else StoreTotals(0, 0)
+
+    def unobserved_programs(self) -> list[UnobservedProgram]:
+        """Return the programs that recorded nothing in their last run although they imported a checkpoint library, the newest first."""
+        return unobserved_programs.read(self.state)
 
     def _running(self, matching: OperationFilter) -> list[OperationGroup]:
         return [group for group in read_running(self.state) if matching.matches(group.span)]

@@ -74,6 +74,7 @@ DIGEST: Final = _attribute("checkpoint.digest", "string", "operation", "Cryptogr
 
 TASK_NAME: Final = _attribute("checkpoint.task.name", "string", "task, operation", "Name of the task. Also a metric label, so use few different names.")
 TASK_ID: Final = _attribute("checkpoint.task.id", "string", "task, operation", "ID of this run of the task; never a metric label.")
+TOTAL_STEPS: Final = _attribute("checkpoint.task.total_steps", "int", "task, operation", "Number of steps of the run, as declared by the program: progress and time left follow from the steps of its saves.")
 TASK_INFERRED: Final = _attribute("checkpoint.task.inferred", "boolean", "operation", "True if the operation began in a thread without a context, and belongs to this task because it was the only one that was running in the process.")
 RUN_ID: Final = _attribute("checkpoint.run.id", "string", "task, operation", "ID of one run, if a task has several (a thread in LangGraph is invoked many times); never a metric label.")
 TARGET_TASK_ID: Final = _attribute("checkpoint.target.task.id", "string", "copy", "ID of the task that the checkpoints are copied to.")

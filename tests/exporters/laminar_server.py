@@ -69,8 +69,13 @@ class LaminarServer(HttpCollector):
         if facts.get("lmnr.span.type", "DEFAULT") not in TYPES:
             yield f"{row.name}: a type that becomes DEFAULT"
         is_operation = "checkpoint.operation" in facts
-        if is_operation != (facts.get("lmnr.span.type", "DEFAULT") != "DEFAULT"):
-            yield f"{row.name}: not in the transcript" if is_operation else f"{row.name}: a task or phase in the transcript"
+        is_upkeep = (
+            facts.get("checkpoint.operation") == "prune" and bool(path) and any(name.startswith("checkpoint.") for name in path[:-1])
+        )
+        if (is_operation and not is_upkeep) != (facts.get("lmnr.span.type", "DEFAULT") != "DEFAULT"):
+            yield f"{row.name}: " + (
+                "not in the transcript" if is_operation and not is_upkeep else "a line that hides others in the transcript"
+            )
         if is_operation and row.status == "ok" and "checkpoint.step" in facts and not self.preview(row).startswith("step "):
             yield f"{row.name}: no readable preview"
         if ids is not None and (path is None or len(ids) != len(path)):

@@ -1,0 +1,1 @@
+"""The viewer: traces, checkpoints and running operations of a state directory as pages in the browser, on loopback."""

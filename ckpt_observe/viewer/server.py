@@ -1,0 +1,31 @@
+"""Runs the web application on loopback, until Ctrl-C."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+
+from ckpt_observe.viewer.application import create_application
+
+
+def serve(listener: socket.socket, state: Path, *, adopt: Callable[[], None], opens_browser: bool) -> None:
+    """Serve the viewer of a state directory on a listening socket, and print its address, which contains the token.
+
+    `adopt` delivers the records of dead processes. It is called in a thread, as long as a page is open.
+    """
+    port = listener.getsockname()[1]
+    token = secrets.token_urlsafe(24)
+    address = f"http://127.0.0.1:{port}/?token={token}"
+    application = create_application(state, token=token, port=port, adopt=adopt)
+    print(f"The viewer of {state} runs at\n\n  {address}\n\nPress Ctrl-C to stop it.", flush=True)
+    if opens_browser:
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    # Connections stay open as long as their pages: at the end, do not wait for them.
+    settings = uvicorn.Config(application, log_level="error", server_header=False, timeout_graceful_shutdown=1)
+    uvicorn.Server(settings).run(sockets=[listener])

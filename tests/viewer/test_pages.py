@@ -1,0 +1,156 @@
+"""What the pages show: recovery, failures, filters, sizes, growth and live updates."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+
+import msgspec
+import pytest
+
+import ckpt_observe
+from ckpt_observe.viewer import live_feed
+from tests.viewer.address import BASE, LIVE
+
+
+def test_overview_of_a_run(client, training):
+    """The overview says to which step the run can be recovered, what failed, and what to do about it."""
+    data = client.get("/api/overview").json()
+    [task] = data["tasks"]
+    assert (task["task_name"], task["task_id"], task["last_good"]["step"], task["consecutive_failures"]) == ("train", "run-42", 3, 1)
+    assert (task["last_attempt"]["outcome"], task["at_risk_seconds"]) == ("error", None)
+    [failure] = data["failures"]
+    assert "SerializationError" in failure["operation"]["error"]
+    assert "Leave the value out" in failure["advice"]
+
+
+def test_empty_state_directory(client):
+    """A state directory in which nothing was recorded is empty, and not an error."""
+    data = client.get("/api/overview").json()
+    assert (data["tasks"], data["running"], data["considered"]) == ([], [], 0)
+    assert client.get("/api/libraries").json()["libraries"]
+
+
+def test_history_filters_and_counts(client, training):
+    """Filters narrow the list, and facets count what is in it."""
+    everything = client.get("/api/operations").json()
+    assert everything["facets"]["outcome"] == {"ok": 3, "error": 1}
+    failed = client.get("/api/operations", params={"outcome": "error"}).json()
+    assert [row["step"] for row in failed["operations"]] == [4]
+    assert client.get("/api/operations", params={"text": "SERIALIZATIONerror"}).json()["considered"] == 1
+    assert client.get("/api/operations", params={"text": "no such thing"}).json()["considered"] == 0
+    assert len(client.get("/api/operations", params={"limit": 2}).json()["operations"]) == 2
+
+
+@pytest.mark.parametrize("parameters", [{"limit": "many"}, {"since_unix_nano": "yesterday"}])
+def test_invalid_parameter(client, parameters):
+    """A parameter that is not a number is an error with a message."""
+    answer = client.get("/api/operations", params=parameters)
+    assert (answer.status_code, "parameter" in answer.json()["error"]) == (400, True)
+
+
+def test_trace_and_checkpoint(client, training):
+    """A trace has its operations with phases; a checkpoint has the sizes of its keys over the run, oldest first."""
+    save = client.get("/api/operations", params={"outcome": "ok"}).json()["operations"][0]
+    trace = client.get(f"/api/traces/{save['trace_id']}").json()
+    phases = next(each["phases"] for each in trace["operations"] if each["span_id"] == save["span_id"])
+    assert {"serialize", "write"} <= {phase["name"] for phase in phases}
+    page = client.get(f"/api/checkpoints/{save['trace_id']}/{save['span_id']}").json()
+    assert [each["operation"]["step"] for each in page["history"]] == [1, 2, 3]
+    weights = [each["keys"]["weights"] for each in page["history"]]
+    assert weights == sorted(weights)
+    assert weights[0] < weights[-1]
+
+
+@pytest.mark.parametrize("path", ["traces/ffff", "checkpoints/ffff/ffff"])
+def test_unknown_trace(client, training, path):
+    """An id that does not exist is 404 with a message."""
+    answer = client.get(f"/api/{path}")
+    assert (answer.status_code, bool(answer.json()["error"])) == (404, True)
+
+
+def test_progress_and_time_left(client, record):
+    """A running task that declares its number of steps has a time left, from the rate of its saves."""
+
+    def work(watch):
+        with ckpt_observe.task("train", id="run-1", total_steps=10):
+            for step in (1, 2):
+                with ckpt_observe.checkpoint("save", step=step):
+                    pass
+            assert watch.flush(timeout=60)
+            [task] = client.get("/api/overview").json()["tasks"]
+            assert (task["last_good"]["step"], task["last_good"]["total_steps"]) == (2, 10)
+            assert task["remaining_seconds"] >= 0
+            assert task["at_risk_seconds"] >= 0
+
+    record(work)
+    [task] = client.get("/api/overview").json()["tasks"]
+    assert task["remaining_seconds"] is None
+
+
+def test_libraries_count_what_was_recorded(client, training):
+    """The page about libraries counts the operations of each."""
+    counts = {library["name"]: library["operations"] for library in client.get("/api/libraries").json()["libraries"]}
+    assert (counts["reference"], counts["langgraph"]) == (4, 0)
+
+
+def test_live_updates(client, record):
+    """A page sees an operation while it runs, with its phase, and its end."""
+
+    def work(watch):
+        with client.websocket_connect(LIVE, headers={"origin": BASE}) as socket:
+            socket.receive_json()
+            with ckpt_observe.checkpoint("save", step=7) as operation, operation.phase("write"):
+                running = next(update["running"] for update in iter(socket.receive_json, None) if update["running"])
+            assert [(row["step"], row["phase"], row["end_unix_nano"]) for row in running] == [(7, "write", None)]
+            finished = next(update["finished"] for update in iter(socket.receive_json, None) if update["finished"])
+            assert [(row["step"], row["outcome"]) for row in finished] == [(7, "ok")]
+
+    record(work)
+
+
+def test_slow_page_gets_the_newest_update_only():
+    """If a page does not read, its queue stays bounded, and it learns that it missed something."""
+
+    async def fill():
+        queue = asyncio.Queue(live_feed._QUEUED)
+        update = live_feed.Update(error="x")
+        for _ in range(100):
+            live_feed._put(queue, msgspec.json.encode(update), update)
+        sizes = queue.qsize()
+        return sizes, msgspec.json.decode(queue.get_nowait())
+
+    size, first = asyncio.run(fill())
+    assert size <= live_feed._QUEUED
+    assert first["is_incomplete"] is True
+
+
+def test_feed_stops_reading_without_pages(client):
+    """The thread of the feed reads only while a page is open."""
+    with client.websocket_connect(LIVE, headers={"origin": BASE}) as socket:
+        socket.receive_json()
+    assert client.get("/api/overview").status_code == 200
+    assert sum(thread.name.startswith("ckpt_observe-viewer-feed") for thread in threading.enumerate()) <= 1
+
+
+def test_viewer_without_its_extra(command_without_uvicorn):
+    """Without the extra, the command names it."""
+    result = command_without_uvicorn("ui", "--no-browser")
+    assert (result.returncode, "pip install 'ckpt-observe[ui]'" in result.stderr) == (1, True)
+
+
+@pytest.fixture
+def command_without_uvicorn(tmp_path):
+    (tmp_path / "blocked" / "uvicorn").mkdir(parents=True)
+    (tmp_path / "blocked" / "uvicorn" / "__init__.py").write_text("raise ModuleNotFoundError('No module named uvicorn', name='uvicorn')")
+
+    def run(*arguments):
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "blocked"), "CKPT_OBSERVE_DIR": str(tmp_path / "state")}
+        return subprocess.run(
+            [sys.executable, "-m", "ckpt_observe", *arguments], capture_output=True, text=True, env=environment, check=False
+        )
+
+    return run

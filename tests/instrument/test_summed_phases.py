@@ -274,22 +274,22 @@ def test_phases_within_phases(recording):
         yield
 
     open_cursor = observe(CURSOR, cursor)
-    seen = []
+    span_ids = []
 
     def save():
-        seen.append(span_id())
+        span_ids.append(span_id())
         for _ in range(2):
             with open_cursor():
-                seen.append(span_id())
+                span_ids.append(span_id())
                 serialize()
-                seen.append(span_id())
-        seen.append(span_id())
+                span_ids.append(span_id())
+        span_ids.append(span_id())
 
     observe_operation(save)()
     lines = ["checkpoint.save", "  checkpoint.wait", "  checkpoint.write", "    checkpoint.serialize", "      checkpoint.encrypt"]
     assert outline(recording.spans()) == "\n".join([*lines, "  checkpoint.commit"])
     operation, write = recording.spans()[-1].span_id, phase(recording, "write")
-    assert seen == [operation, *[write.span_id] * 4, operation]
+    assert span_ids == [operation, *[write.span_id] * 4, operation]
     assert write.attributes[names.PHASE_CALLS] == 2
 
 

@@ -92,7 +92,7 @@ def _is_same_origin(headers: Headers, *, is_socket: bool) -> bool:
     origin = headers.get("origin")
     if origin is None:
         return not is_socket
-    return origin == f"http://{headers.get('host')}"
+    return str(origin) == f"http://{headers.get('host')}"
 
 
 def _with_headers(send: Send) -> Send:

@@ -12,7 +12,7 @@ from ckpt_observe.cli.checkpoint_source import REF_HELP, add_store, check_task, 
 from ckpt_observe.cli.commands import add_command
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, PROBLEMS, USAGE
 from ckpt_observe.cli.json_output import print_structs
-from ckpt_observe.cli.output import Column, print_error, print_table
+from ckpt_observe.cli.output import Column, drop_empty_columns, print_error, print_table
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.readers import Breakdown, Contents, ContentsDiff, Entry, EntryChange
 from ckpt_observe.support.formatting import format_size, printable
@@ -79,7 +79,7 @@ def run_show(args: Namespace) -> int:
         print(f"{name:{width}}  {printable(value)}")
     for warning in contents.warnings:
         print_error(f"warning: {printable(warning)}")
-    is_channel = any(entry.type == "channel" for entry in contents.entries)
+    is_channel = contents.format.startswith("langgraph")
     _print_entries("CHANNEL" if is_channel else "KEY", contents.entries, contents.size, contents.other_size, args.limit)
     breakdown = _breakdown(contents, args.by)
     if breakdown is not None:
@@ -109,8 +109,8 @@ def _summary(contents: Contents) -> Iterator[tuple[str, str]]:
             meaning = "stored again unchanged" if name == "repeated" else "free if only the newest checkpoint of each task was left"
             yield name, f"{format_size(size)} {meaning}"
     for name, value in contents.metadata.items():
-        if value not in (None, "", {}, []):
-            yield ("state format" if name == "format" else name), str(value)
+        if name != "stored_size" and value not in (None, "", {}, []):
+            yield ("state format", str(value)) if name == "format" else describe_detail(name, value)
     if contents.imports:
         yield "imports", ", ".join(contents.imports)
 
@@ -132,9 +132,8 @@ def _print_entries(title: str, entries: Sequence[Entry], size: int, other_size: 
     if other_size:
         rows.append((_OTHER, "", "", "", other_size, _share(other_size, size), "headers and structure"))
     if rows:
-        used = [index for index in range(len(columns)) if index in (0, 4) or any(row[index] != "" for row in rows)]
         print()
-        print_table([columns[index] for index in used], [[row[index] for index in used] for row in rows])
+        print_table(*drop_empty_columns(columns, rows))
 
 
 def _rows(entries: Iterable[Entry], size: int, indent: str = "") -> Iterator[Sequence[object]]:
@@ -142,9 +141,16 @@ def _rows(entries: Iterable[Entry], size: int, indent: str = "") -> Iterator[Seq
         shape = "" if entry.shape is None else f"{entry.dtype}[{', '.join(map(str, entry.shape))}]"
         items = "" if entry.items is None else str(entry.items)
         shown = {} if entry.type == "checkpoint" else entry.details  # `list` shows those of a checkpoint
-        details = ", ".join(f"{name} {value}" for name, value in shown.items())
+        details = ", ".join(" ".join(describe_detail(name, value)) for name, value in shown.items())
         yield (indent + entry.name, entry.type, shape, items, entry.size, _share(entry.size, size), details)
         yield from _rows(entry.children, size, indent + "  ")
+
+
+def describe_detail(name: str, value: object) -> tuple[str, str]:
+    """Return name and value of a detail of a format as words: `largest_size`, 22510 becomes `largest`, `22.5 kB`."""
+    if name.endswith("_size") and isinstance(value, int):
+        return name.removesuffix("_size"), format_size(value)
+    return name.replace("_", " "), str(value)
 
 
 def _share(size: int, total: int) -> float:

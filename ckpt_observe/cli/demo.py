@@ -8,7 +8,6 @@ import sys
 import tempfile
 import time
 from argparse import Namespace, _SubParsersAction
-from contextlib import suppress
 from typing import Any, Final
 
 import ckpt_observe
@@ -21,9 +20,7 @@ from ckpt_observe.cli.trace_links import trace_links
 from ckpt_observe.cli.ui import serve
 from ckpt_observe.config import Settings
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.delivery import outbox
-from ckpt_observe.errors import CkptObserveError, SerializationError
-from ckpt_observe.journal.directory import JOURNALS, read_about
+from ckpt_observe.errors import SerializationError
 from ckpt_observe.journal.fallback import usable_directory
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
@@ -87,7 +84,9 @@ def run(args: Namespace) -> int:
         print("\n" + _summary(spans), flush=True)
         is_delivered = watch.close(_SERVER_TIMEOUT)
     undelivered = [] if is_delivered else _undelivered_exporters(watch.settings)
-    print(f"\nShow it again:  ckpt-observe traces {trace_id[:12]}{f' --dir {args.dir}' if args.dir else ''}")
+    place = f" --dir {args.dir}" if args.dir else ""
+    print(f"\nShow it again:  ckpt-observe traces {trace_id[:12]}{place}")
+    print(f"Explain it:     ckpt-observe why {trace_id[:12]}{place}")
     for exporter, link in trace_links(watch.settings, trace_id):
         if exporter not in undelivered:
             print(f"Open it:        {link}")
@@ -135,13 +134,8 @@ def _is_complete(spans: list[Span]) -> bool:
 
 def _undelivered_exporters(settings: Settings) -> list[str]:
     """Return the exporters that have not received all records of the demo."""
-    exporters = set()
-    for directory in (settings.dir / JOURNALS).glob("*"):
-        with suppress(CkptObserveError, OSError):  # of another process, which may remove it at any moment
-            about = read_about(str(directory))
-            if about.resource.get("service.name") == _SERVICE:
-                backlog = outbox.backlog(str(directory), about.exporters)
-                exporters |= {identity.partition("@")[0] for identity, count in backlog.items() if count}
+    journals = [journal for journal in query.read_waiting(settings.dir) if journal.service == _SERVICE]
+    exporters = {identity.partition("@")[0] for journal in journals for identity in journal.waiting}
     return sorted(exporters.intersection(settings.exporters))
 
 

@@ -14,7 +14,7 @@ from ckpt_observe.cli.commands import add_command, suggest
 from ckpt_observe.cli.contents_view import read_contents
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_structs
-from ckpt_observe.cli.output import Column, print_error, print_table
+from ckpt_observe.cli.output import Column, drop_empty_columns, print_error, print_table
 from ckpt_observe.cli.store_listing import format_moment, format_optional, from_entry
 from ckpt_observe.core.ciphers import KEY_VARIABLE
 from ckpt_observe.core.extract import Style, extract
@@ -42,6 +42,8 @@ class KeyVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 JSON: Final = {"log": KeyVersion}
 _MARKS: Final = {True: "~", False: "", None: "?"}
+_DIGEST_LENGTH: Final = 24
+"""Characters of a digest in a table; `--json` has all."""
 _COLUMNS: Final = (
     Column("", lambda changed: _MARKS[changed], style=lambda changed: "yellow" if changed else ""),
     Column("ID"),
@@ -49,7 +51,7 @@ _COLUMNS: Final = (
     Column("STEP", format_optional, align_right=True),
     Column("NODE"),
     Column("SIZE", lambda size: "missing" if size is None else format_size(size), align_right=True),
-    Column("DIGEST"),
+    Column("DIGEST", lambda digest: digest[:_DIGEST_LENGTH]),
 )
 
 
@@ -141,7 +143,7 @@ def _print_versions(versions: Sequence[KeyVersion], args: Namespace) -> None:
     if args.json:
         print_structs(versions)
         return
-    print_table(_COLUMNS, ((v.changed, v.id, v.created, v.step, v.node, v.size, v.digest) for v in versions))
+    print_table(*drop_empty_columns(_COLUMNS, [(v.changed, v.id, v.created, v.step, v.node, v.size, v.digest) for v in versions]))
     last = versions[-1]
     first = next(version for version in versions if version.id == last.first_with_value)
     step = "" if first.step is None else f", step {first.step}"
@@ -152,7 +154,7 @@ def _print_last_versions(versions: Sequence[KeyVersion], args: Namespace) -> Non
     if args.json:
         print_structs(versions)
         return
-    columns = (Column("KEY"), _COLUMNS[5], Column("DIGEST"), Column("UNCHANGED SINCE"))
+    columns = (Column("KEY"), *_COLUMNS[-2:], Column("UNCHANGED SINCE"))
     print_table(columns, ((v.key, v.size, v.digest, v.first_with_value) for v in versions))
 
 

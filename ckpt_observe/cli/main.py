@@ -81,7 +81,7 @@ def create_parser(arguments: Sequence[str]) -> ArgumentParser:
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
     if command and command not in COMMANDS:
         parser.error(f"unknown command {command!r}{suggest(command, COMMANDS)}")
-    modules = [COMMANDS[command]] if command else dict.fromkeys(COMMANDS.values())
+    modules = [COMMANDS[command]] if command else () if "--version" in arguments else dict.fromkeys(COMMANDS.values())
     for module in modules:
         import_module(f"ckpt_observe.cli.{module}").register(subparsers)
     return parser

@@ -57,6 +57,12 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], file: 
             print(line, file=file)
 
 
+def drop_empty_columns(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> tuple[list[Column], list[list[Any]]]:
+    """Return columns and rows without the columns that are empty in each row: formats differ in what they record."""
+    used = [index for index, column in enumerate(columns) if any(column.format(row[index]) for row in rows)]
+    return [columns[index] for index in used], [[row[index] for index in used] for row in rows]
+
+
 def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> list[str]:
     """Return the lines of a table as plain text, the header first."""
     lines = [[column.header for column in columns]]

@@ -16,7 +16,7 @@ from ckpt_observe.cli.checkpoint_source import add_store, check_task, open_check
 from ckpt_observe.cli.commands import add_command, command_description
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_structs
-from ckpt_observe.cli.output import Column, print_error, print_table
+from ckpt_observe.cli.output import Column, drop_empty_columns, print_error, print_table
 from ckpt_observe.core import Checkpointer, CheckpointInfo, Query
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.readers import Contents, Entry
@@ -158,11 +158,11 @@ def run(args: Namespace) -> int:
         print_table(_TASK_COLUMNS, map(astuple, tasks))
         print_error("these are tasks (threads); `ckpt-observe list STORE TASK` lists the checkpoints of one")
     elif shown:
-        print_table(_COLUMNS, (_row(each) for each in shown if isinstance(each, ListedCheckpoint)))
+        print_table(*drop_empty_columns(_COLUMNS, [_row(each) for each in shown if isinstance(each, ListedCheckpoint)]))
     if not listed:
         print_error("no matching checkpoint")
     elif len(listed) > len(shown):
-        print_error(f"only {args.limit} are listed; --limit N lists more")
+        print_error(f"there are more than {args.limit}; --limit N lists more")
     return OK
 
 
@@ -210,18 +210,18 @@ def _read_foreign(args: Namespace) -> Sequence[ListedCheckpoint | ListedTask]:
         raise ConfigError(f"{', '.join(used)}: only checkpoints in stores of ckpt_observe.core can be filtered")
     contents = readers.read(args.store, task=args.task)
     if checkpoints := contents.breakdown("checkpoint"):
-        return [from_entry(entry) for entry in checkpoints.entries]
+        return [from_entry(entry, args.task) for entry in checkpoints.entries]
     if tasks := contents.breakdown("thread") or contents.breakdown("task"):
         return [ListedTask(task=entry.name, checkpoints=entry.items, size=entry.size) for entry in tasks.entries]
     return [_from_contents(contents)]
 
 
-def from_entry(entry: Entry) -> ListedCheckpoint:
-    """Return the checkpoint that an entry of a reader describes."""
+def from_entry(entry: Entry, task: str | None = None) -> ListedCheckpoint:
+    """Return the checkpoint that an entry of a reader describes. `task`: the one that was read, for formats that do not repeat it."""
     details = entry.details
     step = details.get("step")
     return ListedCheckpoint(
-        task=str(details.get("task", details.get("thread", ""))),
+        task=str(details.get("task", task or "")),
         id=entry.name,
         created=_time(details.get("created")),
         step=step if isinstance(step, int) else None,

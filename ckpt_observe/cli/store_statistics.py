@@ -18,7 +18,7 @@ from ckpt_observe.cli.checkpoint_source import STORE_HELP, open_checkpointer
 from ckpt_observe.cli.commands import add_command, command_description
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_structs
-from ckpt_observe.cli.output import Column, print_error, print_table
+from ckpt_observe.cli.output import Column, drop_empty_columns, print_error, print_table
 from ckpt_observe.cli.trace_arguments import add_state_directory, recorded_traces
 from ckpt_observe.core import Checkpointer, Query
 from ckpt_observe.query import OperationStatistics
@@ -114,7 +114,7 @@ def run(args: Namespace) -> int:
         print_structs([*tasks, store])
         return OK
     if tasks:
-        print_table(_TASK_COLUMNS, map(_task_row, tasks[: args.limit]))
+        print_table(*drop_empty_columns(_TASK_COLUMNS, [_task_row(task) for task in tasks[: args.limit]]))
         print()
     for line in _summary(store):
         print(line)

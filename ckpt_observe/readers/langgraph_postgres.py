@@ -77,8 +77,16 @@ _KEY: Final = "thread_id = %(thread)s AND checkpoint_ns = %(namespace)s AND chec
 _BLOBS_OF_CHECKPOINT: Final = f"""
 SELECT b.channel, b.type, b.blob FROM (SELECT * FROM checkpoints WHERE {_KEY}) c, jsonb_each_text(c.checkpoint->'channel_versions') v
 JOIN checkpoint_blobs b ON b.channel = v.key AND b.version = v.value
-WHERE b.thread_id = c.thread_id AND b.checkpoint_ns = c.checkpoint_ns
+WHERE b.thread_id = c.thread_id AND b.checkpoint_ns = c.checkpoint_ns AND b.type <> 'empty'
 """  # noqa: S608
+_CHANNELS_OF_THREAD: Final = f"""
+SELECT checkpoint_ns, checkpoint_id, key, jsonb_typeof(value), octet_length(value::text), md5(value::text)
+FROM checkpoints, jsonb_each({_VALUES}) WHERE thread_id = %(thread)s
+UNION ALL SELECT c.checkpoint_ns, c.checkpoint_id, b.channel, b.type, coalesce(octet_length(b.blob), 0), md5(b.blob)
+FROM checkpoints c, jsonb_each_text(c.checkpoint->'channel_versions') v JOIN checkpoint_blobs b ON b.channel = v.key AND b.version = v.value
+WHERE c.thread_id = %(thread)s AND b.thread_id = c.thread_id AND b.checkpoint_ns = c.checkpoint_ns AND b.type <> 'empty'
+"""  # noqa: S608
+"""The channels of each checkpoint of a thread. A blob is listed for every checkpoint that refers to it."""
 
 
 def is_core_database(url: str, request: ReadRequest) -> bool:
@@ -117,10 +125,11 @@ def _read_all(connection: Any, url: str, request: ReadRequest) -> Contents:
         Breakdown("step", largest_first(_group(row, "step") for row in steps), size - sum(int(row[2]) for row in steps)),
     ]
     if request.task is not None:
-        rows = [_checkpoint(row) for row in select(_CHECKPOINTS)]
-        listed_size = sum(row.size for row in rows)
-        entries_of_rows = tuple(Entry(name=row.id, type="checkpoint", size=row.size, details=row.details()) for row in rows)
-        breakdowns.append(Breakdown("checkpoint", entries_of_rows, size - listed_size))
+        children: defaultdict[tuple[str, str], list[Entry]] = defaultdict(list)
+        for namespace, id, name, type_name, length, digest in select(_CHANNELS_OF_THREAD) if request.depth > 1 else ():
+            children[namespace, id].append(Entry(name=name, type=type_name, size=length, digest=f"md5:{digest}" if digest else ""))
+        checkpoints = tuple(_checkpoint_entry(row, children[row.namespace, row.id]) for row in map(_checkpoint, select(_CHECKPOINTS)))
+        breakdowns.append(Breakdown("checkpoint", checkpoints, size - sum(entry.size for entry in checkpoints)))
     return Contents(
         format="langgraph-postgres",
         location=_location(url),
@@ -182,6 +191,13 @@ def _channels(rows: list[tuple[Any, ...]]) -> tuple[Entry, ...]:
 
 def _group(row: tuple[Any, ...], type_name: str) -> Entry:
     return Entry(name=str(row[0]), type=type_name, size=int(row[2]), items=int(row[1]))
+
+
+def _checkpoint_entry(checkpoint: ThreadCheckpoint, children: list[Entry]) -> Entry:
+    """Return the entry of a checkpoint. Its size is that of its row; blobs, which checkpoints share, are other bytes of the breakdown."""
+    return Entry(
+        name=checkpoint.id, type="checkpoint", size=checkpoint.size, details=checkpoint.details(), children=largest_first(children)
+    )
 
 
 def _checkpoint(row: tuple[Any, ...]) -> ThreadCheckpoint:

@@ -14,6 +14,8 @@ MAGIC: Final = b"\x93NUMPY"
 _MAX_HEADER: Final = 10_000
 """The limit of numpy itself: parsing a longer Python literal can exceed the call stack."""
 _PREFIX: Final = 12
+_USUAL_HEADER: Final = 512
+"""Bytes that contain the header of almost every array."""
 OBJECT_WARNING: Final = "{} is an array of Python objects: loading it (allow_pickle=True) unpickles them, which can run code"
 
 
@@ -38,7 +40,9 @@ def read_npz(candidate: Candidate) -> Contents:
     source = candidate.source
     entries = []
     for member in zip_directory.read_directory(source).values():
-        start = zip_directory.read_start(source, member, _PREFIX + _MAX_HEADER)
+        start = zip_directory.read_start(source, member, _USUAL_HEADER)
+        if header_end(start) > len(start):
+            start = zip_directory.read_start(source, member, _PREFIX + _MAX_HEADER)
         entry = array_entry(start, member.size, member.name.removesuffix(".npy"), f"{member.name} in {source.path}")
         details = {**entry.details, "stored_size": member.stored_size}
         entries.append(
@@ -70,8 +74,8 @@ def array_entry(start: bytes, size: int, name: str, location: str) -> Entry:
     if not start.startswith(MAGIC) or len(start) < _PREFIX:
         raise malformed(location, "it does not start with the header of a NumPy array")
     major = start[6]
-    prefix, width = (10, 2) if major == 1 else (_PREFIX, 4)
-    length = int.from_bytes(start[8 : 8 + width], "little")
+    prefix = 10 if major == 1 else _PREFIX
+    length = header_end(start) - prefix
     if length > _MAX_HEADER:
         raise malformed(location, f"its header has {length} bytes, and NumPy reads at most {_MAX_HEADER}")
     header = start[prefix : prefix + length]
@@ -84,6 +88,12 @@ def array_entry(start: bytes, size: int, name: str, location: str) -> Entry:
         raise malformed(location, f"the header of its array is not valid: {error}") from error
     details: dict[str, str | int] = {"order": "F" if order else "C", "version": f"{major}.{start[7]}"}
     return Entry(name=name, type="numpy.ndarray", size=max(0, size - prefix - length), dtype=_dtype(descr), shape=shape, details=details)
+
+
+def header_end(start: bytes) -> int:
+    """Return where the data of an array starts, as its first bytes say."""
+    prefix, width = (10, 2) if start[6:7] == b"\x01" else (_PREFIX, 4)
+    return prefix + int.from_bytes(start[8 : 8 + width], "little")
 
 
 def object_warnings(entries: list[Entry]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ckpt_observe.errors import CheckpointError, DeadlineError
 from ckpt_observe.readers.pickle_calls import describe_call, describe_state
-from ckpt_observe.readers.pickle_nodes import Node, atom
+from ckpt_observe.readers.pickle_nodes import MAX_ARGUMENTS, Node, atom
 from ckpt_observe.readers.source import Limits, exceeds, malformed
 from ckpt_observe.readers.streams import ByteStream
 
@@ -265,21 +265,21 @@ class PickleMachine:
         start, nodes = self._pop_mark()
         module, _, name = names.partition(" ")
         self._push_global(f"{module}.{name}", start)
-        self._push_call(self._stack.pop(), nodes)
+        self._push_call(self._stack.pop(), nodes, sum(node.external for node in nodes))
 
     def _do_obj(self, _: Any) -> None:
         function, *nodes = self._pop_mark()[1]
-        self._push_call(function, nodes)
+        self._push_call(function, nodes, sum(node.external for node in nodes))
 
     def _do_reduce(self, _: Any) -> None:
         function, arguments = self._pop(2)
-        self._push_call(function, [child for _, child in arguments.resolved.items])
+        self._push_call(function, _items(arguments), arguments.external)
 
     _do_newobj = _do_reduce
 
     def _do_newobj_ex(self, _: Any) -> None:
         function, arguments, keywords = self._pop(3)
-        self._push_call(function, [child for _, child in arguments.resolved.items], keywords)
+        self._push_call(function, _items(arguments), arguments.external + keywords.external)
 
     def _do_build(self, _: Any) -> None:
         [state] = self._pop(1)
@@ -300,18 +300,18 @@ class PickleMachine:
 
     def _do_binpersid(self, _: Any) -> None:
         [id] = self._pop(1)
-        self._push_persistent([child.resolved for _, child in id.resolved.items] or [id], id.start)
+        self._push_persistent(_items(id) or [id], id.start)
 
     def _push_global(self, name: str, start: int) -> None:
         self.imports.add(name[:300])
         self._push(Node("global", start, name[:300]))
 
-    def _push_call(self, function: Node, arguments: Sequence[Node], keywords: Node | None = None) -> None:
+    def _push_call(self, function: Node, arguments: Sequence[Node], external: int) -> None:
         name = str(function.resolved.value or function.type)
         result = Node(name, function.start)
-        result.external = sum(node.external for node in (*arguments, *([keywords] if keywords else [])))
-        result.args = arguments
-        describe_call(result, name, [argument.resolved for argument in arguments])
+        result.external = external
+        result.args = arguments[:MAX_ARGUMENTS]
+        describe_call(result, name, [argument.resolved for argument in result.args])
         self._push(result)
 
     def _push_persistent(self, id: Sequence[Node], start: int) -> None:
@@ -320,6 +320,11 @@ class PickleMachine:
         if self._on_persistent is not None:
             self._on_persistent(result)
         self._push(result)
+
+
+def _items(arguments: Node) -> list[Node]:
+    """Return the first items of a tuple of arguments."""
+    return [child for _, child in arguments.resolved.items[:MAX_ARGUMENTS]]
 
 
 _OPERATIONS: Final = {ord(operation.code): operation for operation in pickletools.opcodes}

@@ -11,6 +11,8 @@ _MAX_TEXT: Final = 200
 """Characters of a string that are remembered, for keys and names."""
 _MAX_ITEMS: Final = 100_000
 """Items of a container that are remembered; the others are only counted."""
+MAX_ARGUMENTS: Final = 16
+"""Arguments of a call that are looked at. More would let a pickle that repeats a call take the square of its length."""
 _NO_DETAILS: Final[dict[str, str | int]] = {}
 """Shared by all nodes without details. It is replaced, never changed."""
 
@@ -65,10 +67,12 @@ class Node:
         self.height = max(self.height, child.height + 1)
 
     def take_items(self, other: Node) -> None:
-        """Become the owner of the items of another node, such as the state of an object."""
+        """Get the items of another node, such as the state of an object. Many are moved, so that no pickle can multiply them."""
         self.items = [*self.items, *other.items]
         self.count = (self.count or 0) + (other.count or 0)
         self.height = max(self.height, other.height)
+        if len(other.items) > MAX_ARGUMENTS:
+            other.items = ()
 
     def cut(self, height: int) -> None:
         """Drop what is deeper than `height` below this node."""
@@ -112,7 +116,7 @@ class Node:
         if node.value is not None:
             return str(node.value)
         if node.items and node.type == "tuple":
-            return "(" + ", ".join(child.name() for _, child in node.items[:8]) + ")"
+            return "(" + ", ".join(str(child.resolved.value) for _, child in node.items[:8]) + ")"
         return f"<{node.type}>"
 
 

@@ -32,7 +32,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         4 * 1024**3
     )
     steps: Annotated[int, _limit("opcodes of a pickle, entries of a zip directory, files of a directory")] = 5_000_000
-    depth: Annotated[int, _limit("levels of nesting that are shown of a pickle")] = 200
+    depth: Annotated[int, _limit("levels of nesting that are shown of a pickle")] = 100
     seconds: Annotated[
         float, _limit("time for a database or a pickle. Channels of a SQLite database that were not measured by then are other bytes")
     ] = 60.0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -174,6 +176,39 @@ def test_files_are_checkpoints(run, tmp_path):
         arguments = ["--keep-last", "1"] if command == "prune" else [TASK] if command != "drill" else []
         assert run(command, old, *arguments).code == 2
     assert run("list", old, "--tag", "x").code == 2
+
+
+LANGGRAPH = Path(__file__).parents[1] / "readers" / "golden" / "langgraph.db"
+"""A database of a real run, with a thread `large` whose channel `document` is large."""
+
+
+def test_langgraph_database(run):
+    """`show` names the large channel, and channels plus other are the bytes in the database; all commands work by thread."""
+    with closing(sqlite3.connect(LANGGRAPH)) as connection:
+        [size] = connection.execute("SELECT sum(length(checkpoint)) FROM checkpoints").fetchone()
+    [contents] = run("show", LANGGRAPH, "--json").lines
+    assert contents["entries"][0]["name"] == "document"
+    assert sum(entry["size"] for entry in contents["entries"]) + contents["other_size"] == contents["size"] == size
+    channels, threads = run("show", LANGGRAPH).out.split("\n\n")[1:]
+    assert channels.splitlines()[0].startswith("CHANNEL")
+    assert channels.splitlines()[1].startswith("document")
+    assert threads.splitlines()[0].startswith("THREAD")
+    assert {line["task"]: line["type"] for line in run("list", LANGGRAPH, "--json").lines} == {"large": "task", "small": "task"}
+    checkpoints = run("list", LANGGRAPH, "large", "--json").lines
+    assert {(line["type"], line["task"]) for line in checkpoints} == {("checkpoint", "large")}
+    assert [line["step"] for line in checkpoints] == [2, 1, 0, -1]
+    newest = checkpoints[0]["id"]
+    assert run("show", LANGGRAPH, "large", newest, "--json").lines == run("show", LANGGRAPH, "large", "latest", "--json").lines
+    assert run("diff", LANGGRAPH, "large", "step:1", "latest", "--json").code == 3
+    versions = run("log", LANGGRAPH, "large", "--key", "document", "--json").lines
+    assert versions[-1]["first_with_value"] == next(line["id"] for line in versions if line.get("size"))
+    assert run("verify", LANGGRAPH, "--json").lines[0]["state"] == "good"
+    *tasks, store = run("stats", LANGGRAPH, "--json").lines
+    assert (tasks[0]["task"], store["keys"][0]["name"]) == ("large", "document")
+    missing = run("show", LANGGRAPH, "larg")
+    assert (missing.code, missing.out) == (4, "")
+    for command, arguments in (("extract", ["large"]), ("prune", ["--keep-last", "1"]), ("drill", [])):
+        assert run(command, LANGGRAPH, *arguments).code == 2
 
 
 def test_damaged_file_is_found(run, tmp_path):

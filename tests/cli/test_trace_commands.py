@@ -40,7 +40,7 @@ def save(step, seconds=0.0, error=None, killed=False):
 with ckpt_observe.task("trainer", id="run-1"):
     for step in range(1, 8):
         save(step)
-    save(8, seconds=1.0)
+    save(8, seconds=2.0)
     try:
         save(9, error=OSError(28, "No space left on device"))
     except OSError:
@@ -120,9 +120,9 @@ def test_why_without_an_id_explains_the_newest_failure(run):
 def test_why_of_a_slow_save(run, operation_id):
     """The slow save succeeded: it is compared with the others, and the phase is named."""
     text = one_line(run("why", operation_id(8)).out)
-    assert "succeeded and took 1." in text
+    assert re.search(r"succeeded and took [2-9]", text)
     assert re.search(r"times as long as usual: the usual time is .* \(median of 7 successful saves of trainer\)", text)
-    assert "Most of the difference is in write: 1." in text
+    assert re.search(r"Most of the difference is in write: [2-9]", text)
     assert "Look at the load and the free space of the disk" in text
 
 

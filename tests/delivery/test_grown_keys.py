@@ -140,7 +140,6 @@ def test_rest_of_the_state(create_annotator):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {names.NAMESPACE: ["x"]},
         {names.KEY_SIZES: 7},
         {names.KEY_NAMES: "w"},
         {names.KEY_SIZES: ["x", None]},

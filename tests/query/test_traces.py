@@ -178,6 +178,16 @@ def test_changes_report_each_operation_once(exporter, traces, tmp_path):
     assert {int(each.trace_id, 16) for each in traces.changes(second.cursor).finished} == {3}
 
 
+def test_changes_are_filtered(exporter, traces):
+    """With a filter, only matching operations are reported, and the cursor still moves past the others."""
+    first = traces.changes(matching=OperationFilter(operation="restore"))
+    exporter.send(make_tree(1))
+    exporter.send(make_tree(2, operations=("save", "restore")))
+    second = traces.changes(first.cursor, OperationFilter(operation="restore"))
+    assert [(each.name, int(each.trace_id, 16)) for each in second.finished] == [("restore", 2)]
+    assert traces.changes(second.cursor).finished == ()
+
+
 def test_following_a_store_that_does_not_exist_yet(exporter, traces):
     """Who follows an empty state directory gets the first operation too."""
     following = traces.follow(interval=0)

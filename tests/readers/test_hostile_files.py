@@ -121,17 +121,36 @@ def test_malformed_pickles(tmp_path, data):
 
 def test_deep_and_long_pickles(tmp_path):
     """Nesting that exceeds the call stack is cut at the depth. Millions of opcodes are refused at the limit, or when the time is over."""
-    (tmp_path / "deep.pkl").write_bytes(b"\x80\x02" + b"]" * 20_000 + b"a" * 19_999 + b".")
+    (tmp_path / "deep.pkl").write_bytes(b"\x80\x02" + b"]" * 5_000 + b"a" * 4_999 + b".")
     contents = readers.read(tmp_path / "deep.pkl", depth=10**9)
     assert contents.entries[0].type == "list"
     (tmp_path / "cycle.pkl").write_bytes(b"\x80\x02]q\x00h\x00a.")
     assert readers.read(tmp_path / "cycle.pkl", depth=50).entries[0].children == ()
-    (tmp_path / "long.pkl").write_bytes(b"\x80\x02](" + b"N" * 200_000 + b"e.")
-    assert readers.read(tmp_path / "long.pkl").size == 200_006
+    (tmp_path / "long.pkl").write_bytes(b"\x80\x02](" + b"N" * 70_000 + b"e.")
+    assert readers.read(tmp_path / "long.pkl").size == 70_006
     with pytest.raises(CapacityError, match="steps"):
-        readers.read(tmp_path / "long.pkl", limits=Limits(steps=100_000))
+        readers.read(tmp_path / "long.pkl", limits=Limits(steps=50_000))
     with pytest.raises(DeadlineError, match="seconds"):
         readers.read(tmp_path / "long.pkl", limits=Limits(seconds=-1.0))
+
+
+def test_pickles_that_multiply(tmp_path):
+    """A large value that is used again and again as argument, state or key costs no more than its opcodes."""
+    large = b"}q\x00(" + b"".join(b"M" + struct.pack("<H", number) + b"N" for number in range(5_000)) + b"u0"
+    objects = b"](" + b"cos\nA\n)Rh\x00b" * 200 + b"e"
+    calls = b"](" + b"cos\nA\nh\x01R" * 2_000 + b"e"
+    arguments = b"(" + b"N" * 5_000 + b"tq\x010"
+    (tmp_path / "state.pkl").write_bytes(b"\x80\x02" + large + objects + b".")
+    entries = readers.read(tmp_path / "state.pkl", depth=4).entries
+    assert {entry.type for entry in entries} == {"os.A"}
+    assert sum(len(entry.children) for entry in entries) == 5_000  # the first object owns them
+    (tmp_path / "calls.pkl").write_bytes(b"\x80\x02" + arguments + calls + b".")
+    assert len(readers.read(tmp_path / "calls.pkl", depth=4).entries) == 2_000
+    key = b"Nq\x000"
+    for level in range(100):  # eight times the tuple before: eight to the power of a hundred, if references were followed
+        key += b"0(" + (b"h" + bytes([level])) * 8 + b"tq" + bytes([level + 1])
+    (tmp_path / "key.pkl").write_bytes(b"\x80\x02}" + key.replace(b"00(", b"0(", 1) + b"K\x01s.")
+    assert readers.read(tmp_path / "key.pkl", depth=5).entries[0].name.startswith("(None, ")
 
 
 SPARSE = """

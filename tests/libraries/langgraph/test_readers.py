@@ -93,7 +93,13 @@ def test_each_checkpoint(database):
     with open_saver(database) as saver:
         run(saver)
         history = list(saver.list({"configurable": {"thread_id": "large"}}))
-        check(readers.read(database.path, task="large", depth=2))
+        thread = readers.read(database.path, task="large", depth=2)
+        check(thread)
+        listed = {entry.name: {child.name for child in entry.children} for entry in thread.breakdown("checkpoint").entries}
+        assert listed == {item.config["configurable"]["checkpoint_id"]: set(item.checkpoint["channel_values"]) for item in history}
+        digests = [child.digest for entry in thread.breakdown("checkpoint").entries for child in entry.children if child.name == "document"]
+        assert len(digests) == 2
+        assert len(set(digests)) == 1
         for item in history:
             id = item.config["configurable"]["checkpoint_id"]
             contents = readers.read(database.path, task="large", checkpoint=id)

@@ -96,6 +96,8 @@ def _explain_array_error(error: ValueError) -> str | None:
     message = str(error)
     if message.startswith(("EOF: ", "Failed to read all data")):
         return "integrity.truncated"
+    if message.startswith("we only support format version"):
+        return "compatibility.newer_version"
     if message.startswith("Object arrays cannot be"):
         return "serialization.unsupported_type"
     return "serialization.malformed" if "pickled" in message else None  # neither an array nor, perhaps, a pickle

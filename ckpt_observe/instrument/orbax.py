@@ -30,6 +30,7 @@ _HANDLERS: Final = "orbax.checkpoint._src.handlers"
 # Errors
 
 _MESSAGES: Final = (  # the first ones are TensorStore's, which begin with a status
+    ('member "zarr_format": Expected integer', "compatibility.newer_version"),
     ("OUT_OF_RANGE", "integrity.truncated"),
     ("does not match actual length", "integrity.truncated"),
     ("less than minimum length", "integrity.truncated"),

@@ -34,6 +34,8 @@ def _prepare_save(operation: LibraryOperation, _module: Any, arguments: Argument
     set_state(operation, arguments.get("tensors", arguments.get("tensor_dict")))
 
 
+_UNKNOWN_DTYPE: Final = re.compile(r"unknown variant `[A-Z]+\d[A-Z0-9_]*`")
+"""Newer versions add types of tensors."""
 _TRUNCATED: Final = ("header too small", "invalid header length", "file not fully covered")
 
 
@@ -47,6 +49,8 @@ def _explain_safetensor_error(error: Exception) -> str | None:
     message = str(error)
     if any(text in message for text in _TRUNCATED):
         return "integrity.truncated"
+    if _UNKNOWN_DTYPE.search(message):
+        return "compatibility.newer_version"
     return _explain_os_error(error) or ("integrity.malformed" if "deserializing" in message else "serialization.unsupported_type")
 
 

@@ -15,6 +15,8 @@ _MAX_RANKS: Final = 32
 """Ranks of a failure that are named."""
 _PHASES: Final = ("plan", "write", "read")
 """Steps of torch that are phases."""
+_NEWER: Final = ("too many values to unpack", "Can't get attribute")
+"""Metadata are a pickle. Newer versions of torch add fields and classes to it."""
 _MISSING_METADATA: Final = re.compile(r"No such file or directory: '(.*?)'")
 
 
@@ -25,7 +27,7 @@ def _explain_assertion(error: AssertionError) -> str | None:
         return None
     missing = _MISSING_METADATA.search(message)
     if missing is None:
-        return "integrity.malformed"
+        return "compatibility.newer_version" if any(text in message for text in _NEWER) else "integrity.malformed"
     directory = os.path.dirname(missing[1])
     is_begun = os.path.isdir(directory) and any(name.endswith(".distcp") for name in os.listdir(directory))
     return "integrity.incomplete" if is_begun else "not_found.checkpoint"

@@ -73,6 +73,7 @@ APPLY_TARGETS: Final = (
 _MESSAGES: Final = (
     ("loading state_dict", "compatibility.changed_program"),
     ("failed finding central directory", "integrity.truncated"),
+    ("maximum supported version", "compatibility.newer_version"),
     ("PytorchStreamReader", "integrity.malformed"),
     ("corrupt file", "integrity.malformed"),
     ("archive", "integrity.malformed"),

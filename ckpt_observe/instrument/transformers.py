@@ -50,6 +50,11 @@ def _explain_value_error(error: ValueError) -> str | None:
     return explain_value_error(error) or "serialization.malformed"
 
 
+def _explain_type_error(error: TypeError) -> str:
+    """By its message: a newer version has added a field to the state of the Trainer, or the file has other contents."""
+    return "compatibility.newer_version" if "unexpected keyword argument" in str(error) else "serialization.malformed"
+
+
 _LOAD_ERRORS: Final[ErrorCodes] = {
     **FILE_ERRORS,
     "builtins.FileNotFoundError": explain_missing_file,
@@ -57,7 +62,7 @@ _LOAD_ERRORS: Final[ErrorCodes] = {
     "json.decoder.JSONDecodeError": explain_json_error,
     "builtins.UnicodeDecodeError": "serialization.malformed",
     "builtins.KeyError": "serialization.malformed",
-    "builtins.TypeError": "serialization.malformed",
+    "builtins.TypeError": _explain_type_error,
     "builtins.AttributeError": "serialization.malformed",
 }
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.utils import ProjectConfiguration
+from newer_torch import make_newer
 
 from ckpt_observe.instrument.accelerate import AccelerateInstrumentor
 from ckpt_observe.record import guard
@@ -107,6 +108,13 @@ def test_corrupt_file(operations, saved, file, content):
     restore = operations()[1]
     assert restore[names.ERROR_CLASS] in {"integrity", "serialization"}, repr(error)
     assert restore[names.ERROR_PHASE] == "read"
+
+
+def test_file_of_a_newer_torch(operations, saved):
+    """A file in a newer format is not damaged."""
+    make_newer(saved / "optimizer.bin")
+    assert isinstance(load(saved), RuntimeError)
+    assert (operations()[1][names.ERROR_CODE], operations()[1][names.ERROR_PHASE]) == ("compatibility.newer_version", "read")
 
 
 @pytest.mark.parametrize("file", FILES[:3])

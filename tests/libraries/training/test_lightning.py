@@ -11,6 +11,7 @@ import pytest
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
+from newer_torch import make_newer
 from pytorch_lightning import Trainer as StandaloneTrainer
 from pytorch_lightning.demos.boring_classes import BoringModel
 from tiny_lightning import TinyModule, create_trainer
@@ -135,6 +136,13 @@ def test_file_that_is_not_a_complete_checkpoint(operations, saved, change, code,
     error = continue_run(saved)
     restore = operations()[1]
     assert (restore[names.ERROR_CODE], restore[names.ERROR_PHASE]) == (code, phase), repr(error)
+
+
+def test_file_of_a_newer_torch(operations, saved):
+    """A file in a newer format is not damaged."""
+    make_newer(saved)
+    assert isinstance(continue_run(saved), RuntimeError)
+    assert (operations()[1][names.ERROR_CODE], operations()[1][names.ERROR_PHASE]) == ("compatibility.newer_version", "read")
 
 
 def test_changed_model(operations, saved):

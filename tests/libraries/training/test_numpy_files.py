@@ -70,6 +70,18 @@ def test_truncated_file(operations, tmp_path, suffix):
     assert codes.keys() <= {"integrity.truncated", "integrity.malformed", "serialization.malformed"}, codes
 
 
+def test_file_of_a_newer_version(operations, tmp_path):
+    """A file in a newer format is not damaged."""
+    path = tmp_path / "a.npy"
+    np.save(path, np.ones(3))
+    data = bytearray(path.read_bytes())
+    data[6] = 9
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="format version"):
+        np.load(path)
+    assert operations()[1][names.ERROR_CODE] == "compatibility.newer_version"
+
+
 def test_objects_are_refused(operations, tmp_path):
     """Arrays of objects that may not be pickled are values that the format cannot represent."""
     np.save(tmp_path / "a.npy", np.array([1, "a"], dtype=object))

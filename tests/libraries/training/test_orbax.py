@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import gc
+import json
 import threading
+import time
 
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
@@ -122,14 +124,18 @@ def gate(monkeypatch):
 
 
 def test_async_save_is_blocked_until_copied_and_durable_after_the_gate(operations, tmp_path, gate):
-    """The call returns before the checkpoint exists; the save ends when it does."""
+    """The caller is blocked within its own call, and not while the commit waits; the checkpoint is durable after the gate opened."""
     with create_manager(tmp_path) as manager:
+        before = time.perf_counter()
         assert save(manager, 0)
+        returned = time.perf_counter()
         assert operations() == []
         assert not (tmp_path / "0").exists()
+        opened = time.perf_counter()
         gate.set()
     [each] = operations()
-    assert each[names.ASYNC_BLOCKED] < each[names.ASYNC_DURABLE]
+    assert 0 < each[names.ASYNC_BLOCKED] <= returned - before
+    assert each[names.ASYNC_DURABLE] - each[names.ASYNC_RELEASED] >= opened - returned
     assert each[names.SIZE_STORED] == directory_size(tmp_path / "0")
 
 
@@ -167,6 +173,17 @@ def test_damaged_file(operations, saved, file, damage):
         expected |= {"integrity.malformed", "serialization.malformed"}
     assert each[names.ERROR_CODE] in expected, repr(error)
     assert each[names.ERROR_PHASE] == "read"
+
+
+def test_checkpoint_of_a_newer_version(operations, tmp_path):
+    """An array in a newer format is not damaged."""
+    checkpointer = ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=False))
+    checkpointer.save(tmp_path / "a", args=ocp.args.PyTreeSave({"w": jnp.ones(10)}))
+    path = tmp_path / "a" / "w" / ".zarray"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "zarr_format": 9}))
+    with pytest.raises(ValueError, match="zarr_format"):
+        checkpointer.restore(tmp_path / "a")
+    assert (operations()[1][names.ERROR_CODE], operations()[1][names.ERROR_PHASE]) == ("compatibility.newer_version", "read")
 
 
 @pytest.mark.parametrize("file", ["manifest.ocdbt", "d/*"])

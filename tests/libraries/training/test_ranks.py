@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import subprocess
@@ -101,19 +102,35 @@ def test_unobserved_coordinator(observation, tmp_path):
     assert (save.attributes[names.RANK], save.attributes[names.OUTCOME]) == (1, "ok")
 
 
-def test_full_file_system(observation, tmp_path):
-    """`async_save` returned each time; the error is on the save of the step that did not fit, and not on the next one."""
+def run_on_small_file_system(observation, tmp_path, program):
+    """Run a program with a directory in which there are 4 MiB, and return what it printed."""
     available = subprocess.run(["unshare", "-Urm", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
     assert available.returncode == 0, "needs user namespaces to mount a small tmpfs"
     (tmp_path / "small").mkdir()
-    program = [sys.executable, "-c", LAUNCHER, "observed", str(observation.programs / "full_disk.py"), str(tmp_path / "small")]
+    command = [sys.executable, "-c", LAUNCHER, "observed", str(observation.programs / program), str(tmp_path / "small")]
     script = f'mount -t tmpfs -o size=4m none {tmp_path}/small && exec "$@"'
-    process = observation._run(["unshare", "-Urm", "sh", "-c", script, "sh", *program])
+    process = observation._run(["unshare", "-Urm", "sh", "-c", script, "sh", *command])
     assert process.returncode == 0, process.stderr
-    assert process.stdout.split() == ["[1,", "2,", "3,", '"RuntimeError"]']
+    return json.loads(process.stdout)
+
+
+def test_full_file_system(observation, tmp_path):
+    """`async_save` returned each time; the error is on the save of the step that did not fit, and not on the next one."""
+    assert run_on_small_file_system(observation, tmp_path, "full_disk.py") == [1, 2, 3, "RuntimeError"]
     first, second, third, file = sorted(observation.spans().operations("save"), key=lambda span: span.start_unix_nano)
     assert (first.attributes[names.OUTCOME], third.attributes[names.OUTCOME]) == ("ok", "ok")
     assert (second.attributes[names.STEP], second.attributes[names.ERROR_CODE]) == (2, "storage.no_space")
     assert second.attributes[names.ERROR_PHASE] == "write"
     assert names.ASYNC_BLOCKED in second.attributes
     assert (file.attributes[names.SYSTEM], file.attributes[names.ERROR_CODE]) == ("torch", "storage.no_space")
+
+
+def test_full_file_system_with_orbax(observation, tmp_path):
+    """The same for Orbax: the save of step 2 returned, and its late error is on it. Steps 1 and 3 are saved."""
+    assert run_on_small_file_system(observation, tmp_path, "full_disk_orbax.py") == [True, True, True]
+    first, second, third = sorted(observation.spans().operations("save"), key=lambda span: span.start_unix_nano)
+    assert (first.attributes[names.OUTCOME], third.attributes[names.OUTCOME]) == ("ok", "ok")
+    assert [span.attributes[names.STEP] for span in (first, second, third)] == [1, 2, 3]
+    assert (second.attributes[names.ERROR_CODE], second.attributes[names.ERROR_PHASE]) == ("storage.no_space", "write")
+    assert names.ASYNC_BLOCKED in second.attributes
+    assert names.ASYNC_DURABLE not in second.attributes

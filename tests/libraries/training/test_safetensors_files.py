@@ -106,6 +106,16 @@ def test_truncated_file(operations, tmp_path):
     assert {each[names.ERROR_CODE] for each in operations()[1:]} == {"integrity.truncated"}
 
 
+def test_file_of_a_newer_version(operations, tmp_path):
+    """The format has no version. A type of tensors that the installed safetensors does not know is from a newer one."""
+    path = tmp_path / "a"
+    safetensors.torch.save_file({"w": torch.arange(20.0)}, path)
+    path.write_bytes(path.read_bytes().replace(b'"F32"', b'"F33"'))
+    with pytest.raises(safetensors.SafetensorError, match="unknown variant"):
+        safetensors.torch.load_file(path)
+    assert operations()[1][names.ERROR_CODE] == "compatibility.newer_version"
+
+
 def test_damaged_header(operations, tmp_path):
     """A flipped byte in the header is damage, and never an unknown error."""
     path = tmp_path / "a"

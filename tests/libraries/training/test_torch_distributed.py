@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 import warnings
@@ -12,6 +13,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import TensorProperties
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from ckpt_observe.instrument.torch_distributed import TorchDistributedInstrumentor
@@ -88,7 +90,7 @@ def test_gated_async_save(recording, operations, tmp_path):
     future.result()
     [save] = wait_for(operations, 1)
     assert 0 < save[names.ASYNC_BLOCKED] == save[names.ASYNC_RELEASED] <= returned - before
-    assert save[names.ASYNC_DURABLE] >= opened - returned
+    assert save[names.ASYNC_DURABLE] - save[names.ASYNC_RELEASED] >= opened - returned
     assert save[names.SIZE_STORED] == data_bytes(tmp_path / "step-5")
     assert {"stage", "plan", "write", "commit"} <= phases(recording).keys()
 
@@ -179,6 +181,33 @@ def test_truncated_data(operations, checkpoint):
     codes = Counter(each[names.ERROR_CODE] for each in failures)
     assert codes.keys() <= {"integrity.truncated", "integrity.malformed", "serialization.malformed"}, codes
     assert {each[names.ERROR_PHASE] for each in failures} == {"read"}
+
+
+def test_damaged_data(operations, checkpoint):
+    """A changed byte in a data file is damage in the phase `read`, and never an unknown error. torch does not check the tensors."""
+    file = checkpoint / "__0_0.distcp"
+    data = file.read_bytes()
+    for position in range(0, len(data), 61):
+        file.write_bytes(data[:position] + bytes([data[position] ^ 0x55]) + data[position + 1 :])
+        try:
+            dcp.load({"w": torch.zeros(100)}, checkpoint_id=checkpoint)
+        except CheckpointException:
+            pass
+    failures = [each for each in operations() if each[names.OUTCOME] == "error"]
+    assert len(failures) > 3
+    assert {each[names.ERROR_CLASS] for each in failures} <= {"integrity", "serialization"}
+    assert {each[names.ERROR_PHASE] for each in failures} == {"read"}
+
+
+def test_checkpoint_of_a_newer_torch(operations, checkpoint, monkeypatch):
+    """Metadata with a field that the installed torch does not know are not damaged."""
+    path = checkpoint / ".metadata"
+    metadata, state = pickle.loads(path.read_bytes()), TensorProperties.__getstate__
+    with monkeypatch.context() as patches:
+        patches.setattr(TensorProperties, "__getstate__", lambda properties: (*state(properties), "a new field"))
+        path.write_bytes(pickle.dumps(metadata))
+    load_damaged(checkpoint)
+    assert (operations()[1][names.ERROR_CODE], operations()[1][names.ERROR_PHASE]) == ("compatibility.newer_version", "plan")
 
 
 def test_another_program(operations, checkpoint):

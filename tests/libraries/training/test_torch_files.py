@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from newer_torch import make_newer
 
 import ckpt_observe
 from ckpt_observe.instrument.checkpoint_file import LOST_FILE
@@ -243,13 +244,11 @@ def test_file_that_is_no_checkpoint(operations, tmp_path, data, codes):
 
 def test_file_of_a_newer_torch(operations, tmp_path):
     """A file whose format is newer than the installed torch is not damaged."""
-    path, newer = tmp_path / "model.pt", tmp_path / "newer.pt"
+    path = tmp_path / "model.pt"
     torch.save([1], path)
-    with zipfile.ZipFile(path) as source, zipfile.ZipFile(newer, "w") as target:
-        for entry in source.infolist():
-            target.writestr(entry.filename, "999\n" if entry.filename.endswith("/version") else source.read(entry))
+    make_newer(path)
     with pytest.raises(RuntimeError, match="maximum supported version"):
-        torch.load(newer)
+        torch.load(path)
     assert operations()[1][names.ERROR_CODE] == "compatibility.newer_version"
 
 

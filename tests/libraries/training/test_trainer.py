@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
+from collections import Counter
 
 import pytest
 import torch
+from newer_torch import make_newer
 from tiny_trainer import create_trainer
 from transformers import Trainer
 
@@ -134,6 +138,19 @@ def test_corrupt_file(operations, trained, file, content):
     assert restore[names.ERROR_PHASE] == "read"
 
 
+def test_checkpoint_of_a_newer_version(operations, trained):
+    """A field of the Trainer's state, or a format of torch, that the installed version does not know is from a newer one."""
+    checkpoint = trained / "checkpoint-2"
+    state = (checkpoint / "trainer_state.json").read_text()
+    (checkpoint / "trainer_state.json").write_text(json.dumps({**json.loads(state), "a_new_field": 1}))
+    assert isinstance(continue_run(trained), TypeError)
+    (checkpoint / "trainer_state.json").write_text(state)
+    make_newer(checkpoint / "optimizer.pt")
+    assert isinstance(continue_run(trained), RuntimeError)
+    failures = operations()[1:]
+    assert [(each[names.ERROR_CODE], each[names.ERROR_PHASE]) for each in failures] == [("compatibility.newer_version", "read")] * 2
+
+
 def test_half_written_checkpoint(operations, trained):
     """The state of the Trainer is written last. A checkpoint without it is incomplete, and not a missing path."""
     (trained / "checkpoint-2" / "trainer_state.json").unlink()
@@ -214,9 +231,20 @@ def test_random_state_is_that_of_a_bare_run(tmp_path):
 
 
 def test_continued_run_links_to_its_save(observation, tmp_path):
-    """In another process, the restore links to the save, loses no steps, and the run has the same task id."""
-    assert observation.run("trainer_restart.py", tmp_path / "run") == [0, 0]
+    """In another process, the restore links to the save, loses no steps, and the run has the same task id.
+
+    Each checkpoint is counted once in the metrics, with the bytes that are in the directory.
+    """
+    metrics = tmp_path / "metrics.prom"
+    exporters = {"CKPT_OBSERVE_EXPORTERS": "local,prometheus", "CKPT_OBSERVE_METRICS_TEXTFILE": metrics}
+    assert observation.run("trainer_restart.py", tmp_path / "run", **exporters) == [0, 0]
     spans = observation.spans()
+    counts = Counter()
+    for operation, count in re.findall(r'^checkpoint_operations_total{.*operation="(\w+)".*} (\d+)', metrics.read_text(), re.MULTILINE):
+        counts[operation] += int(count)
+    assert +counts == {"restore": 1, "save": 3}
+    saved_bytes = sum(span.attributes[names.SIZE_STORED] for span in spans.operations("save"))
+    assert saved_bytes == directory_size(tmp_path / "run")
     restore = spans.operation("restore")
     save = spans.operation("save", step=4)
     assert [link.span_id for link in restore.links] == [save.span_id]

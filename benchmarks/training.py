@@ -28,10 +28,10 @@ from ckpt_observe import exporter_selection
 
 MB, GB = 1 << 20, 1 << 30
 SHARED_MEMORY = Path("/dev/shm")
-SECONDS = 20.0
+SECONDS = 10.0
 """How long one kind of save is measured, but at least MIN_SAVES and at most MAX_SAVES times."""
-MIN_SAVES, MAX_SAVES = 7, 200
-BUDGETS = {MB: 0.25, GB: 0.01}
+MIN_SAVES, MAX_SAVES = 5, 200
+BUDGETS = {MB: 0.5, GB: 0.05}
 """What observation may add to a save of a size, as a share of the bare save."""
 
 

@@ -37,7 +37,15 @@ nitpick_ignore_regex = [("py:.*", ".*")]  # signatures name types of other packa
 
 CONTENTS = {
     "Start": ["Introduction </README>", "/docs/viewer", "/docs/traces", "/docs/inspect", "/docs/jaeger", "/docs/stack"],
-    "Instrument": ["/docs/libraries", "/docs/langgraph", "/docs/own-code", "/docs/processes", "/docs/core", "/docs/extending"],
+    "Instrument": [
+        "/docs/libraries",
+        "/docs/langgraph",
+        "/docs/training",
+        "/docs/own-code",
+        "/docs/processes",
+        "/docs/core",
+        "/docs/extending",
+    ],
     "Deliver": ["/docs/backends", "/docs/delivery", "/docs/metrics", "/docs/scale"],
     "Operate": ["/docs/dashboards", "/docs/alerts", "/ckpt_observe/alerts/runbook", "/docs/reliability", "/docs/faults", "/SECURITY"],
     "Reference": ["/docs/semconv", "/docs/cli", "/docs/api", "/CHANGELOG"],

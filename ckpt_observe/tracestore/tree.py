@@ -191,7 +191,7 @@ def _format_outcome(span: Span, outcome: str) -> str:
 
 
 def _notes(span: Span) -> Iterator[str]:
-    """Yield what else matters: the rank, where a load came from, what is wrong with it, the key that makes a save large, the task's status.
+    """Yield what else matters: ranks, times, where a load came from, what is wrong with it, the key that makes a save large, the status.
 
     The ID of the checkpoint is the last, because it is long. With a failure, it is in the details.
     """
@@ -199,6 +199,7 @@ def _notes(span: Span) -> Iterator[str]:
     if names.RANK in attributes:
         world_size = attributes.get(names.WORLD_SIZE)
         yield f"rank {attributes[names.RANK]}" + (f" of {world_size}" if world_size is not None else "")
+    yield from _notes_on_times(attributes)
     if attributes.get(names.TASK_INFERRED):
         yield "task inferred"
     trace_id = next((link.trace_id for link in span.links), attributes.get(names.SOURCE_TRACE))
@@ -222,6 +223,16 @@ def _notes(span: Span) -> Iterator[str]:
         yield str(attributes[names.STATUS])
     if names.ID in attributes and span.status != "error":
         yield f"id {attributes[names.ID]}"
+
+
+def _notes_on_times(attributes: dict[str, Any]) -> Iterator[str]:
+    """Yield the rank for which the others waited, and what an async save cost the program."""
+    delay, blocked, durable = (attributes.get(name) for name in (names.STRAGGLER_DELAY, names.ASYNC_BLOCKED, names.ASYNC_DURABLE))
+    if isinstance(delay, float):
+        rank, phase = attributes.get(names.STRAGGLER_RANK), attributes.get(names.STRAGGLER_PHASE)
+        yield f"rank {rank} slower by {format_duration(delay)} in {phase}"
+    if isinstance(blocked, float):
+        yield f"blocked {format_duration(blocked)}" + (f", durable after {format_duration(durable)}" if isinstance(durable, float) else "")
 
 
 def _key_sizes(attributes: dict[str, Any], key_names: str, key_sizes: str) -> dict[str, int]:

@@ -143,6 +143,12 @@ def test_append_names_its_node():
     [
         ({names.RANK: 3, names.WORLD_SIZE: 8}, "rank 3 of 8"),
         ({names.RANK: 3, names.TASK_INFERRED: True}, "rank 3, task inferred"),
+        (
+            {names.RANK: 0, names.STRAGGLER_RANK: 3, names.STRAGGLER_PHASE: "write", names.STRAGGLER_DELAY: 1.5},
+            "rank 0, rank 3 slower by 1.5 s in write",
+        ),
+        ({names.ASYNC_BLOCKED: 0.0078, names.ASYNC_DURABLE: 1.6}, "blocked 7.8 ms, durable after 1.6 s"),
+        ({names.ASYNC_BLOCKED: 0.0078}, "blocked 7.8 ms"),
         ({names.KEY_NAMES: ["a", "b"], names.KEY_SIZES: [10, 900], names.SIZE_SERIALIZED: 1000}, "mostly b (900 B)"),
         ({names.KEY_NAMES: ["a", "b"], names.KEY_SIZES: [300, 400], names.SIZE_SERIALIZED: 1000}, None),
         ({names.KEY_NAMES: ["a"], names.KEY_SIZES: [900], names.GROWN_KEYS: ["a"], names.GROWN_SIZES: [7]}, "mostly a (900 B, +7 B)"),
@@ -161,7 +167,21 @@ def test_append_names_its_node():
         ({names.ALTERED_KEYS: ["plan", "user"]}, "altered: plan user"),
         ({names.SOURCE_TRACE: "4bf92f35" + "0" * 24, names.ALTERED_KEYS: ["plan"]}, "from trace 4bf92f35, altered: plan"),
     ],
-    ids=["rank", "inferred", "large key", "no large key", "grown", "grew a lot", "grew a little", "nothing", "altered", "two"],
+    ids=[
+        "rank",
+        "inferred",
+        "straggler",
+        "async",
+        "async that failed",
+        "large key",
+        "no large key",
+        "grown",
+        "grew a lot",
+        "grew a little",
+        "nothing",
+        "altered",
+        "two",
+    ],
 )
 def test_notes_on_an_operation(attributes, note):
     """A line ends with what explains the operation: the key that makes up most of it or grew a lot, what a load found."""

@@ -2,11 +2,47 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from ckpt_observe.semconv import attributes as names
 
 pytestmark = pytest.mark.libraries
+EXAMPLES = Path(__file__).parents[3] / "examples" / "libraries"
+
+
+@pytest.fixture
+def run_with_torchrun(tmp_path):
+    """A function that runs an example as the tutorial says, and returns its traces as text, the newest first."""
+
+    def run(name, **settings):
+        environment = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_PAGES_DIR": str(tmp_path / "pages")}
+        command = [sys.executable, "-m", "ckpt_observe"]
+        program = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            "2",
+            str(EXAMPLES / name),
+            str(tmp_path / "checkpoints"),
+        ]
+        process = subprocess.run(
+            [*command, "run", "--", *program], env={**environment, **settings}, capture_output=True, text=True, check=False
+        )
+        assert process.returncode == 0, process.stderr
+        lines = subprocess.run([*command, "traces", "--tsv"], env=environment, capture_output=True, text=True, check=True).stdout
+        return [
+            subprocess.run([*command, "traces", line.split("\t")[0]], env=environment, capture_output=True, text=True, check=True).stdout
+            for line in lines.splitlines()
+        ]
+
+    return run
 
 
 def test_torch_training(run_example):
@@ -66,6 +102,16 @@ def test_torch_dcp(run_example):
     for each in operations:
         assert (each[names.SYSTEM], each[names.OUTCOME], each[names.STEP]) == ("torch.dcp", "ok", 100)
         assert (names.ASYNC_DURABLE if each[names.OPERATION] == "save" else names.SOURCE_SPAN) in each
+
+
+def test_torchrun(run_with_torchrun):
+    """The tutorial: under torchrun, every checkpoint of both ranks is one trace, with the times of the async save.
+
+    That the slow rank is named is tested in `test_ranks`, with a delay that no load of the machine can hide.
+    """
+    traces = run_with_torchrun("torchrun_training.py", SLOW_RANK="1")
+    assert [(trace.count("rank 0 of 2"), trace.count("rank 1 of 2")) for trace in traces] == [(1, 1)] * 4
+    assert [len(re.findall(r"blocked \S+ \w+, durable after", trace)) for trace in traces] == [0, 2, 0, 0]
 
 
 def test_orbax(run_example):

@@ -36,7 +36,7 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 nitpick_ignore_regex = [("py:.*", ".*")]  # signatures name types of other packages, and of ours that have no page
 
 CONTENTS = {
-    "Start": ["Introduction </README>", "/docs/viewer", "/docs/traces", "/docs/inspect", "/docs/jaeger", "/docs/stack"],
+    "Start": ["Introduction </README>", "/docs/viewer", "/docs/traces", "/docs/inspect", "/docs/readers", "/docs/jaeger", "/docs/stack"],
     "Instrument": [
         "/docs/libraries",
         "/docs/langgraph",
@@ -47,7 +47,15 @@ CONTENTS = {
         "/docs/extending",
     ],
     "Deliver": ["/docs/backends", "/docs/delivery", "/docs/metrics", "/docs/scale"],
-    "Operate": ["/docs/dashboards", "/docs/alerts", "/ckpt_observe/alerts/runbook", "/docs/reliability", "/docs/faults", "/SECURITY"],
+    "Operate": [
+        "/docs/dashboards",
+        "/docs/alerts",
+        "/ckpt_observe/alerts/runbook",
+        "/docs/reliability",
+        "/docs/fidelity",
+        "/docs/faults",
+        "/SECURITY",
+    ],
     "Reference": ["/docs/semconv", "/docs/cli", "/docs/api", "/CHANGELOG"],
     "Develop": ["/ARCHITECTURE", "/docs/contributing"],
 }

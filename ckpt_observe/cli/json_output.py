@@ -34,5 +34,17 @@ def schema(command: str, kind: Any) -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"A line of `ckpt-observe {command} --json`",
-        **msgspec.json.schema(kind),
+        **_sort_choices(msgspec.json.schema(kind)),
     }
+
+
+def _sort_choices(part: Any) -> Any:
+    """Put the choices of `anyOf` into one order: that of msgspec depends on its version."""
+    if isinstance(part, list):
+        return [_sort_choices(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    sorted_part = {name: _sort_choices(value) for name, value in part.items()}
+    if "anyOf" in sorted_part:
+        sorted_part["anyOf"].sort(key=lambda choice: json.dumps(choice, sort_keys=True))
+    return sorted_part

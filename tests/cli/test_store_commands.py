@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import subprocess
 import sys
@@ -92,11 +93,20 @@ def test_wrong_arguments(run, store, arguments, code, text):
     assert "Traceback" not in done.err
 
 
-@pytest.mark.parametrize("content", [b"", b"\x00" * 100, b"PK\x03\x04 truncated", b"SQLite format 3\x00" + b"x" * 200, os.urandom(500)])
+HOSTILE_FILES = {
+    "empty": b"",
+    "zeros": b"\x00" * 100,
+    "truncated zip": b"PK\x03\x04 truncated",
+    "damaged database": b"SQLite format 3\x00" + b"x" * 200,
+    "noise": random.Random(1).randbytes(500),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_FILES)
 @pytest.mark.parametrize("command", ["list", "show", "verify", "stats"])
-def test_hostile_file(run, tmp_path, command, content):
+def test_hostile_file(run, tmp_path, command, name):
     """A file that is no checkpoint gives a typed error and an exit code, not a traceback."""
-    (tmp_path / "file").write_bytes(content)
+    (tmp_path / "file").write_bytes(HOSTILE_FILES[name])
     done = run(command, tmp_path / "file")
     assert done.code in (1, 2, 3)
     assert done.err.startswith("ckpt-observe: ")

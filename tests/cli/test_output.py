@@ -18,6 +18,7 @@ from ckpt_observe.cli.commands import suggest
 from ckpt_observe.cli.completion import SHELLS
 from ckpt_observe.cli.exit_codes import MEANINGS, code_of
 from ckpt_observe.cli.output import Column, live_table, print_table, progress
+from ckpt_observe.core import Checkpointer
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError, MissingExtraError
 
 ROOT = Path(__file__).parents[2]
@@ -72,10 +73,11 @@ def test_narrow_terminal_loses_no_character(terminal, monkeypatch):
 
 def test_plain_output_does_not_import_rich(tmp_path):
     """Without a terminal, no command pays for the import of rich."""
-    code = (
-        f"import sys; from ckpt_observe.cli.main import main; main(['doctor', '--dir', {str(tmp_path)!r}]); sys.exit('rich' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False).returncode == 0
+    with Checkpointer(tmp_path) as checkpointer:
+        checkpointer.save("run", {"a": 1})
+    code = f"import sys; from ckpt_observe.cli.main import main; main(['list', {str(tmp_path)!r}]); sys.exit('rich' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, "run" in done.stdout) == (0, True), done.stderr
 
 
 def test_progress_shows_the_time_left_on_a_terminal_only(terminal, monkeypatch, capsys):

@@ -11,7 +11,7 @@ import ckpt_observe
 
 PACKAGE = Path(ckpt_observe.__file__).parent
 
-ELSEWHERE = {"alerts", "cli", "dashboards", "testing", "tracestore", "metricstore"}
+ELSEWHERE = {"alerts", "cli", "dashboards", "testing", "tracestore", "metricstore", "viewer"}
 """Packages whose code runs only in threads and processes of ours. Signal handlers of the host program do not run there."""
 
 BROAD_TYPES = {"Exception", "BaseException", "OSError", "EnvironmentError", "IOError", "TimeoutError", "RuntimeError"}

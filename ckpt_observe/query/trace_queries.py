@@ -103,14 +103,17 @@ class Traces:
         spans = {span.span_id: span for span in (*running, *(reader.spans(trace_id) if reader else ()))}
         return [node.span for node in walk(spans.values())]
 
-    def operations(self, matching: OperationFilter = ALL) -> Iterator[ObservedOperation]:
-        """Yield matching operations, tasks and other spans: running ones first, then that which ended last."""
+    def operations(self, matching: OperationFilter = ALL, *, phases: bool = True) -> Iterator[ObservedOperation]:
+        """Yield matching operations, tasks and other spans: running ones first, then that which ended last.
+
+        Without `phases`, those that have ended have none, which takes half the time.
+        """
         running = {}
         for group in self._running(matching):
             running[group.span.trace_id, group.span.span_id] = group
             yield from_spans(*group)
         reader = self._reader()
-        for group in reader.operations(matching) if reader else ():
+        for group in reader.operations(matching, phases=phases) if reader else ():
             if (group.span.trace_id, group.span.span_id) not in running and not is_phase(group.span):
                 yield from_spans(*group)
 

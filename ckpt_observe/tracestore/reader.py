@@ -25,6 +25,7 @@ _OPERATIONS: Final = (
     f"SELECT operation.id, trace.trace_id, resource.attributes, {_COLUMNS} FROM operation "  # noqa: S608, our own names
     "CROSS JOIN trace ON trace.id = operation.trace LEFT JOIN resource ON resource.id = operation.resource_id "  # in this order of tables
 )
+_PHASES: Final = READ_COLUMNS.index("phases")
 _BY_TRACE: Final = _OPERATIONS + "WHERE operation.trace = (SELECT id FROM trace WHERE trace_id = ?)"  # noqa: S608
 _STORED_AFTER: Final = _OPERATIONS + "WHERE operation.id > ? ORDER BY operation.id LIMIT ?"
 _SERVICE: Final = f"operation.resource_id IN (SELECT id FROM resource WHERE json_extract(attributes, '$.\"{SERVICE}\"') = ?)"  # noqa: S608, our own name
@@ -105,12 +106,12 @@ class TraceReader:
             groups = [self._group(row) for row in self._connection.execute(_BY_TRACE, (trace_id,)).fetchall()]
             return [node.span for node in walk(span for group in groups for span in (group.span, *group.phases))]
 
-    def operations(self, matching: OperationFilter = ALL) -> Iterator[OperationGroup]:
-        """Yield matching operations, tasks and other spans with their phases, that which ended last first."""
+    def operations(self, matching: OperationFilter = ALL, *, phases: bool = True) -> Iterator[OperationGroup]:
+        """Yield matching operations, tasks and other spans, that which ended last first. Without their phases, it takes half the time."""
         conditions, values = _conditions(matching)
         with translate_errors(self.path):
             for row in self._connection.execute(_OPERATIONS + conditions, values):
-                yield self._group(row)
+                yield self._group(row, phases=phases)
 
     def newest_position(self) -> int:
         """Return the position of what was stored last, for `stored_after`."""
@@ -123,8 +124,10 @@ class TraceReader:
             rows = self._connection.execute(_STORED_AFTER, (min(max(position, 0), _MAX_INTEGER), limit)).fetchall()
             return [(row[0], self._group(row)) for row in rows]
 
-    def _group(self, row: tuple[Any, ...]) -> OperationGroup:
+    def _group(self, row: tuple[Any, ...], *, phases: bool = True) -> OperationGroup:
         _, trace_id, resource, *columns = row
+        if not phases:
+            columns[_PHASES] = None
         return from_row(trace_id, self._resource(resource or "{}"), columns)
 
     def _resource(self, text: str) -> dict[str, Any]:

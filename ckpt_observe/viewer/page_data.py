@@ -144,7 +144,7 @@ def checkpoint(traces: Traces, trace_id: str, span_id: str) -> CheckpointPage:
     if operation is None:
         raise TraceNotFoundError(f"trace {trace_id} has no operation {span_id}; it may still be running in a process that is not delivered")
     same_run = OperationFilter(operation="save", task_id=operation.task_id, task_name=operation.task_name, system=operation.system)
-    saves = [each for each in itertools.islice(traces.operations(same_run), _MAX_HISTORY) if each.outcome == "ok"]
+    saves = [each for each in itertools.islice(traces.operations(same_run, phases=False), _MAX_HISTORY) if each.outcome == "ok"]
     return CheckpointPage(operation=operation, advice=_advice(operation), history=tuple(map(_sized, reversed(saves))))
 
 
@@ -159,7 +159,7 @@ def library_health(traces: Traces) -> Libraries:
 
 
 def _operations(traces: Traces, matching: OperationFilter = OperationFilter()) -> Iterable[ObservedOperation]:  # noqa: B008 - immutable
-    return (operation for operation in traces.operations(matching) if operation.kind == "operation")
+    return (operation for operation in traces.operations(matching, phases=False) if operation.kind == "operation")
 
 
 def _run(operation: ObservedOperation | OperationRow) -> str | None:

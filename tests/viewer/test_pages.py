@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 import ckpt_observe
+from ckpt_observe import query
 from ckpt_observe.viewer import live_feed
 from tests.viewer.address import BASE, LIVE
 
@@ -63,6 +64,14 @@ def test_trace_and_checkpoint(client, training):
     weights = [each["keys"]["weights"] for each in page["history"]]
     assert weights == sorted(weights)
     assert weights[0] < weights[-1]
+
+
+def test_operations_without_phases(training, tmp_path):
+    """Lists leave the phases out, and are otherwise the same."""
+    with query.open_traces(tmp_path / "state") as traces:
+        whole, short = list(traces.operations()), list(traces.operations(phases=False))
+    assert any(operation.phases for operation in whole)
+    assert short == [msgspec.structs.replace(operation, phases=()) for operation in whole]
 
 
 @pytest.mark.parametrize("path", ["traces/ffff", "checkpoints/ffff/ffff"])

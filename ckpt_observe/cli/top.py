@@ -19,7 +19,7 @@ from ckpt_observe.cli.output import Column, is_pipe_closed, live_table, print_er
 from ckpt_observe.cli.tail import describe_failure
 from ckpt_observe.cli.trace_arguments import add_state_directory, read_settings
 from ckpt_observe.journal.locations import private_directory
-from ckpt_observe.query import Changes, ObservedOperation, OperationFilter, Traces
+from ckpt_observe.query import Changes, ObservedOperation, OperationFilter, Progress, SavedStep, Traces, measure_progress
 from ckpt_observe.support.formatting import format_duration
 
 WINDOW: Final = 3600
@@ -56,6 +56,8 @@ class TaskActivity(msgspec.Struct, frozen=True, kw_only=True):
     """Operations that failed or were interrupted."""
     last_failure: str | None
     """Error code and phase of the newest of them."""
+    progress: Progress | None
+    """Of the run that saved last, if it declares its number of steps."""
 
 
 JSON: Final = {"top": TaskActivity}
@@ -119,6 +121,7 @@ class FinishedOperation(NamedTuple):
     start_unix_nano: int
     end_unix_nano: int
     failure: str
+    saved_step: SavedStep | None
 
 
 class TaskTable:
@@ -175,6 +178,7 @@ class TaskTable:
             last_success_age=None if last_success is None else max(now - last_success, 0) / 1e9,
             failures=len(failed),
             last_failure=newest_failure.failure if newest_failure else None,
+            progress=measure_progress([operation.saved_step for operation in finished if operation.saved_step]),
         )
 
     def _find_last_success(self, task: str, finished: list[FinishedOperation]) -> int | None:
@@ -198,7 +202,13 @@ class TaskTable:
             if operation.kind == "operation" and end is not None:
                 key = operation.trace_id, operation.span_id
                 self._finished[key] = FinishedOperation(
-                    _task(operation), operation.name, operation.outcome, operation.start_unix_nano, end, describe_failure(operation)
+                    _task(operation),
+                    operation.name,
+                    operation.outcome,
+                    operation.start_unix_nano,
+                    end,
+                    describe_failure(operation),
+                    SavedStep.of(operation),
                 )
         for key in list(islice(self._finished, max(len(self._finished) - MAX_OPERATIONS, 0))):
             del self._finished[key]
@@ -221,10 +231,18 @@ def _format_age(seconds: float | None) -> str:
     return "never" if seconds is None else f"{format_duration(seconds)} ago"
 
 
+def _format_progress(progress: Progress | None) -> str:
+    if progress is None:
+        return "-"
+    time_left = "" if progress.remaining_seconds is None else f", {format_duration(progress.remaining_seconds)} left"
+    return f"{progress.step} of {progress.total_steps}{time_left}"
+
+
 _COLUMNS: Final = (
     Column("TASK"),
     Column("RUNNING", _format_running),
     Column("LAST GOOD SAVE", _format_age, align_right=True),
+    Column("PROGRESS", _format_progress),
     Column("PER MINUTE", "{:.1f}".format, align_right=True),
     Column("FAILURES", align_right=True, style=lambda count: "red" if count else ""),
     Column("LAST FAILURE", lambda failure: failure or "-"),
@@ -232,4 +250,4 @@ _COLUMNS: Final = (
 
 
 def _row(task: TaskActivity) -> tuple[object, ...]:
-    return (task.task, task.running, task.last_success_age, task.operations_per_minute, task.failures, task.last_failure)
+    return (task.task, task.running, task.last_success_age, task.progress, task.operations_per_minute, task.failures, task.last_failure)

@@ -12,6 +12,7 @@ Reading changes nothing and disturbs no running program.
 from __future__ import annotations
 
 from ckpt_observe.journal.unobserved_programs import UnobservedProgram
+from ckpt_observe.query.progress import Progress, SavedStep, measure_progress
 from ckpt_observe.query.results import RUNNING, Changes, ObservedOperation, ObservedPhase, Removal, StoreTotals, Trace, json_schema
 from ckpt_observe.query.statistics import KeyGrowth, Lifetime, OperationStatistics, Quantiles, Statistics, TaskStatistics
 from ckpt_observe.query.trace_queries import Traces, open_traces
@@ -28,8 +29,10 @@ __all__ = [
     "ObservedPhase",
     "OperationFilter",
     "OperationStatistics",
+    "Progress",
     "Quantiles",
     "Removal",
+    "SavedStep",
     "Statistics",
     "StoreTotals",
     "TaskStatistics",
@@ -40,6 +43,7 @@ __all__ = [
     "WaitingJournal",
     "is_received",
     "json_schema",
+    "measure_progress",
     "open_traces",
     "read_waiting",
 ]

@@ -29,7 +29,6 @@ class OperationRow(msgspec.Struct, frozen=True, kw_only=True):
     system: str | None
     checkpoint_id: str | None
     step: int | None
-    total_steps: int | None
     rank: int | None
     stored_bytes: int | None
     error_code: str | None
@@ -54,7 +53,6 @@ def row_of(operation: ObservedOperation) -> OperationRow:
         system=operation.system,
         checkpoint_id=operation.checkpoint_id,
         step=_number(attributes.get(names.STEP)),
-        total_steps=_number(attributes.get(names.TOTAL_STEPS)),
         rank=_number(attributes.get(names.RANK)),
         stored_bytes=operation.stored_bytes,
         error_code=_text(attributes.get(names.ERROR_CODE)),

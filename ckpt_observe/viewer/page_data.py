@@ -13,7 +13,16 @@ import msgspec
 
 from ckpt_observe import libraries
 from ckpt_observe.errors import TraceNotFoundError
-from ckpt_observe.query import ObservedOperation, OperationFilter, StoreTotals, Traces, UnobservedProgram
+from ckpt_observe.query import (
+    ObservedOperation,
+    OperationFilter,
+    Progress,
+    SavedStep,
+    StoreTotals,
+    Traces,
+    UnobservedProgram,
+    measure_progress,
+)
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.support.advice import ADVICE
 from ckpt_observe.viewer.operation_row import OperationRow, row_of
@@ -46,8 +55,8 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     """Median time between two good saves."""
     at_risk_seconds: float | None
     """Work that would be lost now: time since the last good save. None if nothing is running."""
-    remaining_seconds: float | None
-    """Time until the last step, if the task declares its number of steps."""
+    progress: Progress | None
+    """How far the run has come, if it declares its number of steps."""
 
 
 class FailedOperation(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,19 +195,8 @@ def _task_state(saves: list[ObservedOperation], running: tuple[OperationRow, ...
         running=active,
         interval_seconds=statistics.median(intervals) if intervals else None,
         at_risk_seconds=at_risk,
-        remaining_seconds=_remaining([row_of(save) for save in good]) if active else None,
+        progress=measure_progress([step for save in good if (step := SavedStep.of(save))]),
     )
-
-
-def _remaining(saves: list[OperationRow]) -> float | None:
-    """Return the seconds until the last step, at the rate between the oldest and the newest of these saves."""
-    counted = [save for save in saves if save.step is not None and save.total_steps is not None]
-    if len(counted) < 2:
-        return None
-    newest, oldest = counted[0], counted[-1]
-    steps = (newest.step or 0) - (oldest.step or 0)
-    seconds = ((newest.end_unix_nano or 0) - (oldest.end_unix_nano or 0)) / 1e9
-    return max(0, (newest.total_steps or 0) - (newest.step or 0)) * seconds / steps if steps > 0 else None
 
 
 def _failure(operation: ObservedOperation) -> FailedOperation:

@@ -43,9 +43,9 @@ function taskRow(task) {
 }
 
 function progress(task) {
-  const { step, total_steps: total } = task.last_good ?? task.last_attempt;
-  if (step === null || !total) return "";
-  const left = task.remaining_seconds === null ? "" : `, ${duration(task.remaining_seconds)} left`;
+  if (!task.progress) return "";
+  const { step, total_steps: total, remaining_seconds: remaining } = task.progress;
+  const left = task.running && remaining !== null ? `, ${duration(remaining)} left` : "";
   return [element("progress", { max: total, value: step, "aria-label": "Steps" }), ` ${step} of ${total}${left}`];
 }
 

@@ -48,7 +48,7 @@ def require_checkpointer(location: str, command: str, retention: Retention | Non
     """Return a Checkpointer; ConfigError if the location is not a store of the core, whose states alone can be loaded safely."""
     checkpointer = open_checkpointer(location, retention)
     if checkpointer is None:
-        text = f"`{command}` needs a store of ckpt_observe.core, and {location} is none; `ckpt-observe show` can look into other formats"
+        text = f"`{command}` needs a store of ckpt_observe.core, and {location} is not one; `ckpt-observe show` can look into other formats"
         raise ConfigError(text)
     return checkpointer
 

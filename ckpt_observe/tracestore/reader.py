@@ -138,8 +138,13 @@ class TraceReader:
 
 
 def _times(matching: OperationFilter) -> tuple[int, int]:
-    until = matching.until_unix_nano
-    return max(matching.since_unix_nano or 0, -_MAX_INTEGER), _MAX_INTEGER if until is None else min(until, _MAX_INTEGER)
+    since, until = matching.since_unix_nano or 0, matching.until_unix_nano
+    return _clamp(since), _MAX_INTEGER if until is None else _clamp(until)
+
+
+def _clamp(number: int) -> int:
+    """Return the nearest integer that SQLite can compare: the year 2300 is beyond."""
+    return max(-_MAX_INTEGER, min(number, _MAX_INTEGER))
 
 
 def _conditions(matching: OperationFilter) -> tuple[str, list[Any]]:
@@ -157,5 +162,5 @@ def _conditions(matching: OperationFilter) -> tuple[str, list[Any]]:
     for comparison, size in ((">=", matching.min_bytes), ("<=", matching.max_bytes)):
         if size is not None:
             conditions.append(f"operation.stored_bytes {comparison} ?")
-            values.append(max(-_MAX_INTEGER, min(size, _MAX_INTEGER)))
+            values.append(_clamp(size))
     return f"WHERE {' AND '.join(conditions)} ORDER BY operation.end_unix_nano DESC", values

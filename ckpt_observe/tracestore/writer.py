@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,7 +55,9 @@ class TraceWriter:
         with translate_errors(self.path):
             groups = group_by_operation(spans)
             with transaction(self._connection):
-                _insert(self._connection, groups, lambda: None)
+                # Not left to SQLite: after a store that has only former spans, it would continue with their negative positions.
+                last = self._connection.execute("SELECT max(id) FROM operation WHERE id > 0").fetchone()[0] or 0
+                _insert(self._connection, groups, last + 1)
             self._limit_enforcer.enforce(time.time_ns())
 
     def write_former(self, spans: Sequence[Span]) -> None:
@@ -64,19 +66,19 @@ class TraceWriter:
             groups = group_by_operation(spans)
             with transaction(self._connection):
                 last = self._connection.execute("SELECT max(id) FROM operation WHERE id < 0").fetchone()[0] or _OLDEST_ID
-                ids = iter(range(last + 1, last + 1 + len(groups)))
-                _insert(self._connection, groups, lambda: next(ids))
+                _insert(self._connection, groups, last + 1)
 
     def close(self) -> None:
         self._connection.close()
 
 
-def _insert(connection: sqlite3.Connection, groups: list[OperationGroup], next_id: Callable[[], int | None]) -> None:
+def _insert(connection: sqlite3.Connection, groups: list[OperationGroup], first_id: int) -> None:
     rows = [to_row(group) for group in groups]
     resources = _resource_ids(connection, groups)
     traces = _add_to_traces(connection, groups)
     values = [
-        (next_id(), traces[group.span.trace_id], resources[id(group.span.resource)], *row) for group, row in zip(groups, rows, strict=True)
+        (number, traces[group.span.trace_id], resources[id(group.span.resource)], *row)
+        for number, (group, row) in enumerate(zip(groups, rows, strict=True), first_id)
     ]
     connection.executemany(_INSERT, values)
 

@@ -278,3 +278,13 @@ def test_moved_spans_are_not_news(former, writer, state):
         FormerStore(state).move(writer, math.inf)
         writer.write(make_tree(3))
         assert {int(operation.trace_id, 16) for operation in traces.changes(cursor).finished} == {3}
+
+
+def test_new_operations_after_the_move_are_followed(state, writer):
+    """What is stored after the former spans is new for readers that follow the store, also if the store was empty before the move."""
+    writer.write_former([make_span(1, "checkpoint.save", trace=1, attributes={names.OPERATION: "save"})])
+    with TraceReader(state / FILENAME) as reader:
+        position = reader.newest_position()
+        writer.write([make_span(2, "checkpoint.save", trace=2, attributes={names.OPERATION: "save"})])
+        [(_, group)] = reader.stored_after(position, 10)
+    assert group.span.span_id == make_span(2, "", trace=2).span_id

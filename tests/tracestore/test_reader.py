@@ -142,3 +142,11 @@ def test_readers_do_not_block_a_writer(writer, reader, path):
     with TraceReader(path) as other:
         assert len(other.newest()) == 2
     assert len(cursor.fetchall()) == 1  # of two: the task and its save
+
+
+@pytest.mark.parametrize("moment", [10**20, -(10**20)])
+def test_times_beyond_the_range_of_the_store(writer, reader, moment):
+    """A moment before or after all that SQLite can compare is a filter like any other: the year 9999, or the year 1."""
+    writer.write([make_span(1, "checkpoint.save", trace=1)])
+    assert len(reader.newest(matching=OperationFilter(since_unix_nano=moment))) == (moment < 0)
+    assert len(list(reader.operations(OperationFilter(until_unix_nano=moment)))) == (moment > 0)

@@ -19,6 +19,8 @@ from ckpt_observe.tuning.failure_model import FailureModel
 _GOLDEN: Final = (math.sqrt(5) - 1) / 2
 _NEGLIGIBLE_COST: Final = 1e-5
 """Share of the mean time between failures below which the shape of the distribution changes the interval by less than 1 %."""
+_EXACT_TERMS: Final = 200
+"""Terms of the sum that are added one by one. Of the many that follow if failures cluster, groups are added by their middle term."""
 _SEARCH_RANGE: Final = 6.0
 """The best interval for other shapes is within this factor of that for random failures."""
 
@@ -42,10 +44,11 @@ def lost_time(interval: float, cost: float, failures: FailureModel, recovery: fl
         if exponent > 700:
             return math.inf
         return failures.mean * math.exp(recovery / failures.mean) * math.expm1(cycle / failures.mean) / interval - 1
-    work, count = 0.0, 1
-    while (probability := failures.survival(recovery + count * cycle)) > 1e-9 * (work + 1e-300):
-        work += probability
-        count += 1
+    work, count, stride = 0.0, 1, 1
+    while (part := stride * failures.survival(recovery + (count + (stride - 1) / 2) * cycle)) > 1e-9 * work:
+        work += part
+        count += stride
+        stride = max(1, count // _EXACT_TERMS)
     return failures.mean / (interval * work) - 1 if work else math.inf
 
 

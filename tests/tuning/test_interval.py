@@ -132,3 +132,21 @@ def test_extreme_measurements():
             assert 0 <= lost_share(interval, cost, FailureModel(mean)) <= 1
     with pytest.raises(ValueError, match="positive"):
         optimal_interval(0, FailureModel(10))
+
+
+def test_clustered_failures_take_few_steps(monkeypatch):
+    """A program that crashed a dozen times at its start and then ran for a week: millions of terms are added in a few thousand steps."""
+    failures = fit_failures([Lifetime(1.0, died=True)] * 12 + [Lifetime(604_800.0, died=True)])
+    steps = 0
+
+    def survival(self, seconds):
+        nonlocal steps
+        steps += 1
+        return original(self, seconds)
+
+    original = FailureModel.survival
+    monkeypatch.setattr(FailureModel, "survival", survival)
+    lost = lost_time(300.0, 2.0, failures)
+    assert steps < 5_000
+    exact = sum(original(failures, count * 302.0) for count in range(1, 300_000))
+    assert lost == pytest.approx(failures.mean / (300.0 * exact) - 1, rel=0.05)

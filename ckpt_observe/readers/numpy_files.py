@@ -84,8 +84,10 @@ def array_entry(start: bytes, size: int, name: str, location: str) -> Entry:
     try:
         fields = ast.literal_eval(header.decode("latin1").strip())
         descr, order, shape = fields["descr"], bool(fields["fortran_order"]), tuple(map(int, fields["shape"]))
-    except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as error:
+    except (ValueError, SyntaxError, TypeError, KeyError, OverflowError, MemoryError, RecursionError) as error:
         raise malformed(location, f"the header of its array is not valid: {error}") from error
+    if min(shape, default=0) < 0:
+        raise malformed(location, f"its array has the shape {shape!s:.80}")
     details: dict[str, str | int] = {"order": "F" if order else "C", "version": f"{major}.{start[7]}"}
     return Entry(name=name, type="numpy.ndarray", size=max(0, size - prefix - length), dtype=_dtype(descr), shape=shape, details=details)
 

@@ -45,9 +45,8 @@ def read_pickle(candidate: Candidate) -> Contents:
     """Return the keys of a pickle, or of a file of joblib, in which the data of arrays follows the opcodes that describe them."""
     source = candidate.source
     stream = file_stream(source)
-    arrays = _JoblibArrays(stream, source)
-    machine = PickleMachine(stream, source.limits, source.path, depth=candidate.request.depth, on_build=arrays.describe)
-    arrays.imports = machine.imports
+    machine = PickleMachine(stream, source.limits, source.path, depth=candidate.request.depth)
+    machine.on_build = _JoblibArrays(machine, stream, source.path).describe
     root = machine.run()
     size = max(source.size, stream.position)  # a compressed file has more bytes inside
     format = "joblib" if any(name.startswith("joblib.") for name in machine.imports) else "pickle"
@@ -55,10 +54,10 @@ def read_pickle(candidate: Candidate) -> Contents:
 
 
 class _JoblibArrays:
-    def __init__(self, stream: ByteStream, source: SourceFile) -> None:
+    def __init__(self, machine: PickleMachine, stream: ByteStream, location: str) -> None:
+        self._machine = machine
         self._stream = stream
-        self._source = source
-        self.imports: set[str] = set()
+        self._location = location
 
     def describe(self, node: Node) -> None:
         """Give an array of joblib its dtype and shape, and skip its data."""
@@ -67,18 +66,18 @@ class _JoblibArrays:
             return
         shape, dtype, kind, alignment = (node.get(name) for name in ("shape", "dtype", "subclass", "numpy_array_alignment_bytes"))
         if shape is None or dtype is None:
-            raise malformed(self._source.path, "an array of joblib has no shape or dtype")
+            raise malformed(self._location, "an array of joblib has no shape or dtype")
         node.shape, node.dtype = shape.integers(), dtype.dtype
+        if min(node.shape, default=0) < 0:
+            raise malformed(self._location, f"an array of joblib has the shape {node.shape!s:.80}")
         node.type = str(kind.value) if kind is not None else "numpy.ndarray"
         node.items, node.count = (), None
         if node.dtype.lstrip("<>|=").startswith("O"):  # its elements are another pickle
-            inner = PickleMachine(self._stream, self._source.limits, self._source.path, depth=1, on_build=describe_state)
-            inner.run()
-            self.imports |= inner.imports
+            self._machine.follow_inner()
             return
         width = element_size(node.dtype)
         if width is None:
-            raise malformed(self._source.path, f"the size of the dtype {node.dtype!r} of an array is not known")
+            raise malformed(self._location, f"the size of the dtype {node.dtype!r} of an array is not known")
         if alignment is not None and alignment.value is not None:
             self._stream.skip(self._stream.read(1)[0])
         self._stream.skip(math.prod(node.shape) * width)

@@ -60,7 +60,7 @@ class PickleMachine:
         self._location = location
         self._limits = limits
         self._depth = min(max(depth, _CALL_DEPTH), limits.depth)
-        self._on_build = on_build
+        self.on_build = on_build
         self._on_persistent = on_persistent
         self._steps = 0
         self._deadline = time.monotonic() + limits.seconds
@@ -88,6 +88,13 @@ class PickleMachine:
         except (IndexError, KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
             reason = f"the opcode at byte {self._position} cannot follow those before it ({type(error).__name__}: {error})"
             raise malformed(self._location, reason) from error
+
+    def follow_inner(self) -> None:
+        """Follow another pickle in the midst of this one. Both together have the limits of one."""
+        inner = PickleMachine(self._stream, self._limits, self._location, depth=1)
+        inner.imports, inner._steps, inner._deadline = self.imports, self._steps, self._deadline
+        inner.run()
+        self._steps = inner._steps
 
     def _count_step(self) -> None:
         self._steps += 1
@@ -165,9 +172,7 @@ class PickleMachine:
         return start, self._pop(len(self._stack) - index)
 
     def _push_reference(self, target: Node) -> None:
-        reference = Node(target.type, self._position, target.value)
-        reference.target = target
-        self._push(reference)
+        self._push(target.reference(self._position))
 
     def _push_container(self, type_name: str, start: int, nodes: Sequence[Node]) -> None:
         container = Node(type_name, start)
@@ -293,7 +298,7 @@ class PickleMachine:
         for part in parts:
             node.take_items(part)
         node.cut(self._depth)
-        self._on_build(node)
+        self.on_build(node)
 
     def _do_persid(self, id: str) -> None:
         self._push_persistent([atom("str", self._position, id)], self._position)

@@ -52,6 +52,12 @@ class Node:
         """The value itself, if this is a reference to it."""
         return self.target or self
 
+    def reference(self, start: int) -> Node:
+        """Return a reference to this value. What is inside counts where the value itself is."""
+        reference = Node(self.type, start, self.value)
+        reference.target = self.resolved
+        return reference
+
     def add(self, key: Node, child: Node, max_height: int) -> None:
         """Add an item. What is deeper than `max_height` below this node is dropped."""
         self.count = (self.count or 0) + 1
@@ -67,12 +73,11 @@ class Node:
         self.height = max(self.height, child.height + 1)
 
     def take_items(self, other: Node) -> None:
-        """Get the items of another node, such as the state of an object. Many are moved, so that no pickle can multiply them."""
+        """Get the items of another node, such as the state of an object. It keeps references to a few: no pickle can multiply values."""
         self.items = [*self.items, *other.items]
         self.count = (self.count or 0) + (other.count or 0)
         self.height = max(self.height, other.height)
-        if len(other.items) > MAX_ARGUMENTS:
-            other.items = ()
+        other.items = [(key, child.reference(child.start)) for key, child in other.items] if len(other.items) <= MAX_ARGUMENTS else ()
 
     def cut(self, height: int) -> None:
         """Drop what is deeper than `height` below this node."""

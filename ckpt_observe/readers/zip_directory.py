@@ -129,13 +129,13 @@ def _read_entry(source: SourceFile, data: memoryview, position: int) -> tuple[Me
 
 def _wide_fields(extra: bytes, *fields: int) -> list[int]:
     """Return the fields, those that do not fit into 32 bits from the zip64 part of `extra`."""
-    wide = b""
-    while len(extra) >= 4:
-        kind, length = struct.unpack_from("<2H", extra)
+    wide, position = b"", 0
+    while len(extra) - position >= 4:
+        kind, length = struct.unpack_from("<2H", extra, position)
         if kind == 1:
-            wide = extra[4 : 4 + length]
+            wide = extra[position + 4 : position + 4 + length]
             break
-        extra = extra[4 + length :]
+        position += 4 + length
     values = []
     for field in fields:
         if field == 0xFFFFFFFF and len(wide) >= 8:

@@ -146,11 +146,37 @@ def test_pickles_that_multiply(tmp_path):
     assert sum(len(entry.children) for entry in entries) == 5_000  # the first object owns them
     (tmp_path / "calls.pkl").write_bytes(b"\x80\x02" + arguments + calls + b".")
     assert len(readers.read(tmp_path / "calls.pkl", depth=4).entries) == 2_000
+    lists = b"](" + b"N" * 16 + b"eq\x00"
+    for level in range(40):  # sixteen copies of the list before
+        lists += b"](" + (b"cbuiltins\nlist\nh" + bytes([level]) + b"\x85R") * 16 + b"eq" + bytes([level + 1])
+    (tmp_path / "lists.pkl").write_bytes(b"\x80\x02" + lists + b".")
+    assert len(readers.read(tmp_path / "lists.pkl", depth=100).entries) == 16
     key = b"Nq\x000"
     for level in range(100):  # eight times the tuple before: eight to the power of a hundred, if references were followed
         key += b"0(" + (b"h" + bytes([level])) * 8 + b"tq" + bytes([level + 1])
     (tmp_path / "key.pkl").write_bytes(b"\x80\x02}" + key.replace(b"00(", b"0(", 1) + b"K\x01s.")
     assert readers.read(tmp_path / "key.pkl", depth=5).entries[0].name.startswith("(None, ")
+
+
+def test_pickles_inside_a_pickle_share_its_limits(tmp_path):
+    """The object arrays of joblib are pickles of their own. Many small ones cannot exceed the limit of one."""
+    dtype = b"X\x05\x00\x00\x00dtypecnumpy\ndtype\nX\x02\x00\x00\x00O8\x85R"
+    array = (
+        b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81}(X\x05\x00\x00\x00shapeK\x01\x85" + dtype + b"ub\x80\x02" + b"N0" * 1_000 + b"N."
+    )
+    (tmp_path / "arrays.pkl").write_bytes(b"\x80\x02](" + array * 10 + b"e.")
+    assert len(readers.read(tmp_path / "arrays.pkl").entries) == 10
+    with pytest.raises(CapacityError, match="steps"):
+        readers.read(tmp_path / "arrays.pkl", limits=Limits(steps=10_000))
+
+
+@pytest.mark.parametrize("shape", ["(1e999,)", "(-5,)"])
+def test_impossible_shapes(tmp_path, shape):
+    """A file is damaged if the shape of its array is not one."""
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}}}".encode()
+    (tmp_path / "array.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+    with pytest.raises(IntegrityError, match="damaged"):
+        readers.read(tmp_path / "array.npy")
 
 
 SPARSE = """

@@ -6,7 +6,7 @@ import itertools
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import msgspec
 
@@ -14,6 +14,8 @@ from ckpt_observe.query.results import ObservedOperation
 from ckpt_observe.semconv import attributes as names
 
 _INSTANCE = "service.instance.id"
+_SizesByRun: TypeAlias = dict[tuple[str, str], list[tuple[int, int]]]
+"""End (Unix nanoseconds) and size of each save, by run and namespace."""
 
 
 class Quantiles(msgspec.Struct, frozen=True):
@@ -98,7 +100,7 @@ class TaskStatistics(msgspec.Struct, frozen=True, kw_only=True):
     first_bytes: int | None
     last_bytes: int | None
     bytes_per_save: float
-    """Growth of the stored size from save to save: slope of the line that fits best."""
+    """Growth of the stored size from save to save of a run: slope of the lines that fit best."""
     keys: tuple[KeyGrowth, ...]
     """Largest first. Libraries report the largest keys of the state only."""
 
@@ -174,8 +176,8 @@ class _TaskTotals:
         self._processes: dict[str, tuple[int, int]] = {}
         self._saves: dict[tuple[str, str | None, str], list[tuple[int, int]]] = defaultdict(list)
         self._save_seconds = array("d")
-        self._sizes: list[tuple[int, int]] = []
-        self._key_sizes: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._sizes: _SizesByRun = defaultdict(list)
+        self._key_sizes: dict[str, _SizesByRun] = defaultdict(lambda: defaultdict(list))
         self._ratios: dict[str, array[float]] = defaultdict(lambda: array("d"))
 
     def add(self, operation: ObservedOperation) -> None:
@@ -187,25 +189,27 @@ class _TaskTotals:
         self._runs.add(operation.task_id)
         if operation.name != "save" or operation.outcome != "ok":
             return
-        self._saves[process, operation.task_id, str(attributes.get(names.NAMESPACE, ""))].append((start, end))
+        namespace = str(attributes.get(names.NAMESPACE, ""))
+        self._saves[process, operation.task_id, namespace].append((start, end))
+        run = operation.task_id or process, namespace
         blocked = attributes.get(names.ASYNC_BLOCKED)
         self._save_seconds.append(blocked if isinstance(blocked, int | float) else operation.seconds())
         ratio = attributes.get(names.RATIO)
         if isinstance(ratio, int | float):
             self._ratios[str(attributes.get(names.CODEC))].append(ratio)
         if operation.stored_bytes is not None:
-            self._sizes.append((end, operation.stored_bytes))
+            self._sizes[run].append((end, operation.stored_bytes))
         for name, size in zip(_items(attributes.get(names.KEY_NAMES)), _items(attributes.get(names.KEY_SIZES)), strict=False):
             if isinstance(size, int):
-                self._key_sizes[str(name)].append((end, size))
+                self._key_sizes[str(name)][run].append((end, size))
 
     def result(self, task_name: str | None, system: str | None, dead: set[str]) -> TaskStatistics:
-        sizes = [size for _, size in sorted(self._sizes)]
+        sizes = _in_order(self._sizes)
         intervals: list[float] = []
         for saves in self._saves.values():
             saves.sort()
             intervals += [max(0, after[0] - before[1]) / 1e9 for before, after in itertools.pairwise(saves)]
-        keys = [key_growth(name, [size for _, size in sorted(rows)]) for name, rows in self._key_sizes.items()]
+        keys = [key_growth(name, _in_order(runs), _growth(runs)) for name, runs in self._key_sizes.items()]
         return TaskStatistics(
             task_name=task_name,
             system=system,
@@ -221,7 +225,7 @@ class _TaskTotals:
             compression_ratios={codec: quantiles for codec, ratios in self._ratios.items() if (quantiles := Quantiles.of(ratios))},
             first_bytes=sizes[0] if sizes else None,
             last_bytes=sizes[-1] if sizes else None,
-            bytes_per_save=slope(sizes),
+            bytes_per_save=_growth(self._sizes),
             keys=tuple(sorted(keys, key=lambda key: -key.last_bytes)),
         )
 
@@ -230,20 +234,31 @@ def _process(operation: ObservedOperation) -> str:
     return str(operation.resource.get(_INSTANCE, operation.pid))
 
 
-def key_growth(name: str, sizes: list[int]) -> KeyGrowth:
-    """Return the growth of a key from its sizes, oldest first."""
+def _in_order(runs: _SizesByRun) -> list[int]:
+    """Return the sizes of all runs, oldest first."""
+    return [size for _, size in sorted(itertools.chain.from_iterable(runs.values()))]
+
+
+def _growth(runs: _SizesByRun) -> float:
+    """Return the growth from save to save within a run. That one run has a larger state than another is not growth."""
+    return slope(*([size for _, size in sorted(rows)] for rows in runs.values()))
+
+
+def key_growth(name: str, sizes: list[int], bytes_per_save: float) -> KeyGrowth:
+    """Return the growth of a key from its sizes, oldest first, and its growth from save to save."""
     return KeyGrowth(
-        name=name, saves=len(sizes), first_bytes=sizes[0], last_bytes=sizes[-1], max_bytes=max(sizes), bytes_per_save=slope(sizes)
+        name=name, saves=len(sizes), first_bytes=sizes[0], last_bytes=sizes[-1], max_bytes=max(sizes), bytes_per_save=bytes_per_save
     )
 
 
-def slope(values: list[int]) -> float:
-    """Return the slope of the line through (0, values[0]), (1, values[1]), ... with the least squares."""
-    if len(values) < 2:
-        return 0.0
-    middle, mean = (len(values) - 1) / 2, sum(values) / len(values)
-    spread = sum((position - middle) ** 2 for position in range(len(values)))
-    return sum((position - middle) * (value - mean) for position, value in enumerate(values)) / spread
+def slope(*series: list[int]) -> float:
+    """Return the slope of parallel lines with the least squares: one line through (0, values[0]), (1, values[1]), ... for each series."""
+    covariance = spread = 0.0
+    for values in series:
+        middle, mean = (len(values) - 1) / 2, sum(values) / max(len(values), 1)
+        spread += sum((position - middle) ** 2 for position in range(len(values)))
+        covariance += sum((position - middle) * (value - mean) for position, value in enumerate(values))
+    return covariance / spread if spread else 0.0
 
 
 def _items(value: Any) -> list[Any]:

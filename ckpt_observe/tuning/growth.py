@@ -52,7 +52,8 @@ def _measure(task: str, infos: list[CheckpointInfo]) -> TaskGrowth:
     seconds = (last - first).total_seconds() / (len(infos) - 1) if len(infos) > 1 else 0.0
     serialized = sum(info.serialized_size for info in infos)
     names = dict.fromkeys(name for info in infos for name in info.keys)
-    keys = [key_growth(name, [info.keys[name].size for info in infos if name in info.keys]) for name in names]
+    key_sizes = {name: [info.keys[name].size for info in infos if name in info.keys] for name in names}
+    keys = [key_growth(name, sizes, slope(sizes)) for name, sizes in key_sizes.items()]
     return TaskGrowth(
         task=task,
         checkpoints=len(infos),

@@ -67,6 +67,17 @@ def test_growth_of_saves_and_keys():
     assert [(key.name, key.last_bytes, round(key.bytes_per_save, 6)) for key in task.keys] == [("messages", 690, 10.0), ("plan", 40, 0.0)]
 
 
+def test_a_larger_run_is_not_growth():
+    """Runs with states of different sizes, one after the other or side by side, do not grow if none of them does."""
+    small = [make_operation(step, **{names.SIZE_STORED: 10, names.KEY_NAMES: ["x"], names.KEY_SIZES: [5]}) for step in range(4)]
+    large = [
+        make_operation(step, **{names.TASK_ID: "train-2", names.SIZE_STORED: 10_000, names.KEY_NAMES: ["x"], names.KEY_SIZES: [9_000]})
+        for step in range(2, 8)
+    ]
+    [task] = collect_statistics([*small, *large]).tasks
+    assert (task.bytes_per_save, task.keys[0].bytes_per_save, task.runs) == (0.0, 0.0, 2)
+
+
 def test_interval_and_interruptions_are_per_process():
     """The pause between two processes is not an interval, and a process that dies counts once, however much it was doing."""
     operations = [make_operation(start, process="p1") for start in (0, 10, 20)]

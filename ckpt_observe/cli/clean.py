@@ -84,7 +84,7 @@ def run(args: Namespace) -> int:
     if not parts:
         print_error(f"nothing is recorded in {state}")
         return OK
-    obstacles = [*_programs(state, journals), *([] if args.undelivered else _undelivered(journals))]
+    obstacles = [*_programs(state, journals), *([] if args.undelivered else _undelivered(state, journals))]
     if args.yes and not obstacles:
         parts = _remove(state, parts)
     if args.json:
@@ -130,12 +130,15 @@ def _programs(state: Path, journals: list[WaitingJournal]) -> Iterator[str]:
         yield "a companion is running; it ends a few seconds after the last program that it delivers for"
 
 
-def _undelivered(journals: list[WaitingJournal]) -> Iterator[str]:
+def _undelivered(state: Path, journals: list[WaitingJournal]) -> Iterator[str]:
     for journal in journals:
         if journal.is_waiting and not journal.is_alive:
             exporters = ", ".join(f"{format_size(size)} for {name.partition('@')[0]}" for name, size in journal.waiting.items())
             what = exporters or journal.problem or "operations in memory"
             yield f"undelivered: {what}, of process {journal.pid} ({journal.service}); run `ckpt-observe deliver`, or add --undelivered"
+    damaged = state / DAMAGED_JOURNALS
+    if damaged.is_dir() and any(damaged.iterdir()):
+        yield f"undelivered: {format_size(_size(damaged))} of damaged journals in {damaged}; keep a copy, or add --undelivered"
 
 
 def _remove(state: Path, parts: list[RecordedData]) -> list[RecordedData]:

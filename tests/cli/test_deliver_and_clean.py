@@ -199,3 +199,15 @@ def test_damaged_journal_is_named(state, run):
     run("clean", "--yes", "--undelivered")
     assert not list((state / "journals").iterdir())
     assert not (state / "damaged").exists()
+
+
+def test_damaged_journals_that_were_moved_aside_are_undelivered(state, run):
+    """The records in a damaged journal have not arrived anywhere, so they are removed only if that is asked for."""
+    record()
+    journal = state / "damaged" / "1-2"
+    journal.mkdir(parents=True)
+    (journal / "spool").write_bytes(b"records")
+    assert "7 B of damaged journals" in run("clean", "--yes", code=3).err
+    assert journal.exists()
+    run("clean", "--yes", "--undelivered")
+    assert not journal.exists()

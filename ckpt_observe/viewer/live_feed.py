@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from ckpt_observe import query
-from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.query import Changes
+from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.viewer.operation_row import OperationRow, row_of
 
 POLL_SECONDS: Final = 0.5
@@ -79,8 +79,9 @@ class LiveFeed:
             with query.open_traces(self._state) as traces:
                 changes = traces.changes(cursor)
             return changes.cursor, _update_of(changes)
-        except CkptObserveError as error:
-            return cursor, Update(error=str(error))
+        except Exception as error:  # whatever it is: without updates, the pages would go on to say that they are live
+            raise_host_exception(error)
+            return cursor, Update(error=str(error) or type(error).__name__)
 
 
 def _update_of(changes: Changes) -> Update:

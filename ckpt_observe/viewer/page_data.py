@@ -42,6 +42,8 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
 
     task_name: str | None
     task_id: str | None
+    service: str | None
+    """The program. It stands for the run if there is no task."""
     system: str | None
     last_good: OperationRow | None
     """The newest save that succeeded."""
@@ -121,7 +123,7 @@ class Libraries(msgspec.Struct, frozen=True, kw_only=True):
 
 def overview(traces: Traces) -> Overview:
     """Return which runs can be recovered, what failed last, and what is running."""
-    running = tuple(map(row_of, traces.running()))
+    running = traces.running()
     operations = list(itertools.islice(_operations(traces), NEWEST))
     by_run: dict[str | None, list[ObservedOperation]] = {}
     for operation in operations:
@@ -130,7 +132,7 @@ def overview(traces: Traces) -> Overview:
     return Overview(
         tasks=tuple(_task_state(saves, running) for saves in by_run.values()),
         failures=tuple(map(_failure, itertools.islice((each for each in operations if each.outcome in _FAILED), _MAX_FAILURES))),
-        running=running,
+        running=tuple(map(row_of, running)),
         totals=traces.totals(),
         considered=len(operations),
     )
@@ -152,8 +154,16 @@ def checkpoint(traces: Traces, trace_id: str, span_id: str) -> CheckpointPage:
     operation = next((each for each in trace.operations if each.span_id == span_id), None)
     if operation is None:
         raise TraceNotFoundError(f"trace {trace_id} has no operation {span_id}; it may still be running in a process that is not delivered")
-    same_run = OperationFilter(operation="save", task_id=operation.task_id, task_name=operation.task_name, system=operation.system)
+    same_run = OperationFilter(
+        operation="save",
+        task_id=operation.task_id,
+        task_name=operation.task_name,
+        service=None if operation.task_id or operation.task_name else operation.service,
+        system=operation.system,
+    )
     saves = [each for each in itertools.islice(traces.operations(same_run, phases=False), _MAX_HISTORY) if each.outcome == "ok"]
+    if operation.name == "save" and operation.outcome == "ok" and all(each.span_id != span_id for each in saves):
+        saves.append(operation)  # older than the others
     return CheckpointPage(operation=operation, advice=_advice(operation), history=tuple(map(_sized, reversed(saves))))
 
 
@@ -171,28 +181,29 @@ def _operations(traces: Traces, matching: OperationFilter = OperationFilter()) -
     return (operation for operation in traces.operations(matching, phases=False) if operation.kind == "operation")
 
 
-def _run(operation: ObservedOperation | OperationRow) -> str | None:
-    """Return what identifies a run: the id of the task, or without one its name."""
-    return operation.task_id or operation.task_name
+def _run(operation: ObservedOperation) -> str | None:
+    """Return what identifies a run: the id of the task, or without one its name, or without a task the program."""
+    return operation.task_id or operation.task_name or operation.service
 
 
-def _task_state(saves: list[ObservedOperation], running: tuple[OperationRow, ...]) -> TaskState:
+def _task_state(saves: list[ObservedOperation], running: list[ObservedOperation]) -> TaskState:
     """Return the state of a run from its saves, newest first."""
     newest = saves[0]
     good = [save for save in saves if save.outcome == "ok"]
     last_good = good[0] if good else None
-    active = next((row for row in running if _run(row) == _run(newest)), None)
+    active = next((operation for operation in running if _run(operation) == _run(newest)), None)
     ends = [save.end_unix_nano or 0 for save in reversed(good)]
     intervals = [(after - before) / 1e9 for before, after in itertools.pairwise(ends)]
     at_risk = (time.time_ns() - (last_good.end_unix_nano or 0)) / 1e9 if active is not None and last_good is not None else None
     return TaskState(
         task_name=next((save.task_name for save in saves if save.task_name is not None), None),  # a child process may not know it
         task_id=newest.task_id,
+        service=newest.service,
         system=newest.system,
         last_good=row_of(last_good) if last_good else None,
         last_attempt=row_of(newest),
         consecutive_failures=next((index for index, save in enumerate(saves) if save.outcome == "ok"), len(saves)),
-        running=active,
+        running=row_of(active) if active else None,
         interval_seconds=statistics.median(intervals) if intervals else None,
         at_risk_seconds=at_risk,
         progress=measure_progress([step for save in good if (step := SavedStep.of(save))]),

@@ -13,7 +13,10 @@ import pytest
 
 import ckpt_observe
 from ckpt_observe import query
-from ckpt_observe.viewer import live_feed
+from ckpt_observe.semconv import attributes as names
+from ckpt_observe.testing.spans import make_span
+from ckpt_observe.tracestore import FILENAME, TraceLimits, TraceWriter
+from ckpt_observe.viewer import live_feed, page_data
 from tests.viewer.address import BASE, LIVE
 
 
@@ -102,6 +105,56 @@ def test_libraries_count_what_was_recorded(client, training):
     """The page about libraries counts the operations of each."""
     counts = {library["name"]: library["operations"] for library in client.get("/api/libraries").json()["libraries"]}
     assert (counts["reference"], counts["langgraph"]) == (4, 0)
+
+
+def write_save(writer, number, program, *, outcome="ok"):
+    attributes = {names.OPERATION: "save", names.OUTCOME: outcome, names.SYSTEM: "torch", names.SIZE_STORED: number}
+    resource = {"service.name": program}
+    writer.write([make_span(number, "checkpoint.save", trace=number, attributes=attributes, resource=resource)])
+
+
+@pytest.fixture
+def writer(tmp_path):
+    writer = TraceWriter(tmp_path / "state" / FILENAME, TraceLimits(days=0))
+    yield writer
+    writer.close()
+
+
+def test_programs_without_a_task_are_runs_of_their_own(client, writer):
+    """A program whose saves all fail cannot be recovered, whatever another program saves. Growth is that of one program."""
+    for number, program in enumerate(("good.py", "other.py", "good.py"), 1):
+        write_save(writer, number, program)
+    write_save(writer, 9, "bad.py", outcome="error")
+    tasks = {task["service"]: task for task in client.get("/api/overview").json()["tasks"]}
+    assert {program: task["last_good"] is not None for program, task in tasks.items()} == {
+        "good.py": True,
+        "other.py": True,
+        "bad.py": False,
+    }
+    [first] = [row for row in client.get("/api/operations").json()["operations"] if row["stored_bytes"] == 1]
+    page = client.get(f"/api/checkpoints/{first['trace_id']}/{first['span_id']}").json()
+    assert [save["operation"]["stored_bytes"] for save in page["history"]] == [1, 3]
+
+
+def test_old_checkpoint_is_in_its_own_history(client, writer, monkeypatch):
+    """The page of a checkpoint shows its sizes, also if many newer ones fill the history."""
+    monkeypatch.setattr(page_data, "_MAX_HISTORY", 2)
+    for number in range(1, 6):
+        write_save(writer, number, "program.py")
+    [first] = [row for row in client.get("/api/operations").json()["operations"] if row["stored_bytes"] == 1]
+    page = client.get(f"/api/checkpoints/{first['trace_id']}/{first['span_id']}").json()
+    assert min(save["operation"]["stored_bytes"] for save in page["history"]) == 1
+
+
+def test_feed_reports_every_error(tmp_path):
+    """Whatever goes wrong while the feed reads, the pages get to know, and the feed goes on."""
+
+    def fail():
+        raise PermissionError(13, "Permission denied")
+
+    feed = live_feed.LiveFeed(tmp_path, fail)
+    assert feed._read("cursor") == ("cursor", live_feed.Update(error="[Errno 13] Permission denied"))
+    feed.close()
 
 
 def test_live_updates(client, record):

@@ -31,7 +31,9 @@ def read_dcp(candidate: Candidate) -> Contents:
     if values is None:
         raise malformed(candidate.path, f"{METADATA} has no `state_dict_metadata`")
     files = file_sizes(candidate.path, limits)
-    sizes = _sizes_by_name(candidate.path, storage, files) if storage is not None else Counter[str]()
+    sizes, warnings = Counter[str](), values.warnings("values")
+    if storage is not None:
+        sizes, warnings = _sizes_by_name(candidate.path, storage, files), (*warnings, *storage.warnings("sizes of chunks"))
     entries = largest_first(_entry(key.name(), child.resolved, sizes[key.name()]) for key, child in values.items)
     size = sum(files.values())
     return Contents(
@@ -43,7 +45,7 @@ def read_dcp(candidate: Candidate) -> Contents:
         stored_size=size,
         breakdowns=(by_file(files),),
         imports=tuple(sorted(machine.imports)),
-        warnings=warnings_about(machine.imports),
+        warnings=(*warnings, *warnings_about(machine.imports)),
         version=str(version.value) if (version := root.get("version")) is not None else "",
     )
 

@@ -35,7 +35,7 @@ def to_contents(
         other_size=total - sum(entry.size for entry in entries),
         stored_size=source.size,
         imports=tuple(sorted(imports)),
-        warnings=(*warnings_about(imports), _PICKLE_WARNING),
+        warnings=(*node.warnings("items"), *warnings_about(imports), _PICKLE_WARNING),
         metadata={"type": node.type},
         version=version,
     )

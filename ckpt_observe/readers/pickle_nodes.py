@@ -89,6 +89,12 @@ class Node:
         for _, child in self.items:
             child.cut(height - 1)
 
+    def warnings(self, what: str) -> tuple[str, ...]:
+        """Return a warning if not all items are remembered."""
+        if self.count is None or not _MAX_ITEMS <= len(self.items) < self.count:
+            return ()
+        return (f"{what}: only the first {len(self.items):,} of {self.count:,} were read, and the others are in the rest",)
+
     def get(self, name: str | int) -> Node | None:
         """Return the item with this key, resolved, or None."""
         return next((child.resolved for key, child in self.items if key.resolved.value == name), None)

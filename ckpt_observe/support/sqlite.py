@@ -55,7 +55,7 @@ def connect(path: str | os.PathLike[str], *, busy_seconds: float, create: bool =
         create_private_file(path)
     if os.path.lexists(path) and not os.path.isfile(path):  # not opened, see `create_private_file`
         raise DamagedFileError(errno.EINVAL, "not a regular file", os.fspath(path))
-    address = f"file:{quote(os.fsencode(path))}?mode=rw"  # never creates a file, which would be readable for everyone
+    address = f"{_file_uri(path)}?mode=rw"  # never creates a file, which would be readable for everyone
     return sqlite3.connect(address, uri=True, timeout=busy_seconds, isolation_level=None, check_same_thread=False, factory=_Connection)
 
 
@@ -70,7 +70,7 @@ def connect_read_only(path: str, *, seconds: float) -> sqlite3.Connection:
     if not os.path.isfile(path):
         raise DamagedFileError(errno.EINVAL, "not a regular file", path)
     immutable = "" if journal_exists(path) else "&immutable=1"
-    address = f"file:{quote(os.fsencode(path))}?mode=ro{immutable}"
+    address = f"{_file_uri(path)}?mode=ro{immutable}"
     connection = sqlite3.connect(address, uri=True, timeout=min(seconds, 5.0), isolation_level=None, factory=_Connection)
     deadline = time.monotonic() + seconds
     connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
@@ -81,6 +81,12 @@ def connect_read_only(path: str, *, seconds: float) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _file_uri(path: str | os.PathLike[str]) -> str:
+    """Return the URI of a file. With an empty authority: SQLite takes the start of `//data/runs.db` for the name of a host."""
+    quoted_path = quote(os.fsencode(path))
+    return f"file://{quoted_path}" if quoted_path.startswith("/") else f"file:{quoted_path}"
 
 
 def journal_exists(path: str) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
 
 import pytest
 
 from ckpt_observe import readers
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.errors import AccessError, CheckpointNotFoundError, CompatibilityError, ConfigError, LocationError
+from ckpt_observe.readers import pickle_nodes
 
 
 def save_twice(url):
@@ -80,3 +82,27 @@ def test_other_kinds_of_files(tmp_path):
     for name in ("text", "empty", "directory"):
         with pytest.raises(CompatibilityError, match="safetensors"):
             readers.read(tmp_path / name)
+
+
+class Value:
+    """An object of any library: the readers follow the names of its attributes."""
+
+    def __init__(self, **attributes):
+        self.__dict__ |= attributes
+
+
+def test_items_that_are_not_read_are_mentioned(tmp_path, monkeypatch):
+    """A container with more items than are remembered has a warning: sizes of its other items are not known."""
+    monkeypatch.setattr(pickle_nodes, "_MAX_ITEMS", 3)
+    for count in (3, 4):
+        (tmp_path / f"{count}.pkl").write_bytes(pickle.dumps({f"key{number}": number for number in range(count)}))
+    assert not any("only the first" in warning for warning in readers.read(tmp_path / "3.pkl").warnings)
+    assert any("only the first 3 of 4" in warning for warning in readers.read(tmp_path / "4.pkl").warnings)
+    chunks = {Value(fqn="weight", index=number): Value(relative_path="__0_0.distcp", offset=number * 10, length=10) for number in range(5)}
+    metadata = Value(state_dict_metadata={"weight": Value(size=(50,))}, storage_data=chunks)
+    (tmp_path / "dcp").mkdir()
+    (tmp_path / "dcp" / ".metadata").write_bytes(pickle.dumps(metadata))
+    (tmp_path / "dcp" / "__0_0.distcp").write_bytes(bytes(50))
+    contents = readers.read(tmp_path / "dcp")
+    assert [entry.size for entry in contents.entries] == [30]
+    assert any("only the first 3 of 5" in warning for warning in contents.warnings)

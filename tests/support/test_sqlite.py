@@ -143,3 +143,13 @@ def test_damage_that_is_not_utf8(path, connection):
         for run in (damaged.execute, lambda statement: damaged.executemany(statement, [()])):
             with pytest.raises(sqlite3.Error):
                 run("DELETE FROM t")
+
+
+@pytest.mark.parametrize("prefix", ["/", "//", "///"])
+def test_path_with_several_slashes(path, prefix):
+    """`sqlite:////data/runs.db`, as other libraries write it, and `//data` are paths, and not the name of a host."""
+    address = prefix + str(path).lstrip("/")
+    with closing(sqlite.connect(address, busy_seconds=0.1)) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    with closing(sqlite.connect_read_only(address, seconds=60)) as connection:
+        assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)

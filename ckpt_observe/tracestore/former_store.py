@@ -18,6 +18,7 @@ import msgspec
 from ckpt_observe.errors import TraceStoreError
 from ckpt_observe.span import Span, SpanEvent, SpanLink
 from ckpt_observe.support import sqlite
+from ckpt_observe.support.logs import WarningLog
 from ckpt_observe.tracestore.database import APPLICATION_ID, translate_errors
 from ckpt_observe.tracestore.operation_groups import is_phase
 from ckpt_observe.tracestore.writer import TraceWriter
@@ -48,6 +49,7 @@ class FormerStore:
         """The stamp of the file when nothing was left to move."""
         self._unreadable = 0
         """Position of the last span that could not be moved. It stays where it is."""
+        self._warnings = WarningLog()
 
     def has_changed(self) -> bool:
         """Return whether there may be something to move: two calls of `stat`, without opening the file."""
@@ -80,8 +82,9 @@ class FormerStore:
             for row in rows:
                 try:
                     spans.append(_from_row(row[1:]))
-                except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+                except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
                     self._unreadable = row[0]
+                    self._warnings.warn_once("damaged", "Damaged spans of an earlier version stay in %s: %s", self.path, error)
                     break
                 ids.append(row[0])
             count = _complete_operations(spans) if len(spans) == _BATCH + _READ_AHEAD else len(spans)

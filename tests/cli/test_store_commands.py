@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import sqlite3
 import subprocess
@@ -251,3 +252,10 @@ def test_names_are_escaped(run, tmp_path):
     shown = run("show", tmp_path / "store", "run", "latest").out
     assert "\x1b" not in shown
     assert r"\x1b[2Jkey\nline" in shown
+
+
+def test_filters_need_a_store_of_the_core(run, tmp_path):
+    """A filter that does not apply is an error, whatever its value: `--min-step 0` is a filter, too."""
+    (tmp_path / "state.pkl").write_bytes(pickle.dumps({"x": 1}))
+    done = run("list", tmp_path / "state.pkl", "--min-step", "0")
+    assert (done.code, "--min-step" in done.err) == (2, True)

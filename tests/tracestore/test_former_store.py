@@ -228,14 +228,15 @@ def test_control_a_lost_operation_is_noticed(former, writer, state):
         assert_nothing_is_lost(state, spans)
 
 
-def test_damaged_row_stays_and_blocks_nothing(former, writer, state):
-    """A row that cannot be decoded stays in the former store. All others are moved."""
+def test_damaged_row_stays_and_blocks_nothing(former, writer, state, caplog):
+    """A row that cannot be decoded stays in the former store, which is logged. All others are moved."""
     for number in (1, 2, 3):
         former.write([make_span(number, "checkpoint.save", attributes={names.OPERATION: "save"})])
     former.connection.execute("UPDATE span SET attributes = '{broken' WHERE id = 2")
     FormerStore(state).move(writer, math.inf)
     assert {int(span_id, 16) for _, span_id in stored_spans(state)} == {1, 3}
     assert former.count() == 1
+    assert "Damaged spans of an earlier version stay in" in caplog.text
 
 
 def test_exporter_moves_on_the_side(former, state):

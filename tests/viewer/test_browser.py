@@ -94,6 +94,12 @@ def test_demo(open_page, environment):
     page.get_by_role("link", name="checkpoint.save").first.click()
     expect(page.get_by_role("heading", name="task demo-agent")).to_be_visible()
     expect(page.get_by_role("row", name="interrupted in write").first).to_be_visible()
+    expect(page.locator(".gap").first).to_be_attached()  # the start of the process that is killed
+    page.get_by_role("button", name="Fold gaps").click()
+    expect(page.locator(".gap")).to_have_count(0)
+    page.get_by_role("row", name="checkpoint.restore").click()
+    page.get_by_role("link", name="Go to the save that it came from").click()
+    expect(page.locator("[aria-selected=true]")).to_contain_text("checkpoint.save")
 
 
 def test_killed_save_turns_interrupted_without_a_reload(open_page, environment):
@@ -165,6 +171,23 @@ def test_checkpoint_page(open_page, training):
     expect(change).to_contain_text("grew by 1.0 kB")
     page.get_by_label("Compared with", exact=True).select_option("step 1")
     expect(page.get_by_role("region", name=re.compile("compared with step 1"))).to_contain_text("grew by 2.0 kB")
+
+
+def test_ranks_side_by_side(open_page, record):
+    """The ranks of a distributed save are in one table, with the time of each phase."""
+
+    def work(_watch):
+        with ckpt_observe.task("train", id="run-1"):
+            for rank in (0, 1):
+                with ckpt_observe.checkpoint("save", step=1, attributes={"checkpoint.rank": rank}) as operation, operation.phase("write"):
+                    pass
+
+    record(work)
+    page = open_page("#/history")
+    page.locator("tbody tr").first.get_by_role("link").first.click()
+    ranks = page.get_by_role("region", name="Ranks side by side")
+    expect(ranks.locator("tbody tr")).to_have_count(2)
+    expect(ranks.get_by_role("columnheader", name="write")).to_be_visible()
 
 
 def test_keyboard(open_page, training):

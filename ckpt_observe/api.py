@@ -20,7 +20,7 @@ from ckpt_observe.instrument import registry
 from ckpt_observe.record.guard import faults, record_fault
 from ckpt_observe.record.recorder import Page, recorder
 from ckpt_observe.support import forks, interpreters
-from ckpt_observe.support.host_exceptions import raise_host_exception
+from ckpt_observe.support.host_exceptions import keep_interrupt_status, raise_host_exception
 from ckpt_observe.support.logs import WarningLog, warn
 
 if TYPE_CHECKING:  # imported at the first operation: every program pays for an import, but few save checkpoints
@@ -361,6 +361,7 @@ def _close_at_exit() -> None:
     if _watch is not None:
         _watch._report_exit()
         _watch.close(_exit_timeout(_watch))
+        keep_interrupt_status()
 
 
 # A fork waits until the journal has started: a module that another thread is importing would stay locked in the child for ever.

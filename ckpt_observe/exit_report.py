@@ -12,8 +12,10 @@ from collections.abc import Sequence
 
 from ckpt_observe import environment
 from ckpt_observe.config import Settings
+from ckpt_observe.errors import JournalError
 from ckpt_observe.instrument.coverage import Coverage
 from ckpt_observe.journal import unobserved_programs
+from ckpt_observe.journal.fallback import usable_directory
 from ckpt_observe.support.host_exceptions import ignore_errors
 from ckpt_observe.support.logs import warn
 
@@ -54,8 +56,16 @@ def _summary(settings: Settings, recorded: int, libraries: Sequence[Coverage]) -
 def _where_to_look(settings: Settings) -> str:
     if "local" not in settings.exporters:
         return f"they are sent to: {', '.join(settings.exporters)}"
-    has_own_directory = settings.origin.get("dir", "").startswith("default")
-    return "show the newest trace with: ckpt-observe traces --last" + ("" if has_own_directory else f" --dir {settings.dir}")
+    return f"show the newest trace with: ckpt-observe traces --last{directory_option(settings)}"
+
+
+def directory_option(settings: Settings) -> str:
+    """Return the option with which a command finds the records of this process; empty if it finds them without one."""
+    directory = settings.dir
+    with ignore_errors(JournalError):  # no directory can be used: there is nothing to show
+        directory, _ = usable_directory(settings.dir)
+    is_default = directory == settings.dir and settings.origin.get("dir", "").startswith("default")
+    return "" if is_default else f" --dir {directory}"
 
 
 def _print(text: str) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,19 @@ import pytest
 import ckpt_observe
 
 PACKAGE = Path(ckpt_observe.__file__).parent
+
+WAITING = """
+import sys, threading
+if sys.argv[1] == "observed":
+    import ckpt_observe
+    ckpt_observe.observe(exporters="local", dir=sys.argv[2], pages_dir=sys.argv[2])
+    for _ in range(int(sys.argv[3])):
+        with ckpt_observe.checkpoint("save"):
+            pass
+print("ready", flush=True)
+threading.Event().wait()
+"""
+"""A program that waits for Ctrl-C, observed or not, after a number of saves."""
 
 ELSEWHERE = {"alerts", "cli", "dashboards", "testing", "tracestore", "metricstore", "viewer"}
 """Packages whose code runs only in threads and processes of ours. Signal handlers of the host program do not run there."""
@@ -85,3 +101,14 @@ def test_handlers_let_host_exceptions_pass():
 def test_control_detects_unguarded_handlers(source):
     """Control: a handler without a guard is detected."""
     assert unguarded_handlers(source)
+
+
+@pytest.mark.parametrize("arguments", [("bare",), ("observed", "0"), ("observed", "1")], ids="-".join)
+def test_exit_status_after_ctrl_c(tmp_path, arguments):
+    """A program that Ctrl-C ends still ends by SIGINT, although our exit handlers import modules: shells and supervisors look at it."""
+    command = [sys.executable, "-c", WAITING, arguments[0], str(tmp_path), *arguments[1:]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGINT)
+        assert b"KeyboardInterrupt" in process.stderr.read()
+    assert process.returncode == -signal.SIGINT

@@ -74,7 +74,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
 @until_pipe_closes
 def run(args: Namespace) -> int:
     """Run the agent, print its trace and where else to look at it, and return the exit code."""
-    _set_environment(args)
+    place = _set_environment(args)
     with tempfile.TemporaryDirectory(prefix="ckpt-observe-demo-") as checkpoints:
         watch = observe_environment()
         trace_id = _run_agent(checkpoints)
@@ -84,7 +84,6 @@ def run(args: Namespace) -> int:
         print("\n" + _summary(spans), flush=True)
         is_delivered = watch.close(_SERVER_TIMEOUT)
     undelivered = [] if is_delivered else _undelivered_exporters(watch.settings)
-    place = f" --dir {args.dir}" if args.dir else ""
     print(f"\nShow it again:  ckpt-observe traces {trace_id[:12]}{place}")
     print(f"Explain it:     ckpt-observe why {trace_id[:12]}{place}")
     for exporter, link in trace_links(watch.settings, trace_id):
@@ -98,8 +97,11 @@ def run(args: Namespace) -> int:
     return serve(watch.settings) if args.ui else OK
 
 
-def _set_environment(args: Namespace) -> None:
-    """Set the environment of the demo and of the process that it starts: delivery by itself, and the local store, which it reads."""
+def _set_environment(args: Namespace) -> str:
+    """Set the environment of the demo and of the process that it starts: delivery by itself, and the local store, which it reads.
+
+    Return the option with which other commands find the store, or an empty string.
+    """
     for switch in _SWITCHES:
         os.environ.pop(switch, None)
     os.environ[environment.SERVICE_NAME] = _SERVICE
@@ -111,6 +113,7 @@ def _set_environment(args: Namespace) -> None:
     if reason is not None:
         print_error(f"{reason}; the demo uses {directory} instead")
     os.environ[environment.DIR] = str(directory)
+    return f" --dir {directory}" if args.dir or reason is not None else ""
 
 
 def _wait_for_trace(watch: Watch, trace_id: str) -> list[Span]:

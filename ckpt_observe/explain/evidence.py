@@ -43,9 +43,13 @@ class Explainer:
         return sorted(operations or trace.operations, key=lambda operation: operation.seconds(self._now))[-1:]
 
     def newest_failure(self) -> ObservedOperation | None:
-        """Return the operation that failed last, or whose process died last."""
+        """Return the operation that failed last, or whose process died last. A task that failed only with it explains less."""
         failures = [next(self._operations(OperationFilter(outcome=outcome)), None) for outcome in ("error", "interrupted")]
-        return max(filter(None, failures), key=lambda operation: operation.end_unix_nano or 0, default=None)
+        newest = max(filter(None, failures), key=lambda operation: operation.end_unix_nano or 0, default=None)
+        if newest is None or newest.kind == "operation":
+            return newest
+        inside = [each for each in self._traces.trace(newest.trace_id).operations if each.kind == "operation" and each.outcome in FAILURES]
+        return max(inside, key=lambda operation: operation.end_unix_nano or 0, default=newest)
 
     def _is_slow(self, operation: ObservedOperation) -> bool:
         return is_slow(operation.seconds(self._now), usual_values(self._comparable(operation), self._now))

@@ -9,6 +9,7 @@ host program. So every handler in code that may run in a thread of the host prog
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Any
@@ -34,6 +35,19 @@ class ignore_errors:  # noqa: N801 - used like `contextlib.suppress`
             return False
         raise_host_exception(error)
         return True
+
+
+def keep_interrupt_status() -> None:
+    """Let a program that Ctrl-C ended still end by SIGINT, after our code ran in its exit handlers.
+
+    Python forgets an unhandled KeyboardInterrupt with the next `exec` of a string, which the definition of a named tuple or dataclass
+    contains: the exit status would be 1 instead. An interactive interpreter (`sys.ps1`) has handled it.
+    """
+    if getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1"):
+        try:
+            exec("raise KeyboardInterrupt")  # noqa: S102 - our own text
+        except KeyboardInterrupt:
+            pass
 
 
 def _comes_from_signal_handler(trace: TracebackType | None) -> bool:

@@ -22,6 +22,8 @@ _MIN_KEY_BYTES: Final = 10_000
 _MIN_PHASE_SECONDS: Final = 0.001
 _GOOD_RATIO: Final = 1.2
 
+MIN_OBSERVED_SECONDS: Final = 600.0
+"""Less time without a death says nothing about the time between failures: its lower bound would advise to save all the time."""
 PHASE_ADVICE: Final = {
     "stage": "Copy less: save only what a restart needs, or copy to pinned memory.",
     "serialize": "Use a binary format (`msgpack`, `arrays`, safetensors), or keep derived values out of the state.",
@@ -88,6 +90,12 @@ def _interval(task: TaskStatistics, assumptions: Assumptions, recovery: float) -
     mean = assumptions.mean_time_between_failures
     failures = FailureModel(mean) if mean else fit_failures(task.lifetimes)
     if failures is None or cost <= 0:
+        return
+    if not mean and not failures.deaths and task.observed_seconds < MIN_OBSERVED_SECONDS:
+        observed = format_duration(task.observed_seconds)
+        action = "Observe longer runs, or give the mean time between failures with --mtbf."
+        reason = f"No process died in {observed}, which is too short to tell how often one does."
+        yield _create(task, "interval", action, reason, {"save_seconds": cost, "observed_seconds": task.observed_seconds})
         return
     best = optimal_interval(cost, failures, recovery)
     lost = lost_share(best, cost, failures, recovery)

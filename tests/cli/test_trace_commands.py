@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+import ckpt_observe
 from ckpt_observe.cli.main import main
 from ckpt_observe.exporters.local import LocalExporter
 from ckpt_observe.query import open_traces
@@ -115,6 +117,16 @@ def test_why_without_an_id_explains_the_newest_failure(run):
     assert "The save of step 10 of trainer (run run-1)" in text
     assert re.search(r"was interrupted in write .*: process \d+ died", text)
     assert "No later save of this run succeeded." in text
+
+
+def test_why_without_an_id_explains_the_operation_and_not_its_task(tmp_path, capsys):
+    """If a failed save ends its task, too, the save is explained: it names the cause."""
+    watch = ckpt_observe.observe(exporters="local", dir=tmp_path / "state", pages_dir=tmp_path / "pages")
+    with pytest.raises(OSError), ckpt_observe.task("trainer", id="run-1"), ckpt_observe.checkpoint("save", step=7):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert watch.close(10)
+    assert main(["why", "--dir", str(tmp_path / "state")]) == 0
+    assert "The save of step 7 of trainer (run run-1)" in one_line(capsys.readouterr().out)
 
 
 def test_why_of_a_slow_save(run, operation_id):

@@ -141,3 +141,11 @@ def test_key():
     assert row.reason == "The key 'messages' has 900 kB of 1.0 MB (90%) and grows by 3.0 kB per save."
     assert "key" not in advice(keys=[("messages", 900, 3.0)])
     assert "key" not in advice(keys=[("a", 400_000, 0.0), ("b", 350_000, 0.0), ("c", 300_000, 0.0)])
+
+
+def test_short_runs_say_nothing_about_failures():
+    """A run of seconds without a death gives no interval, but the way to get one. With a known time between failures, it does."""
+    short = [Lifetime(5.0, died=False)]
+    row = advice(lifetimes=short)["interval"]
+    assert (row.action, "too short" in row.reason) == ("Observe longer runs, or give the mean time between failures with --mtbf.", True)
+    assert advice(lifetimes=short, assumptions=Assumptions(3600.0))["interval"].action.startswith("Save every")

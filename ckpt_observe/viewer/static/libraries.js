@@ -12,10 +12,10 @@ export async function librariesPage(load) {
         element("ul", {}, data.unobserved.map((program) => element("li", {}, element("strong", {}, program.service), ` ${ago(program.ended_unix_nano)}: ${program.reasons.join("; ")}`)))),
       element("section", {}, table("Libraries that can be observed", ["Library", "State", "Next step"], data.libraries.map((library) => [
         library.title,
-        library.operations ? `${library.operations} of the newest operations` : library.is_default ? "on; nothing recorded lately" : "off",
+        library.operations ? `${library.operations} of the newest operations` : library.is_default ? "on" : "off",
         library.operations || library.is_default ? "" : element("code", {}, `CKPT_OBSERVE_LIBRARIES=default,+${library.name}`),
       ]))),
       element("p", {}, "Your own checkpoint code is recorded with ", element("code", {}, "ckpt_observe.checkpoint()"),
-        ". `ckpt-observe doctor` checks this machine.")),
+        ". ", element("code", {}, "ckpt-observe doctor"), " checks this machine.")),
   };
 }

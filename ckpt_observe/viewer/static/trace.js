@@ -88,7 +88,8 @@ function waterfallRow(row, scale, view, now, page) {
   const left = place(scale.position(span.start_unix_nano));
   const right = place(scale.position(span.end_unix_nano ?? now));
   const isSelected = span.span_id === view.selected;
-  const name = span.kind === "phase" ? span.name : title(span);
+  const step = span.kind === "operation" ? span.attributes["checkpoint.step"] : undefined;
+  const name = span.kind === "phase" ? span.name : title(span) + (step === undefined ? "" : ` step ${step}`);
   return element("div.row", {
     role: "row", "aria-level": depth + 1, "aria-selected": String(isSelected), "data-span": span.span_id, onclick: () => select(page, span.span_id),
   },

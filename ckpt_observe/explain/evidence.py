@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ckpt_observe.explain.comparison import is_slow, usual_values
 from ckpt_observe.explain.explanation import FAILURES, NEARBY_SECONDS, Evidence, OperationExplanation, explain
 from ckpt_observe.query import RUNNING, ObservedOperation, OperationFilter, Trace, Traces
+from ckpt_observe.query.lost_checkpoints import LostCheckpoints
 from ckpt_observe.semconv import attributes as names
 
 _COMPARED: Final = 200
@@ -18,7 +19,6 @@ _COMPARED: Final = 200
 _SEARCHED: Final = 2000
 """Operations of a run that are searched for what happened later."""
 _MAX_NEARBY: Final = 1000
-_READ: Final = ("load", "restore", "verify", "drill")
 
 
 class Explainer:
@@ -87,10 +87,10 @@ class Explainer:
             return None
         run = OperationFilter(task_id=operation.task_id, system=operation.system)
         deletes = self._operations(replace(run, operation="delete", outcome="ok"))
-        damaged = (other for other in self._operations(replace(run, error_class="integrity")) if other.name in _READ)
-        lost_ids = {other.checkpoint_id for other in (*deletes, *damaged)}
+        damaged = self._operations(replace(run, error_class="integrity"))
+        lost = LostCheckpoints((*deletes, *damaged))
         saves = self._operations(replace(run, operation="save", outcome="ok"))
-        return next((save for save in saves if names.NAMESPACE not in save.attributes and save.checkpoint_id not in lost_ids), None)
+        return next((save for save in saves if names.NAMESPACE not in save.attributes and not lost.contains(save)), None)
 
     def _later(self, operation: ObservedOperation) -> tuple[ObservedOperation | None, int]:
         """Return the next success of the same kind and run, and how many of them failed before that."""

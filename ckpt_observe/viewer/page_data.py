@@ -23,6 +23,7 @@ from ckpt_observe.query import (
     UnobservedProgram,
     measure_progress,
 )
+from ckpt_observe.query.lost_checkpoints import LostCheckpoints
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.support.advice import ADVICE
 from ckpt_observe.viewer.operation_row import OperationRow, row_of
@@ -46,7 +47,7 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     """The program. It stands for the run if there is no task."""
     system: str | None
     last_good: OperationRow | None
-    """The newest save that succeeded."""
+    """The newest save that succeeded, and whose checkpoint was neither deleted nor damaged since."""
     last_attempt: OperationRow
     """The newest save, whatever its outcome."""
     consecutive_failures: int
@@ -127,10 +128,10 @@ def overview(traces: Traces) -> Overview:
     operations = list(itertools.islice(_operations(traces), NEWEST))
     by_run: dict[str | None, list[ObservedOperation]] = {}
     for operation in operations:
-        if operation.name == "save" and not operation.is_running:
+        if not operation.is_running:
             by_run.setdefault(_run(operation), []).append(operation)
     return Overview(
-        tasks=tuple(_task_state(saves, running) for saves in by_run.values()),
+        tasks=tuple(_task_state(run, running) for run in by_run.values() if any(each.name == "save" for each in run)),
         failures=tuple(map(_failure, itertools.islice((each for each in operations if each.outcome in _FAILED), _MAX_FAILURES))),
         running=tuple(map(row_of, running)),
         totals=traces.totals(),
@@ -186,11 +187,12 @@ def _run(operation: ObservedOperation) -> str | None:
     return operation.task_id or operation.task_name or operation.service
 
 
-def _task_state(saves: list[ObservedOperation], running: list[ObservedOperation]) -> TaskState:
-    """Return the state of a run from its saves, newest first."""
+def _task_state(run: list[ObservedOperation], running: list[ObservedOperation]) -> TaskState:
+    """Return the state of a run from its operations, newest first."""
+    saves, lost = [operation for operation in run if operation.name == "save"], LostCheckpoints(run)
     newest = saves[0]
     good = [save for save in saves if save.outcome == "ok"]
-    last_good = good[0] if good else None
+    last_good = next((save for save in good if not lost.contains(save)), None)
     active = next((operation for operation in running if _run(operation) == _run(newest)), None)
     ends = [save.end_unix_nano or 0 for save in reversed(good)]
     intervals = [(after - before) / 1e9 for before, after in itertools.pairwise(ends)]

@@ -13,6 +13,7 @@ import pytest
 
 import ckpt_observe
 from ckpt_observe import query
+from ckpt_observe.core import Checkpointer
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.spans import make_span
 from ckpt_observe.tracestore import FILENAME, TraceLimits, TraceWriter
@@ -134,6 +135,19 @@ def test_programs_without_a_task_are_runs_of_their_own(client, writer):
     [first] = [row for row in client.get("/api/operations").json()["operations"] if row["stored_bytes"] == 1]
     page = client.get(f"/api/checkpoints/{first['trace_id']}/{first['span_id']}").json()
     assert [save["operation"]["stored_bytes"] for save in page["history"]] == [1, 3]
+
+
+def test_deleted_checkpoint_is_not_recoverable(client, record, tmp_path):
+    """A run can be recovered to its newest save that still exists."""
+
+    def work(_watch):
+        checkpointer = Checkpointer(str(tmp_path / "checkpoints"))
+        saved = [checkpointer.save("run-1", {"step": step}, step=step) for step in (1, 2)]
+        checkpointer.delete("run-1", saved[-1].id)
+
+    record(work)
+    [task] = client.get("/api/overview").json()["tasks"]
+    assert task["last_good"]["step"] == 1
 
 
 def test_old_checkpoint_is_in_its_own_history(client, writer, monkeypatch):

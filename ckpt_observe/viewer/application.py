@@ -30,10 +30,11 @@ _FILTERS: Final = ("operation", "outcome", "task_name", "task_id", "system", "er
 _TIMES: Final = ("since_unix_nano", "until_unix_nano")
 
 
-def create_application(state: Path, *, token: str, port: int, adopt: Callable[[], None]) -> Starlette:
+def create_application(state: Path, *, token: str, port: int, adopt: Callable[[], None], single_use_token: str = "") -> Starlette:
     """Return the application for one state directory.
 
-    `token` opens a session, `port` is that of the server, and `adopt` delivers the records of dead processes.
+    `token` opens a session, `single_use_token` only the first one, `port` is that of the server, and `adopt` delivers the records of dead
+    processes.
     """
     feed = LiveFeed(state, adopt)
     routes = [
@@ -51,7 +52,8 @@ def create_application(state: Path, *, token: str, port: int, adopt: Callable[[]
         yield
         feed.close()
 
-    return Starlette(routes=routes, middleware=[Middleware(SessionMiddleware, token=token, port=port)], lifespan=lifespan)
+    sessions = Middleware(SessionMiddleware, token=token, port=port, single_use_token=single_use_token)
+    return Starlette(routes=routes, middleware=[sessions], lifespan=lifespan)
 
 
 def _endpoint(state: Path, load: Callable[[Traces, Request], Any]) -> Callable[[Request], Any]:

@@ -20,12 +20,12 @@ def serve(listener: socket.socket, state: Path, *, adopt: Callable[[], None], op
     `adopt` delivers the records of dead processes. It is called in a thread, as long as a page is open.
     """
     port = listener.getsockname()[1]
-    token = secrets.token_urlsafe(24)
-    address = f"http://127.0.0.1:{port}/?token={token}"
-    application = create_application(state, token=token, port=port, adopt=adopt)
-    print(f"The viewer of {state} runs at\n\n  {address}\n\nPress Ctrl-C to stop it.", flush=True)
+    token, single_use_token = (secrets.token_urlsafe(24) for _ in range(2))
+    address = f"http://127.0.0.1:{port}/?token="
+    application = create_application(state, token=token, port=port, adopt=adopt, single_use_token=single_use_token if opens_browser else "")
+    print(f"The viewer of {state} runs at\n\n  {address}{token}\n\nPress Ctrl-C to stop it.", flush=True)
     if opens_browser:
-        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+        threading.Thread(target=webbrowser.open, args=(address + single_use_token,), daemon=True).start()
     # Connections stay open as long as their pages: at the end, do not wait for them.
     settings = uvicorn.Config(application, log_level="error", server_header=False, timeout_graceful_shutdown=1)
     uvicorn.Server(settings).run(sockets=[listener])

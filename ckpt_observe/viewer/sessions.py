@@ -40,9 +40,11 @@ _HOW_TO_GET_IN: Final = (
 class SessionMiddleware:
     """Lets requests with a session pass. Every answer gets headers that forbid foreign content."""
 
-    def __init__(self, app: ASGIApp, *, token: str, port: int) -> None:
+    def __init__(self, app: ASGIApp, *, token: str, port: int, single_use_token: str = "") -> None:
+        """`single_use_token` opens one session: the command line of a browser contains it, and other users can read that."""
         self._app = app
         self._token = token
+        self._single_use_token = single_use_token
         self._session = secrets.token_urlsafe(32)
         self._cookie = f"ckpt_observe_{port}"  # cookies do not depend on the port, and several viewers may run
         self._hosts = frozenset(f"{name}:{port}" for name in _HOST_NAMES)
@@ -79,7 +81,9 @@ class SessionMiddleware:
 
     def _begin_session(self, connection: HTTPConnection, token: str) -> Response:
         """Exchange the token for a cookie, and remove it from the address of the browser."""
-        if not secrets.compare_digest(token.encode(), self._token.encode()):
+        if self._single_use_token and secrets.compare_digest(token.encode(), self._single_use_token.encode()):
+            self._single_use_token = ""
+        elif not secrets.compare_digest(token.encode(), self._token.encode()):
             return PlainTextResponse(f"The token is not valid.\n\n{_HOW_TO_GET_IN}", 401)
         rest = urlencode([(name, value) for name, value in connection.query_params.multi_items() if name != TOKEN])
         answer = RedirectResponse("/" + connection.url.path.lstrip("/") + (f"?{rest}" if rest else ""), 303)

@@ -263,6 +263,13 @@ def test_hostile_texts_are_shown_as_text(open_page, record):
     assert page.locator("main img, main script").count() == 0
 
 
+@pytest.mark.parametrize("path", ["#/constructor", "#/%"])
+def test_odd_address(open_page, path):
+    """An address that no page has shows the overview."""
+    page = open_page(path)
+    expect(page.locator("main h1")).to_be_visible()
+
+
 def test_link_without_a_session(browser, address):
     """A deep link that is opened without a session explains how to get one."""
     page = browser.new_page()

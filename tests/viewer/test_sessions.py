@@ -27,6 +27,17 @@ def test_token_is_exchanged_for_a_cookie(stranger):
     assert stranger.get("/").status_code == 200
 
 
+def test_single_use_token(tmp_path):
+    """The token on the command line of a browser opens one session, and the printed one any number."""
+    application = pytest.importorskip("ckpt_observe.viewer.application", exc_type=ModuleNotFoundError)
+    pytest.importorskip("httpx2")
+    testclient = pytest.importorskip("starlette.testclient")
+    viewer = application.create_application(tmp_path, token=TOKEN, port=PORT, adopt=lambda: None, single_use_token="once")
+    with testclient.TestClient(viewer, base_url=BASE, follow_redirects=False) as client:
+        answers = [client.get("/", params={"token": token}).status_code for token in ("once", "once", TOKEN, TOKEN)]
+    assert answers == [303, 401, 303, 303]
+
+
 def test_redirect_stays_on_this_server(stranger):
     """A path that looks like another host is not a redirect to it."""
     answer = stranger.get(f"{BASE}//evil.example/", params={"token": TOKEN})

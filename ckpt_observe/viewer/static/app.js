@@ -27,8 +27,16 @@ let refreshing = null;
 
 function address() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const parts = path.split("/").filter(Boolean).map(decodeURIComponent);
-  return { name: parts[0] in PAGES ? parts[0] : "overview", parts: parts.slice(1), parameters: Object.fromEntries(new URLSearchParams(query)) };
+  const parts = path.split("/").filter(Boolean).map(decode);
+  return { name: Object.hasOwn(PAGES, parts[0] ?? "") ? parts[0] : "overview", parts: parts.slice(1), parameters: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+function decode(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // a bare percent sign
+  }
 }
 
 async function show({ keepsFocus = false } = {}) {

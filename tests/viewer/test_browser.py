@@ -34,7 +34,14 @@ def environment(tmp_path):
 @pytest.fixture
 def address(environment):
     """The address that `ckpt-observe ui` prints, while it runs."""
-    command = [sys.executable, "-m", "ckpt_observe", "ui", "--no-browser"]
+    with running_viewer(environment, "ui", "--no-browser") as address:
+        yield address
+
+
+@contextmanager
+def running_viewer(environment, *arguments):
+    """Run a command that ends in the viewer; the address that it prints."""
+    command = [sys.executable, "-m", "ckpt_observe", *arguments]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield next(match[0] for line in process.stdout if (match := re.search(r"http://\S+", line)))
@@ -100,6 +107,15 @@ def test_demo(open_page, environment):
     page.get_by_role("row", name="checkpoint.restore").click()
     page.get_by_role("link", name="Go to the save that it came from").click()
     expect(page.locator("[aria-selected=true]")).to_contain_text("checkpoint.save")
+
+
+def test_demo_ends_in_the_viewer(browser, environment):
+    """`ckpt-observe demo --ui` shows its trace in the browser."""
+    with running_viewer({**environment, "BROWSER": "true"}, "demo", "--ui") as address:
+        page = browser.new_page()
+        page.goto(address)
+        expect(page.get_by_text("demo-agent (run-1)").first).to_be_visible()
+        page.close()
 
 
 def test_killed_save_turns_interrupted_without_a_reload(open_page, environment):

@@ -59,6 +59,7 @@ async function show({ keepsFocus = false } = {}) {
   const position = keepsFocus ? scrollY : 0;
   current = content;
   main.replaceChildren(content.node);
+  main.dataset.page = name;
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   else if (!keepsFocus && location.hash) main.focus({ preventScroll: true });
   scrollTo(0, position);

@@ -117,7 +117,7 @@ def pickling(connection):
 
 
 def environment(connection):
-    return sorted((name, value) for name, value in os.environ.items() if not name.startswith("CKPT_OBSERVE"))
+    return sorted((name, value) for name, value in os.environ.items() if not name.startswith(("CKPT_OBSERVE", "PYTEST_")))
 
 
 def threads(connection):

@@ -101,7 +101,8 @@ def pickling(_directory):
 
 
 def environment(_directory):
-    return sorted((name, value) for name, value in os.environ.items() if not name.startswith("CKPT_OBSERVE"))
+    """Without our settings, and without the variable in which pytest names the test that runs."""
+    return sorted((name, value) for name, value in os.environ.items() if not name.startswith(("CKPT_OBSERVE", "PYTEST_")))
 
 
 def random_states(directory):

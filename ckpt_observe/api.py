@@ -156,7 +156,7 @@ class Watch:
             return None
         from ckpt_observe.record.trace_context import find_process_parent  # noqa: PLC0415 - imports OpenTelemetry
 
-        return find_process_parent(settings.traceparent, settings.laminar_context)
+        return find_process_parent(settings.traceparent, settings.laminar_context, settings.tracestate)
 
     def _first_page(self) -> Page | None:
         """Return a page for the first operation of this process or forked child, after creating the journal and starting delivery.

@@ -91,6 +91,8 @@ class Settings:
     disabled_instrumentations: frozenset[str]
     traceparent: str
     """Span of the process that started this one, as a W3C `traceparent`; empty: none."""
+    tracestate: str
+    """The W3C `tracestate` that belongs to it; empty: none."""
     laminar_context: str
     """The same as Laminar's SDK writes it; empty: none."""
     extends_default_exporters: bool = False
@@ -146,6 +148,7 @@ def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, **a
         libraries=libraries.select(source.get("libraries", environment.LIBRARIES, DEFAULT)),
         disabled_instrumentations=frozenset(parse_names(source.get("", environment.DISABLED_INSTRUMENTATIONS, ""))),
         traceparent=str(source.get("", environment.TRACEPARENT, "")),
+        tracestate=str(source.get("", environment.TRACESTATE, "")),
         laminar_context=str(source.get("", environment.LMNR_SPAN_CONTEXT, "")),
         sampler=_sampler(source),
         disk_limit=_disk_limit(source),

@@ -34,6 +34,7 @@ TRACES_SAMPLER_ARG: Final = "OTEL_TRACES_SAMPLER_ARG"
 GENAI_EVENTS: Final = "CKPT_OBSERVE_GENAI_EVENTS"
 TENSOR_DIGESTS: Final = "CKPT_OBSERVE_TENSOR_DIGESTS"
 TRACEPARENT: Final = "TRACEPARENT"
+TRACESTATE: Final = "TRACESTATE"
 RUN_OPTIONS: Final = "_CKPT_OBSERVE_RUN_OPTIONS"
 """Not a setting: the arguments of `observe()`, separated by commas, that options of `ckpt-observe run` override."""
 RUN_PID: Final = "_CKPT_OBSERVE_RUN_PID"
@@ -78,6 +79,7 @@ VARIABLES: Final = (
     Variable(GENAI_EVENTS, "", "false", "`true` adds OpenTelemetry's draft events `gen_ai.agent.checkpointed`, `paused` and `resumed` to the spans of saves and restores. Their names may change."),
     Variable(TENSOR_DIGESTS, "", "false", "`true` digests a sample of each tensor in memory of the CPU, at most 4 KiB, in saves and loads of torch and safetensors, so that a load which returns other content names the tensors. Takes some 20 to 50 µs per tensor. Tensors on other devices are not read, because that would wait for them."),
     Variable(TRACEPARENT, "", "", "W3C trace context of the process that started this one: the parent of each span that would else be the root of a trace."),
+    Variable(TRACESTATE, "", "", "W3C `tracestate` that belongs to TRACEPARENT. Our spans keep it."),
     Variable(OTLP + "ENDPOINT", "", "http://localhost:4318, 4317 for gRPC", "Server for `otlp`. For HTTP, `/v1/traces` is appended. Each of these variables also exists as `OTEL_EXPORTER_OTLP_TRACES_*`, which takes precedence; nothing is appended to its endpoint."),
     Variable(OTLP + "PROTOCOL", "", "http/protobuf", "`http/protobuf` or `grpc`."),
     Variable(OTLP + "HEADERS", "", "", "Headers of each request: `key=value` pairs separated by commas, percent-encoded. Never logged."),

@@ -43,6 +43,8 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     resource: dict[str, Any] = {}
     ancestors: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
     """Id and name of each enclosing span, from the root on; empty for a root. UNSET, and absent from the JSON, if one is unknown."""
+    trace_state: str | msgspec.UnsetType = msgspec.UNSET
+    """The W3C `tracestate` of the trace. UNSET, and absent from the JSON, if it has none."""
 
     @property
     def seconds(self) -> float:

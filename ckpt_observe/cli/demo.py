@@ -37,6 +37,7 @@ _SWITCHES: Final = (
     environment.DISABLED_INSTRUMENTATIONS,
     environment.LIBRARIES,
     environment.TRACEPARENT,
+    environment.TRACESTATE,
 )
 """Settings that the demo ignores, because they would turn recording off or drop its trace."""
 _LOCAL_TIMEOUT: Final = 10.0

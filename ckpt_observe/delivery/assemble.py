@@ -27,6 +27,9 @@ from ckpt_observe.span import Span, SpanEvent, SpanLink
 Ancestors: TypeAlias = tuple[tuple[str, str], ...] | msgspec.UnsetType
 """Id and name of each span above, the root first; UNSET if the chain is not known."""
 
+TraceState: TypeAlias = str | msgspec.UnsetType
+"""The W3C `tracestate` of the spans; UNSET if they have none."""
+
 _decode = msgspec.json.Decoder().decode
 _PREFIXES: Final = {events.TASK: spans.TASK_PREFIX, events.OPERATION: spans.OPERATION_PREFIX}
 _EXCEPTION: Final = (spans.EXCEPTION_TYPE, spans.EXCEPTION_MESSAGE)
@@ -48,9 +51,10 @@ def assemble(
         phases = [(line[3], 0) for line in lines if line[0] == events.DONE] if len(lines) > 2 else []
         phases += [(phase, end[5]) for phase in end[4]] if len(end) > 4 else []
         ancestors = _take_ancestors(begin)
-        operation = _operation(begin, end, lines, resource, attributes or {}, ancestors, genai_events=genai_events)
+        trace_state = _take_trace_state(begin)
+        operation = _operation(begin, end, lines, resource, attributes or {}, ancestors, trace_state, genai_events=genai_events)
         above_phases = ancestors if ancestors is UNSET else (*ancestors, (operation.span_id, operation.name))
-        phase_spans = _phases(begin, phases, resource, above_phases)
+        phase_spans = _phases(begin, phases, resource, above_phases, trace_state)
         add_derived_attributes(operation, phase_spans)
         return [*phase_spans, operation]
     except (msgspec.DecodeError, StopIteration, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
@@ -71,6 +75,12 @@ def _take_ancestors(begin: list[Any]) -> Ancestors:
     return tuple((span_id, _PREFIXES.get(kind, "") + name) for span_id, kind, name in chain)
 
 
+def _take_trace_state(begin: list[Any]) -> TraceState:
+    """Remove the `tracestate` from the attributes and return it; UNSET if there is none."""
+    packed = begin[7].pop(events.TRACE_STATE, None) if begin[7] else None
+    return events.unpack_trace_state(packed) or UNSET if packed else UNSET
+
+
 def _operation(
     begin: list[Any],
     end: list[Any],
@@ -78,6 +88,7 @@ def _operation(
     resource: dict[str, Any],
     process_attributes: Mapping[str, Any],
     ancestors: Ancestors,
+    trace_state: TraceState,
     *,
     genai_events: bool,
 ) -> Span:
@@ -104,6 +115,7 @@ def _operation(
         links=tuple([_link(line) for line in lines if line[0] == events.LINK]),
         resource=resource,
         ancestors=ancestors,
+        trace_state=trace_state,
     )
 
 
@@ -128,7 +140,9 @@ def _link(line: list[Any]) -> SpanLink:
 _time_of = attrgetter("time_unix_nano")
 
 
-def _phases(begin: list[Any], phases: list[tuple[Any, int]], resource: dict[str, Any], ancestors: Ancestors) -> list[Span]:
+def _phases(
+    begin: list[Any], phases: list[tuple[Any, int]], resource: dict[str, Any], ancestors: Ancestors, trace_state: TraceState
+) -> list[Span]:
     """Return the span of each phase. `phases` has each one with the offset to add to its times. `ancestors` ends with the operation."""
     operation, trace_id = begin[1], begin[5]
     operation_number = int(operation, 16)
@@ -162,6 +176,7 @@ def _phases(begin: list[Any], phases: list[tuple[Any, int]], resource: dict[str,
                 (),
                 resource,
                 ancestors if not parent else _nested_ancestors(ancestors, operation, parent, by_number),
+                trace_state,
             )
         )
     return phase_spans

@@ -64,6 +64,7 @@ def _span(span: Span) -> bytes:
     body = [
         b"\x0a\x10", _id(span.trace_id, 16),
         b"\x12\x08", _id(span.span_id, 8),
+        _text(b"\x1a", span.trace_state) if span.trace_state else b"",
         b"\x22\x08" + _id(parent, 8) if parent else b"",
         _name(span.name), b"\x39", _fixed64(span.start_unix_nano), b"\x41", _fixed64(span.end_unix_nano),
         *_attributes(b"\x4a", span.attributes),

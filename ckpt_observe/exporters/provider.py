@@ -15,7 +15,7 @@ from msgspec import UNSET
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
 from ckpt_observe import __version__
 from ckpt_observe.errors import ExporterRetryError
@@ -120,11 +120,12 @@ def to_readable_span(span: Span, resource: Resource, flags: TraceFlags) -> Reada
     """Return the span as a span of the SDK with this resource, to which a span of another process adds its own identity."""
     if span.resource.get("process.pid", os.getpid()) != os.getpid():  # a dead process: its spans keep their own identity
         resource = resource.merge(Resource({name: span.resource[name] for name in _PROCESS_ATTRIBUTES if name in span.resource}))
+    trace_state = TraceState.from_header([span.trace_state]) if span.trace_state else None
     description = status_message(span) if span.status == "error" else None
     return ReadableSpan(
         name=span.name,
-        context=_context(span.trace_id, span.span_id, flags),
-        parent=_context(span.trace_id, span.parent_span_id, flags) if span.parent_span_id else None,
+        context=_context(span.trace_id, span.span_id, flags, trace_state),
+        parent=_context(span.trace_id, span.parent_span_id, flags, trace_state) if span.parent_span_id else None,
         resource=resource,
         attributes=span.attributes,
         events=[Event(event.name, event.attributes, event.time_unix_nano) for event in span.events],
@@ -137,5 +138,5 @@ def to_readable_span(span: Span, resource: Resource, flags: TraceFlags) -> Reada
     )
 
 
-def _context(trace_id: str, span_id: str, flags: TraceFlags) -> SpanContext:
-    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=flags)
+def _context(trace_id: str, span_id: str, flags: TraceFlags, trace_state: TraceState | None = None) -> SpanContext:
+    return SpanContext(int(trace_id, 16), int(span_id, 16), False, flags, trace_state)

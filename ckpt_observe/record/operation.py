@@ -75,7 +75,7 @@ class Operation(OtelSpan):
     __slots__ = (
         "_attributes", "_context_token", "_encoded", "_last_usage", "_position_token", "_usage",
         "ancestors", "begin_attributes", "clock_offset", "inherited_attributes", "name", "open_page", "page", "phase_failure",
-        "phase_numbers", "phases", "running_phase", "span_id", "start", "thread", "trace_id",
+        "phase_numbers", "phases", "running_phase", "span_id", "start", "thread", "trace_id", "trace_state",
     )  # fmt: skip
 
     kind = events.OPERATION
@@ -101,8 +101,9 @@ class Operation(OtelSpan):
         self.running_phase = 0
         """Number of the patched call that runs as a phase in the thread of the operation; 0 if none. Of all open phases in that thread, the
         innermost has the highest number."""
-        self.trace_id = self.span_id = ""
-        """Set before the operation begins if other processes know the ids that it will have as the root of a trace."""
+        self.trace_id = self.span_id = self.trace_state = ""
+        """The ids are set before the operation begins if other processes know those that it will have as the root of a trace.
+        `trace_state` is the W3C `tracestate` of its parent."""
         self.ancestors: tuple[str, ...] | None = ()
         """`events.ancestor` of each enclosing span from the root on; empty for a root, None if one is unknown.
 
@@ -142,7 +143,7 @@ class Operation(OtelSpan):
                 self.trace_id, parent_id = self.trace_id or new_trace_id(), ""  # the usual root: nothing to look at
             elif type(enclosing) in _operation_types:
                 self.trace_id, parent_id = enclosing.ids()
-                self.ancestors = enclosing.path_from_root()
+                self.ancestors, self.trace_state = enclosing.path_from_root(), enclosing.trace_state
             elif (found_id := self._join_trace(enclosing, context)) is not None:
                 parent_id = found_id
             else:
@@ -155,6 +156,8 @@ class Operation(OtelSpan):
                 attributes = {**task.shared_attributes, **(attributes or {})}
             if self.ancestors or self.inherited_attributes:
                 attributes = {**self.inherited_attributes, **(attributes or {}), events.ANCESTORS: self.ancestors}
+            if self.trace_state:
+                attributes = {**(attributes or {}), events.TRACE_STATE: events.pack_trace_state(self.trace_state)}
             page = recorder.take()
             if page is None:
                 self.trace_id = ""
@@ -190,7 +193,7 @@ class Operation(OtelSpan):
             return None
         if parent.sampled if samples is None else samples(parent.trace, parent.sampled):
             self.trace_id = parent.trace
-            self.ancestors, self.inherited_attributes = parent.path, parent.attributes
+            self.ancestors, self.inherited_attributes, self.trace_state = parent.path, parent.attributes, parent.trace_state
             return parent.span
         return None  # the parent's decision holds: its trace is not recorded
 

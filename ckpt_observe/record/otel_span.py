@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from opentelemetry import trace
 
-from ckpt_observe.record import redact
+from ckpt_observe.record import redact, trace_state
 from ckpt_observe.record.encoding import encode_line
 from ckpt_observe.record.failures import exception_attributes
 from ckpt_observe.record.guard import record_fault
@@ -35,6 +35,7 @@ class OtelSpan(trace.Span):
     page: Page
     trace_id: str
     span_id: str
+    trace_state: str
     clock_offset: int
 
     @abstractmethod
@@ -45,9 +46,10 @@ class OtelSpan(trace.Span):
     def finish(self, error: BaseException | None = None) -> None: ...
 
     def get_span_context(self) -> trace.SpanContext:
-        """Return the ids of the running phase, or of the operation."""
+        """Return the ids of the running phase, or of the operation, and the `tracestate` of the trace."""
         trace_id, span_id = self.ids()
-        return trace.SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
+        state = trace_state.build(self.trace_state) if self.trace_state else trace.DEFAULT_TRACE_STATE
+        return trace.SpanContext(int(trace_id, 16), int(span_id, 16), False, _SAMPLED, state)
 
     def traceparent(self) -> str:
         """Return the W3C trace context of this operation, or an empty string if it is not recorded."""

@@ -24,14 +24,14 @@ def pack(context: Context) -> PackedContext | None:
     span = parent_span(context)
     if isinstance(span, Operation):
         trace_id, span_id = span.ids()
-        parent = Parent(trace_id, span_id, sampled=True, path=span.path_from_root()) if trace_id else None
+        parent = Parent(trace_id, span_id, True, span.path_from_root(), trace_state=span.trace_state) if trace_id else None
     else:
         parent = find_parent(span)
     if parent is None:
         return None
     task: Any = context.get(TASK_KEY)
     return {
-        _PARENT: (parent.trace, parent.span, parent.sampled, parent.path, dict(parent.attributes)),
+        _PARENT: (parent.trace, parent.span, parent.sampled, parent.path, dict(parent.attributes), parent.trace_state),
         _TASK: None if task is None else dict(task.shared_attributes),
     }
 

@@ -21,7 +21,7 @@ from opentelemetry import trace
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, Context, create_key
 from opentelemetry.context.contextvars_context import ContextVarsRuntimeContext
 
-from ckpt_observe.record import redact
+from ckpt_observe.record import redact, trace_state
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import laminar
@@ -94,7 +94,7 @@ def new_trace_id() -> str:
 
 
 class Parent(NamedTuple):
-    """Trace and span id of a parent, and whether it is sampled. The other fields are known only for spans of Laminar."""
+    """Trace and span id of a parent, and whether it is sampled. Path and attributes are known only for spans of Laminar."""
 
     trace: str
     span: str
@@ -103,6 +103,8 @@ class Parent(NamedTuple):
     """`events.ancestor` of each span from the root down to the parent itself. None: not known."""
     attributes: Mapping[str, Any] = {}
     """Session and user of the parent, which operations inherit."""
+    trace_state: str = ""
+    """Its W3C `tracestate`, which operations keep."""
 
 
 _UNSAMPLED_PARENT: Final = Parent("f" * 32, "f" * 16, sampled=False)
@@ -137,7 +139,8 @@ class CarriedSpan(trace.NonRecordingSpan):
 
     def __init__(self, parent: Parent) -> None:
         flags = trace.TraceFlags(trace.TraceFlags.SAMPLED if parent.sampled else trace.TraceFlags.DEFAULT)
-        super().__init__(trace.SpanContext(int(parent.trace, 16), int(parent.span, 16), is_remote=True, trace_flags=flags))
+        state = trace_state.build(parent.trace_state)
+        super().__init__(trace.SpanContext(int(parent.trace, 16), int(parent.span, 16), True, flags, state))
         self.parent = parent
 
 
@@ -192,23 +195,24 @@ def find_parent(current: Any, process_parent: Parent | None = None) -> Parent | 
     return _parent_from_span(current) or _parent_from_span(_laminar_span()) or process_parent
 
 
-def find_process_parent(traceparent: str, laminar_context: str) -> Parent | None:
+def find_process_parent(traceparent: str, laminar_context: str, tracestate: str = "") -> Parent | None:
     """Return the span of another process that the variables `TRACEPARENT` and `LMNR_SPAN_CONTEXT` name, or None.
 
     If both name the same span, Laminar's variable has more to say about it. If they name different ones, `TRACEPARENT` has precedence.
+    `tracestate` belongs to `TRACEPARENT`.
     """
-    parent, laminar_parent = parse_traceparent(traceparent), parse_laminar_context(laminar_context)
+    parent, laminar_parent = parse_traceparent(traceparent, tracestate), parse_laminar_context(laminar_context)
     if parent is None or laminar_parent is None:
         return parent or laminar_parent
-    return laminar_parent if parent[:3] == laminar_parent[:3] else parent
+    return laminar_parent._replace(trace_state=parent.trace_state) if parent[:3] == laminar_parent[:3] else parent
 
 
-def parse_traceparent(traceparent: str) -> Parent | None:
-    """Return the parent that a W3C `traceparent` of version 00 describes, or None if it is not valid."""
+def parse_traceparent(traceparent: str, tracestate: str = "") -> Parent | None:
+    """Return the parent that a W3C `traceparent` of version 00 and its `tracestate` describe, or None if it is not valid."""
     match = _TRACEPARENT.fullmatch(traceparent.strip())
     if match is None or not int(match[1], 16) or not int(match[2], 16):
         return None
-    return Parent(match[1], match[2], bool(int(match[3], 16) & 1))
+    return Parent(match[1], match[2], bool(int(match[3], 16) & 1), trace_state=trace_state.parse_header(tracestate))
 
 
 class _LaminarContext(msgspec.Struct):
@@ -253,10 +257,10 @@ def _parent_from_span(span: Any) -> Parent | None:
         return None
     trace_id, span_id = f"{context.trace_id:032x}", f"{context.span_id:016x}"
     if not context.trace_flags.sampled:
-        return Parent(trace_id, span_id, sampled=False)
+        return Parent(trace_id, span_id, sampled=False, trace_state=trace_state.get_header(context))
     attributes = getattr(span, "attributes", None) or {}
     inherited = redact.attributes({name: attributes[source] for name, source in _INHERITED if source in attributes})
-    return Parent(trace_id, span_id, True, _path(attributes), inherited)
+    return Parent(trace_id, span_id, True, _path(attributes), inherited, trace_state.get_header(context))
 
 
 _INHERITED: Final = ((names.SESSION_ID, laminar.SESSION), (names.USER_ID, laminar.USER))

@@ -50,6 +50,9 @@ PHASE_CODES: Final = {name: code for code, name in enumerate(PHASES, 1)}
 ANCESTORS: Final = "ckpt_observe.ancestors"
 """An attribute of `begin` lines, not of spans: `ancestor()` of each enclosing span, root first. Present only if all of them are known."""
 
+TRACE_STATE: Final = "ckpt_observe.trace_state"
+"""An attribute of `begin` lines, not of spans: the W3C `tracestate` of the parent, packed. Present only if the parent has one."""
+
 _ODD: Final = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, so that consecutive numbers give very different ids
 
 
@@ -59,6 +62,16 @@ def ancestor(span_id: str, kind: str, name: str) -> str:
     The separator is not a space, because a line with spaces is redacted the slow way.
     """
     return f"{span_id}.{kind}.{name}"
+
+
+def pack_trace_state(header: str) -> str:
+    """Return a `tracestate` without `=`, because a line with `=` is redacted the slow way. Its keys contain no `:`."""
+    return header.replace("=", ":")
+
+
+def unpack_trace_state(packed: str) -> str:
+    """Return the `tracestate` that was packed. An empty string if the line had no room for all of it."""
+    return "" if "…" in packed else ",".join(member.replace(":", "=", 1) for member in packed.split(","))
 
 
 def phase_span_id(operation: str, number: int) -> str:

@@ -75,6 +75,12 @@ def test_invalid_traceparent(doctor, traceparent, is_reported):
     assert ("TRACEPARENT" in doctor(TRACEPARENT=traceparent, CKPT_OBSERVE_EXPORTERS="local")) is is_reported
 
 
+@pytest.mark.parametrize(("tracestate", "is_reported"), [("not a pair", True), ("a=1", False), ("", False)])
+def test_invalid_tracestate(doctor, tracestate, is_reported):
+    """An invalid TRACESTATE is ignored at run time, so the doctor reports it."""
+    assert ("TRACESTATE" in doctor(TRACESTATE=tracestate, CKPT_OBSERVE_EXPORTERS="local")) is is_reported
+
+
 @pytest.mark.parametrize(
     ("name", "verdict", "hint"),
     [

@@ -65,6 +65,7 @@ def message(span, status):
     return Message(
         trace_id=bytes.fromhex(span.trace_id),
         span_id=bytes.fromhex(span.span_id),
+        trace_state=span.trace_state or "",
         parent_span_id=bytes.fromhex(span.parent_span_id),
         name=span.name,
         kind=Message.SPAN_KIND_INTERNAL,
@@ -106,6 +107,7 @@ def test_every_field():
         parent=7,
         status="error",
         attributes=VALUES,
+        trace_state="a=1,b=2",
         events=(
             SpanEvent("retry", START_UNIX_NANO, {"n": 1}),
             SpanEvent("exception", START_UNIX_NANO + 1, {"exception.message": "ö broke"}),

@@ -97,6 +97,14 @@ def test_span_has_resource_and_scope(world):
     assert (span.context.trace_flags.sampled, span.kind, span.status.description) == (True, SpanKind.INTERNAL, "no space")
 
 
+def test_trace_state(world):
+    """A span and its parent keep the `tracestate` of their trace, as spans of the SDK do."""
+    world.exporter.send([make_span(2, "checkpoint.save", parent=1, trace_state="a=1,b=2"), make_span(3, "checkpoint.load")])
+    with_state, without = world.spans
+    assert with_state.context.trace_state.to_header() == with_state.parent.trace_state.to_header() == "a=1,b=2"
+    assert without.context.trace_state == {}
+
+
 def test_every_processor_gets_our_spans_once(world):
     """All processors get each of our spans once; spans of the program do not pass through us."""
     second = InMemorySpanExporter()

@@ -22,7 +22,7 @@ from ckpt_observe.instrument import registry
 from ckpt_observe.instrument.coverage import MARK_CALLS, NOT_INSTRUMENTED
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.targets import STATES, installed_version
-from ckpt_observe.record import redact, trace_context
+from ckpt_observe.record import redact, trace_context, trace_state
 
 _PACKAGES: Final = (
     "ckpt-observe", "opentelemetry-api", "opentelemetry-sdk", "opentelemetry-instrumentation", "wrapt", "msgspec", "grpcio",
@@ -76,6 +76,8 @@ def check_settings(settings: Settings) -> Iterator[Diagnosis]:
         yield Diagnosis(NOTE, "exporters", f"all exporters are turned off by {settings.origin['exporters']}, so nothing is recorded")
     if settings.traceparent and trace_context.parse_traceparent(settings.traceparent) is None:
         yield Diagnosis(PROBLEM, environment.TRACEPARENT, "not a valid W3C trace context (00-<trace ID>-<span ID>-<flags>); it is ignored")
+    if settings.tracestate and not trace_state.parse_header(settings.tracestate):
+        yield Diagnosis(PROBLEM, environment.TRACESTATE, "not a valid W3C tracestate (key=value pairs separated by commas); it is ignored")
     if settings.laminar_context and trace_context.parse_laminar_context(settings.laminar_context) is None:
         yield Diagnosis(PROBLEM, environment.LMNR_SPAN_CONTEXT, "not a span context of Laminar's SDK; it is ignored")
 

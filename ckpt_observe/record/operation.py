@@ -73,7 +73,7 @@ class Operation(OtelSpan):
     """One checkpoint operation. Use it in a `with`, or call `begin` and `finish`."""
 
     __slots__ = (
-        "_attributes", "_context_token", "_encoded", "_last_usage", "_position_token", "_usage",
+        "_attributes", "_context_token", "_counting_task", "_encoded", "_last_usage", "_position_token", "_usage",
         "ancestors", "begin_attributes", "clock_offset", "inherited_attributes", "name", "open_page", "page", "phase_failure",
         "phase_numbers", "phases", "running_phase", "span_id", "start", "thread", "trace_id", "trace_state",
     )  # fmt: skip
@@ -154,6 +154,9 @@ class Operation(OtelSpan):
                 attributes = redact.attributes(attributes)
             if task is not None:
                 attributes = {**task.shared_attributes, **(attributes or {})}
+                if getattr(enclosing, "kind", None) == events.OPERATION:
+                    task = None  # part of another operation, which is counted
+            self._counting_task = task
             if self.ancestors or self.inherited_attributes:
                 attributes = {**self.inherited_attributes, **(attributes or {}), events.ANCESTORS: self.ancestors}
             if self.trace_state:
@@ -324,6 +327,8 @@ class Operation(OtelSpan):
                     exception = exception_attributes(error, stack=True, message=self.records_message)
                     page.append(encode_line((events.EVENT, self.span_id, end + offset, spans.EVENT_EXCEPTION, exception)))
                 self.set_trusted(failure.attributes(failed_phase))
+            if self._counting_task is not None:
+                self._count_in(self._counting_task)
             end_line = encode_line((events.END, self.span_id, end + offset, self._attributes, self.phases, offset))
         except BaseException as caught:  # our fault, or raised by a signal handler: the operation ends in any case
             end_line, fault = self._minimal_end_line(error), caught
@@ -334,6 +339,11 @@ class Operation(OtelSpan):
             record_fault(caught)
         if fault is not None:
             record_fault(fault)
+
+    def _count_in(self, task: Any) -> None:
+        """Count the operation, which is about to end, in the task that it belongs to."""
+        attributes = self._attributes or _NO_ATTRIBUTES
+        task.count(self.name, attributes.get(names.OUTCOME), attributes.get(names.SIZE_STORED))
 
     def drop(self) -> None:
         """End the operation without a record, because it turned out to be nothing. No span may have it as its parent."""

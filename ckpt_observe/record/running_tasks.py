@@ -42,6 +42,8 @@ class OutermostTask(RunningTask, Protocol):
 
     def set(self, attributes: Mapping[str, Any]) -> None: ...
 
+    def count(self, operation: str, outcome: Any, stored: Any) -> None: ...
+
     def may_contain(self, task_id: Any) -> bool:
         """Return False if an operation with this task id (None: it has none) cannot be part of the task."""
 
@@ -57,6 +59,11 @@ class TaskReference:
         """Add attributes to the task, unless it runs in another process."""
         if self._task is not None:
             self._task.set(attributes)
+
+    def count(self, operation: str, outcome: Any, stored: Any) -> None:
+        """Count an operation in the task, unless it runs in another process."""
+        if self._task is not None:
+            self._task.count(operation, outcome, stored)
 
 
 _by_id: Final[dict[_Key, list[weakref.ref[RunningTask]]]] = {}

@@ -11,6 +11,7 @@ from opentelemetry.context import Context
 from ckpt_observe.record import redact, running_tasks
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.operation import Operation, current_position
+from ckpt_observe.record.operation_counts import OperationCounts
 from ckpt_observe.record.redact import Redacted
 from ckpt_observe.record.trace_context import SPAN_KEY, TASK_KEY, UnsampledSpan, attach, get_current
 from ckpt_observe.semconv import attributes as names
@@ -20,7 +21,7 @@ from ckpt_observe.semconv import events
 class Task(Operation):
     """A run that makes checkpoints. Its `shared_attributes` are set on every operation within it."""
 
-    __slots__ = ("_path", "shared_attributes")
+    __slots__ = ("_counts", "_path", "shared_attributes")
 
     kind = events.TASK
 
@@ -29,6 +30,7 @@ class Task(Operation):
         super().__init__(redact.name(name), {**shared, **(attributes or {})})
         self.shared_attributes: Mapping[str, Any] = shared
         self._path: tuple[str, ...] | None = None
+        self._counts = OperationCounts()
 
     @property
     def context(self) -> Context:
@@ -66,7 +68,18 @@ class Task(Operation):
         running_tasks.remove_outermost(self)
         if self.task_id is not None:
             running_tasks.remove(self, ("", self.task_id))
+        if self.open_page:
+            self.set_trusted(self._counts.attributes())
         super().finish(error)
+
+    def count(self, operation: str, outcome: Any, stored: Any) -> None:
+        """Count an operation that ends within the task, also in the tasks around it. Called by any thread."""
+        self._counts.add(operation, outcome, stored)
+        if self.open_page and self._counting_task is not None:
+            self._counting_task.count(operation, outcome, stored)
+
+    def _count_in(self, task: Any) -> None:
+        """Do nothing: what is counted are the operations of the task."""
 
     def may_contain(self, task_id: Any) -> bool:
         """Return True: the host program may have begun the task for operations with any task id."""

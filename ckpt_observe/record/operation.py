@@ -154,9 +154,8 @@ class Operation(OtelSpan):
                 attributes = redact.attributes(attributes)
             if task is not None:
                 attributes = {**task.shared_attributes, **(attributes or {})}
-                if getattr(enclosing, "kind", None) == events.OPERATION:
-                    task = None  # part of another operation, which is counted
-            self._counting_task = task
+            # Part of another operation: that one is counted.
+            self._counting_task = None if getattr(enclosing, "kind", None) == events.OPERATION else task
             if self.ancestors or self.inherited_attributes:
                 attributes = {**self.inherited_attributes, **(attributes or {}), events.ANCESTORS: self.ancestors}
             if self.trace_state:

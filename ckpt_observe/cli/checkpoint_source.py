@@ -15,6 +15,7 @@ from ckpt_observe.core.format.names import check_name
 from ckpt_observe.core.plugins import stores
 from ckpt_observe.core.retention import Retention
 from ckpt_observe.core.stores.urls import path_to_url
+from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError
 from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.formats import find_format
@@ -27,6 +28,12 @@ _PATH_SCHEMES: Final = ("file", "jsonl", "sqlite", "git")
 """Stores that are a path. They are opened only if it exists, because opening creates some of them."""
 _MAX_CANDIDATES: Final = 10
 """IDs that a message about an ambiguous prefix lists."""
+_ALTERNATIVES: Final = {
+    "drill": "`ckpt-observe verify` checks its structure",
+    "extract": "`ckpt-observe show` shows its keys, types and sizes",
+    "prune": "`ckpt-observe show` shows its size; remove its checkpoints with the library that wrote them",
+}
+"""What to do with other formats instead of a command that loads or removes checkpoints."""
 
 
 def add_store(parser: ArgumentParser) -> None:
@@ -48,9 +55,14 @@ def require_checkpointer(location: str, command: str, retention: Retention | Non
     """Return a Checkpointer; ConfigError if the location is not a store of the core, whose states alone can be loaded safely."""
     checkpointer = open_checkpointer(location, retention)
     if checkpointer is None:
-        text = f"`{command}` needs a store of ckpt_observe.core, and {location} is not one; `ckpt-observe show` can look into other formats"
-        raise ConfigError(text)
+        shown = printed_location(location)
+        raise ConfigError(f"`{command}` needs a store of ckpt_observe.core, and {shown} is not one. Instead: {_ALTERNATIVES[command]}")
     return checkpointer
+
+
+def printed_location(location: str) -> str:
+    """Return a location as the user wrote it, without the password of a URL."""
+    return without_credentials(location) if "://" in location else location
 
 
 def store_url(location: str) -> str | None:

@@ -73,6 +73,7 @@ def run_show(args: Namespace) -> int:
     if args.json:
         print_structs([contents])
         return OK
+    breakdown = _breakdown(contents, args.by)
     summary = list(_summary(contents))
     width = max(len(name) for name, _ in summary)
     for name, value in summary:
@@ -81,7 +82,6 @@ def run_show(args: Namespace) -> int:
         print_error(f"warning: {printable(warning)}")
     is_channel = contents.format.startswith("langgraph")
     _print_entries("CHANNEL" if is_channel else "KEY", contents.entries, contents.size, contents.other_size, args.limit)
-    breakdown = _breakdown(contents, args.by)
     if breakdown is not None:
         _print_entries(breakdown.by.upper(), breakdown.entries, contents.size, breakdown.other_size, args.limit)
     return OK

@@ -207,7 +207,7 @@ def _from_info(info: CheckpointInfo) -> ListedCheckpoint:
 def _read_foreign(args: Namespace) -> Sequence[ListedCheckpoint | ListedTask]:
     """List the checkpoints or tasks of a database of another library; a file is one checkpoint."""
     if used := [f"--{name.replace('_', '-')}" for name in _FILTERS if getattr(args, name) not in (None, [])]:
-        raise ConfigError(f"{', '.join(used)}: only checkpoints in stores of ckpt_observe.core can be filtered")
+        raise ConfigError(f"{', '.join(used)}: only checkpoints in stores of ckpt_observe.core can be filtered. Leave it out")
     contents = readers.read(args.store, task=args.task)
     if checkpoints := contents.breakdown("checkpoint"):
         return [from_entry(entry, args.task) for entry in checkpoints.entries]

@@ -14,7 +14,7 @@ import msgspec
 
 from ckpt_observe import readers
 from ckpt_observe.cli.argument_types import byte_count, duration, positive_count
-from ckpt_observe.cli.checkpoint_source import add_store, check_task, open_checkpointer, require_checkpointer
+from ckpt_observe.cli.checkpoint_source import add_store, check_task, open_checkpointer, printed_location, require_checkpointer
 from ckpt_observe.cli.commands import add_command
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, PROBLEMS, USAGE
 from ckpt_observe.cli.json_output import print_structs
@@ -170,16 +170,16 @@ def _from_finding(finding: Finding) -> VerifiedCheckpoint:
 
 def _verify_foreign(args: Namespace) -> VerifiedCheckpoint:
     if args.sample is not None or args.quarantine:
-        raise ConfigError("--sample and --quarantine need a store of ckpt_observe.core")
+        raise ConfigError("--sample and --quarantine need a store of ckpt_observe.core. Leave them out to check the structure")
     try:
         readers.read(args.store, depth=100, task=args.task)
     except (IntegrityError, CompressionError) as error:
         return _damaged(args.store, error)
-    return VerifiedCheckpoint(id=args.store, state="good", checked="structure")
+    return VerifiedCheckpoint(id=printed_location(args.store), state="good", checked="structure")
 
 
 def _damaged(location: str, error: CheckpointError) -> VerifiedCheckpoint:
-    return VerifiedCheckpoint(id=location, state="damaged", checked="structure", code=error.code, message=str(error))
+    return VerifiedCheckpoint(id=printed_location(location), state="damaged", checked="structure", code=error.code, message=str(error))
 
 
 def _detail(result: VerifiedCheckpoint) -> str:

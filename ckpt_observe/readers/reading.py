@@ -75,5 +75,6 @@ def _read_path(path: str, request: ReadRequest) -> Contents:
             text = f"the format of {path} is not known; known are {names}"
             raise CompatibilityError(add_advice(text, "compatibility.unknown_format"), code="compatibility.unknown_format")
         if request.task is not None and not format.has_tasks:
-            raise ConfigError(f"{path} is a single checkpoint ({format.name}): leave out the task")
+            text = f"{path} is a single checkpoint ({format.name}), so it has neither tasks nor a history. Leave out the task: "
+            raise ConfigError(f"{text}`ckpt-observe show FILE` shows it, and `ckpt-observe diff FILE FILE` compares two")
         return format.read(candidate)

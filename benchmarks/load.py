@@ -2,8 +2,9 @@
 
 Each row is one process. It runs the saves of `benchmarks.nothing` at a steady rate for ten seconds and exports to the local store, to an
 OTLP server and to `/metrics`, which is scraped every second. `delivery` is the CPU time of all threads except the one that saves, in per
-cent of a core, also by thread; `save` is the time that a save takes the caller. The OTLP server is up, down (connection refused) or
-silent (never answers). The last row is the same saves with spans written by hand with the OpenTelemetry SDK, only to the OTLP server.
+cent of a core, also by thread; `save` is the time that a save takes the caller. The first save is delivered before the measurement, so
+that imports, new files and new connections do not count. The OTLP server is up, down (connection refused) or silent (never answers). The
+last row is the same saves with spans written by hand with the OpenTelemetry SDK, only to the OTLP server.
 """
 
 from __future__ import annotations
@@ -51,11 +52,15 @@ def ours() -> None:
     scraper = subprocess.Popen([sys.executable, "-m", "benchmarks.load", "scrape", metrics])
     library = Library()
     library.save("run-42", None, step=0)
-    cpu = time.process_time()
+    watch.flush(timeout=1)
+    cpu, cpu_by_thread = time.process_time(), measure_threads()
     times, caller_cpu = save_steadily(library)
     watch.flush(timeout=1)  # nothing of the work is left out, unless the server is down
     delivery_cpu = time.process_time() - cpu - caller_cpu
-    shares = shares_by_thread()
+    shares = ", ".join(
+        f"{thread.name.removeprefix('ckpt-observe-')} {100 * (seconds - cpu_by_thread.get(thread, 0.0)) / SECONDS:.1f} %"
+        for thread, seconds in measure_threads().items()
+    )
     scraper.kill()
     scraper.wait()
     health = watch._delivery.health() if watch._delivery else {}
@@ -64,14 +69,14 @@ def ours() -> None:
     report(times, delivery_cpu, f"delivered so far {delivered}\n{'':20}{shares}")
 
 
-def shares_by_thread() -> str:
-    """Return the share of a core that each thread used, as text."""
-    shares = []
+def measure_threads() -> dict[threading.Thread, float]:
+    """Return the CPU seconds that each thread has used, in steps of a hundredth."""
+    seconds = {}
     for thread in threading.enumerate():
         with open(f"/proc/self/task/{thread.native_id}/stat", encoding="ascii") as file:
             ticks = sum(int(field) for field in file.read().rpartition(")")[2].split()[11:13])
-        shares.append(f"{thread.name.removeprefix('ckpt-observe-')} {100 * ticks / os.sysconf('SC_CLK_TCK') / SECONDS:.1f} %")
-    return ", ".join(shares)
+        seconds[thread] = ticks / os.sysconf("SC_CLK_TCK")
+    return seconds
 
 
 def sdk() -> None:
@@ -81,8 +86,11 @@ def sdk() -> None:
 
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(), max_queue_size=2**16))
+    library = ByHand(provider.get_tracer("by hand"))
+    library.save("run-42", None, step=0)
+    provider.force_flush()
     cpu = time.process_time()
-    times, caller_cpu = save_steadily(ByHand(provider.get_tracer("by hand")))
+    times, caller_cpu = save_steadily(library)
     provider.force_flush()
     report(times, time.process_time() - cpu - caller_cpu, "OTLP only")
     os._exit(0)

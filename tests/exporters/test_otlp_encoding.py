@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
+import msgspec
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue
@@ -185,3 +186,27 @@ def test_value_that_otlp_cannot_represent(fields):
     bad = type(span)(**{name: getattr(span, name) for name in span.__struct_fields__} | fields)
     with pytest.raises((TypeError, ValueError, struct.error)):
         encode([bad], "1")
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        {"trace_id": "ab" * 15},
+        {"span_id": "ab" * 9},
+        {"parent_span_id": "ab" * 7},
+        {"trace_id": "ab" * 15, "span_id": "ab" * 9},  # together as long as they should be
+        {"trace_id": "ab" * 15 + "  "},  # white space between hex digits is not an error for Python
+        {"span_id": "xy" * 8},
+    ],
+)
+def test_invalid_ids_are_refused(ids):
+    """An id that is too short, too long or not hex raises ValueError: backends would store it as another id."""
+    with pytest.raises(ValueError, match=r"ids|hex"):
+        encode([msgspec.structs.replace(make_span(1, "checkpoint.save", parent=2), **ids)], "1.2.3")
+
+
+def test_spans_of_one_process_with_different_resource_objects():
+    """Two equal resources make one group, although they are not the same object."""
+    spans = [span for number in (1, 2) for span in make_tree(number, resource={"service.name": "a"})]
+    assert len({id(span.resource) for span in spans}) > 1
+    assert len(decoded(spans).resource_spans) == 1

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from ckpt_observe import endpoints, environment, libraries, samplers
+from ckpt_observe import endpoints, environment, libraries, samplers, span_limits
 from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.exporter import ENTRY_POINT_GROUP
 from ckpt_observe.samplers import Sampler
+from ckpt_observe.span_limits import SpanLimits
 from ckpt_observe.support import entry_points, secrets
 from ckpt_observe.support.files import private_temporary_path
 from ckpt_observe.support.host_exceptions import raise_host_exception
@@ -72,6 +73,7 @@ class Prometheus:
 
 _PROMETHEUS: Final = Prometheus()
 _SAMPLER: Final = Sampler()
+_SPAN_LIMITS: Final = SpanLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class Settings:
     extends_default_exporters: bool = False
     """Whether the exporters are the default ones or include them, so that those of the program's own SDK belong to them, too."""
     sampler: Sampler = _SAMPLER
+    span_limits: SpanLimits = _SPAN_LIMITS
     disk_limit: int = DISK_LIMIT
     """Bytes that ended processes may leave in the state directory."""
     trace_days: int = TRACE_DAYS
@@ -151,6 +154,7 @@ def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, **a
         tracestate=str(source.get("", environment.TRACESTATE, "")),
         laminar_context=str(source.get("", environment.LMNR_SPAN_CONTEXT, "")),
         sampler=_sampler(source),
+        span_limits=_span_limits(source),
         disk_limit=_disk_limit(source),
         trace_days=_count(source, environment.TRACE_DAYS, TRACE_DAYS, "days"),
         trace_limit=_count(source, environment.TRACE_LIMIT, TRACE_LIMIT >> 20, "MiB") << 20,
@@ -320,6 +324,12 @@ def _service(source: _Source, resource: dict[str, str]) -> str:
 def _sampler(source: _Source) -> Sampler:
     source.get("", environment.TRACES_SAMPLER, None)  # remembers the origin
     return samplers.read(source.environ)
+
+
+def _span_limits(source: _Source) -> SpanLimits:
+    for variable in environment.LIMITS:
+        source.get("", variable, None)  # remembers the origin
+    return span_limits.read(source.environ)
 
 
 def _prometheus(source: _Source) -> Prometheus:

@@ -31,6 +31,19 @@ RESOURCE_ATTRIBUTES: Final = "OTEL_RESOURCE_ATTRIBUTES"
 DISABLED_INSTRUMENTATIONS: Final = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 TRACES_SAMPLER: Final = "OTEL_TRACES_SAMPLER"
 TRACES_SAMPLER_ARG: Final = "OTEL_TRACES_SAMPLER_ARG"
+ATTRIBUTE_COUNT_LIMIT: Final = "OTEL_ATTRIBUTE_COUNT_LIMIT"
+ATTRIBUTE_VALUE_LENGTH_LIMIT: Final = "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"
+SPAN_ATTRIBUTE_COUNT_LIMIT: Final = "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"
+SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT: Final = "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT"
+SPAN_EVENT_COUNT_LIMIT: Final = "OTEL_SPAN_EVENT_COUNT_LIMIT"
+EVENT_ATTRIBUTE_COUNT_LIMIT: Final = "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT"
+SPAN_LINK_COUNT_LIMIT: Final = "OTEL_SPAN_LINK_COUNT_LIMIT"
+LINK_ATTRIBUTE_COUNT_LIMIT: Final = "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT"
+LIMITS: Final = (
+    ATTRIBUTE_COUNT_LIMIT, ATTRIBUTE_VALUE_LENGTH_LIMIT, SPAN_ATTRIBUTE_COUNT_LIMIT, SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT,
+    SPAN_EVENT_COUNT_LIMIT, EVENT_ATTRIBUTE_COUNT_LIMIT, SPAN_LINK_COUNT_LIMIT, LINK_ATTRIBUTE_COUNT_LIMIT,
+)  # fmt: skip
+"""Limits of spans: see `span_limits`."""
 GENAI_EVENTS: Final = "CKPT_OBSERVE_GENAI_EVENTS"
 TENSOR_DIGESTS: Final = "CKPT_OBSERVE_TENSOR_DIGESTS"
 TRACEPARENT: Final = "TRACEPARENT"
@@ -76,6 +89,14 @@ VARIABLES: Final = (
     Variable(DISABLED_INSTRUMENTATIONS, "", "", "Libraries that are not instrumented, separated by commas (such as `reference`); `ckpt_observe` or `*` for all."),
     Variable(TRACES_SAMPLER, "", "parentbased_always_on", "Which traces are recorded: `always_on`, `always_off`, `traceidratio`, or one of these with the prefix `parentbased_`. Metrics do not count operations that are not recorded."),
     Variable(TRACES_SAMPLER_ARG, "", "1", "Ratio of recorded traces, from 0 to 1, for `traceidratio` and `parentbased_traceidratio`."),
+    Variable(ATTRIBUTE_COUNT_LIMIT, "", "128", "Attributes of a span, event or link that `otlp` and `laminar` send. The rest is dropped and counted, outcome and error last. The local store and metrics have all of them; `provider` has the limits of your TracerProvider."),
+    Variable(ATTRIBUTE_VALUE_LENGTH_LIMIT, "", "no limit", "Characters of a text in attributes that `otlp` and `laminar` send. No text has more than 2000 in any case."),
+    Variable(SPAN_ATTRIBUTE_COUNT_LIMIT, "", "OTEL_ATTRIBUTE_COUNT_LIMIT", "The same for attributes of spans only."),
+    Variable(SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT, "", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "The same for attributes of spans only."),
+    Variable(SPAN_EVENT_COUNT_LIMIT, "", "128", "Events of a span that `otlp` and `laminar` send. Of more events, the last ones are sent."),
+    Variable(EVENT_ATTRIBUTE_COUNT_LIMIT, "", "OTEL_ATTRIBUTE_COUNT_LIMIT", "Attributes of an event."),
+    Variable(SPAN_LINK_COUNT_LIMIT, "", "128", "Links of a span that `otlp` and `laminar` send. Of more links, the last ones are sent."),
+    Variable(LINK_ATTRIBUTE_COUNT_LIMIT, "", "OTEL_ATTRIBUTE_COUNT_LIMIT", "Attributes of a link."),
     Variable(GENAI_EVENTS, "", "false", "`true` adds OpenTelemetry's draft events `gen_ai.agent.checkpointed`, `paused` and `resumed` to the spans of saves and restores. Their names may change."),
     Variable(TENSOR_DIGESTS, "", "false", "`true` digests a sample of each tensor in memory of the CPU, at most 4 KiB, in saves and loads of torch and safetensors, so that a load which returns other content names the tensors. Takes some 20 to 50 µs per tensor. Tensors on other devices are not read, because that would wait for them."),
     Variable(TRACEPARENT, "", "", "W3C trace context of the process that started this one: the parent of each span that would else be the root of a trace."),

@@ -161,13 +161,13 @@ def laminar_sdk_endpoint(provider: Any) -> Endpoint | None:
 def _otlp(settings: Settings) -> Exporter:
     from ckpt_observe.exporters.otlp import OtlpExporter  # noqa: PLC0415 - imported only if it is used
 
-    return OtlpExporter(settings.endpoints["otlp"])
+    return OtlpExporter(settings.endpoints["otlp"], limits=settings.span_limits)
 
 
 def _laminar(settings: Settings) -> Exporter:
     from ckpt_observe.exporters.laminar import LaminarExporter  # noqa: PLC0415
 
-    return LaminarExporter(_laminar_endpoint(settings) or settings.endpoints["laminar"])
+    return LaminarExporter(_laminar_endpoint(settings) or settings.endpoints["laminar"], settings.span_limits)
 
 
 def _laminar_endpoint(settings: Settings) -> Endpoint | None:

@@ -20,10 +20,12 @@ from msgspec import UNSET
 from ckpt_observe.endpoints import TRACES_PATH, Endpoint
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, ExporterSetupError, ExporterUnclearError
 from ckpt_observe.exporters.laminar_shape import shape
+from ckpt_observe.exporters.limited_span import limit_spans
 from ckpt_observe.exporters.otlp import OtlpExporter
 from ckpt_observe.exporters.otlp_http import HttpTransport
 from ckpt_observe.semconv import laminar
 from ckpt_observe.span import Span
+from ckpt_observe.span_limits import SpanLimits
 from ckpt_observe.support.answers import decode_json
 from ckpt_observe.support.logs import WarningLog
 
@@ -45,8 +47,8 @@ class LaminarExporter(OtlpExporter):
 
     settle_seconds = SETTLE_SECONDS
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        super().__init__(endpoint, "laminar")
+    def __init__(self, endpoint: Endpoint, limits: SpanLimits | None = None) -> None:
+        super().__init__(endpoint, "laminar", limits)
         self._stored: dict[_SpanKey, None] = {}
         """Spans that the server certainly has, oldest first."""
         self._uncertain: dict[_SpanKey, float] = {}
@@ -67,7 +69,8 @@ class LaminarExporter(OtlpExporter):
         if uncertain:
             self._resolve(uncertain)
         self._remember_roots(spans)
-        super().send([shape(span, self._root_names.get(span.trace_id, "")) for span in spans if _key(span) not in self._stored])
+        absent = limit_spans([span for span in spans if _key(span) not in self._stored], self._limits)
+        self._send([shape(span, self._root_names.get(span.trace_id, "")) for span in absent])
 
     def _remember_roots(self, spans: Sequence[Span]) -> None:
         """Remember the name of each trace's root, for spans of other processes that do not know it."""

@@ -15,8 +15,10 @@ from ckpt_observe import __version__
 from ckpt_observe.endpoints import GRPC, Endpoint
 from ckpt_observe.errors import ExporterRefusedError, ExporterServerError
 from ckpt_observe.exporter import Exporter
+from ckpt_observe.exporters.limited_span import limit_spans
 from ckpt_observe.exporters.otlp_encoding import encode_requests
 from ckpt_observe.span import Span
+from ckpt_observe.span_limits import SpanLimits
 from ckpt_observe.support.http_client import untraced
 from ckpt_observe.support.logs import warn
 
@@ -39,8 +41,9 @@ class Transport(Protocol):
 class OtlpExporter(Exporter):
     """Sends spans to one OTLP endpoint. For one thread at a time. Connects with the first batch."""
 
-    def __init__(self, endpoint: Endpoint, name: str = "otlp") -> None:
+    def __init__(self, endpoint: Endpoint, name: str = "otlp", limits: SpanLimits | None = None) -> None:
         self.name = name
+        self._limits = limits or SpanLimits()
         self.endpoint = endpoint
         self.rejected = 0
         """Spans that the server rejected although it accepted their request (partial success)."""
@@ -60,6 +63,10 @@ class OtlpExporter(Exporter):
 
         ExporterRetryError: call it again later with the same spans. ExporterRefusedError: the backend will never accept them.
         """
+        self._send(limit_spans(spans, self._limits))
+
+    def _send(self, spans: Sequence[Span]) -> None:
+        """Send spans in the form that the server gets."""
         try:
             requests = list(encode_requests(spans, __version__, MAX_REQUEST_BYTES))
         except (TypeError, ValueError, struct.error) as error:

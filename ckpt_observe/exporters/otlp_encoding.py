@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from ckpt_observe.semconv.spans import EVENT_EXCEPTION, EXCEPTION_MESSAGE
+from ckpt_observe.exporters.limited_span import LimitedEvent, LimitedLink, LimitedSpan
+from ckpt_observe.semconv.spans import EVENT_EXCEPTION, EXCEPTION_MESSAGE, SCHEMA_URL, SCOPE
 from ckpt_observe.span import Span, SpanEvent, SpanLink
-
-SCOPE: Final = "ckpt_observe"
 
 _fixed64, _double, _times = struct.Struct("<Q").pack, struct.Struct("<d").pack, struct.Struct("<cQcQ").pack
 _UINT64: Final = (1 << 64) - 1
@@ -49,13 +48,15 @@ def encode(spans: Sequence[Span], version: str) -> bytes:
 
 def _request(spans: Sequence[Span], parts: Sequence[bytes], version: str) -> bytes:
     scope = _field(b"\x0a", _text(b"\x0a", SCOPE) + _text(b"\x12", version))
+    schema_url = _text(b"\x1a", SCHEMA_URL)
     groups: list[bytes] = []
     for start, end in _split_by_resource(spans):
         resource = _field(b"\x0a", _attributes(b"\x0a", spans[start].resource))
-        size = len(scope) + sum(map(len, parts[start:end]))
+        size = len(scope) + sum(map(len, parts[start:end])) + len(schema_url)
         spans_header = b"\x12" + _varint(size)
         # A megabyte, so nothing of it is copied before the end.
-        groups += [b"\x0a", _varint(len(resource) + len(spans_header) + size), resource, spans_header, scope, *parts[start:end]]
+        total = len(resource) + len(spans_header) + size + len(schema_url)
+        groups += [b"\x0a", _varint(total), resource, spans_header, scope, *parts[start:end], schema_url, schema_url]
     return b"".join(groups)
 
 
@@ -85,6 +86,8 @@ def _span(span: Span) -> bytes:
         body += b"".join(map(_event, span.events))
     if span.links:
         body += b"".join(map(_link, span.links))
+    if type(span) is LimitedSpan:
+        body += _count(b"\x50", span.dropped_attributes) + _count(b"\x60", span.dropped_events) + _count(b"\x70", span.dropped_links)
     if span.status == "ok":
         body += _STATUS_OK
     elif span.status == "error":
@@ -105,12 +108,15 @@ def status_message(span: Span) -> str:
 
 def _event(event: SpanEvent) -> bytes:
     body = b"\x09" + _fixed64(event.time_unix_nano) + _text(b"\x12", event.name) + _attributes(b"\x1a", event.attributes)
+    if type(event) is LimitedEvent:
+        body += _count(b"\x20", event.dropped_attributes)
     return _field(b"\x5a", body)
 
 
 def _link(link: SpanLink) -> bytes:
     ids = b"\x0a\x10" + _id(link.trace_id, 16) + b"\x12\x08" + _id(link.span_id, 8)
-    return _field(b"\x6a", ids + _attributes(b"\x22", link.attributes))
+    dropped = _count(b"\x28", link.dropped_attributes) if type(link) is LimitedLink else b""
+    return _field(b"\x6a", ids + _attributes(b"\x22", link.attributes) + dropped)
 
 
 def _attributes(tag: bytes, attributes: Mapping[str, Any]) -> bytes:
@@ -228,6 +234,10 @@ def _id(digits: str, length: int) -> bytes:
 
 def _text(tag: bytes, text: str) -> bytes:
     return _field(tag, text.encode()) if text else b""
+
+
+def _count(tag: bytes, count: int) -> bytes:
+    return tag + _varint(count) if count else b""
 
 
 def _field(tag: bytes, body: bytes) -> bytes:

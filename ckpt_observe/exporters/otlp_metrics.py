@@ -23,20 +23,21 @@ from opentelemetry.sdk.metrics import export as sdk
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
+from ckpt_observe import __version__
 from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.exporters.metrics import Gather
 from ckpt_observe.exporters.otlp import USER_AGENT
-from ckpt_observe.exporters.otlp_encoding import SCOPE
 from ckpt_observe.exporters.otlp_http import HttpTransport
 from ckpt_observe.metricstore.metric_store import StoredMetrics
 from ckpt_observe.metricstore.points import Counter, Exemplar, Histogram
 from ckpt_observe.metricstore.snapshot import Series, Snapshot
 from ckpt_observe.semconv.metrics import MetricSpec
+from ckpt_observe.semconv.spans import SCHEMA_URL, SCOPE
 from ckpt_observe.support.http_client import import_libraries
 from ckpt_observe.support.logs import WarningLog
 
 _CUMULATIVE: Final = sdk.AggregationTemporality.CUMULATIVE
-_SCOPE: Final = InstrumentationScope(SCOPE)
+_SCOPE: Final = InstrumentationScope(SCOPE, __version__, SCHEMA_URL)
 _Times: TypeAlias = dict[str, int]
 """Start and time of all data points of a request, by field name."""
 
@@ -76,9 +77,9 @@ def encode_snapshot(stored: StoredMetrics, snapshot: Snapshot, resource: Mapping
     """Return a snapshot as one OTLP request. `stored` gives the id and start time of the stream; `now` is in Unix nanoseconds."""
     times = {"start_time_unix_nano": int(stored.created * 1e9), "time_unix_nano": now}
     metrics = [sdk.Metric(spec.name, spec.meaning, spec.unit, _data(spec, series, times)) for spec, series in snapshot]
-    scope_metrics = sdk.ScopeMetrics(_SCOPE, metrics, schema_url="")
+    scope_metrics = sdk.ScopeMetrics(_SCOPE, metrics, SCHEMA_URL)
     attributes = {key: _clean(value) for key, value in {**resource, "service.instance.id": stored.id}.items()}
-    resource_metrics = sdk.ResourceMetrics(Resource(attributes), [scope_metrics], schema_url="")
+    resource_metrics = sdk.ResourceMetrics(Resource(attributes, SCHEMA_URL), [scope_metrics], SCHEMA_URL)
     request: bytes = encode_metrics(sdk.MetricsData([resource_metrics])).SerializeToString()
     return request
 

@@ -7,13 +7,16 @@ the provider is responsible for them: if the process is killed, spans in the pro
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from msgspec import UNSET
+from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util import BoundedList
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
@@ -21,8 +24,11 @@ from ckpt_observe import __version__
 from ckpt_observe.errors import ExporterRetryError
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.exporters.laminar_shape import shape
-from ckpt_observe.exporters.otlp_encoding import SCOPE, status_message
-from ckpt_observe.span import Span
+from ckpt_observe.exporters.limited_span import LimitedEvent, LimitedLink, LimitedSpan, limit_spans
+from ckpt_observe.exporters.otlp_encoding import status_message
+from ckpt_observe.semconv.spans import SCHEMA_URL, SCOPE
+from ckpt_observe.span import Span, SpanEvent, SpanLink
+from ckpt_observe.span_limits import SpanLimits
 from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import warn
 
@@ -33,7 +39,7 @@ _QUEUE_POLL: Final = 0.02
 """Seconds between two looks at a queue. Laminar's SDK sends 64 spans in about that time."""
 _PROCESS_ATTRIBUTES: Final = ("service.instance.id", "process.pid", "host.name")
 _STATUS: Final = {"ok": StatusCode.OK, "error": StatusCode.ERROR, "unset": StatusCode.UNSET}
-_SCOPE: Final = InstrumentationScope(SCOPE, __version__)
+_SCOPE: Final = InstrumentationScope(SCOPE, __version__, SCHEMA_URL)
 _MAX_DECISIONS: Final = 1000
 
 
@@ -62,7 +68,7 @@ class ProviderExporter(Exporter):
             )
         laminar = self._is_laminar(provider)
         deadline = time.monotonic() + FLUSH_MILLISECONDS / 1000
-        for number, span in enumerate(spans, 1):
+        for number, span in enumerate(limit_spans(spans, _limits_of(provider)), 1):
             flags = self._flags(provider, span)
             if flags is not None:
                 self._hand_over(provider, to_readable_span(shape(span) if laminar else span, provider.resource, flags))
@@ -121,21 +127,50 @@ def to_readable_span(span: Span, resource: Resource, flags: TraceFlags) -> Reada
     if span.resource.get("process.pid", os.getpid()) != os.getpid():  # a dead process: its spans keep their own identity
         resource = resource.merge(Resource({name: span.resource[name] for name in _PROCESS_ATTRIBUTES if name in span.resource}))
     trace_state = TraceState.from_header([span.trace_state]) if span.trace_state else None
+    dropped_events, dropped_links = (span.dropped_events, span.dropped_links) if isinstance(span, LimitedSpan) else (0, 0)
     description = status_message(span) if span.status == "error" else None
     return ReadableSpan(
         name=span.name,
         context=_context(span.trace_id, span.span_id, flags, trace_state),
         parent=_context(span.trace_id, span.parent_span_id, flags, trace_state) if span.parent_span_id else None,
         resource=resource,
-        attributes=span.attributes,
-        events=[Event(event.name, event.attributes, event.time_unix_nano) for event in span.events],
-        links=[Link(_context(link.trace_id, link.span_id, flags), link.attributes) for link in span.links],
+        attributes=_attributes(span),
+        events=_list([Event(event.name, _attributes(event), event.time_unix_nano) for event in span.events], dropped_events),
+        links=_list([Link(_context(link.trace_id, link.span_id, flags), _attributes(link)) for link in span.links], dropped_links),
         kind=SpanKind.INTERNAL,
         status=Status(_STATUS[span.status], description),
         start_time=span.start_unix_nano,
         end_time=span.end_unix_nano,
         instrumentation_scope=_SCOPE,
     )
+
+
+def _limits_of(provider: Any) -> SpanLimits:
+    """Return the limits that the provider has for spans of its own. None in them is no limit."""
+    limits = getattr(provider, "_span_limits", None)
+    if limits is None:
+        return SpanLimits()
+    counts = (limits.max_span_attributes, limits.max_events, limits.max_event_attributes, limits.max_links, limits.max_link_attributes)
+    attributes, events, event_attributes, links, link_attributes = (sys.maxsize if count is None else count for count in counts)
+    lengths = limits.max_span_attribute_length, limits.max_attribute_length
+    return SpanLimits(attributes, lengths[0], events, event_attributes, links, link_attributes, lengths[1])
+
+
+def _attributes(part: Span | SpanEvent | SpanLink) -> Any:
+    """Return the attributes in the form in which the SDK tells exporters how many were dropped."""
+    if not isinstance(part, LimitedSpan | LimitedEvent | LimitedLink) or not part.dropped_attributes:
+        return part.attributes
+    attributes = BoundedAttributes(attributes=part.attributes)
+    attributes.dropped = part.dropped_attributes
+    return attributes
+
+
+def _list(parts: list[Any], dropped: int) -> Any:
+    if not dropped:
+        return parts
+    bounded = BoundedList.from_seq(len(parts), parts)
+    bounded.dropped = dropped
+    return bounded
 
 
 def _context(trace_id: str, span_id: str, flags: TraceFlags, trace_state: TraceState | None = None) -> SpanContext:

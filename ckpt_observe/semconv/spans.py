@@ -13,6 +13,11 @@ class SpanSpec(NamedTuple):
     meaning: str
 
 
+SCOPE: Final = "ckpt_observe"
+"""Name of the instrumentation scope of our spans and metrics."""
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
+"""The version of OpenTelemetry's semantic conventions that its names in our spans, metrics and resources follow."""
+
 SPANS: Final = (
     SpanSpec("task {name}", "the caller's span, if any", "A run that makes checkpoints, such as an agent or a training job."),
     SpanSpec("checkpoint.{operation}", "the task, or the caller's span, if any", "An operation on checkpoints."),

@@ -14,6 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, St
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
 
 from ckpt_observe.exporters.otlp_encoding import encode, encode_requests
+from ckpt_observe.semconv.spans import SCHEMA_URL
 from ckpt_observe.span import SpanEvent, SpanLink
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
 
@@ -90,7 +91,11 @@ def expected(*groups):
     scope = InstrumentationScope(name="ckpt_observe", version="1.2.3")
     return ExportTraceServiceRequest(
         resource_spans=[
-            ResourceSpans(resource=Resource(attributes=key_values(resource)), scope_spans=[ScopeSpans(scope=scope, spans=messages)])
+            ResourceSpans(
+                resource=Resource(attributes=key_values(resource)),
+                scope_spans=[ScopeSpans(scope=scope, spans=messages, schema_url=SCHEMA_URL)],
+                schema_url=SCHEMA_URL,
+            )
             for resource, messages in groups
         ]
     )

@@ -8,16 +8,18 @@ import threading
 import pytest
 from msgspec import structs
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanKind
 
 from ckpt_observe import __version__
 from ckpt_observe.errors import ExporterRetryError
 from ckpt_observe.exporters import provider as module
 from ckpt_observe.exporters.provider import ProviderExporter
+from ckpt_observe.semconv.spans import SCHEMA_URL
 from ckpt_observe.span import Span, SpanEvent, SpanLink
 from ckpt_observe.testing.exporters import ExporterContract
 from ckpt_observe.testing.spans import make_span, make_tree
@@ -93,7 +95,7 @@ def test_span_has_resource_and_scope(world):
     world.exporter.send([make_span(2, "checkpoint.save", parent=1, status="error", events=(failed,))])
     [span] = world.spans
     assert span.resource == world.provider.resource
-    assert (span.instrumentation_scope.name, span.instrumentation_scope.version) == ("ckpt_observe", __version__)
+    assert span.instrumentation_scope == InstrumentationScope("ckpt_observe", __version__, SCHEMA_URL)
     assert (span.context.trace_flags.sampled, span.kind, span.status.description) == (True, SpanKind.INTERNAL, "no space")
 
 
@@ -103,6 +105,27 @@ def test_trace_state(world):
     with_state, without = world.spans
     assert with_state.context.trace_state.to_header() == with_state.parent.trace_state.to_header() == "a=1,b=2"
     assert without.context.trace_state == {}
+
+
+def test_limits_of_the_provider():
+    """The limits that the provider has for the program's spans hold for ours, and exporters see the numbers of what was dropped."""
+    world = World(span_limits=SpanLimits(max_span_attributes=2, max_span_attribute_length=3, max_events=1, max_links=0))
+    attributes = {"mine": "x", "list": ["long"], "checkpoint.outcome": "error"}
+    events = (SpanEvent("first", 1), SpanEvent("second", 2, {"a": "long"}))
+    world.exporter.send([make_span(1, "a", attributes=attributes, events=events, links=(SpanLink("1" * 32, "2" * 16),))])
+    [span] = world.spans
+    assert dict(span.attributes) == {"mine": "x", "checkpoint.outcome": "err"}
+    assert [event.name for event in span.events] == ["second"]
+    assert (span.dropped_attributes, span.dropped_events, span.dropped_links) == (1, 1, 1)
+
+
+def test_provider_without_limits():
+    """A provider whose limits are turned off gets everything."""
+    none = SpanLimits.UNSET
+    world = World(span_limits=SpanLimits(max_span_attributes=none, max_events=none, max_links=none, max_event_attributes=none))
+    attributes = {str(number): number for number in range(300)}
+    world.exporter.send([make_span(1, "a", attributes=attributes, events=(SpanEvent("x", 1, attributes),))])
+    assert (len(world.spans[0].attributes), len(world.spans[0].events[0].attributes)) == (300, 300)
 
 
 def test_every_processor_gets_our_spans_once(world):

@@ -2,8 +2,9 @@
 
 A save with four phases, in a library that does nothing, runs alternately in one process: (a) bare, (b) patched by ckpt_observe, (c) with
 the same span tree and attributes written by hand with the OpenTelemetry SDK and its batch processor. Both (b) and (c) have an exporter that
-discards spans. The output is what (b) and (c) add to (a), alone and with three busy threads. Then `benchmarks.saturation` measures (b) and
-(c) for SECONDS each, 60 by default.
+discards spans. The output is what (b) and (c) add to (a), alone and with three busy threads. `unsampled` is (b) in a trace that is not
+sampled, so that only metrics count it; `dropped` is the same without metrics, so that it is not recorded. Then `benchmarks.saturation`
+measures (b) and (c) for SECONDS each, 60 by default.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any
 
 from benchmarks import saturation
 from benchmarks.nothing import Library, NothingInstrumentor
+from ckpt_observe.record.recorder import recorder
+from ckpt_observe.semconv import events
 
 TURNS, CALLS = 80, 25
 
@@ -35,13 +38,18 @@ def measure(busy: int) -> dict[str, list[float]]:
     library, by_hand = Library(), saturation.by_hand()
     instrumentor = NothingInstrumentor()
     stop = saturation.start_busy_threads(busy)
-    times: dict[str, list[float]] = {"bare": [], "ours": [], "sdk": [], "off": []}
+    times: dict[str, list[float]] = {"bare": [], "ours": [], "unsampled": [], "dropped": [], "sdk": [], "off": []}
     gc.collect()
     for _ in range(TURNS):
         times["bare"] += measure_calls(lambda: library.save("run-42", None, step=12))
         times["sdk"] += measure_calls(lambda: by_hand.save("run-42", None, step=12))
         instrumentor.instrument()
         times["ours"] += measure_calls(lambda: library.save("run-42", None, step=12))
+        recorder.samples, recorder.unsampled = lambda _trace, _parent: False, events.NOTHING
+        times["unsampled"] += measure_calls(lambda: library.save("run-42", None, step=12))
+        recorder.unsampled = None
+        times["dropped"] += measure_calls(lambda: library.save("run-42", None, step=12))
+        recorder.samples = None
         patches = list(instrumentor._patches.values())
         for patch in patches:
             patch.switch.off()  # as if the patch could not be removed because a closure holds it
@@ -64,7 +72,7 @@ def main() -> None:
             print(f"{busy} busy threads; a bare save takes p50 {bare['p50']:.1f}, p99 {bare['p99']:.1f}, mean {bare['mean']:.1f} µs")
             added = {name: {key: summary[key] - bare[key] for key in bare} for name, summary in times.items()}
             for name, row in added.items():
-                print(f"  {name:5} adds " + "".join(f"  {key} {value:9.1f}" for key, value in row.items()) + " µs")
+                print(f"  {name:9} adds " + "".join(f"  {key} {value:9.1f}" for key, value in row.items()) + " µs")
             print("  ours : sdk   " + "   ".join(f"{key} 1 : {added['sdk'][key] / added['ours'][key]:.1f}" for key in bare))
         print(f"pages: {saturation.pages_summary(watch)}")
         watch.close(timeout=30)

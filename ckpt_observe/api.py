@@ -19,6 +19,7 @@ from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.instrument import registry
 from ckpt_observe.record.guard import faults, record_fault
 from ckpt_observe.record.recorder import Page, recorder
+from ckpt_observe.semconv import events
 from ckpt_observe.support import forks, interpreters
 from ckpt_observe.support.host_exceptions import keep_interrupt_status, raise_host_exception
 from ckpt_observe.support.logs import WarningLog, warn
@@ -139,15 +140,26 @@ class Watch:
                 instrumentor.instrument()
             except Exception as error:  # of another package: its error must not reach the program that calls `observe()`
                 record_fault(error)
-        if self.settings.sampler.name != samplers.NEVER:  # nothing would be recorded: stay as cheap as switched off
+        unsampled = self._find_unsampled_record()
+        if self.settings.sampler.name != samplers.NEVER or unsampled:  # else nothing would be recorded: stay as cheap as switched off
             recorder.start(
                 self._first_page,
                 samples=self.settings.sampler.rule(),
+                unsampled=unsampled,
                 process_parent=self._find_parent(),
                 tensor_digests=self.settings.tensor_digests,
             )
         if "prometheus" in self.settings.exporters and self.settings.delivery != "daemon":
             self._ensure_journal()  # a scraper must find the metrics from before a restart, even while nothing is saved
+
+    def _find_unsampled_record(self) -> str | None:
+        """Return how operations of traces that are not sampled are recorded; None if no exporter counts them, so that they are not."""
+        settings = self.settings
+        if settings.unsampled_failures:
+            return events.FAILURES
+        # An exporter of another package, or of a daemon, may count them, too.
+        is_counted = settings.delivery == "daemon" or any(name not in config.SPAN_EXPORTERS for name in settings.exporters)
+        return events.NOTHING if is_counted else None
 
     def _find_parent(self) -> Parent | None:
         """Return the span in which this process was started; None if there is none."""

@@ -37,7 +37,8 @@ from ckpt_observe.support.parsing import (
     split_url,
 )
 
-EXPORTERS: Final = ("otlp", "laminar", "provider", "prometheus", "local", "console")
+SPAN_EXPORTERS: Final = ("otlp", "laminar", "provider", "local", "console")
+EXPORTERS: Final = (*SPAN_EXPORTERS, "prometheus")
 DELIVERY_MODES: Final = ("in-process", "companion", "daemon")
 SERVICE_ATTRIBUTE: Final = "service.name"
 WINDOWS: Final = (
@@ -101,6 +102,8 @@ class Settings:
     """Whether the exporters are the default ones or include them, so that those of the program's own SDK belong to them, too."""
     sampler: Sampler = _SAMPLER
     span_limits: SpanLimits = _SPAN_LIMITS
+    unsampled_failures: bool = False
+    """Whether failed operations of traces that are not sampled are exported as spans."""
     disk_limit: int = DISK_LIMIT
     """Bytes that ended processes may leave in the state directory."""
     trace_days: int = TRACE_DAYS
@@ -155,6 +158,7 @@ def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, **a
         laminar_context=str(source.get("", environment.LMNR_SPAN_CONTEXT, "")),
         sampler=_sampler(source),
         span_limits=_span_limits(source),
+        unsampled_failures=_flag(source, "", environment.UNSAMPLED_FAILURES, default=False),
         disk_limit=_disk_limit(source),
         trace_days=_count(source, environment.TRACE_DAYS, TRACE_DAYS, "days"),
         trace_limit=_count(source, environment.TRACE_LIMIT, TRACE_LIMIT >> 20, "MiB") << 20,

@@ -46,6 +46,7 @@ LIMITS: Final = (
 """Limits of spans: see `span_limits`."""
 GENAI_EVENTS: Final = "CKPT_OBSERVE_GENAI_EVENTS"
 TENSOR_DIGESTS: Final = "CKPT_OBSERVE_TENSOR_DIGESTS"
+UNSAMPLED_FAILURES: Final = "CKPT_OBSERVE_UNSAMPLED_FAILURES"
 TRACEPARENT: Final = "TRACEPARENT"
 TRACESTATE: Final = "TRACESTATE"
 RUN_OPTIONS: Final = "_CKPT_OBSERVE_RUN_OPTIONS"
@@ -87,8 +88,9 @@ VARIABLES: Final = (
     Variable(SERVICE_NAME, "service", "name of the program", "`service.name` of the resource."),
     Variable(RESOURCE_ATTRIBUTES, "", "", "Further resource attributes: `key=value` pairs separated by commas, values percent-encoded."),
     Variable(DISABLED_INSTRUMENTATIONS, "", "", "Libraries that are not instrumented, separated by commas (such as `reference`); `ckpt_observe` or `*` for all."),
-    Variable(TRACES_SAMPLER, "", "parentbased_always_on", "Which traces are recorded: `always_on`, `always_off`, `traceidratio`, or one of these with the prefix `parentbased_`. Metrics do not count operations that are not recorded."),
-    Variable(TRACES_SAMPLER_ARG, "", "1", "Ratio of recorded traces, from 0 to 1, for `traceidratio` and `parentbased_traceidratio`."),
+    Variable(TRACES_SAMPLER, "", "parentbased_always_on", "Which traces are sampled, so that their spans are exported: `always_on`, `always_off`, `traceidratio`, or one of these with the prefix `parentbased_`. Metrics count every operation, sampled or not."),
+    Variable(TRACES_SAMPLER_ARG, "", "1", "Ratio of sampled traces, from 0 to 1, for `traceidratio` and `parentbased_traceidratio`."),
+    Variable(UNSAMPLED_FAILURES, "", "false", "`true` exports failed and interrupted operations as spans even if their trace is not sampled."),
     Variable(ATTRIBUTE_COUNT_LIMIT, "", "128", "Attributes of a span, event or link that `otlp` and `laminar` send. The rest is dropped and counted, outcome and error last. The local store and metrics have all of them; `provider` has the limits of your TracerProvider."),
     Variable(ATTRIBUTE_VALUE_LENGTH_LIMIT, "", "no limit", "Characters of a text in attributes that `otlp` and `laminar` send. No text has more than 2000 in any case."),
     Variable(SPAN_ATTRIBUTE_COUNT_LIMIT, "", "OTEL_ATTRIBUTE_COUNT_LIMIT", "The same for attributes of spans only."),

@@ -33,6 +33,9 @@ class Exporter(Protocol):
     durable: bool = True
     """Whether records that a process could not deliver before it ended are delivered by another one. False for a console."""
 
+    receives_unsampled: bool = False
+    """Whether `send` also gets the spans of traces that are not sampled. True for metrics: they count every operation."""
+
     settle_seconds: float | None = None
     """None if the backend keeps one copy of a span that is sent twice. Else the seconds after which it knows which spans it has received.
 

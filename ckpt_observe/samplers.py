@@ -1,4 +1,4 @@
-"""Decides which traces are recorded, from `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG`, exactly as OpenTelemetry's SDK does.
+"""Decides which traces are sampled, from `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG`, exactly as OpenTelemetry's SDK does.
 
 The decision for a new trace is made once, at its root. A trace that started elsewhere keeps its decision, unless the sampler lacks the
 prefix `parentbased_`. A ratio is applied to the trace id alone, so that all processes with the same ratio decide alike.
@@ -16,19 +16,19 @@ from ckpt_observe.support.parsing import quote
 DEFAULT: Final = "parentbased_always_on"
 NEVER: Final = "always_off"
 Rule: TypeAlias = Callable[[str, bool | None], bool]
-"""Returns whether a trace is recorded, from its id and whether its parent is sampled (None: it has no parent)."""
+"""Returns whether a trace is sampled, from its id and whether its parent is sampled (None: it has no parent)."""
 _ABOVE_ALL_IDS: Final = "g"
 """Greater than any string of hex digits."""
 
 
 class Sampler(NamedTuple):
-    """A sampler. `ratio` is the share of traces to record; with `parentbased_`, only of traces without a parent."""
+    """A sampler. `ratio` is the share of traces to sample; with `parentbased_`, only of traces without a parent."""
 
     name: str = DEFAULT
     ratio: float = 1.0
 
     def rule(self) -> Rule | None:
-        """Return the decision as a function, or None for the default: record every new trace, and keep the parent's decision."""
+        """Return the decision as a function, or None for the default: sample every new trace, and keep the parent's decision."""
         parent_based = self.name.startswith(_PARENT_BASED)
         if parent_based and self.ratio >= 1.0:
             return None

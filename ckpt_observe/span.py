@@ -5,6 +5,7 @@ Its JSON form (one object per line) is the same wherever spans are printed. Impo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -45,11 +46,18 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     """Id and name of each enclosing span, from the root on; empty for a root. UNSET, and absent from the JSON, if one is unknown."""
     trace_state: str | msgspec.UnsetType = msgspec.UNSET
     """The W3C `tracestate` of the trace. UNSET, and absent from the JSON, if it has none."""
+    unsampled: Literal[True] | msgspec.UnsetType = msgspec.UNSET
+    """True if the trace is not sampled: only exporters with `receives_unsampled` get the span. Else UNSET, and absent from the JSON."""
 
     @property
     def seconds(self) -> float:
         """The duration in seconds."""
         return (self.end_unix_nano - self.start_unix_nano) / 1e9
+
+
+def sampled_spans(spans: Sequence[Span]) -> list[Span]:
+    """Return the spans whose trace is sampled."""
+    return [span for span in spans if span.unsampled is msgspec.UNSET]
 
 
 _encoder = msgspec.json.Encoder()

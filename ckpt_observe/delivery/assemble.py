@@ -50,13 +50,16 @@ def assemble(
         end = lines[-1] if lines[-1][0] == events.END else next(line for line in lines if line[0] == events.END)
         phases = [(line[3], 0) for line in lines if line[0] == events.DONE] if len(lines) > 2 else []
         phases += [(phase, end[5]) for phase in end[4]] if len(end) > 4 else []
-        ancestors = _take_ancestors(begin)
-        trace_state = _take_trace_state(begin)
+        ancestors, trace_state = _take_ancestors(begin), _take_trace_state(begin)
+        unsampled = begin[7].pop(events.UNSAMPLED, None) if begin[7] else None
         operation = _operation(begin, end, lines, resource, attributes or {}, ancestors, trace_state, genai_events=genai_events)
         above_phases = ancestors if ancestors is UNSET else (*ancestors, (operation.span_id, operation.name))
         phase_spans = _phases(begin, phases, resource, above_phases, trace_state)
         add_derived_attributes(operation, phase_spans)
-        return [*phase_spans, operation]
+        assembled = [*phase_spans, operation]
+        if unsampled is None or (unsampled == events.FAILURES and operation.status == "error"):
+            return assembled
+        return [msgspec.structs.replace(span, unsampled=True) for span in assembled]
     except (msgspec.DecodeError, StopIteration, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         return []
 

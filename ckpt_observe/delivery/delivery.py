@@ -324,7 +324,8 @@ class Delivery:
                     raise_host_exception(error)
                     self._warnings.warn_once(outbox.directory, "Cannot read %s: %s. Trying again.", outbox.directory, error)
                     continue
-                if spans and not deliver_once(worker, outbox, spans):
+                selection = worker.select(spans)
+                if selection and not deliver_once(worker, outbox, selection):
                     worker.failed_directory = outbox.directory  # last next time: another journal may be accepted
                     return delivered
                 outbox.advance(worker.identity, after)

@@ -11,7 +11,7 @@ from ckpt_observe.delivery.batch_progress import MAX_SUSPECTS, BatchProgress, Sp
 from ckpt_observe.delivery.set_aside import SetAside
 from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, ExporterServerError
 from ckpt_observe.exporter import Exporter
-from ckpt_observe.span import Span
+from ckpt_observe.span import Span, sampled_spans
 from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import warn
 
@@ -71,6 +71,12 @@ class ExporterWorker:
         except Exception as error:
             raise_host_exception(error)
             warn("Exporter %s: close() failed: %r", self.name, error)
+
+    def select(self, spans: list[Span]) -> list[Span]:
+        """Return the spans that the exporter is to get: without those of unsampled traces, unless it receives them."""
+        if self.exporter.receives_unsampled:
+            return spans
+        return sampled_spans(spans)
 
     def deliver(self, spans: Sequence[Span], store: SetAside | None = None) -> bool:
         """Send spans. Return True if the exporter needs none of them any more, False if some must be sent again.

@@ -146,7 +146,7 @@ class MemoryDelivery:
         """Deliver one batch. Return whether the exporter is done with it."""
         records = [queue[number] for number in range(min(len(queue), _BATCH))]  # only this thread removes
         assembled = (assemble(record, self._resource, self._attributes, genai_events=self._genai_events) for record in records)
-        spans = [span for record_spans in assembled for span in record_spans]
+        spans = worker.select([span for record_spans in assembled for span in record_spans])
         if not records or (spans and not worker.deliver(spans)):
             return False
         for _ in records:

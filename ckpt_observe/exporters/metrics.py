@@ -80,6 +80,7 @@ class MetricsExporter(Exporter):
     """Adds spans to the metric store. After `start` it also publishes the metrics."""
 
     name = "prometheus"
+    receives_unsampled = True
 
     def __init__(self, directory: Path, gather: Gather, publishers: Sequence[Publisher] = ()) -> None:
         self.path = directory / FILENAME

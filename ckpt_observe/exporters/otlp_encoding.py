@@ -19,7 +19,7 @@ _fixed64, _double, _times = struct.Struct("<Q").pack, struct.Struct("<d").pack, 
 _UINT64: Final = (1 << 64) - 1
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _INTERNAL_SAMPLED: Final = b"\x30\x01\x85\x01\x01\x00\x00\x00"
-"""`kind` INTERNAL and the W3C flag `sampled`: only sampled spans are recorded."""
+"""`kind` INTERNAL and the W3C flag `sampled`: only sampled spans are exported, and failures that a setting adds."""
 _STATUS_OK: Final = b"\x7a\x02\x18\x01"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ckpt_observe.errors import ExporterSetupError
 from ckpt_observe.exporter import Exporter, Health
-from ckpt_observe.span import Span
+from ckpt_observe.span import Span, sampled_spans
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
 
@@ -23,6 +23,8 @@ class UnbuiltExporter(Exporter):
         build: Builds the exporter, or raises.
 
     """
+
+    receives_unsampled = True  # it is not known yet; `send` drops what the exporter is not to get
 
     def __init__(self, name: str, identity: str, build: Callable[[], Exporter]) -> None:
         self.name = name
@@ -63,7 +65,9 @@ class UnbuiltExporter(Exporter):
                 raise_host_exception(error)
                 raise ExporterSetupError(describe_failure(error)) from error
             self._exporter = exporter
-        self._exporter.send(spans)
+        selection = spans if self._exporter.receives_unsampled else sampled_spans(spans)
+        if selection:
+            self._exporter.send(selection)
 
     def close(self) -> None:
         if self._exporter is not None:

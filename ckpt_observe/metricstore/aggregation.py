@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
+from msgspec import UNSET
+
 from ckpt_observe.metricstore.operation_status import FAILURE_OUTCOMES, Attempt
 from ckpt_observe.metricstore.points import Counter, Exemplar, HistogramBuilder
 from ckpt_observe.semconv import attributes as names
@@ -55,7 +57,7 @@ class BatchAggregator:
         self._limit_label, self._now = limit_label, now
         self.counters: dict[SeriesKey, Counter] = {}
         self._last_spans: dict[SeriesKey, Span] = {}
-        """Of counters with an exemplar: only the last span of each becomes one."""
+        """Of counters with an exemplar: only the last sampled span of each becomes one."""
         self.histograms: dict[SeriesKey, HistogramBuilder] = {}
         self.attempts: dict[tuple[str, str], list[Attempt]] = {}
         """By operation and task."""
@@ -92,7 +94,8 @@ class BatchAggregator:
         error_class = limit("error_class", attributes.get(names.ERROR_CLASS))
         labels = (operation, outcome, error_class, *origin)
         self.count(metrics.OPERATIONS, labels)
-        self._last_spans[metrics.OPERATIONS.name, labels] = span
+        if span.unsampled is UNSET:
+            self._last_spans[metrics.OPERATIONS.name, labels] = span
         self._observe(metrics.OPERATION_DURATION, (operation, *origin), max(span.seconds, 0.0), span)
         self._add_waits(origin[0], task, span)
         phase_names = [self._add_phase(operation, phase) for phase in phases]

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from typing import Self
 
 import msgspec
+from msgspec import UNSET
 
 from ckpt_observe.span import Span
 
@@ -66,7 +67,8 @@ class HistogramBuilder:
         bucket = bisect_left(self._bounds, value)
         self._counts[bucket] += 1
         self._sum += value
-        self._last_spans[bucket] = (span, value)
+        if span.unsampled is UNSET:
+            self._last_spans[bucket] = (span, value)
 
     def build(self) -> Histogram:
         exemplars = {bucket: Exemplar.of(span, value) for bucket, (span, value) in self._last_spans.items()}

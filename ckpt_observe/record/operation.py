@@ -75,7 +75,7 @@ class Operation(OtelSpan):
     __slots__ = (
         "_attributes", "_context_token", "_counting_task", "_encoded", "_last_usage", "_position_token", "_usage",
         "ancestors", "begin_attributes", "clock_offset", "inherited_attributes", "name", "open_page", "page", "phase_failure",
-        "phase_numbers", "phases", "running_phase", "span_id", "start", "thread", "trace_id", "trace_state",
+        "phase_numbers", "phases", "running_phase", "sampled", "span_id", "start", "thread", "trace_id", "trace_state",
     )  # fmt: skip
 
     kind = events.OPERATION
@@ -101,6 +101,8 @@ class Operation(OtelSpan):
         self.running_phase = 0
         """Number of the patched call that runs as a phase in the thread of the operation; 0 if none. Of all open phases in that thread, the
         innermost has the highest number."""
+        self.sampled = True
+        """False: only metrics count the operation. It is recorded like any other, so that they also count it if the process dies."""
         self.trace_id = self.span_id = self.trace_state = ""
         """The ids are set before the operation begins if other processes know those that it will have as the root of a trace.
         `trace_state` is the W3C `tracestate` of its parent."""
@@ -124,7 +126,7 @@ class Operation(OtelSpan):
     def begin(self) -> Context | None:
         """Start the operation. Return the current context, to which `__enter__` adds the operation; None if it is not recorded.
 
-        The root of a trace that is not sampled becomes current here, so that nothing inside it is recorded.
+        The root of a trace that is not recorded becomes current here, so that nothing inside it is recorded.
         """
         if not recorder.on:
             return None
@@ -143,7 +145,7 @@ class Operation(OtelSpan):
                 self.trace_id, parent_id = self.trace_id or new_trace_id(), ""  # the usual root: nothing to look at
             elif type(enclosing) in _operation_types:
                 self.trace_id, parent_id = enclosing.ids()
-                self.ancestors, self.trace_state = enclosing.path_from_root(), enclosing.trace_state
+                self.ancestors, self.trace_state, self.sampled = enclosing.path_from_root(), enclosing.trace_state, enclosing.sampled
             elif (found_id := self._join_trace(enclosing, context)) is not None:
                 parent_id = found_id
             else:
@@ -156,10 +158,8 @@ class Operation(OtelSpan):
                 attributes = {**task.shared_attributes, **(attributes or {})}
             # Part of another operation: that one is counted.
             self._counting_task = None if getattr(enclosing, "kind", None) == events.OPERATION else task
-            if self.ancestors or self.inherited_attributes:
-                attributes = {**self.inherited_attributes, **(attributes or {}), events.ANCESTORS: self.ancestors}
-            if self.trace_state:
-                attributes = {**(attributes or {}), events.TRACE_STATE: events.pack_trace_state(self.trace_state)}
+            if self.ancestors or self.inherited_attributes or self.trace_state or not self.sampled:
+                attributes = self._with_trace_context(attributes)
             page = recorder.take()
             if page is None:
                 self.trace_id = ""
@@ -188,16 +188,32 @@ class Operation(OtelSpan):
         parent, samples = find_parent(enclosing, recorder.process_parent), recorder.samples
         if parent is None:
             self.trace_id = self.trace_id or new_trace_id()
-            if samples is None or samples(self.trace_id, None):
+            self.sampled = samples is None or samples(self.trace_id, None)
+            if self.sampled or recorder.unsampled:
                 return ""
             self.span_id = ""
             self._make_unsampled_span_current(context)
             return None
-        if parent.sampled if samples is None else samples(parent.trace, parent.sampled):
-            self.trace_id = parent.trace
-            self.ancestors, self.inherited_attributes, self.trace_state = parent.path, parent.attributes, parent.trace_state
-            return parent.span
-        return None  # the parent's decision holds: its trace is not recorded
+        self.sampled = parent.sampled if samples is None else samples(parent.trace, parent.sampled)
+        if not self.sampled and (not recorder.unsampled or type(enclosing) is UnsampledSpan):
+            return None  # the parent's decision holds
+        self.trace_id = parent.trace
+        self.ancestors, self.inherited_attributes, self.trace_state = parent.path, parent.attributes, parent.trace_state
+        return parent.span
+
+    def _with_trace_context(self, attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Return the attributes of the `begin` line: these, and what is known about the trace."""
+        added: dict[str, Any] = {}
+        if not self.sampled:
+            added[events.UNSAMPLED] = recorder.unsampled  # first: a line that is too long loses the last attributes
+        added.update(self.inherited_attributes)
+        if attributes is not None:
+            added.update(attributes)
+        if self.ancestors or self.inherited_attributes:
+            added[events.ANCESTORS] = self.ancestors
+        if self.trace_state:
+            added[events.TRACE_STATE] = events.pack_trace_state(self.trace_state)
+        return added
 
     def _find_task_context(self) -> Context | None:
         """Return the context of the task to which the operation belongs, if there is no current span; None if it belongs to none."""
@@ -206,7 +222,7 @@ class Operation(OtelSpan):
     def resume(self) -> None:
         """Make the operation current, after `begin` or `suspend`. Does nothing if it has ended or is not recorded.
 
-        The exception is the unsampled root of a trace: it becomes current, so that nothing inside it is recorded.
+        The exception is the root of a trace that is not recorded: it becomes current, so that nothing inside it is recorded.
         """
         context = get_current()
         try:

@@ -18,6 +18,7 @@ from ckpt_observe.record.trace_context import UnsampledSpan, parse_traceparent
 from ckpt_observe.semconv import events, spans
 
 _SAMPLED: Final = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+_UNSAMPLED: Final = trace.TraceFlags(trace.TraceFlags.DEFAULT)
 
 
 class HasAttributes(Protocol):
@@ -36,6 +37,7 @@ class OtelSpan(trace.Span):
     trace_id: str
     span_id: str
     trace_state: str
+    sampled: bool
     clock_offset: int
 
     @abstractmethod
@@ -48,12 +50,13 @@ class OtelSpan(trace.Span):
     def get_span_context(self) -> trace.SpanContext:
         """Return the ids of the running phase, or of the operation, and the `tracestate` of the trace."""
         trace_id, span_id = self.ids()
+        flags = _SAMPLED if self.sampled else _UNSAMPLED
         state = trace_state.build(self.trace_state) if self.trace_state else trace.DEFAULT_TRACE_STATE
-        return trace.SpanContext(int(trace_id, 16), int(span_id, 16), False, _SAMPLED, state)
+        return trace.SpanContext(int(trace_id, 16), int(span_id, 16), False, flags, state)
 
     def traceparent(self) -> str:
         """Return the W3C trace context of this operation, or an empty string if it is not recorded."""
-        return f"00-{self.trace_id}-{self.span_id}-01" if self.span_id else ""
+        return f"00-{self.trace_id}-{self.span_id}-{self.sampled:02}" if self.span_id else ""
 
     def is_recording(self) -> bool:
         """Return whether the operation is recorded and running."""

@@ -24,7 +24,7 @@ def pack(context: Context) -> PackedContext | None:
     span = parent_span(context)
     if isinstance(span, Operation):
         trace_id, span_id = span.ids()
-        parent = Parent(trace_id, span_id, True, span.path_from_root(), trace_state=span.trace_state) if trace_id else None
+        parent = Parent(trace_id, span_id, span.sampled, span.path_from_root(), trace_state=span.trace_state) if trace_id else None
     else:
         parent = find_parent(span)
     if parent is None:

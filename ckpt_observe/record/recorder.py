@@ -25,7 +25,7 @@ class Page(Protocol):
 PageSource: TypeAlias = Callable[[], Page | None]
 """Returns a page for a new operation, or None if the operation is not recorded."""
 SampleRule: TypeAlias = Callable[[str, bool | None], bool]
-"""Returns whether a trace is recorded, from its id and whether its parent is sampled (None: it has no parent)."""
+"""Returns whether a trace is sampled, from its id and whether its parent is sampled (None: it has no parent)."""
 
 
 def _no_page() -> None:
@@ -35,7 +35,7 @@ def _no_page() -> None:
 class Recorder:
     """Knows whether and where operations are recorded. The hot path reads the plain attributes; everything else uses the methods."""
 
-    __slots__ = ("on", "process_parent", "samples", "take", "tensor_digests")
+    __slots__ = ("on", "process_parent", "samples", "take", "tensor_digests", "unsampled")
 
     def __init__(self) -> None:
         self.on = False
@@ -44,15 +44,24 @@ class Recorder:
         self.process_parent: Any = None
         """The `trace_context.Parent` of operations that have no other parent: a span of the process that started this one; or None."""
         self.samples: SampleRule | None = None
-        """None: every new trace is recorded, and the parent's decision is kept."""
+        """None: every new trace is sampled, and the parent's decision is kept."""
+        self.unsampled: str | None = None
+        """How operations of traces that are not sampled are recorded, for metrics: the value of `events.UNSAMPLED`. None: not at all."""
         self.tensor_digests = False
         """Whether instrumentors digest samples of the content of tensors."""
 
     def start(
-        self, take: PageSource, *, samples: SampleRule | None = None, process_parent: Any = None, tensor_digests: bool = False
+        self,
+        take: PageSource,
+        *,
+        samples: SampleRule | None = None,
+        unsampled: str | None = None,
+        process_parent: Any = None,
+        tensor_digests: bool = False,
     ) -> None:
-        """Record operations from now on, on pages that `take` returns, if `samples` accepts their trace."""
-        self.process_parent, self.samples, self.take, self.tensor_digests = process_parent, samples, take, tensor_digests
+        """Record operations from now on, on pages that `take` returns. `samples` decides which of them become spans."""
+        self.samples, self.unsampled = samples, unsampled
+        self.process_parent, self.take, self.tensor_digests = process_parent, take, tensor_digests
         self.on = True
 
     def use_pages(self, take: PageSource) -> None:
@@ -70,7 +79,7 @@ class Recorder:
     def stop(self) -> None:
         """Record no new operation until the next `start`, and let go of the source of pages."""
         self.on = False
-        self.take, self.samples = _no_page, None
+        self.take, self.samples, self.unsampled = _no_page, None, None
 
 
 recorder = Recorder()

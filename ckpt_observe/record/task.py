@@ -44,7 +44,7 @@ class Task(Operation):
         self.shared_attributes = {**self.inherited_attributes, **self.shared_attributes}
         if self.ancestors is not None:
             self._path = (*self.ancestors, events.ancestor(self.span_id, self.kind, self.name))
-        if self.trace_id:  # also if its trace is not sampled: neither are operations in threads that lost the context
+        if self.trace_id:  # also if its trace is not recorded: neither are operations in threads that lost the context
             self._announce(is_outermost=is_outermost)
         return context
 

@@ -118,7 +118,10 @@ class HasTraceId(Protocol):
 
 
 class UnsampledSpan(trace.NonRecordingSpan):
-    """The current span in a trace that our sampler rejected. Whatever starts inside it sees that, and is not recorded either."""
+    """The current span in a trace of ours that is not recorded at all: our sampler rejected it, and there are no metrics to count it.
+
+    Whatever starts inside it sees that, and is not recorded either.
+    """
 
     def __init__(self, operation: HasTraceId) -> None:
         self.operation = operation
@@ -177,7 +180,7 @@ def may_record() -> bool:
     enclosing = parent_span(context)
     if type(enclosing) is UnsampledSpan:
         return False
-    if type(enclosing) is not trace.NonRecordingSpan or recorder.samples is not None:
+    if type(enclosing) is not trace.NonRecordingSpan or recorder.samples is not None or recorder.unsampled:
         return True
     span_context = enclosing.get_span_context()
     return span_context.trace_flags.sampled or not span_context.is_valid

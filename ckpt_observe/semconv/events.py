@@ -53,6 +53,12 @@ ANCESTORS: Final = "ckpt_observe.ancestors"
 TRACE_STATE: Final = "ckpt_observe.trace_state"
 """An attribute of `begin` lines, not of spans: the W3C `tracestate` of the parent, packed. Present only if the parent has one."""
 
+UNSAMPLED: Final = "ckpt_observe.unsampled"
+"""An attribute of `begin` lines, not of spans: present if the trace is not sampled, so that the operation is only counted in the metrics.
+Its value says what is exported as spans all the same: NOTHING, or FAILURES, which are failed and interrupted operations."""
+NOTHING: Final = "nothing"
+FAILURES: Final = "failures"
+
 _ODD: Final = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, so that consecutive numbers give very different ids
 
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 import threading
+from collections.abc import Generator
 
 import pytest
 
@@ -31,6 +32,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fail-on-skip", action="store_true", help="fail if any test was skipped: for environments that have everything installed"
     )
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """Let `-n auto` start two workers more than there are cores, because tests wait for timers and processes about half of the time."""
+    cores = yield
+    return cores if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else cores + 2
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

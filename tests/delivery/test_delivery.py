@@ -190,8 +190,9 @@ def small_spool(monkeypatch):
     monkeypatch.setattr(spool, "SEGMENT_SIZE", 4_000)
 
 
-def test_spool_limit(start_delivery, small_spool):
+def test_spool_limit(start_delivery, small_spool, monkeypatch):
     """An exporter that is down for too long loses the oldest records. Delivered plus dropped is exactly what was recorded, and disk use is bounded."""
+    monkeypatch.setattr(deliveries, "REST_INTERVAL", 0.0)  # the healthy exporter gets 20 batches
     down, healthy = FakeExporter("down"), FakeExporter("healthy")
     down.down = True
     journal, delivery = start_delivery(down, healthy)

@@ -24,11 +24,12 @@ LIMITED_PROGRAM = """
 import json, os, resource, sys, threading
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (96, 96))
-from ckpt_observe.delivery.delivery import Delivery
+from ckpt_observe.delivery import delivery as delivery_module
 from tests.delivery.conftest import FakeExporter, until
+delivery_module.REST_INTERVAL = 0.0  # else an exporter rests after each of the 25 turns
 down, fine = FakeExporter("down"), FakeExporter("fine")
 down.down = True
-delivery = Delivery(Path(sys.argv[1]), [down, fine])
+delivery = delivery_module.Delivery(Path(sys.argv[1]), [down, fine])
 most = 0
 send = fine.send
 def counting(spans):

@@ -125,6 +125,13 @@ def test_exemplars_refer_to_counted_spans(store):
     assert {(each.trace_id, each.span_id) for each in exemplars} <= real
 
 
+def test_label_values_of_any_type(store):
+    """Values that other programs set become text: those that Python considers equal keep their own labels, and a list is no error."""
+    store.add_spans([save(number, **{names.STORE: value}) for number, value in enumerate([1, True, 1.0, "1", [1], [1]], 1)])
+    points = store.read().points[metrics.OPERATIONS.name]
+    assert {labels[4]: point.value for labels, point in points.items()} == {"1": 2, "True": 1, "1.0": 1, "[1]": 2}
+
+
 @pytest.mark.parametrize(("id", "is_learnt"), [("/runs/last.pt", True), ("checkpoint-7", False)])
 def test_interval_of_saves_to_the_same_path(store, id, is_learnt):
     """A program may save to one path again and again, so the interval is learnt. Several saves of one id are parts of one save."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ckpt_observe.alerts.site import format_duration
+from ckpt_observe.alerts.site import Site, format_duration
 from ckpt_observe.semconv import metrics
 from ckpt_observe.semconv.metrics import MetricSpec
 
@@ -53,6 +53,12 @@ class Alert(NamedTuple):
     inhibits: tuple[str, ...] = ()
     """Names of alerts that are not sent for the same task while this one fires."""
     labels: dict[str, str] = {}  # noqa: RUF012 - never changed
+    dashboard: str = "overview"
+    """Name of the dashboard that shows more."""
+    links_by: tuple[str, ...] = ("job", "instance", "task")
+    """Labels of the alert that select the same series on the dashboard."""
+    traces: tuple[tuple[str, str], ...] | None = None
+    """Attributes of the operations that caused the alert, besides their task. None if traces do not explain it."""
 
 
 def series(spec: MetricSpec, *matchers: str, part: str = "", over: float = 0.0, offset: float = 0.0) -> str:
@@ -72,9 +78,23 @@ def last_failure(*matchers: str) -> str:
     return f"max without (error_class) ({series(metrics.LAST_FAILURE, *matchers)})"
 
 
-def attempted_within(matcher: str, seconds: float) -> str:
-    """Return a PromQL condition: the operation was last attempted less than this many seconds ago."""
-    return f"time() - {series(metrics.LAST_ATTEMPT, matcher)} < {number(seconds)}"
+def is_attempted(matcher: str, site: Site) -> str:
+    """Return a PromQL condition: the operation is not abandoned. It was attempted recently enough for the site, or for its own interval."""
+    age = f"time() - {series(metrics.LAST_ATTEMPT, matcher)}"
+    return f"({age} < {number(site.abandoned_after)} or {age} < {of_task(metrics.LATE_AFTER)})"
+
+
+def of_task(intervals: float) -> str:
+    """Return so many save intervals of the task, declared or learnt, as the right side of a comparison. No result if it has none."""
+    factor = "" if intervals == 1 else f"{number(intervals)} * "
+    return f"ignoring (operation) group_left () {factor}{series(metrics.EXPECTED_INTERVAL)}"
+
+
+def longer_than_interval(age: str, site: Site, part: int = 1) -> str:
+    """Return the ages above the task's own save interval, or a part of it; of tasks without one, above the interval of the site."""
+    own_interval = f"{of_task(1)} / {part}" if part > 1 else of_task(1)
+    without_interval = f"unless ignoring (operation) {series(metrics.EXPECTED_INTERVAL)}"
+    return f"({age} > {own_interval}\nor ({age} > {number(site.interval / part)} {without_interval}))"
 
 
 def number(value: float) -> str:

@@ -11,6 +11,8 @@ from ckpt_observe.semconv import metrics
 _PATIENCE: Final = 15 * MINUTE
 """Failed deliveries are retried at least once a minute, so 15 minutes are many attempts."""
 
+_DASHBOARD: Final = "observability"
+
 WATCHDOG: Final = "CheckpointWatchdog"
 
 
@@ -28,6 +30,8 @@ def not_delivering() -> Alert:
         "An exporter cannot deliver its spans.",
         "Nothing is delivered from {{ $labels.instance }} to {{ $labels.exporter }}. Records are kept on disk up to the disk limit.",
         hold=_PATIENCE,
+        dashboard=_DASHBOARD,
+        links_by=("job", "instance"),
     )
 
 
@@ -39,6 +43,8 @@ def dropped_records() -> Alert:
         f"increase({dropped}) > 0\nor increase({refused}) > 0",
         "Records of checkpoint operations were dropped.",
         f"About {VALUE} records were dropped on {{{{ $labels.instance }}}} ({{{{ $labels.reason }}}}{{{{ $labels.exporter }}}}).",
+        dashboard=_DASHBOARD,
+        links_by=("job", "instance"),
     )
 
 
@@ -63,6 +69,8 @@ def metrics_absent(site: Site) -> Alert:
         "Prometheus receives no checkpoint metrics.",
         "Prometheus has no metrics from ckpt_observe, so no alert on checkpoints can fire.",
         hold=site.interval / 2,
+        dashboard=_DASHBOARD,
+        links_by=(),
     )
 
 
@@ -73,4 +81,6 @@ def watchdog() -> Alert:
         "vector(1)",
         "Alerts are being delivered.",
         "This alert always fires. If its receiver no longer gets it, Prometheus or Alertmanager is down.",
+        dashboard=_DASHBOARD,
+        links_by=(),
     )

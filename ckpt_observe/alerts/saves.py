@@ -18,17 +18,24 @@ from ckpt_observe.alerts.alert import (
     VALUE,
     WARNING,
     Alert,
-    attempted_within,
+    is_attempted,
     last_failure,
+    longer_than_interval,
     number,
     operation_count,
     series,
 )
-from ckpt_observe.alerts.site import DAY, HOUR, MINUTE, Site, format_duration
+from ckpt_observe.alerts.site import DAY, HOUR, MINUTE, SETTLE_PART, Site, format_duration
+from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import metrics
 
 MIN_FAILURES: Final = 3
 """Failures from which on alerts fire. Fewer may be an accident."""
+_STALE_HOLD: Final = MINUTE
+"""Seconds for which a task must be late, whatever its interval: enough for a few scrapes."""
+_SAVES: Final = ((names.OPERATION, "save"),)
+_FAILED_SAVES: Final = (*_SAVES, ("error", "true"))
+"""Jaeger gives spans of failed operations the tag `error`."""
 
 
 def alerts(site: Site) -> list[Alert]:
@@ -46,14 +53,15 @@ def alerts(site: Site) -> list[Alert]:
 
 
 def never_succeeded(site: Site) -> Alert:
-    first, last = series(metrics.FIRST_ATTEMPT, SAVE), series(metrics.LAST_SUCCESS, SAVE)
+    age, last = f"time() - {series(metrics.FIRST_ATTEMPT, SAVE)}", series(metrics.LAST_SUCCESS, SAVE)
     return Alert(
         "CheckpointNeverSucceeded",
         CRITICAL,
-        f"time() - {first} > {number(site.interval)}\nunless {last}\nand {attempted_within(SAVE, site.abandoned_after)}",
+        f"{longer_than_interval(age, site)}\nunless {last}\nand {is_attempted(SAVE, site)}",
         "No save of a task has ever succeeded.",
         f"Saves of {TASK} have been attempted for {DURATION}; none has succeeded.",
         inhibits=("CheckpointFailing", "CheckpointStale", "CheckpointFailureRatio", "CheckpointErrorBudgetBurn"),
+        traces=_FAILED_SAVES,
     )
 
 
@@ -61,29 +69,39 @@ def failing(site: Site) -> Alert:
     return Alert(
         "CheckpointFailing",
         CRITICAL,
-        f"{series(metrics.CONSECUTIVE_FAILURES, SAVE)} >= {MIN_FAILURES}\nand {attempted_within(SAVE, site.abandoned_after)}",
+        f"{series(metrics.CONSECUTIVE_FAILURES, SAVE)} >= {MIN_FAILURES}\nand {is_attempted(SAVE, site)}",
         "Several saves of a task in a row have failed.",
         f"The last {VALUE} saves of {TASK} failed.",
         inhibits=("CheckpointStale", "CheckpointFailureRatio", "CheckpointErrorBudgetBurn"),
+        traces=_FAILED_SAVES,
     )
 
 
 def stale(site: Site) -> Alert:
-    """Fires if a running task has not saved for LATE_AFTER of its own intervals, and for longer than the site's interval.
+    """Fires if a running task has not saved for LATE_AFTER of its own intervals, whatever the interval of the site.
 
     The age counts from the last successful save or from the start of the run, whichever is later, so that a new run does not inherit an
     old age. One skipped or failed save doubles a gap, and saves have jitter; neither should alert.
+
+    It is the age at the time of the sample: metrics that are pushed once a minute know nothing of the saves since the last push. The alert
+    waits for a few samples, because a process that starts to deliver reports old values first.
     """
-    last_save, run_start = series(metrics.LAST_SUCCESS, SAVE), series(metrics.TASKS_OLDEST_START)
+    save_age, run_age = _age_at_sample(metrics.LAST_SUCCESS, SAVE), _age_at_sample(metrics.TASKS_OLDEST_START)
     return Alert(
         "CheckpointStale",
         CRITICAL,
-        f"time() - ({last_save} >= ignoring (operation) {run_start} or {run_start})\n"
-        f"  > {metrics.LATE_AFTER} * {series(metrics.EXPECTED_INTERVAL)}\n  > {number(site.interval)}",
+        f"({save_age} <= ignoring (operation) ({run_age}) or {run_age})\n  > {metrics.LATE_AFTER} * {series(metrics.EXPECTED_INTERVAL)}",
         f"A task is running and has not saved for more than {metrics.LATE_AFTER:g} of its save intervals.",
         f"If {TASK} died now, {DURATION} of work would be lost.",
-        hold=site.settle_time,
+        hold=min(site.settle_time, _STALE_HOLD),
+        traces=_SAVES,
     )
+
+
+def _age_at_sample(spec: metrics.MetricSpec, *matchers: str) -> str:
+    """Return the age of a point in time when its sample was taken."""
+    selector = series(spec, *matchers)
+    return f"timestamp({selector}) - {selector}"
 
 
 def failure_ratio(site: Site) -> Alert:
@@ -94,6 +112,7 @@ def failure_ratio(site: Site) -> Alert:
         f"{failures}\n  / {saves}\n  > {number(site.failure_ratio)}\nand {failures} > {MIN_FAILURES - 0.5}",
         "Too many recent saves of a task failed.",
         f"{PERCENTAGE} of the saves of {TASK} failed in the last {format_duration(site.window)}.",
+        traces=_FAILED_SAVES,
     )
 
 
@@ -138,20 +157,25 @@ def _budget_burn(site: Site, rate: _BurnRate) -> Alert:
         f"{PERCENTAGE} of the saves of {TASK} failed in the last {format_duration(rate.long)}; "
         f"the objective allows {(1 - site.slo) * 100:g}%.",
         labels={"window": format_duration(rate.long)},
+        traces=_FAILED_SAVES,
     )
 
 
 def stuck(site: Site) -> Alert:
-    """Fires if an operation takes ten times its longest recent duration, or longer than the site's interval if there is none yet."""
+    """Fires if an operation takes ten times its longest recent duration and a part of the save interval, or an interval if it is the first.
+
+    Without the second condition, a save that usually takes milliseconds would alert on a busy machine.
+    """
     matcher = 'operation=~"save|load|restore"'
-    age = f"time() - {series(metrics.OLDEST_START, matcher)}"
+    age = _age_at_sample(metrics.OLDEST_START, matcher)
     longest = f"max_over_time({series(metrics.LAST_DURATION, matcher, over=site.abandoned_after)})"
     return Alert(
         "CheckpointStuck",
         WARNING,
-        f"({age} > 10 * {longest}) > {number(site.settle_time)}\nor ({age} > {number(site.interval)} unless {longest})",
+        f"{longer_than_interval(f'({age} > 10 * {longest})', site, SETTLE_PART)}\nor ({longer_than_interval(age, site)} unless {longest})",
         "A checkpoint operation is taking far longer than usual.",
         f"A {OPERATION} of {TASK} has been running for {DURATION}.",
+        dashboard="operations",
     )
 
 
@@ -163,6 +187,7 @@ def interrupted(site: Site) -> Alert:
         f"{last_failure(INTERRUPTED)} > time() - {number(site.window)}",
         "A process died during a checkpoint operation.",
         f"A process died during a {OPERATION} of {TASK}; detected at {TIMESTAMP}.",
+        traces=((names.OUTCOME, "interrupted"),),
     )
 
 
@@ -179,6 +204,8 @@ def slow(site: Site) -> Alert:
         "Saves of a task take three times as long as before.",
         f"A save of {TASK} takes {DURATION} on average.",
         hold=site.settle_time,
+        dashboard="operations",
+        traces=_SAVES,
     )
 
 

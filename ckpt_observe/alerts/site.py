@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
 from ckpt_observe.errors import ConfigError
 
 MINUTE: Final = 60.0
 HOUR: Final = 3600.0
 DAY: Final = 86400.0
+
+SETTLE_PART: Final = 6
+"""A condition that may clear by itself is given one part in this many of an interval."""
 
 _UNITS: Final = {"w": 7 * DAY, "d": DAY, "h": HOUR, "m": MINUTE, "s": 1.0, "ms": 0.001}
 _DURATION: Final = re.compile(r"(\d+(ms|[wdhms]))+")
@@ -44,8 +48,12 @@ class Site:
     """Fraction of saves that should succeed."""
     batch: bool = False
     """Whether metrics exist only while a job runs. If so, there are no alerts on missing metrics."""
-    runbook: str = "runbook.md"
-    """URL of the runbook. Each alert links to its heading there."""
+    runbook_url: str = ""
+    """URL of the page that shows the runbook. Empty: links are relative to the directory of the rules."""
+    grafana_url: str = ""
+    """URL of Grafana. Alerts link to a dashboard there, unless it is empty."""
+    jaeger_url: str = ""
+    """URL of Jaeger's page. Alerts link to a search for traces there, unless it is empty."""
 
     def __post_init__(self) -> None:
         if not 0 < self.interval <= 31 * DAY:
@@ -54,11 +62,13 @@ class Site:
             raise ConfigError(
                 f"--slo is {self.slo:g}, but must be between 0 and 1: the fraction of saves that should succeed, such as 0.99"
             )
+        for option, url in (("--runbook-url", self.runbook_url), ("--grafana-url", self.grafana_url), ("--jaeger-url", self.jaeger_url)):
+            _check_url(option, url)
 
     @property
     def settle_time(self) -> float:
         """How long a condition that may clear by itself must hold before the alert fires."""
-        return self.interval / 6
+        return self.interval / SETTLE_PART
 
     @property
     def window(self) -> float:
@@ -79,3 +89,15 @@ class Site:
     def failure_ratio(self) -> float:
         """Ratio of failed saves in `window` from which on an alert fires: ten times what the objective allows, at most one half."""
         return min(0.5, round(10 * (1 - self.slo), 6))
+
+
+def _check_url(option: str, url: str) -> None:
+    """ConfigError if the address is not absolute, or if nothing can be appended to it."""
+    if not url:
+        return
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ConfigError(f"{option} is {url!r}, but must be an absolute address without ? and #, such as https://wiki.example/checkpoints")

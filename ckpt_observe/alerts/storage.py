@@ -19,6 +19,7 @@ from ckpt_observe.alerts.alert import (
     series,
 )
 from ckpt_observe.alerts.site import DAY, Site, format_duration
+from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import metrics
 
 _MEBIBYTE = 1 << 20
@@ -37,6 +38,8 @@ def corrupted() -> Alert:
         "A stored checkpoint is damaged, and no checkpoint has been read back successfully since.",
         f"A {OPERATION} of {TASK} found a damaged checkpoint at {TIMESTAMP}.",
         inhibits=("CheckpointRestoreFailing",),
+        dashboard="storage",
+        traces=((names.ERROR_CLASS, "integrity"),),
     )
 
 
@@ -47,6 +50,8 @@ def altered() -> Alert:
         _since_last_verified(series(metrics.LAST_ALTERED)),
         "A restored state differs from what was saved, and no state has been restored correctly since.",
         f"A {OPERATION} of {TASK} returned a state with missing keys or keys of another type at {TIMESTAMP}.",
+        dashboard="storage",
+        traces=((names.OPERATION, OPERATION),),
     )
 
 
@@ -60,6 +65,7 @@ def restore_failing(site: Site) -> Alert:
         f"{series(metrics.CONSECUTIVE_FAILURES, READ)} > 0\nand ({unresolved}) > time() - {number(site.abandoned_after)}",
         "Reading a checkpoint failed and has not succeeded since.",
         f"The last {VALUE} attempts to {OPERATION} {TASK} failed.",
+        traces=((names.OPERATION, OPERATION), ("error", "true")),
     )
 
 
@@ -83,6 +89,8 @@ def growing(site: Site) -> Alert:
         f"({current} > 2 * {previous}) > {_MEBIBYTE}",
         "Checkpoints of a task have doubled in size.",
         f"Checkpoints of {TASK} have {BYTES}, more than twice as much as {format_duration(offset)} ago.",
+        dashboard="storage",
+        traces=((names.OPERATION, "save"),),
     )
 
 
@@ -104,4 +112,5 @@ def storage_filling(site: Site) -> Alert:
         f"{BYTES} are free for {TASK}: not enough for three more saves, or used up within "
         f"{format_duration(site.baseline)} at the current rate.",
         hold=site.settle_time,
+        dashboard="storage",
     )

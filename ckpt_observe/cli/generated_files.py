@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ckpt_observe.alerts.rule_files import WEBHOOK, files
+from ckpt_observe.alerts.rule_files import files
 from ckpt_observe.alerts.site import Site, format_duration, parse_duration
 from ckpt_observe.cli import command_pages, library_pages
 from ckpt_observe.cli.exit_codes import ERROR, OK
@@ -62,8 +62,11 @@ def _register_rules(subparsers: _SubParsersAction[Any]) -> None:
     parser.add_argument("--interval", type=_duration, default=_DEFAULT_SITE.interval, metavar="TIME", help=interval)
     parser.add_argument("--slo", type=float, default=_DEFAULT_SITE.slo, metavar="FRACTION", help=slo)
     parser.add_argument("--batch", action="store_true", help="metrics exist only while a job runs: no alert if they are missing")
-    parser.add_argument("--runbook", default=_DEFAULT_SITE.runbook, metavar="URL", help="URL of your runbook (default %(default)s)")
-    parser.add_argument("--webhook", default=WEBHOOK, metavar="URL", help="URL that receives notifications (default %(default)s)")
+    runbook = "URL of the page that shows runbook.md to your colleagues, for links in notifications (default: links to the file)"
+    parser.add_argument("--runbook-url", default="", metavar="URL", help=runbook)
+    parser.add_argument("--grafana-url", default="", metavar="URL", help="URL of Grafana: alerts link to a dashboard")
+    parser.add_argument("--jaeger-url", default="", metavar="URL", help="URL of Jaeger: alerts link to a search for the traces of the task")
+    parser.add_argument("--webhook", default="", metavar="URL", help="URL that receives notifications (default: nobody is notified)")
     parser.set_defaults(run=run_rules)
 
 
@@ -104,7 +107,8 @@ def run_dashboards(args: Namespace) -> int:
 @until_pipe_closes
 def run_rules(args: Namespace) -> int:
     """Write or check the rules, the routing and the runbook."""
-    return _write_or_check(args, "rules", files(Site(args.interval, args.slo, args.batch, args.runbook), args.webhook))
+    site = Site(args.interval, args.slo, args.batch, args.runbook_url, args.grafana_url, args.jaeger_url)
+    return _write_or_check(args, "rules", files(site, args.webhook))
 
 
 @until_pipe_closes

@@ -10,10 +10,12 @@ import pytest
 
 import ckpt_observe
 from ckpt_observe.alerts.alert import CRITICAL, NONE, WARNING
-from ckpt_observe.alerts.rule_files import RULES, RUNBOOK, all_alerts, files, routing, rules
+from ckpt_observe.alerts.rule_files import ROUTING, RULES, RUNBOOK, all_alerts, files, routing, rules
 from ckpt_observe.alerts.saves import budget_burn
 from ckpt_observe.alerts.site import DAY, HOUR, MINUTE, Site
 from ckpt_observe.cli.main import main
+from ckpt_observe.dashboards import dashboards
+from ckpt_observe.semconv.attributes import ATTRIBUTES
 from ckpt_observe.semconv.metrics import METRICS
 
 COMMITTED = Path(__file__).parents[2] / "dashboards"
@@ -27,11 +29,12 @@ LABELS = {label for spec in METRICS for label in spec.labels} | {"instance", "jo
 
 
 def test_committed_files_are_up_to_date(tmp_path, capsys):
-    """If not, run: ckpt-observe rules --out dashboards/alerts. The committed runbook is a link to the only copy, in the package."""
+    """If not, run the command in the first line of one of them. The committed runbook is a link to the only copy, in the package."""
     package = Path(ckpt_observe.__file__).parent
     (tmp_path / "ckpt_observe").symlink_to(package)  # beside the copy, as in a checkout: CI has no package beside the tests
     directory = shutil.copytree(COMMITTED / "alerts", tmp_path / "dashboards" / "alerts", symlinks=True)
-    assert main(["rules", "--check", str(directory)]) == 0
+    stack = ["--grafana-url", "http://127.0.0.1:3000", "--jaeger-url", "http://127.0.0.1:16686"]
+    assert main(["rules", "--check", str(directory), *stack]) == 0
     assert (directory / RUNBOOK).is_symlink()
     assert (directory / RUNBOOK).samefile(package / "alerts" / RUNBOOK)
 
@@ -78,10 +81,64 @@ def test_runbook_entry_is_complete(name):
 
 
 def test_every_rule_links_to_its_heading():
-    """The link uses the runbook URL of the site."""
-    content = rules(Site(runbook="https://wiki.example/checkpoints"))
-    for rule in (rule for group in content["groups"] for rule in group["rules"]):
-        assert rule["annotations"]["runbook_url"] == f"https://wiki.example/checkpoints#{rule['alert'].lower()}"
+    """The link uses the runbook URL of the site; without one, it is relative to the rules."""
+    for url, base in (("https://wiki.example/checkpoints", "https://wiki.example/checkpoints"), ("", "runbook.md")):
+        for rule in all_rules(Site(runbook_url=url)):
+            assert rule["annotations"]["runbook_url"] == f"{base}#{rule['alert'].lower()}"
+
+
+def all_rules(site):
+    return [rule for group in rules(site)["groups"] for rule in group["rules"]]
+
+
+def test_links_to_dashboards():
+    """Every alert links to a dashboard that exists, and sets only variables that this dashboard has."""
+    variables = {f"/d/{each['uid']}": {variable["name"] for variable in each["templating"]["list"]} for each in dashboards().values()}
+    for rule in all_rules(Site(grafana_url="https://grafana.example/sub/")):
+        link = rule["annotations"]["dashboard_url"]
+        assert link.startswith("https://grafana.example/sub/d/"), rule["alert"]
+        path, _, query = link.removeprefix("https://grafana.example/sub").partition("?")
+        assert set(re.findall(r"var-(\w+)=", query)) <= variables[path], rule["alert"]
+    assert not any("dashboard_url" in rule["annotations"] for rule in all_rules(Site()))
+
+
+def test_links_to_traces():
+    """Alerts on operations link to a search of Jaeger by attributes that spans have. The others have no such link."""
+    linked = set()
+    for rule in all_rules(Site(jaeger_url="https://jaeger.example")):
+        if link := rule["annotations"].get("traces_url"):
+            linked.add(rule["alert"])
+            assert link.startswith("https://jaeger.example/search?service={{ $labels.job | urlquery }}&"), rule["alert"]
+            assert set(re.findall(r"tag=([a-z_.]+):", link)) <= {*ATTRIBUTES, "error"}, rule["alert"]
+    about_metrics = {
+        "CheckpointStuck",
+        "CheckpointStorageFilling",
+        "CheckpointMetricsVanished",
+        "CheckpointMetricsAbsent",
+        "CheckpointWatchdog",
+    }
+    assert linked == {name for name in NAMES if name.startswith("Checkpoint")} - about_metrics
+    assert not any("traces_url" in rule["annotations"] for rule in all_rules(Site()))
+
+
+@pytest.mark.parametrize("option", ["--runbook-url", "--grafana-url", "--jaeger-url"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "runbook.md",
+        "wiki.example/x",
+        "//wiki.example",
+        "https://",
+        "https://wiki.example/x#top",
+        "https://wiki.example/?p=1",
+        "https://[wiki",
+    ],
+)
+def test_address_that_makes_no_link_is_refused(option, url, tmp_path, capsys):
+    """An address that is not absolute, or to which nothing can be appended, is a usage error that names the option."""
+    assert main(["rules", "--out", str(tmp_path), option, url]) == 2
+    assert f"{option} is '{url}', but must be an absolute address" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("interval", "windows"), [(MINUTE, 4), (10 * MINUTE, 3), (30 * MINUTE, 2), (2 * HOUR, 1), (6 * HOUR, 0), (DAY, 0)])
@@ -104,10 +161,17 @@ def test_routing():
     ]
 
 
+def test_receivers_are_empty_by_default(tmp_path, capsys):
+    """Without a webhook, the receivers have no address: Alertmanager would log an error for each notification that nobody accepts."""
+    assert main(["rules", "--out", str(tmp_path)]) == 0
+    assert "http://" not in (tmp_path / ROUTING).read_text()
+    assert routing(Site(), "")["receivers"] == [{"name": "ticket"}, {"name": "page"}, {"name": "deadman"}]
+
+
 def test_command_writes_files(tmp_path, capsys):
     """Files use the interval, objective and runbook of the site. `--check` reports an edited and a missing file."""
     out = tmp_path / "rules"
-    command = ["rules", "--interval", "10m", "--slo", "0.999", "--runbook", "https://wiki.example/r"]
+    command = ["rules", "--interval", "10m", "--slo", "0.999", "--runbook-url", "https://wiki.example/r"]
     assert main([*command, "--out", str(out)]) == 0
     assert sorted(capsys.readouterr().out.split()) == sorted(str(out / name) for name in files(Site()))
     assert "https://wiki.example/r#checkpointstale" in (out / RULES).read_text()

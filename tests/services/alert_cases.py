@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+import urllib.parse
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +16,9 @@ from ckpt_observe.semconv import metrics
 from ckpt_observe.support import yaml
 
 COMMITTED = Path(__file__).parents[2] / "dashboards" / "alerts"
-DEFAULT, DENSE = Site(), Site(interval=60)
+STACK = {"grafana_url": "http://127.0.0.1:3000", "jaeger_url": "http://127.0.0.1:16686"}
+"""Addresses of docker-compose.yml. The committed rules link to them."""
+DEFAULT, DENSE = Site(**STACK), Site(interval=60, **STACK)
 FROM = {"instance": "host:9464", "job": "trainer"}
 WHO = "task train on host:9464"
 
@@ -102,6 +106,19 @@ CASES = (
         (save(metrics.FIRST_ATTEMPT, 60), TRIED),
         {31: None, 32: Fires(f"Saves of {WHO} have been attempted for 31m 0s; none has succeeded.", SAVE)},
     ),
+    Case(
+        "a task that declared an interval of a minute, under rules for 30 minutes",
+        "CheckpointNeverSucceeded",
+        (save(metrics.FIRST_ATTEMPT, 60), TRIED, of(metrics.EXPECTED_INTERVAL, 60)),
+        {2: None, 3: Fires(f"Saves of {WHO} have been attempted for 2m 0s; none has succeeded.", SAVE)},
+    ),
+    Case(
+        "a task that declared an interval of two days: not abandoned after two days, and not late before",
+        "CheckpointNeverSucceeded",
+        (save(metrics.FIRST_ATTEMPT, 60), TRIED, of(metrics.EXPECTED_INTERVAL, 172800)),
+        {60: None, 2880: None, 2940: Fires(f"Saves of {WHO} have been attempted for 2d 0h 59m 0s; none has succeeded.", SAVE)},
+        tick=60,
+    ),
     Case("abandoned two days ago", "CheckpointNeverSucceeded", (save(metrics.FIRST_ATTEMPT, 60), TRIED), {2940: None}, tick=60),
     Case(
         "one success, long ago",
@@ -128,13 +145,13 @@ CASES = (
         "two and a half intervals and five minutes since the last save",
         "CheckpointStale",
         (RUNNING, LATE, save(metrics.LAST_SUCCESS, 600)),
-        {85: None, 90: None, 91: Fires(f"If {WHO} died now, 1h 21m 0s of work would be lost.")},
+        {85: None, 86: None, 87: Fires(f"If {WHO} died now, 1h 17m 0s of work would be lost.")},
     ),
     Case(
         "a run that declared an interval and has never saved",
         "CheckpointStale",
         (RUNNING, LATE),
-        {80: None, 81: Fires(f"If {WHO} died now, 1h 21m 0s of work would be lost.")},
+        {76: None, 77: Fires(f"If {WHO} died now, 1h 17m 0s of work would be lost.")},
     ),
     Case("no task is running", "CheckpointStale", (LATE, save(metrics.LAST_SUCCESS, 600)), {120: None}),
     Case(
@@ -145,9 +162,26 @@ CASES = (
         tick=10,
     ),
     Case(
-        "a learnt interval of seconds, then a wait for a person",
+        "a task that saves every minute, under rules for 30 minutes",
         "CheckpointStale",
-        (RUNNING, of(metrics.EXPECTED_INTERVAL, 2), save(metrics.LAST_SUCCESS, 60)),
+        (RUNNING, of(metrics.EXPECTED_INTERVAL, 60), save(metrics.LAST_SUCCESS, 60)),
+        {4: None, 5: Fires(f"If {WHO} died now, 4m 0s of work would be lost.")},
+    ),
+    Case(
+        "a task that saves once a day, under rules for 30 minutes",
+        "CheckpointStale",
+        (RUNNING, of(metrics.EXPECTED_INTERVAL, 86400), save(metrics.LAST_SUCCESS, 3600)),
+        {3720: None, 3780: Fires(f"If {WHO} died now, 2d 14h 0m 0s of work would be lost.")},
+        tick=60,
+    ),
+    Case(
+        "a task that saves every ten seconds and whose metrics arrive every four minutes",
+        "CheckpointStale",
+        (
+            RUNNING,
+            of(metrics.EXPECTED_INTERVAL, "10 _x3 " * 10),
+            save(metrics.LAST_SUCCESS, " ".join(f"{240 * push - 9} _x3" for push in range(10))),
+        ),
         {30: None},
     ),
     Case("no known interval", "CheckpointStale", (RUNNING, save(metrics.LAST_SUCCESS, 60)), {120: None}),
@@ -217,6 +251,25 @@ CASES = (
         "CheckpointStuck",
         (save(metrics.OLDEST_START, 660), save(metrics.LAST_DURATION, "60x10 0.1")),
         {20: None},
+    ),
+    Case(
+        "a save of a task that saves every minute, under rules for 30 minutes",
+        "CheckpointStuck",
+        (save(metrics.OLDEST_START, 60), save(metrics.LAST_DURATION, 1), of(metrics.EXPECTED_INTERVAL, 60)),
+        {1: None, 2: Fires(f"A save of {WHO} has been running for 1m 0s.", SAVE, "warning")},
+    ),
+    Case(
+        "a save that takes ten times as long, of a task that saves once a day",
+        "CheckpointStuck",
+        (save(metrics.OLDEST_START, 60), save(metrics.LAST_DURATION, 60), of(metrics.EXPECTED_INTERVAL, 86400)),
+        {120: None, 300: Fires(f"A save of {WHO} has been running for 4h 59m 0s.", SAVE, "warning")},
+        tick=10,
+    ),
+    Case(
+        "the first save of a task that declared an interval of a minute, under rules for 30 minutes",
+        "CheckpointStuck",
+        (save(metrics.OLDEST_START, 60), of(metrics.EXPECTED_INTERVAL, 60)),
+        {2: None, 3: Fires(f"A save of {WHO} has been running for 2m 0s.", SAVE, "warning")},
     ),
     Case(
         "the first save of a task",
@@ -483,7 +536,11 @@ def suite(interval, tick, rule_file):
     """A test file for promtool: the cases of one kind, and one case without data."""
     every = f"{tick}m"
     tests = [_test(case) for case in CASES if (case.site.interval, case.tick) == (interval, tick)]
-    silent = [{"eval_time": "2h", "alertname": name, "exp_alerts": []} for name in _rules_by_name(Site(interval)) if name not in SOURCELESS]
+    silent = [
+        {"eval_time": "2h", "alertname": name, "exp_alerts": []}
+        for name in _rules_by_name(Site(interval, **STACK))
+        if name not in SOURCELESS
+    ]
     nothing = {"name": "no data", "interval": every, "input_series": [], "alert_rule_test": silent}
     return {"rule_files": [rule_file], "evaluation_interval": every, "tests": [*tests, nothing]}
 
@@ -513,7 +570,15 @@ def _alert(case, fires):
     about = _rules_by_name(case.site)[case.alert]["annotations"]
     exporters = case.alert.startswith("CkptObserve")
     labels = {} if case.alert in SOURCELESS else FROM if exporters else {**FROM, "task": "train"}
-    return {"exp_labels": {**labels, **fires.labels, "severity": fires.severity}, "exp_annotations": {**about, "description": fires.says}}
+    labels = {**labels, **fires.labels, "severity": fires.severity}
+    links = {name: _with_labels(text, labels) for name, text in about.items() if name.endswith("_url")}
+    return {"exp_labels": labels, "exp_annotations": {"summary": about["summary"], "description": fires.says, **links}}
+
+
+def _with_labels(template, labels):
+    """The link that Prometheus makes of a template. Each label that a condition names exists."""
+    template = re.sub(r"\{\{ (if \$labels\.\w+|end) \}\}", "", template)
+    return re.sub(r"\{\{ \$labels\.(\w+)(?: \| urlquery)? \}\}", lambda match: urllib.parse.quote(labels[match[1]]), template)
 
 
 def committed():

@@ -81,7 +81,7 @@ class Jaeger(OtlpService):
         addresses = {"QUERY_ENDPOINT": f"127.0.0.1:{self._query}", "QUERY_GRPC_ENDPOINT": f"127.0.0.1:{processes.free_port()}"}
         super().__init__("jaeger", "jaeger", directory, BADGER_DIRECTORY=directory / "jaeger" / "tmp" / "jaeger", **addresses)
 
-    traces = telemetry.Jaeger.traces
+    traces, get = telemetry.Jaeger.traces, telemetry.Jaeger.get
 
 
 class Prometheus(Service):
@@ -107,7 +107,8 @@ class Prometheus(Service):
 
 
 class Alertmanager(Service):
-    def __init__(self, directory):
+    def __init__(self, directory, arguments=()):
         self.port = processes.free_port()
-        super().__init__("alertmanager", "alertmanager", directory, arguments=[f"--web.listen-address=127.0.0.1:{self.port}"])
+        arguments = [f"--web.listen-address=127.0.0.1:{self.port}", *arguments]
+        super().__init__("alertmanager", "alertmanager", directory, arguments=arguments)
         self.health = self.probe(self.port)

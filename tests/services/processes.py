@@ -74,14 +74,17 @@ def eventually(check, condition, seconds=90):
 
 @contextmanager
 def running(arguments, ready, stop=signal.SIGTERM, **options):
-    """Run a process during the block, which starts when `ready()` is true. If it ends before, fail with its output."""
+    """Run a process during the block, which starts when `ready()` is true. If it ends before, fail with its output.
+
+    The process has a method `output()`, which returns what it has printed so far.
+    """
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT, **options)
+        process.output = lambda: os.pread(log.fileno(), os.fstat(log.fileno()).st_size, 0).decode(errors="replace")
 
         def ready_or_ended():
             if process.poll() is not None:
-                log.seek(0)
-                pytest.fail(f"{arguments[0]} ended with {process.returncode}:\n{log.read().decode(errors='replace')[-4000:]}")
+                pytest.fail(f"{arguments[0]} ended with {process.returncode}:\n{process.output()[-4000:]}")
             return ready()
 
         try:

@@ -103,7 +103,11 @@ class Jaeger(OtlpServer):
         return processes.answers(f"http://127.0.0.1:{self._query}/api/services") and all(map(processes.listens, (self.grpc, self.http)))
 
     def traces(self, service):
-        return get(f"http://127.0.0.1:{self._query}/api/traces", service=service, limit=1000)["data"]
+        return self.get("traces", urllib.parse.urlencode({"service": service, "limit": 1000}))
+
+    def get(self, path, query):
+        """Return what its API answers to a query string."""
+        return get(f"http://127.0.0.1:{self._query}/api/{path}?{query}")["data"]
 
 
 class Prometheus(Server):
@@ -179,7 +183,8 @@ class Pushgateway:
 
 
 def get(url, **parameters):
-    with urllib.request.urlopen(f"{url}?{urllib.parse.urlencode(parameters)}", timeout=30) as answer:
+    url = f"{url}?{urllib.parse.urlencode(parameters)}" if parameters else url
+    with urllib.request.urlopen(url, timeout=30) as answer:
         return json.load(answer)
 
 

@@ -61,7 +61,7 @@ def test_committed_cases_are_these():
 @pytest.mark.parametrize(("interval", "tick"), alert_cases.KINDS)
 def test_alert_fires_and_stays_silent(interval, tick, tmp_path):
     """Each alert fires with the expected description, is silent just below its threshold, and silent without data."""
-    write_files(tmp_path, Site(interval))
+    write_files(tmp_path, Site(interval, **alert_cases.STACK))
     (tmp_path / "tests.yml").write_text(json.dumps(alert_cases.suite(interval, tick, RULES)))
     code, output = tool("promtool", "test", "rules", tmp_path / "tests.yml")
     assert code == 0, output

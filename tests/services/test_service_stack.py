@@ -8,7 +8,9 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import parse_qs, urlsplit
 
 import backend_spans
 import compose_services
@@ -16,6 +18,8 @@ import pytest
 from compose_services import PROJECT, STACK
 from processes import eventually, free_port, program
 
+from ckpt_observe.alerts.rule_files import ROUTING, files
+from ckpt_observe.alerts.site import Site
 from ckpt_observe.semconv import attributes as names
 
 pytestmark = pytest.mark.services
@@ -74,6 +78,29 @@ def test_services_are_connected(stack):
     assert urls == [f"http://127.0.0.1:{stack.alertmanager.port}/api/v2/alerts"]
 
 
+@pytest.mark.parametrize("webhook", [False, True])
+def test_receivers_log_no_errors(tmp_path, webhook):
+    """Alertmanager sends an alert to each receiver and logs no error. Control: with a webhook that nobody serves, it does."""
+    alertmanager = compose_services.Alertmanager(tmp_path, ["--log.level=debug"])
+    if webhook:
+        [file] = [Path(each.partition("=")[2]) for each in alertmanager.command() if each.startswith("--config.file=")]
+        file.unlink()  # a link to the committed file
+        file.write_text(files(Site(), f"http://127.0.0.1:{free_port()}")[ROUTING])
+    alerts = {"CheckpointWatchdog": "none", "CheckpointFailing": "critical", "CheckpointSlow": "warning"}
+    add = [program("amtool"), f"--alertmanager.url=http://127.0.0.1:{alertmanager.port}", "alert", "add", "--start=2020-01-01T00:00:00Z"]
+    with alertmanager.running() as process:
+        for name, severity in alerts.items():  # alerts of long ago are sent at once, without waiting for others of their group
+            subprocess.run([*add, name, f"severity={severity}"], check=True)
+        for name in alerts:
+            eventually(lambda name=name: re.search(rf"msg=flushing .*{name}", process.output()), f"{name} is sent")
+        problem = r"level=(?:WARN|ERROR) .*Notify"
+        if webhook:
+            eventually(lambda: re.search(problem, process.output()), "the notifications fail")
+        else:
+            assert not re.search(problem, process.output())
+            assert "level=ERROR" not in process.output()
+
+
 def test_traces_of_the_demo_are_in_jaeger(stack, demo):
     """Through the OTel Collector, Jaeger gets the spans that the local store has, including the killed save."""
     stored = backend_spans.from_local_store(demo)
@@ -101,6 +128,25 @@ def test_exemplar_leads_to_its_trace(stack, demo):
     linked = {exemplar["labels"][label] for each in series for exemplar in each["exemplars"]}
     assert linked
     assert linked <= {trace["traceID"] for trace in stack.jaeger.traces("ckpt-observe-demo")}
+
+
+def test_links_of_an_alert(stack, demo):
+    """The alert about the killed save links to the addresses of docker-compose.yml. Jaeger answers the search with the trace of that save."""
+
+    def links():
+        alerts = stack.prometheus.get("alerts")["alerts"]
+        return next((each["annotations"] for each in alerts if each["labels"]["alertname"] == "CheckpointInterrupted"), None)
+
+    annotations = eventually(links, "the alert fires")
+    ports = {
+        name: service["ports"][0]["published"] for name, service in compose_services.read(STACK)["services"].items() if "ports" in service
+    }
+    dashboard, search = urlsplit(annotations["dashboard_url"]), urlsplit(annotations["traces_url"])
+    assert dashboard.netloc == f"127.0.0.1:{ports['grafana']}"
+    assert parse_qs(dashboard.query)["var-job"] == ["ckpt-observe-demo"]
+    assert search.netloc == f"127.0.0.1:{ports['jaeger']}"
+    interrupted = {span.trace_id for span in backend_spans.from_local_store(demo) if span.attributes.get(names.OUTCOME) == "interrupted"}
+    assert {trace["traceID"] for trace in stack.jaeger.get("traces", search.query)} == interrupted
 
 
 def test_trace_leads_to_its_metrics(stack, demo):

@@ -140,7 +140,8 @@ class Watch:
                 instrumentor.instrument()
             except Exception as error:  # of another package: its error must not reach the program that calls `observe()`
                 record_fault(error)
-        unsampled = self._find_unsampled_record()
+        counted = events.NOTHING if self.settings.counts_unsampled else None
+        unsampled = events.FAILURES if self.settings.unsampled_failures else counted
         if self.settings.sampler.name != samplers.NEVER or unsampled:  # else nothing would be recorded: stay as cheap as switched off
             recorder.start(
                 self._first_page,
@@ -151,15 +152,6 @@ class Watch:
             )
         if "prometheus" in self.settings.exporters and self.settings.delivery != "daemon":
             self._ensure_journal()  # a scraper must find the metrics from before a restart, even while nothing is saved
-
-    def _find_unsampled_record(self) -> str | None:
-        """Return how operations of traces that are not sampled are recorded; None if no exporter counts them, so that they are not."""
-        settings = self.settings
-        if settings.unsampled_failures:
-            return events.FAILURES
-        # An exporter of another package, or of a daemon, may count them, too.
-        is_counted = settings.delivery == "daemon" or any(name not in config.SPAN_EXPORTERS for name in settings.exporters)
-        return events.NOTHING if is_counted else None
 
     def _find_parent(self) -> Parent | None:
         """Return the span in which this process was started; None if there is none."""

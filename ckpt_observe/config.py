@@ -124,6 +124,11 @@ class Settings:
     The keys are arguments of `observe()`, or the names of variables that have no argument.
     """
 
+    @property
+    def counts_unsampled(self) -> bool:
+        """Whether an exporter may count operations of traces that are not sampled: metrics, one of another package, or a daemon's."""
+        return self.delivery == "daemon" or any(name not in SPAN_EXPORTERS for name in self.exporters)
+
 
 def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, **arguments: Any) -> Settings:
     """Read the settings from the arguments of `observe()` (None: not set) and `environ`, by default that of this process.

@@ -45,10 +45,15 @@ def report_exit(settings: Settings, recorded: int, libraries: Sequence[Coverage]
 
 
 def _summary(settings: Settings, recorded: int, libraries: Sequence[Coverage]) -> list[str]:
+    sampling = settings.sampler.note(is_counted=settings.counts_unsampled)
     if recorded:
         observed = [f"operations and tasks recorded by this process: {recorded}; {_where_to_look(settings)}"]
+    elif sampling:  # libraries may have made some that are not recorded
+        observed = [_NOTHING]
     else:
         observed = [_NOTHING] + [f"{library}, but has made none" for library in libraries if not library.is_problem]
+    if sampling:
+        observed.append(sampling)
     problems = [str(library) for library in libraries if library.is_problem]
     return observed + problems + ([] if recorded or libraries else [_NO_LIBRARY])
 

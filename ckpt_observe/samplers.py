@@ -27,6 +27,14 @@ class Sampler(NamedTuple):
     name: str = DEFAULT
     ratio: float = 1.0
 
+    def note(self, *, is_counted: bool) -> str:
+        """Return what the sampler leaves out, for a message; empty if nothing. `is_counted`: metrics count what is not sampled."""
+        if self.ratio >= 1.0:
+            return ""
+        effect = "metrics count every operation" if is_counted else "other operations are not recorded; the exporter prometheus counts them"
+        share = f"{self.ratio:.3g} of the new traces are" if self.ratio else "no new trace is"
+        return f"{share} sampled ({environment.TRACES_SAMPLER}={self.name}); {effect}"
+
     def rule(self) -> Rule | None:
         """Return the decision as a function, or None for the default: sample every new trace, and keep the parent's decision."""
         parent_based = self.name.startswith(_PARENT_BASED)

@@ -75,6 +75,24 @@ def test_invalid_traceparent(doctor, traceparent, is_reported):
     assert ("TRACEPARENT" in doctor(TRACEPARENT=traceparent, CKPT_OBSERVE_EXPORTERS="local")) is is_reported
 
 
+@pytest.mark.parametrize(
+    ("sampler", "exporters", "note"),
+    [
+        ("always_off", "local", "no new trace is sampled (OTEL_TRACES_SAMPLER=always_off); other operations are not recorded"),
+        (
+            "traceidratio",
+            "prometheus",
+            "0.1 of the new traces are sampled (OTEL_TRACES_SAMPLER=traceidratio); metrics count every operation",
+        ),
+        ("always_on", "local", None),
+    ],
+)
+def test_sampling_is_noted(doctor, sampler, exporters, note):
+    """A sampler that leaves traces out is noted, with its effect on the metrics."""
+    findings = doctor(OTEL_TRACES_SAMPLER=sampler, OTEL_TRACES_SAMPLER_ARG="0.1", CKPT_OBSERVE_EXPORTERS=exporters)
+    assert findings["sampling"].detail.startswith(note) if note else "sampling" not in findings
+
+
 @pytest.mark.parametrize(("tracestate", "is_reported"), [("not a pair", True), ("a=1", False), ("", False)])
 def test_invalid_tracestate(doctor, tracestate, is_reported):
     """An invalid TRACESTATE is ignored at run time, so the doctor reports it."""

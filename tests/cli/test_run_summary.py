@@ -46,6 +46,9 @@ def summary(command, packages):
 
 NOTHING = "this process has recorded no checkpoint operation"
 HAYSTACK = "Haystack is not instrumented: mark its saves and loads with ckpt_observe.checkpoint()"
+NOT_SAMPLED = (
+    "no new trace is sampled (OTEL_TRACES_SAMPLER=always_off); other operations are not recorded; the exporter prometheus counts them"
+)
 JOBLIB = "joblib is switched off: set CKPT_OBSERVE_LIBRARIES=default,+joblib"
 
 
@@ -69,8 +72,16 @@ JOBLIB = "joblib is switched off: set CKPT_OBSERVE_LIBRARIES=default,+joblib"
             {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "reference"},
             [NOTHING, "ckpt_observe.core is switched off: remove reference from OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"],
         ),
+        (
+            SAVE,
+            {"OTEL_TRACES_SAMPLER": "always_off"},
+            [
+                NOTHING,
+                NOT_SAMPLED,
+            ],
+        ),
     ],
-    ids=["not observed", "ubiquitous", "selected", "renamed", "nothing saved", "switched off"],
+    ids=["not observed", "ubiquitous", "selected", "renamed", "nothing saved", "switched off", "not sampled"],
 )
 def test_run_says_why_nothing_was_recorded(summary, code, variables, expected):
     """After a program without a recorded operation come the libraries that it imported, their states, and the next step."""

@@ -52,11 +52,13 @@ def read_activity(state: Path) -> Activity:
             continue
         try:
             activity.spooled_bytes += spool.size(directory)
-            if not is_locked(os.path.join(directory, OWNER_LOCK)):
+            is_owned = is_locked(os.path.join(directory, OWNER_LOCK))
+            page_files = list_page_files(directory, read_about(directory)) if is_owned else []
+            if not page_files:  # without pages, the lock is held by the process that adopted the journal of a dead one
                 activity.dead_processes += 1
                 continue
             activity.live_processes += 1
-            activity.running += _running_operations(list_page_files(directory, read_about(directory)))
+            activity.running += _running_operations(page_files)
         except (OSError, JournalError) as error:
             raise_host_exception(error)
             continue

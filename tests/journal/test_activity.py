@@ -9,6 +9,7 @@ import pytest
 
 import ckpt_observe
 from ckpt_observe.journal.activity import read_activity
+from ckpt_observe.journal.directory import list_page_files
 from ckpt_observe.journal.pages import PAGE_SIZE
 
 
@@ -39,6 +40,15 @@ def test_dead_process_has_no_running_operations(watch, tmp_path):
         assert (activity.live_processes, activity.dead_processes, len(activity.running)) == (1, 0, 1)
         journal = watch._journal
         journal._owner_lock.release()
+        activity = read_activity(tmp_path / "state")
+        assert (activity.live_processes, activity.dead_processes, activity.running) == (0, 1, [])
+
+
+def test_adopted_journal_is_not_a_live_process(watch, tmp_path):
+    """The process that adopts a journal holds its lock and has removed its pages: the journal still counts as a dead process."""
+    with ckpt_observe.checkpoint("save"):
+        for path in list_page_files(watch._journal.directory, watch._journal.about):
+            Path(path).unlink()
         activity = read_activity(tmp_path / "state")
         assert (activity.live_processes, activity.dead_processes, activity.running) == (0, 1, [])
 

@@ -1,6 +1,7 @@
 """Grafana dashboards as code.
 
-`queries` has every PromQL query, `panels` the panel types, and `layout` places panels and adds variables and links. Each dashboard is a
+`queries` has every PromQL query, made of the parts in `promql`. `panels` and `tables` have the panel types, `colours` what colours mean.
+`layout` places panels and adds variables and links. Each dashboard is a
 module: `overview`, `operations`, `storage` and `observability`. Metric and label names come from `semconv`, so a renamed metric fails the
 tests instead of leaving a panel empty. The output is Grafana's classic JSON (schema version 42), because file provisioning rejects newer.
 """

@@ -24,10 +24,15 @@ WINDOWS: Final = ("10m", "1h", "6h", "1d", "7d")
 
 
 class Row(NamedTuple):
-    """A titled row of panels, from left to right; it wraps to the next line when it is full."""
+    """A titled row of panels, from left to right; it wraps to the next line when it is full.
+
+    A row that is empty for most programs is `collapsed`: its queries run when it is opened. Grafana's classic JSON cannot hide a row
+    without data: a row that repeats over an empty variable is shown once.
+    """
 
     title: str
     panels: Sequence[Panel]
+    collapsed: bool = False
 
 
 class Dashboard(NamedTuple):
@@ -82,22 +87,30 @@ def _dashboard_links() -> dict[str, Any]:
 
 
 def _place_panels(rows: Sequence[Row], traces: str) -> list[dict[str, Any]]:
-    panels: list[dict[str, Any]] = []
-    y = 0
+    """Return the rows and panels with their places. The panels of a collapsed row are inside it, and take no space."""
+    placed: list[dict[str, Any]] = []
+    y, id = 0, 1
     for row in rows:
-        header = {"id": len(panels) + 1, "type": "row", "title": row.title, "collapsed": False, "panels": []}
-        panels.append({**header, "gridPos": {"x": 0, "y": y, "w": COLUMNS, "h": 1}})
-        x, y, height = 0, y + 1, 0
-        for panel in row.panels:
-            if x + panel.width > COLUMNS:
-                x, y, height = 0, y + height, 0
-            placed_panel = panel.as_json(len(panels) + 1, x, y)
-            if panel.traces:
-                placed_panel["fieldConfig"]["defaults"]["links"] = [_trace_link(panel.traces, traces)]
-            panels.append(placed_panel)
-            x, height = x + panel.width, max(height, panel.height)
-        y += height
-    return panels
+        panels, end = _place_row(row, id + 1, y + 1, traces)
+        header = {"id": id, "type": "row", "title": row.title, "collapsed": row.collapsed, "panels": panels if row.collapsed else []}
+        placed += [{**header, "gridPos": {"x": 0, "y": y, "w": COLUMNS, "h": 1}}, *([] if row.collapsed else panels)]
+        y, id = y + 1 if row.collapsed else end, id + 1 + len(panels)
+    return placed
+
+
+def _place_row(row: Row, id: int, y: int, traces: str) -> tuple[list[dict[str, Any]], int]:
+    """Return the panels of a row that starts at `y`, with ids from `id` on, and where it ends."""
+    panels: list[dict[str, Any]] = []
+    x, height = 0, 0
+    for panel in row.panels:
+        if x + panel.width > COLUMNS:
+            x, y, height = 0, y + height, 0
+        placed = panel.as_json(id + len(panels), x, y)
+        if panel.traces:
+            placed["fieldConfig"]["defaults"]["links"] = [_trace_link(panel.traces, traces)]
+        panels.append(placed)
+        x, height = x + panel.width, max(height, panel.height)
+    return panels, y + height
 
 
 def _trace_link(tags: str, kind: str) -> dict[str, Any]:
@@ -136,10 +149,10 @@ def operation_variable() -> dict[str, Any]:
     return {**variable, "current": options[0], "includeAll": True, "allValue": ".*", "multi": True, "hide": 0}
 
 
-def window_variable() -> dict[str, Any]:
-    options = [{"text": each, "value": each, "selected": each == "1h"} for each in WINDOWS]
+def window_variable(default: str) -> dict[str, Any]:
+    options = [{"text": each, "value": each, "selected": each == default} for each in WINDOWS]
     variable = {"name": "window", "label": "Window", "type": "interval", "query": ",".join(WINDOWS), "options": options}
-    return {**variable, "current": options[WINDOWS.index("1h")], "auto": False, "refresh": 2, "hide": 0}
+    return {**variable, "current": options[WINDOWS.index(default)], "auto": False, "refresh": 2, "hide": 0}
 
 
 def _label_variable(name: str, spec: MetricSpec, matchers: str = "", all_value: str = ".+") -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ckpt_observe.dashboards import queries
+from ckpt_observe.dashboards.colours import DELIVERY_FAILURES, DROPS, FALLBACKS, PROCESS_STATES
 from ckpt_observe.dashboards.layout import Dashboard, Row
-from ckpt_observe.dashboards.panels import COUNT, Panel, TableColumn, above, bars, lines, stat, table
+from ckpt_observe.dashboards.panels import COUNT, Panel, above, bars, lines, stat
+from ckpt_observe.dashboards.tables import TableColumn, table
 
 MIB = 1 << 20
 NO_METRICS = "no metrics"
@@ -16,7 +18,11 @@ def dashboard() -> Dashboard:
         description="Whether the other dashboards show everything: recorded, waiting, delivered and dropped records. For more, run `ckpt-observe doctor` on the machine.",
         span="6h",
         variables=[],
-        rows=[Row("Status", _status()), Row("Journal", _journal()), Row("Exporters", _exporters())],
+        rows=[
+            Row("Status", _status()),
+            Row("Journal and delivery", _delivery()),
+            Row("Losses, retries and limits", _troubles(), collapsed=True),
+        ],
     )
 
 
@@ -45,7 +51,7 @@ def _status() -> list[Panel]:
             "Dead processes",
             queries.dead_processes,
             COUNT,
-            "Dead processes with undelivered records. If they stay for more than a minute, no running process adopts them: start one, or run `ckpt-observe traces` with that state directory.",
+            "Dead processes with undelivered records. If they stay for more than a minute, a backend is down (see Retries), or no running process adopts them: start one, or run `ckpt-observe traces` with that state directory.",
             empty=NO_METRICS,
             steps=above(1, 5),
             width=4,
@@ -71,61 +77,29 @@ def _status() -> list[Panel]:
     ]
 
 
-def _journal() -> list[Panel]:
+def _delivery() -> list[Panel]:
     return [
         lines(
             "Delivery backlog by instance",
             [queries.backlog_by_instance],
             "bytes",
-            "A sawtooth near zero is normal. If a line rises, an exporter of that instance cannot deliver.",
+            "The ten instances with the largest backlog. A sawtooth near zero is normal. If a line rises, an exporter of that instance cannot deliver.",
             empty=NO_METRICS,
+        ),
+        lines(
+            "Delivered spans",
+            [queries.delivery_rate],
+            "suffix: spans/s",
+            "Spans per second delivered to each exporter. If exporters differ for long, one of them is behind.",
+            empty="nothing delivered in this time range",
         ),
         lines(
             "Processes by state",
             [queries.processes_by_state],
             COUNT,
-            "Live processes, and dead ones whose records wait to be adopted.",
+            "Live processes, and dead ones whose records are not delivered yet.",
             empty=NO_METRICS,
-        ),
-        bars(
-            "Dropped records by reason",
-            [queries.drops_by_reason],
-            COUNT,
-            "lost: no free page and no disk space. cut: too large for its pages. overflow: a backend was down too long. corrupt: the record on disk was damaged. unknown: written by a newer version.",
-            empty="nothing dropped in this time range",
-        ),
-        bars(
-            "Recording fallbacks",
-            [queries.recording_fallbacks],
-            COUNT,
-            "spilled: all pages were in use, so the calling thread wrote finished operations to disk itself (slower). unprotected: no page was free, so the operation was kept only in memory until it ended.",
-            empty="no fallback in this time range",
-        ),
-    ]
-
-
-def _exporters() -> list[Panel]:
-    return [
-        lines(
-            "Delivered spans",
-            [queries.delivery_rate],
-            "cps",
-            "Spans per second delivered to each exporter. If exporters differ for long, one of them is behind.",
-            empty="nothing delivered in this time range",
-        ),
-        bars(
-            "Retries and refused spans",
-            [queries.retries_by_exporter, queries.refused_spans, queries.set_aside_spans],
-            COUNT,
-            "Retries: the backend did not answer or did not accept the spans yet; check its address, the key and the network. Refused: the backend will never accept these spans; its log says why. Set aside: the backend fails on these spans; they are kept on disk and sent again later.",
-            empty="every delivery succeeded at once",
-        ),
-        bars(
-            "Label limit exceeded",
-            [queries.label_overflow],
-            COUNT,
-            "How often a value was counted as _other_ because its label has reached its maximum number of values. Name tasks after what they do, not after their runs.",
-            empty="no label is at its limit",
+            colours=PROCESS_STATES,
         ),
         table(
             "Versions",
@@ -134,5 +108,41 @@ def _exporters() -> list[Panel]:
             "Instances that serve metrics, and their versions.",
             empty=NO_METRICS,
             width=12,
+        ),
+    ]
+
+
+def _troubles() -> list[Panel]:
+    return [
+        bars(
+            "Dropped records by reason",
+            [queries.drops_by_reason],
+            COUNT,
+            "lost: no free page and no disk space. missed: no journal could be created. cut: too large for its pages. overflow: a backend was down too long. corrupt: the record on disk was damaged. unknown: written by a newer version.",
+            empty="nothing dropped in this time range",
+            colours=DROPS,
+        ),
+        bars(
+            "Retries and refused spans",
+            [queries.retries_by_exporter, queries.refused_spans, queries.set_aside_spans],
+            COUNT,
+            "Retries: the backend did not answer or did not accept the spans yet; check its address, the key and the network. Refused: the backend will never accept these spans; its log says why. Set aside: the backend fails on these spans; they are kept on disk and sent again later.",
+            empty="every delivery succeeded at once",
+            colours=DELIVERY_FAILURES,
+        ),
+        bars(
+            "Recording fallbacks",
+            [queries.recording_fallbacks],
+            COUNT,
+            "spilled: all pages were in use, so the calling thread wrote finished operations to disk itself (slower). unprotected: no page was free, so the operation was kept only in memory until it ended.",
+            empty="no fallback in this time range",
+            colours=FALLBACKS,
+        ),
+        bars(
+            "Label limit exceeded",
+            [queries.label_overflow],
+            COUNT,
+            "How often a value was counted as _other_ because its label has reached its maximum number of values. Name tasks after what they do, not after their runs.",
+            empty="no label is at its limit",
         ),
     ]

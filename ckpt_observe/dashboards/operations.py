@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ckpt_observe.dashboards import queries
+from ckpt_observe.dashboards.colours import DIRECTIONS, ERROR_CLASSES, OUTCOMES, PERCENTILES
 from ckpt_observe.dashboards.layout import Dashboard, Row, operation_variable, task_variable, window_variable
-from ckpt_observe.dashboards.panels import COUNT, FAILURES, OUTCOMES, Panel, bars, heatmap, lines, stacked_areas
+from ckpt_observe.dashboards.panels import COUNT, Panel, bars, heatmap, lines, stacked_areas
+from ckpt_observe.dashboards.tables import TableColumn, table
 from ckpt_observe.semconv import attributes as names
 
 NO_OPERATION = "no operation in this time range"
@@ -18,14 +20,14 @@ def dashboard() -> Dashboard:
         title="Operations",
         description="Counts, errors and durations of checkpoint operations. Percentiles and means are over the window chosen above; choose one that contains several operations.",
         span="6h",
-        variables=[task_variable(), operation_variable(), window_variable()],
+        variables=[task_variable(), operation_variable(), window_variable("1h")],
         rows=[
             Row("Operations and errors", _counts()),
             Row("Duration", _durations()),
-            Row("Async saves", _async_saves()),
-            Row("Distributed saves and work at risk", _distributed_saves()),
             Row("Size and throughput", _sizes()),
             Row("Resource usage", _resources()),
+            Row("Async saves", _async_saves(), collapsed=True),
+            Row("Distributed saves: stragglers", _stragglers(), collapsed=True),
         ],
     )
 
@@ -38,15 +40,23 @@ def _counts() -> list[Panel]:
             COUNT,
             "Finished operations in each step, by outcome. If bars are missing, the program does not save, or is not observed (see Observability health).",
             empty=NO_OPERATION,
-            colours=FAILURES,
+            colours=OUTCOMES,
         ),
         bars(
             "Errors by class",
             [queries.errors],
             COUNT,
-            "Failed and interrupted operations. capacity: free disk space. integrity: restore an older checkpoint and check the disk. unavailable, timeout: check the server of the store. serialization: the state contains something that cannot be saved. Click to open their traces.",
+            "The ten most frequent classes of failed and interrupted operations. capacity: free disk space. integrity: restore an older checkpoint and check the disk. unavailable, timeout: check the server of the store. serialization: the state contains something that cannot be saved. Click to open their traces.",
             empty="no error in this time range",
             traces=f"{names.ERROR_CLASS}=${{__field.labels.error_class}}",
+            colours=ERROR_CLASSES,
+        ),
+        bars(
+            "Operations by type",
+            [queries.operation_counts],
+            COUNT,
+            "Finished operations in each step: saves, loads, restores, ... with any outcome.",
+            empty=NO_OPERATION,
         ),
         bars(
             "Task runs by outcome",
@@ -60,19 +70,35 @@ def _counts() -> list[Panel]:
             "Work lost by restores",
             [queries.lost_work],
             "s",
-            "Age of the checkpoints that restores and loads returned to: the work since then was lost. If this is a lot, save more often.",
+            "Age of the checkpoints that restores and loads returned to: the work since then was lost. The ten tasks that lost most. If this is a lot, save more often.",
             empty="no restore in this time range",
+            width=24,
         ),
     ]
 
 
 def _durations() -> list[Panel]:
+    columns = [
+        TableColumn("p95", queries.task_percentiles[0], "s"),
+        TableColumn("p50", queries.task_percentiles[1], "s"),
+        TableColumn("Last", queries.task_last_duration, "s"),
+        TableColumn("Operations", queries.task_operations, COUNT),
+    ]
     return [
         lines(
-            "Duration percentiles",
-            queries.duration_percentiles,
+            "Save duration percentiles",
+            queries.save_percentiles,
             "s",
-            "50, 95 and 99 % of the operations take no longer than this. A dot is an operation; click it to open its trace. If p99 is far above p50, compare the phases of a slow trace with those of a usual one.",
+            "50, 95 and 99 % of the saves take no longer than this. If p99 is far above p50, compare the phases of a slow trace with those of a usual one (see Traces by duration).",
+            empty="no save in this time range",
+            logarithmic=True,
+            colours=PERCENTILES,
+        ),
+        lines(
+            "95th percentile duration by operation",
+            [queries.p95_by_operation],
+            "s",
+            "95 % of the operations take no longer than this.",
             empty=NO_OPERATION,
             logarithmic=True,
         ),
@@ -80,8 +106,17 @@ def _durations() -> list[Panel]:
             "Duration heatmap",
             queries.duration_heatmap,
             "s",
-            "Number of operations by duration. Two bands are two kinds of operations, or a store that is sometimes slow. Click a dot to open its trace.",
+            "Number of operations by duration. Two bands are two kinds of operations, or a store that is sometimes slow.",
             empty=NO_OPERATION,
+        ),
+        lines(
+            "Traces by duration",
+            [queries.traces_by_duration],
+            "s",
+            "Each dot is an operation; click it to open its trace. The line is the median.",
+            empty=NO_OPERATION,
+            logarithmic=True,
+            colours=PERCENTILES,
         ),
         stacked_areas(
             "Mean time by phase",
@@ -90,50 +125,45 @@ def _durations() -> list[Panel]:
             "Mean time of each phase in an operation, over all tasks. serialize, compress: CPU of the program. write, read: the store. wait: another thread is behind.",
             empty=NO_OPERATION,
         ),
-        lines(
-            "Last duration by task",
-            [queries.last_duration],
-            "s",
-            "Duration of the last finished operation of each task. Useful if there are too few operations for percentiles.",
+        table(
+            "Duration by task",
+            columns,
+            ("job", "task", "operation"),
+            "Durations of the operations of each task in the time range, the slowest first. p95: 95 % take no longer. Last: the last finished operation; useful if there are too few operations for percentiles.",
             empty=NO_OPERATION,
-            logarithmic=True,
+            width=12,
         ),
     ]
 
 
 def _async_saves() -> list[Panel]:
+    columns = [
+        TableColumn("Durable", queries.async_durable, "s"),
+        TableColumn("Blocked", queries.async_blocked, "s"),
+        TableColumn("Released", queries.async_released, "s"),
+        TableColumn("Released to durable", queries.async_pending, "s"),
+    ]
     return [
         lines(
-            "Blocked time of async saves",
-            queries.async_times,
+            "Async save times (95th percentile)",
+            queries.async_percentiles,
             "s",
-            "95 % of the async saves hold up the program no longer than this, and let it change the state after this time. If blocked is far above released, the program waits for the previous save.",
+            "blocked: the save holds up the program. released: the program may change the state. durable: the checkpoint survives a crash. A program that dies between released and durable loses the save. If blocked is far above released, the program waits for the previous save.",
             empty=NO_ASYNC_SAVE,
-            width=8,
             logarithmic=True,
         ),
-        lines(
-            "Time from released to durable",
-            [queries.async_pending],
-            "s",
-            "95 % of the async saves are durable this long after the program went on. A program that dies in this time loses the save. If it grows, the store is too slow, or saves queue up.",
+        table(
+            "Async save times by task",
+            columns,
+            ("job", "task"),
+            "95 % of the async saves in the time range took no longer than this, the slowest task first. If a save takes longer than the interval between saves until it is durable, the store is too slow.",
             empty=NO_ASYNC_SAVE,
-            width=8,
-            logarithmic=True,
-        ),
-        lines(
-            "Time until durable",
-            [queries.async_durable],
-            "s",
-            "95 % of the async saves are durable after this time, blocked time included. If it is longer than the interval between saves, the store is too slow.",
-            empty=NO_ASYNC_SAVE,
-            width=8,
-            logarithmic=True,
+            width=12,
         ),
     ]
 
 
-def _distributed_saves() -> list[Panel]:
+def _stragglers() -> list[Panel]:
     return [
         bars(
             "Saves with a straggler",
@@ -141,7 +171,6 @@ def _distributed_saves() -> list[Panel]:
             COUNT,
             "Distributed saves in which one rank took at least 1 s and 20 % longer than the median of the others, by the phase in which it was slow. The span of the save names the rank. write: its disk or network. stage: its memory or GPU. plan: its CPU. Click to open the traces.",
             empty="no straggler in this time range",
-            width=8,
             traces=f"{names.STRAGGLER_PHASE}=${{__field.labels.phase}}",
         ),
         bars(
@@ -150,15 +179,6 @@ def _distributed_saves() -> list[Panel]:
             "s",
             "How much longer than the median of the others the slowest rank took, in total. All ranks wait for it at each synchronous save.",
             empty="no straggler in this time range",
-            width=8,
-        ),
-        lines(
-            "Work at risk by task",
-            [queries.work_at_risk_by_task],
-            "s",
-            "The work that would be lost if the task crashed now: the time since its last durable save, or since its first attempt if no save was good. Only running tasks. Overview shows the worst task and whether its save is late.",
-            empty="no task is running",
-            width=8,
         ),
     ]
 
@@ -168,7 +188,7 @@ def _sizes() -> list[Panel]:
         lines(
             "Throughput",
             [queries.throughput],
-            "Bps",
+            "binBps",
             "Mean stored bytes per second of whole operations. If it falls while sizes stay the same, the store, or the CPU for compression, has become slower.",
             empty=NO_SIZES,
             width=8,
@@ -184,8 +204,8 @@ def _sizes() -> list[Panel]:
         lines(
             "Compression ratio",
             [queries.compression_ratio],
-            "none",
-            "Mean of bytes before / bytes after compression, without the header of a checkpoint. Near 1, compression costs time and saves nothing: turn it off, or choose another codec.",
+            "suffix: ×",
+            "Mean of bytes before / bytes after compression, without the header of a checkpoint. Near 1, compression costs time and saves nothing: turn it off, or choose another codec. The ten tasks with the highest ratio.",
             empty="nothing was compressed in this time range",
             width=8,
         ),
@@ -198,23 +218,24 @@ def _resources() -> list[Panel]:
             "CPU time by phase",
             [queries.cpu_time],
             "s",
-            "CPU seconds of the calling threads in the last window. Phases below 0.1 ms are not counted.",
+            "Mean CPU time of the calling thread in each phase of an operation, over all tasks. Phases below 0.1 ms are not counted.",
             empty=NOT_MEASURED,
             width=8,
         ),
         lines(
-            "Disk I/O",
+            "Disk I/O per operation",
             [queries.disk_io],
             "bytes",
-            "Bytes that operations read from and wrote to disk in the last window. If more is written than stored, the store writes data more than once.",
+            "Mean bytes that an operation reads from and writes to disk. If more is written than stored, the store writes data more than once.",
             empty=NOT_MEASURED,
             width=8,
+            colours=DIRECTIONS,
         ),
         lines(
             "Peak memory",
             [queries.peak_memory],
             "bytes",
-            "Peak resident memory of the process at its last operation. If it steps up at each save, the state is copied for saving.",
+            "Peak resident memory of the process at its last operation, of the ten tasks that need most. If it steps up at each save, the state is copied for saving.",
             empty="unknown",
             width=8,
         ),

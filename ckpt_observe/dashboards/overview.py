@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from ckpt_observe.dashboards import queries
+from ckpt_observe.dashboards.colours import ERROR, INTERRUPTED, OK, OUTCOMES, UNKNOWN, WARNING
 from ckpt_observe.dashboards.layout import Dashboard, Row, task_variable
-from ckpt_observe.dashboards.panels import COUNT, OUTCOMES, Panel, TableColumn, Texts, above, bars, below, lines, stat, states, table
+from ckpt_observe.dashboards.panels import COUNT, Panel, Texts, above, bars, below, lines, stat
+from ckpt_observe.dashboards.tables import TableColumn, states, table
 from ckpt_observe.semconv import attributes as names
 
 DAY = 86400.0
 SAVE_STATES: Texts = {
-    "-1": ("silent", "gray"),
-    "0": ("good", "green"),
-    "1": ("late", "orange"),
-    "2": ("failing", "red"),
+    "-1": ("silent", UNKNOWN),
+    "0": ("good", OK),
+    "1": ("late", WARNING),
+    "2": ("failing", ERROR),
     "3": ("failing and late", "semi-dark-red"),
 }
 
@@ -23,7 +25,7 @@ def dashboard() -> Dashboard:
         description="Can I recover, and to what point? If a tile is orange or red, the table shows which task it is, and the description of the tile says what to do.",
         span="24h",
         variables=[task_variable()],
-        rows=[Row("Can I recover, and to what point?", _status()), Row("Tasks", _tasks()), Row("History", _history())],
+        rows=[Row("Recovery status", _status()), Row("Tasks", _tasks()), Row("History", _history())],
     )
 
 
@@ -50,7 +52,7 @@ def _status() -> list[Panel]:
             "Work at risk",
             queries.work_at_risk,
             "s",
-            "The work that would be lost if the worst running task crashed now: the time since its last good save, or since its first attempt if no save was good. Save more often, or find out why it does not save.",
+            "The work that would be lost if the worst running task crashed now: the time since its last good save, or since the run started if that is later. Save more often, or find out why it does not save.",
             empty="no task is running",
             width=4,
         ),
@@ -58,7 +60,7 @@ def _status() -> list[Panel]:
             "Save lateness",
             queries.max_lateness,
             "percentunit",
-            "Time since the last good save, at the last scrape, divided by the expected interval; the worst running task. Above 250 % a save is late: check whether the program saves at all, then look at its failures in Operations.",
+            "Work at risk divided by the expected interval; the worst running task. Above 250 % a save is late: check whether the program saves at all, then look at its failures in Operations.",
             empty="no interval or no running task",
             steps=above(2, queries.LATE),
             width=4,
@@ -97,7 +99,7 @@ def _status() -> list[Panel]:
             COUNT,
             "Operations in the time range whose process died. Look for kills and out-of-memory events; the trace shows the phase.",
             empty="no operation yet",
-            steps=above(1, 3),
+            steps=((None, OK), (1, INTERRUPTED)),
             width=4,
         ),
         stat(
@@ -124,6 +126,7 @@ def _tasks() -> list[Panel]:
     columns = [
         TableColumn("State", queries.save_state, "none", texts=SAVE_STATES),
         TableColumn("Time since last good save", queries.save_age, "s"),
+        TableColumn("Work at risk", queries.work_at_risk_by_task, "s"),
         TableColumn("Expected interval", queries.expected_interval, "s"),
         TableColumn("Lateness", queries.lateness, "percentunit", above(2, queries.LATE)),
         TableColumn("Consecutive failures", queries.consecutive_failures, COUNT, above(1, 3)),
@@ -137,14 +140,14 @@ def _tasks() -> list[Panel]:
             "Tasks",
             columns,
             ("job", "task"),
-            "The current state of each task. Lateness is shown only while the task runs, because a task that has ended has no next save. Last verified and oldest in flight are the time since then. A dash means unknown or none.",
+            "The current state of each task, the worst first. Work at risk is the time since the last good save, or since the run started if that is later; lateness is work at risk divided by the expected interval. Both are shown only while the task runs. Last verified and oldest in flight are the time since then. A dash means unknown or none.",
             empty="no operation yet",
         ),
         states(
             "Save state by task",
-            queries.save_state,
+            queries.save_state_history,
             SAVE_STATES,
-            "failing: the last save failed. late: the task is running, and its last good save is older than two and a half intervals. silent: the task was running when its metrics were last seen; it ended or died, and can be restored from its last good save. Click to open the traces of failed operations.",
+            "The ten tasks in the worst state. failing: the last save failed. late: the task is running, and its last good save is older than two and a half intervals. silent: the task was running when its metrics were last seen; it ended or died, and can be restored from its last good save. Click to open the traces of failed operations.",
             empty="no save yet",
             traces=f"{names.OUTCOME}=error",
         ),
@@ -155,17 +158,26 @@ def _history() -> list[Panel]:
     return [
         lines(
             "Time since last good save by task",
-            [queries.save_age, queries.expected_interval],
+            [queries.save_age_history],
             "s",
-            "Each good save resets the line to zero. A peak far above the expected interval means that a save is missing. The line keeps rising after the process is gone.",
+            "The ten tasks with the oldest last good save. Each good save resets the line to zero. The line keeps rising after the process is gone.",
             empty="no good save yet",
+        ),
+        lines(
+            "Save lateness by task",
+            [queries.lateness_history],
+            "percentunit",
+            "The ten latest running tasks: work at risk divided by the expected interval. Above the red line a save is late.",
+            empty="no interval or no running task",
+            steps=above(2, queries.LATE),
         ),
         bars(
             "Saves by outcome",
             [queries.saves_by_outcome],
             COUNT,
-            "Finished saves in each step. For errors, see Errors by class in Operations. interrupted: the process died.",
+            "Finished saves in each step, of the ten jobs with the most saves. For errors, see Errors by class in Operations. interrupted: the process died.",
             empty="no save in this time range",
+            width=24,
             traces=f"{names.OUTCOME}=${{__field.labels.outcome}}",
             colours=OUTCOMES,
         ),

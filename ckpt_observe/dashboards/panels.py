@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from string import ascii_uppercase
 from typing import Any, Final
 
-from ckpt_observe.dashboards.queries import PanelQuery
+from ckpt_observe.dashboards.colours import ERROR, OK, WARNING, series_colours
+from ckpt_observe.dashboards.promql import PanelQuery
 
 DATASOURCE: Final = {"type": "prometheus", "uid": "${prometheus_datasource}"}
 COUNT: Final = "locale"
@@ -23,10 +24,8 @@ STEP: Final = "1m"
 """Minimum step of bars. If scrapes are at most 20 s apart, `$__rate_interval` is then one step plus one scrape interval."""
 
 _WIDE: Final = 12
-_LAST: Final = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+LAST_VALUE: Final = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 _STACK: Final = {"stacking": {"mode": "normal", "group": "A"}}
-OUTCOMES: Final = {"ok": "green", "error": "red", "interrupted": "purple", "cancelled": "yellow", "skipped": "blue"}
-FAILURES: Final = {name: colour for name, colour in OUTCOMES.items() if name != "ok"}
 _HEAT: Final = {"mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5, "fill": "dark-orange", "reverse": False}
 
 
@@ -82,12 +81,12 @@ def _target(query: PanelQuery, ref: str) -> dict[str, Any]:
 
 def above(warning: float, critical: float) -> Steps:
     """Return thresholds for a value that should be low: orange from `warning` on, red from `critical` on."""
-    return ((None, "green"), (warning, "orange"), (critical, "red"))
+    return ((None, OK), (warning, WARNING), (critical, ERROR))
 
 
 def below(critical: float, warning: float) -> Steps:
     """Return thresholds for a value that should be high: red below `critical`, orange below `warning`."""
-    return ((None, "red"), (critical, "orange"), (warning, "green"))
+    return ((None, ERROR), (critical, WARNING), (warning, OK))
 
 
 def thresholds(steps: Steps) -> dict[str, Any]:
@@ -105,16 +104,10 @@ def null_text(text: str) -> dict[str, Any]:
     return {"type": "special", "options": {"match": "null", "result": {"text": text, "color": "text", "index": 0}}}
 
 
-def series_colour(series: str, colour: str) -> dict[str, Any]:
-    """Return an override that gives a fixed colour to the series whose names match the regular expression `series`."""
-    properties = [{"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}]
-    return {"matcher": {"id": "byRegexp", "options": f"/{series}/"}, "properties": properties}
-
-
 def stat(title: str, query: PanelQuery, unit: str, description: str, *, empty: str, steps: Steps = PLAIN, width: int = 4) -> Panel:
     """Return a panel with one number."""
     fields = {"color": {"mode": "thresholds"}, "thresholds": thresholds(steps), "mappings": [null_text(empty)]}
-    options = {"reduceOptions": _LAST, "colorMode": "value", "graphMode": "none", "textMode": "value"}
+    options = {"reduceOptions": LAST_VALUE, "colorMode": "value", "graphMode": "none", "textMode": "value"}
     return Panel("stat", title, [query.as_instant()], unit, description, empty, width, 4, fields, options)
 
 
@@ -129,13 +122,14 @@ def lines(
     steps: Steps = (),
     minimum: float | None = 0,
     logarithmic: bool = False,
+    colours: Mapping[str, str] | None = None,
 ) -> Panel:
     """Return a line graph. `minimum` is the start of the axis (None: automatic); a logarithmic axis, for large differences, ignores it."""
     style: dict[str, Any] = {"thresholdsStyle": {"mode": "dashed"}} if steps else {}
     if logarithmic:
         style, minimum = {"scaleDistribution": {"type": "log", "log": 10}, "fillOpacity": 0}, None
     graph = _time_series(style, minimum, width, ("lastNotNull",), {"thresholds": thresholds(steps)} if steps else {})
-    return Panel("timeseries", title, queries, unit, description, empty, width, 8, *graph)
+    return Panel("timeseries", title, queries, unit, description, empty, width, 8, *graph, overrides=series_colours(colours or {}))
 
 
 def bars(
@@ -150,9 +144,9 @@ def bars(
     traces: str = "",
     colours: Mapping[str, str] | None = None,
 ) -> Panel:
-    """Return stacked bars of counts per step. `colours` gives a fixed colour to series whose names end with the key."""
+    """Return stacked bars of counts per step."""
     graph = _time_series({"drawStyle": "bars", "fillOpacity": 80, "showPoints": "never", **_STACK}, minimum, width, ("sum",))
-    overrides = [series_colour(f"{suffix}$", colour) for suffix, colour in (colours or {}).items()]
+    overrides = series_colours(colours or {})
     return Panel("timeseries", title, queries, unit, description, empty, width, 8, *graph, {"interval": STEP}, overrides, traces)
 
 
@@ -180,7 +174,6 @@ def heatmap(title: str, query: PanelQuery, unit: str, description: str, *, empty
         "calculate": False,
         "cellGap": 1,
         "color": {**_HEAT, "scale": "exponential"},
-        "exemplars": {"color": "rgba(120,120,255,0.9)"},
         "filterValues": {"le": 1e-9},
         "legend": {"show": True},
         "rowsFrame": {"layout": "auto"},
@@ -188,68 +181,3 @@ def heatmap(title: str, query: PanelQuery, unit: str, description: str, *, empty
         "yAxis": {"axisPlacement": "left", "unit": unit, "reverse": False},
     }
     return Panel("heatmap", title, [query], COUNT, description, empty, width, 8, {}, options, {"interval": STEP})
-
-
-def states(title: str, query: PanelQuery, texts: Texts, description: str, *, empty: str, traces: str) -> Panel:
-    """Return a timeline with the state of each series. Its colour mode is not `thresholds`: with that, Grafana would not show the texts."""
-    fields = {
-        "color": {"mode": "fixed", "fixedColor": "text"},
-        "custom": {"fillOpacity": 80, "lineWidth": 0},
-        "mappings": value_texts(texts),
-    }
-    options = {
-        "mergeValues": True,
-        "showValue": "auto",
-        "alignValue": "left",
-        "rowHeight": 0.8,
-        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
-        "tooltip": {"mode": "single", "sort": "none"},
-    }
-    return Panel("state-timeline", title, [query], "none", description, empty, 24, 6, fields, options, traces=traces)
-
-
-def ranking(title: str, query: PanelQuery, unit: str, description: str, *, empty: str) -> Panel:
-    """Return a panel with one horizontal bar for each series of the query."""
-    fields = {"color": {"mode": "continuous-BlPu"}, "thresholds": thresholds(PLAIN), "min": 0}
-    options = {"displayMode": "gradient", "orientation": "horizontal", "showUnfilled": True, "reduceOptions": _LAST}
-    return Panel("bargauge", title, [query.as_instant()], unit, description, empty, 12, 8, fields, options)
-
-
-@dataclass(frozen=True)
-class TableColumn:
-    """A column of a table."""
-
-    title: str
-    query: PanelQuery
-    unit: str
-    steps: Steps = ()
-    texts: Texts = field(default_factory=dict)
-
-    def as_override(self) -> dict[str, Any]:
-        texts = [*(value_texts(self.texts) if self.texts else []), null_text("–")]
-        properties: list[dict[str, Any]] = [{"id": "unit", "value": self.unit}, {"id": "mappings", "value": texts}]
-        if self.unit == COUNT:
-            properties.append({"id": "decimals", "value": 0})
-        if self.steps:
-            properties.append({"id": "thresholds", "value": thresholds(self.steps)})
-        if self.steps or self.texts:
-            properties.append({"id": "custom.cellOptions", "value": {"type": "color-text"}})
-        return {"matcher": {"id": "byName", "options": self.title}, "properties": properties}
-
-
-def table(title: str, columns: Sequence[TableColumn], by: Sequence[str], description: str, *, empty: str, width: int = 24) -> Panel:
-    """Return a table with a row per label set `by` and a column per query, sorted by the first column in descending order."""
-    values = {f"Value #{ref}": column.title for column, ref in zip(columns, ascii_uppercase, strict=False)}
-    order = {name: index for index, name in enumerate([*by, *values])}
-    titles = {**{name: name.capitalize() for name in by}, **values}
-    organize = {"excludeByName": {"Time": True, "Value": True}, "indexByName": order, "renameByName": titles}
-    transformations = {"transformations": [{"id": "merge", "options": {}}, {"id": "organize", "options": organize}]}
-    fields = {"custom": {"align": "auto", "minWidth": 80}}
-    options = {"showHeader": True, "cellHeight": "sm", "sortBy": [{"displayName": columns[0].title, "desc": True}]}
-    rows = [column.query.as_column() for column in columns]
-    overrides = [*(_filterable(name.capitalize()) for name in by), *(column.as_override() for column in columns)]
-    return Panel("table", title, rows, "none", description, empty, width, 8, fields, options, transformations, overrides)
-
-
-def _filterable(label: str) -> dict[str, Any]:
-    return {"matcher": {"id": "byName", "options": label}, "properties": [{"id": "custom.filterable", "value": True}]}

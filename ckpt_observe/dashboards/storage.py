@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ckpt_observe.dashboards import queries
+from ckpt_observe.dashboards.colours import DIRECTIONS, REMOVALS
 from ckpt_observe.dashboards.layout import Dashboard, Row, task_variable, window_variable
-from ckpt_observe.dashboards.panels import COUNT, Panel, above, bars, below, lines, ranking, stacked_areas, stat
+from ckpt_observe.dashboards.panels import COUNT, Panel, above, bars, below, lines, stacked_areas, stat
+from ckpt_observe.dashboards.tables import ranking
 
 DAY = 86400.0
 REMOTE = "not a local file system"
@@ -13,9 +15,9 @@ REMOTE = "not a local file system"
 def dashboard() -> Dashboard:
     return Dashboard(
         title="Storage",
-        description="How much space checkpoints use, whether it grows, when the disk is full, and which keys of the state are large. Forecasts use the window chosen above.",
+        description="How much space checkpoints use, whether it grows, when the disk is full, and which keys of the state are large. Forecasts and growth use the window chosen above.",
         span="7d",
-        variables=[task_variable(), window_variable()],
+        variables=[task_variable(), window_variable("1d")],
         rows=[Row("Capacity", _capacity()), Row("Growth and retention", _growth()), Row("Size of the state", _state_size())],
     )
 
@@ -31,11 +33,11 @@ def _capacity() -> list[Panel]:
             width=4,
         ),
         stat(
-            "Growth",
+            "Storage growth",
             queries.growth,
             "bytes",
-            "Change of storage used over the time range. Near zero if retention keeps a fixed number of checkpoints.",
-            empty="no save in this time range",
+            "Storage used now minus storage used at the start of the time range. Near zero if retention keeps a fixed number of checkpoints.",
+            empty="no save yet",
             width=4,
         ),
         stat(
@@ -67,8 +69,8 @@ def _capacity() -> list[Panel]:
             "Time until full",
             queries.time_until_full,
             "s",
-            "Time until the disk is full at the rate of the window. If less than a week, keep fewer checkpoints or add disk space.",
-            empty="free space is not shrinking",
+            "Time until the disk is full if free space goes on shrinking as in the last window. If less than a week, keep fewer checkpoints or add disk space.",
+            empty="not within a year",
             steps=below(DAY, 7 * DAY),
             width=4,
         ),
@@ -81,14 +83,14 @@ def _growth() -> list[Panel]:
             "Storage used by task",
             [queries.storage_used_by_task],
             "bytes",
-            "A line that rises without end means that there is no retention; a sawtooth means that retention works.",
+            "The ten tasks that use most. A line that rises without end means that there is no retention; a sawtooth means that retention works.",
             empty="no save yet",
         ),
         lines(
             "Free space and forecast",
             [queries.free_space, queries.free_space_forecast],
             "bytes",
-            "Free space of each task's file system, and the forecast for one day from the trend over the window. Below zero: full within a day.",
+            "Free space that checkpoints of each instance have, least first, and in one window from now if it goes on shrinking as in the last window. The forecast is never above the free space: that somebody freed space is no trend. Below zero: full within the window.",
             empty=REMOTE,
             minimum=None,
         ),
@@ -99,6 +101,7 @@ def _growth() -> list[Panel]:
             "Bytes added by saves, and removed by delete and retention. In the long run both should be equal.",
             empty="no save in this time range",
             minimum=None,
+            colours=DIRECTIONS,
         ),
         bars(
             "Checkpoints removed",
@@ -106,6 +109,7 @@ def _growth() -> list[Panel]:
             COUNT,
             "prune: removed by retention. delete: removed by a call of the program.",
             empty="no checkpoint removed in this time range",
+            colours=REMOVALS,
         ),
     ]
 
@@ -130,16 +134,16 @@ def _state_size() -> list[Panel]:
             "Checkpoint size by task",
             [queries.size_by_task],
             "bytes",
-            "Size of the last good save: the state in memory if known, serialized, and in the store.",
+            "Bytes in the store of the last good save, of the ten largest tasks. Operations compares them with the size before compression.",
             empty="no save yet",
         ),
         lines(
             "State growth by task",
             [queries.state_growth],
             "percentunit",
-            "Size of the last save divided by the smallest in the time range. At 200 % it has doubled: look at its keys.",
-            empty="no save yet",
+            "Growth of the mean serialized size of a save from the previous window to the last one, of the ten tasks with the largest state. At 100 % it has doubled: look at its keys.",
+            empty="no saves in two windows",
             minimum=None,
-            steps=above(2, 10),
+            steps=above(0.5, 1),
         ),
     ]

@@ -115,14 +115,6 @@ class Transformation(Strict):
     options: dict[str, Any]
 
 
-class Row(Strict, tag_field="type", tag="row"):
-    id: int
-    title: str
-    collapsed: bool
-    gridPos: GridPos
-    panels: list[Any]
-
-
 class Shown(Strict, tag_field="type"):
     id: int
     title: str
@@ -152,6 +144,14 @@ class BarGauge(Shown, tag="bargauge"): ...
 
 
 class Table(Shown, tag="table"): ...
+
+
+class Row(Strict, tag_field="type", tag="row"):
+    id: int
+    title: str
+    collapsed: bool
+    gridPos: GridPos
+    panels: list[Stat | TimeSeries | Heatmap | StateTimeline | BarGauge | Table]
 
 
 class Link(Strict):

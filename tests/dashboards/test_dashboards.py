@@ -10,13 +10,16 @@ from pathlib import Path
 
 import dashboard_schema
 import msgspec
+import panel_page
+import panel_table
 import pytest
 
 from ckpt_observe.cli.main import main
-from ckpt_observe.dashboards import dashboards, queries
+from ckpt_observe.dashboards import colours, dashboards, promql
 from ckpt_observe.dashboards.layout import COLUMNS
 from ckpt_observe.semconv import metrics
 from ckpt_observe.semconv.metrics import METRICS
+from ckpt_observe.semconv.values import ERROR_CLASSES, OUTCOMES
 
 COMMITTED = Path(__file__).parents[2] / "dashboards" / "grafana"
 DASHBOARDS = dashboards()
@@ -27,12 +30,15 @@ SERIES = {
     for spec in METRICS
     for part in (("_bucket", "_sum", "_count") if spec.instrument == "histogram" else ("",))
 }
-UNITS = {"none", "locale", "percentunit", "bytes", "Bps", "s", "cps"}
+UNITS = {"none", "locale", "percentunit", "bytes", "binBps", "s", "suffix: ×", "suffix: spans/s"}
+OPEN_LABELS = {"job", "instance", "task", "key"}
+"""Labels without a closed set: a graph by one of them may have hundreds of lines."""
 WINDOWS = {"$__rate_interval", "$__range", "$window"}
 UNSHOWN = {
     metrics.LAST_ATTEMPT: "adds nothing to the last success, or to the first attempt if there is none",
     metrics.CPU_TIME: "shown by phase",
     metrics.DRILL_AGE: "dashboards show the age of the last save at any time, not only during a drill",
+    metrics.FIRST_ATTEMPT: "work at risk counts from the start of the run",
     metrics.LAST_FAILURE: "for alerts on rare events; dashboards count the operations",
     metrics.ALTERED_KEYS: "an alert reports it, and the span names the keys",
     metrics.LAST_ALTERED: "for the alert",
@@ -41,7 +47,8 @@ UNSHOWN = {
 
 
 def panels(dashboard):
-    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    """The panels of all rows, including collapsed ones."""
+    return [each for panel in dashboard["panels"] for each in (panel["panels"] if panel["type"] == "row" else [panel])]
 
 
 def targets(dashboard):
@@ -89,7 +96,13 @@ def test_schema_is_the_classic_one(name):
 @every
 def test_panels_fill_the_grid(name):
     """Panels do not overlap, stay inside the grid, and fill every line."""
-    places = [panel["gridPos"] for panel in DASHBOARDS[name]["panels"]]
+    check_grid([panel["gridPos"] for panel in DASHBOARDS[name]["panels"]])
+    for row in DASHBOARDS[name]["panels"]:
+        if row["type"] == "row" and row["collapsed"]:
+            check_grid([row["gridPos"], *(panel["gridPos"] for panel in row["panels"])])
+
+
+def check_grid(places):
     assert all(place["x"] >= 0 and place["x"] + place["w"] <= COLUMNS for place in places)
     apart = lambda a, b: a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"] or a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]  # noqa: E731
     assert all(apart(a, b) for a, b in combinations(places, 2))
@@ -103,7 +116,8 @@ def test_panels_fill_the_grid(name):
 def test_ids_are_unique(name):
     """Panels have unique ids and titles, and the queries of a panel unique refIds."""
     dashboard = DASHBOARDS[name]
-    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    ids = [each["id"] for panel in dashboard["panels"] for each in (panel, *panel.get("panels", ()))]
+    assert len(set(ids)) == len(ids)
     assert len({panel["title"] for panel in panels(dashboard)}) == len(panels(dashboard))
     assert all(
         [target["refId"] for target in panel["targets"]] == list("ABCDEFGHIJ"[: len(panel["targets"])]) for panel in panels(dashboard)
@@ -196,6 +210,67 @@ def test_legends_use_labels_of_the_query(name):
             assert set(labels) <= query_labels, panel["title"]
 
 
+@every
+def test_no_graph_has_dozens_of_lines(name):
+    """A graph by a label without a closed set shows only the label sets that rank highest at the end of the time range."""
+    for panel, target in targets(DASHBOARDS[name]):
+        if panel["type"] in ("timeseries", "state-timeline", "bargauge"):
+            has_open_legend = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) & OPEN_LABELS
+            is_limited = re.search(rf"\b(?:topk|bottomk)\({promql.LINES}, ", target["expr"])
+            assert not has_open_legend or is_limited, panel["title"]
+
+
+@every
+def test_colours_have_one_meaning(name):
+    """Each value of a closed set that is good or bad has its own colour: ok green, error red, interrupted purple; no error class is green."""
+    for panel in panels(DASHBOARDS[name]):
+        labels = {label for target in panel["targets"] for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])}
+        fixed = {
+            override["matcher"]["options"].removeprefix("/(^| )").removesuffix("$/"): each["value"]["fixedColor"]
+            for override in panel["fieldConfig"]["overrides"]
+            for each in override["properties"]
+            if each["id"] == "color"
+        }
+        for label, values in (("outcome", OUTCOMES), ("error_class", ERROR_CLASSES), ("reason", metrics.DROP_REASONS)):
+            if label in labels:
+                assert set(fixed) == set(values), panel["title"]
+        expected = {"ok": "green", "error": "red", "interrupted": "purple"}
+        assert {key: expected[key] for key in fixed.keys() & expected.keys()} == {key: fixed[key] for key in fixed.keys() & expected.keys()}
+        assert {key for key, colour in fixed.items() if "green" in colour} <= {"ok", "live"}, panel["title"]
+        steps = panel["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", ())
+        assert ("purple" in [step["color"] for step in steps]) == (panel["title"] == "Interrupted"), panel["title"]
+    assert set(colours.ERROR_CLASSES) == set(ERROR_CLASSES)
+
+
+@every
+def test_no_text_is_clipped(name):
+    """A timeline of states has no texts in its segments, which may be short, and a legend of names has the whole width of a narrow panel."""
+    for panel in panels(DASHBOARDS[name]):
+        if panel["type"] == "state-timeline":
+            assert panel["options"]["showValue"] == "never"
+            assert panel["options"]["legend"]["showLegend"]
+        if panel["type"] == "timeseries":
+            is_beside = panel["options"]["legend"]["placement"] == "right"
+            assert is_beside == (panel["gridPos"]["w"] >= COLUMNS // 2), panel["title"]
+
+
+def test_exemplars_do_not_cover_lines():
+    """Only one panel has exemplars. It has one line, and no other panel is needed to read it."""
+    dotted = [
+        (panel["title"], len(panel["targets"]))
+        for dashboard in DASHBOARDS.values()
+        for panel, each in targets(dashboard)
+        if each.get("exemplar")
+    ]
+    assert dotted == [("Traces by duration", 1)]
+
+
+def test_rows_that_may_be_empty_are_collapsed():
+    """Rows for async and distributed saves and for losses have no data in most programs: they are closed, and their queries do not run."""
+    collapsed = {row["title"] for dashboard in DASHBOARDS.values() for row in dashboard["panels"] if row.get("collapsed")}
+    assert collapsed == {"Async saves", "Distributed saves: stragglers", "Losses, retries and limits"}
+
+
 def test_instant_and_range_queries():
     """Tiles, tables and rankings use instant queries, graphs use range queries, and bars have a step that loses no event."""
     for dashboard in DASHBOARDS.values():
@@ -214,9 +289,49 @@ def test_every_metric_is_shown():
     assert set(METRICS) - shown == set(UNSHOWN)
 
 
+@every
+def test_table_of_panels(name):
+    """The table has every panel with its unit, and the values on record are in their ranges."""
+    key = name.removeprefix("checkpoint-").removesuffix(".json")
+    expected, values = panel_table.PANELS[key], panel_page.recorded_values()[key]
+    units = {panel["title"]: panel_table.units(panel) for panel in panels(DASHBOARDS[name])}
+    assert list(expected) == list(units) == list(values)
+    assert {title: wrong for title in expected if (wrong := panel_table.problems(expected[title], units[title], values[title]))} == {}
+
+
+def test_page_has_the_table_of_panels():
+    """If not, run: python tests/dashboards/panel_page.py."""
+    page = panel_page.PAGE.read_text(encoding="utf-8")
+    assert panel_page.render(page) == page
+
+
+WRONG_VALUES = {
+    "unit": ("bytes", {"p50": 0.1, "p95": 1.0}),
+    "too high": ("s", {"p50": 0.1, "p95": 100.0}),
+    "too low": ("s", {"p50": -0.1, "p95": 1.0}),
+    "not a number": ("s", {"p50": float("nan"), "p95": 1.0}),
+    "missing series": ("s", {"p50": 0.1}),
+    "unknown series": ("s", {"p50": 0.1, "p95": 1.0, "p99": 1.0}),
+    "empty": ("s", {}),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_VALUES)
+def test_value_outside_its_range_is_reported(wrong):
+    """Control: each kind of deviation from the table is a problem; a value in its range is none."""
+    expected = panel_table.Expectation("s", {"p50": (0, 1), "p95": (1, 10)})
+    assert panel_table.problems(expected, "s", {"p50": 0.1, "p95": 1.0}) == []
+    assert panel_table.problems(expected, *WRONG_VALUES[wrong])
+
+
 def _first(change):
     """A change of the first panel that is not a row."""
     return lambda dashboard: change(panels(dashboard)[0])
+
+
+def _first_graph(change):
+    """A change of the first graph."""
+    return lambda dashboard: change(next(panel for panel in panels(dashboard) if panel["type"] == "timeseries"))
 
 
 PLANTED = {
@@ -231,15 +346,28 @@ PLANTED = {
     "truncated title": (test_tiles_are_readable, _first(lambda panel: panel.update(title="A title of more words than fit"))),
     "colour for a missing value": (test_tiles_are_readable, _first(lambda panel: panel["fieldConfig"]["defaults"].update(mappings=[]))),
     "fixed data source": (test_dashboard_is_independent_of_the_site, _first(lambda panel: panel.update(datasource={"uid": "P123"}))),
+    "unit that is not in the table": (test_table_of_panels, _first(lambda panel: panel["fieldConfig"]["defaults"].update(unit="bytes"))),
     "unknown metric": (
         test_queries_use_existing_metrics,
         _first(lambda panel: panel["targets"][0].update(expr='checkpoint_ops{job=~"$job", instance=~"$instance"}')),
     ),
     "no job": (test_queries_use_existing_metrics, _first(lambda panel: panel["targets"][0].update(expr="sum(ckpt_observe_build_info)"))),
-    "bare counter": (test_counters_and_windows, _first(lambda panel: panel["targets"][0].update(expr=queries.series(metrics.TASKS)))),
+    "bare counter": (test_counters_and_windows, _first(lambda panel: panel["targets"][0].update(expr=promql.series(metrics.TASKS)))),
     "fixed window": (
         test_counters_and_windows,
-        _first(lambda panel: panel["targets"][0].update(expr=f"increase({queries.series(metrics.TASKS)}[5m])")),
+        _first(lambda panel: panel["targets"][0].update(expr=f"increase({promql.series(metrics.TASKS)}[5m])")),
+    ),
+    "line per task": (
+        test_no_graph_has_dozens_of_lines,
+        _first_graph(lambda panel: panel["targets"][0].update(expr=f"max by (job, task) ({promql.series(metrics.LAST_DURATION)})")),
+    ),
+    "red success": (
+        test_colours_have_one_meaning,
+        _first_graph(lambda panel: panel["fieldConfig"].update(overrides=colours.series_colours({"ok": "red"}))),
+    ),
+    "text in a short segment": (
+        test_no_text_is_clipped,
+        lambda dashboard: [panel["options"].update(showValue="auto") for panel in panels(dashboard) if panel["type"] == "state-timeline"],
     ),
     "lost label": (test_legends_use_labels_of_the_query, _first(lambda panel: panel["targets"][0].update(legendFormat="{{phase}}"))),
 }
@@ -260,7 +388,7 @@ def test_planted_mistake_is_detected(fault, monkeypatch):
 def test_unknown_label_is_rejected():
     """Control: a misspelt label raises instead of making a panel without data."""
     with pytest.raises(ValueError, match="no label outcomes"):
-        queries.series(metrics.OPERATIONS, outcomes="ok")
+        promql.series(metrics.OPERATIONS, outcomes="ok")
 
 
 @pytest.mark.parametrize("kind", ["jaeger", "tempo"])

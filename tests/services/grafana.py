@@ -13,7 +13,7 @@ import telemetry
 SCRAPE = 0.5
 RANGE = 600
 STEP = 1
-WINDOW = 3
+WINDOW = 5
 VARIABLES = {"window": f"{WINDOW}s", "__range": f"{RANGE}s"}
 
 
@@ -33,28 +33,25 @@ class Answer:
 
 
 def panels(dashboard):
-    """Return the panels that show data, in reading order."""
-    return sorted(
-        (panel for panel in dashboard["panels"] if panel["type"] != "row"), key=lambda panel: (panel["gridPos"]["y"], panel["gridPos"]["x"])
-    )
+    """Return the panels that show data, in reading order, including those of collapsed rows."""
+    return [each for panel in dashboard["panels"] for each in (panel["panels"] if panel["type"] == "row" else [panel])]
 
 
 def interpolated(dashboard, panel, expression):
     """Return the expression with all variables replaced as Grafana does if `All` is selected, and the step."""
     step = max(STEP, _seconds(panel.get("interval", "1s")))
     chosen = {variable["name"]: variable.get("allValue", "") for variable in dashboard["templating"]["list"]}
-    values = {**chosen, **VARIABLES, "__interval": f"{step}s", "__rate_interval": f"{max(step + SCRAPE, 4 * SCRAPE) * 1000:.0f}ms"}
-    return re.sub(r"\$(\w+)|\$\{(\w+)\}", lambda match: values[match[1] or match[2]], expression), step
+    resolved = {**chosen, **VARIABLES, "__interval": f"{step}s", "__rate_interval": f"{max(step + SCRAPE, 4 * SCRAPE) * 1000:.0f}ms"}
+    return re.sub(r"\$(\w+)|\$\{(\w+)\}", lambda match: resolved[match[1] or match[2]], expression), step
 
 
-def run_queries(server, dashboard, panel):
-    """Run every query of a panel."""
-    return [_answer(server, dashboard, panel, target) for target in panel["targets"]]
+def run_queries(server, dashboard, panel, moment=None):
+    """Run every query of a panel, with a time range that ends now or at a moment."""
+    return [_answer(server, dashboard, panel, target, moment or time.time()) for target in panel["targets"]]
 
 
-def _answer(server, dashboard, panel, target):
+def _answer(server, dashboard, panel, target, now):
     expression, step = interpolated(dashboard, panel, target["expr"])
-    now = time.time()
     when = {"time": now} if target["instant"] else {"start": now - RANGE, "end": now, "step": step}
     url = f"http://127.0.0.1:{server.port}/api/v1/query{'' if target['instant'] else '_range'}"
     answer = Answer(expression)
@@ -68,10 +65,33 @@ def _answer(server, dashboard, panel, target):
         if values := [float(value) for _, value in samples if value != "NaN"]:
             answer.labels.append(series["metric"])
             answer.legends.append(
-                re.sub(r"\{\{(\w+)\}\}", lambda match, has=series["metric"]: has.get(match[1], ""), target.get("legendFormat", ""))
+                re.sub(
+                    r"\{\{(\w+)\}\}",
+                    lambda match, has=series["metric"]: has.get(match[1], ""),
+                    target.get("legendFormat", "").replace("$window", VARIABLES["window"]),
+                )
             )
             answer.values.append(values)
     return answer
+
+
+def values(panel, answers):
+    """Return what a panel shows, by series: the last value of each, the total of bars and of a heatmap, and of a table each cell by column and row."""
+    if panel["type"] == "table":
+        [organize] = [each["options"] for each in panel["transformations"] if each["id"] == "organize"]
+        columns = [title for name, title in organize["renameByName"].items() if name.startswith("Value")]
+        keys = [name for name in organize["renameByName"] if not name.startswith("Value")]
+        return {
+            f"{column}: {' · '.join(labels[key] for key in keys if key not in ('job', 'instance'))}": last
+            for column, answer in zip(columns, answers, strict=True)
+            for labels, last in zip(answer.labels, answer.last, strict=True)
+        }
+    if panel["type"] == "heatmap":
+        [answer] = answers
+        return {"count": sum(sum(each) for legend, each in zip(answer.legends, answer.values, strict=True) if legend == "+Inf")}
+    is_total = panel["fieldConfig"]["defaults"].get("custom", {}).get("drawStyle") == "bars"
+    reduce = sum if is_total else lambda series: series[-1]
+    return {legend: reduce(each) for answer in answers for legend, each in zip(answer.legends, answer.values, strict=True)}
 
 
 def colour(panel, value):
@@ -85,18 +105,6 @@ def choices(server, variable, dashboard):
     metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
     matched, _ = interpolated(dashboard, {}, metric)
     return telemetry.get(f"http://127.0.0.1:{server.port}/api/v1/label/{label}/values", **{"match[]": matched})["data"]
-
-
-def shown(unit, value):
-    """Format a value for a person."""
-    if unit == "percentunit":
-        return f"{value * 100:.3g} %"
-    if unit in ("bytes", "Bps"):
-        power = next((power for power in range(5) if abs(value) < 1024 ** (power + 1)), 4)
-        return f"{value / 1024**power:.3g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}{'/s' if unit == 'Bps' else ''}"
-    if unit == "s":
-        return f"{value * 1000:.3g} ms" if abs(value) < 1 else f"{value:.3g} s" if abs(value) < 120 else f"{value / 3600:.3g} h"
-    return f"{value:.0f}" if unit == "locale" else f"{value:.3g}"
 
 
 def _seconds(text):

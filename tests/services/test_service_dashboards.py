@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
-from contextlib import ExitStack
-from dataclasses import dataclass
-
 import grafana
+import panel_table
 import pytest
 import telemetry
-import trainer
-from processes import eventually
-
-from ckpt_observe.dashboards import dashboards
+from demo_run import DASHBOARDS, demo_run, panel_values
 
 pytestmark = pytest.mark.services
-
-DASHBOARDS = dashboards()
-
-EMPTY = {
-    "Dropped records by reason": "nothing is dropped in this run",
-    "Recording fallbacks": "there are enough pages",
-    "Label limit exceeded": "needs more than a hundred tasks",
-    "Time until full": "depends on what else the test machine writes",
-    "Disk I/O": "nothing reaches a disk on a file system in memory",
-}
-"""Panels that the run leaves empty, or may."""
-
-HALF_EMPTY = {"Retries and refused spans": "nothing is refused"}
-"""Panels with a query that the run leaves empty."""
 
 CROSSED = {
     "Save lateness": "red",
     "Consecutive failures": "red",
     "Success ratio": "red",
-    "Interrupted": "orange",
+    "Interrupted": "purple",
     "Corrupted": "red",
     "Retries": "orange",
+    "Dead processes": "orange",
 }
 """Tiles whose thresholds the faults cross; they are green before."""
 
@@ -50,106 +28,15 @@ UNCROSSED = {
     "Time until full": "depends on what else the test machine writes",
     "Dropped records": "nothing is dropped in this run",
     "Delivery backlog": "the run is too short",
-    "Dead processes": "the live process adopts the records of the dead one",
     "Internal errors": "there are none",
 }
 """Tiles whose thresholds the faults do not cross, and why."""
 
-FITS = {
-    "bytes": lambda value: value == 0 or 1 <= abs(value) < 2**60,
-    "Bps": lambda value: 1 <= value < 2**50,
-    "s": lambda value: -1 <= value < 366 * 86400,
-    "percentunit": lambda value: 0 <= value < 1e6,
-    "locale": lambda value: 0 <= value < 1e15,
-    "none": lambda value: 0 <= value < 1e6,
-    "cps": lambda value: 0 <= value < 1e6,
-}
-"""Plausible values of each unit. For example, a Unix timestamp is not a plausible duration."""
-
-
-@dataclass
-class Run:
-    """What the dashboards showed, by dashboard and title: while healthy, with faults, and after the process was killed."""
-
-    prometheus: telemetry.Prometheus
-    healthy: dict
-    faulty: dict
-    killed: dict
-
-
-def query_dashboards(prometheus):
-    return {
-        (name, panel["title"]): grafana.run_queries(prometheus, dashboard, panel)
-        for name, dashboard in DASHBOARDS.items()
-        for panel in grafana.panels(dashboard)
-    }
-
-
-def while_scraped(prometheus):
-    """PanelQuery the dashboards again if a scrape failed meanwhile: on a loaded machine a scrape may be late, and Prometheus then drops all series."""
-
-    def look():
-        began = time.monotonic()
-        answers = query_dashboards(prometheus)
-        return answers if prometheus.query(f"min_over_time(up[{time.monotonic() - began + 1:.0f}s]) == 1") else None
-
-    return eventually(look, "the dashboards are queried with every scrape in time")
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """One run: two healthy rounds, then the faults, then a save that hangs while the dashboards are queried."""
-    root = tmp_path_factory.mktemp("dashboards")
-    for name in ("prometheus", "collector"):
-        (root / name).mkdir()
-    prometheus, collector = telemetry.Prometheus(root / "prometheus"), telemetry.Collector(root / "collector")
-    variables = {
-        "CKPT_OBSERVE_DIR": root / "state",
-        "CKPT_OBSERVE_PAGES_DIR": root / "pages",
-        "CKPT_OBSERVE_EXPORTERS": "prometheus,local,otlp",
-        "OTEL_EXPORTER_PROMETHEUS_PORT": prometheus.scraped,
-        **collector.variables("http/protobuf"),
-    }
-    command = [sys.executable, trainer.__file__, str(root / "checkpoints")]
-    environ = {**os.environ, **{name: str(value) for name, value in variables.items()}}
-
-    def counts(expected, *expressions):
-        return eventually(
-            lambda: [prometheus.query(each) for each in expressions] == [{(): count} for count in expected],
-            f"{expressions}: {expected}",
-            60,
-        )
-
-    def tell(word):
-        process.stdin.write(word.encode() + b"\n")
-        process.stdin.flush()
-
-    with prometheus.running(), ExitStack() as living:
-        with collector.running():
-            process = living.enter_context(subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
-            living.callback(process.kill)
-            for number in (1, 2):
-                tell("round")
-                counts([number], 'sum(checkpoint_operations_total{operation="list", outcome="ok"})')
-            eventually(lambda: prometheus.query('sum(ckpt_observe_delivered_total{exporter="otlp"})'), "the collector has spans", 60)
-            healthy = while_scraped(prometheus)
-        tell("faults")
-        tell("hang")
-        assert process.stdout.readline() == b"hanging\n"
-        counts(
-            [1, 3],
-            'sum(checkpoint_operations_total{outcome="interrupted"})',
-            'sum(checkpoint_operations_total{operation="save", outcome="error"})',
-        )
-        late = 'time() - checkpoint_last_success_timestamp_seconds{task="late"} > 1 and on (task) checkpoint_in_flight{operation="save", task="late"} == 1'
-        eventually(lambda: prometheus.query(late), "a save hangs", 60)
-        eventually(lambda: prometheus.query("sum(ckpt_observe_retries_total) > 0"), "a delivery is tried again", 60)
-        old_sample = f"checkpoint_storage_free_bytes offset {2 * grafana.WINDOW}s"
-        eventually(lambda: prometheus.query(old_sample), "free space is known for longer than the window", 60)
-        faulty = while_scraped(prometheus)
-        process.kill()
-        eventually(lambda: not prometheus.query("ckpt_observe_build_info"), "Prometheus knows that the process is gone", 60)
-        yield Run(prometheus, healthy, faulty, query_dashboards(prometheus))
+    with demo_run(tmp_path_factory.mktemp("dashboards")) as run:
+        yield run
 
 
 def test_every_query_is_valid(run):
@@ -164,28 +51,63 @@ def test_every_query_is_valid(run):
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_every_panel_has_data(run, name):
-    """Each query of each panel returns data, except those listed with a reason."""
-    empty = {
-        panel["title"]: [bool(answer.values) for answer in run.faulty[name, panel["title"]]] for panel in grafana.panels(DASHBOARDS[name])
-    }
-    assert [title for title, has_data in empty.items() if not any(has_data) and title not in EMPTY] == []
-    assert [title for title, has_data in empty.items() if any(has_data) and not all(has_data) and title not in HALF_EMPTY] == []
+def test_values_are_in_their_ranges(run, name, capsys):
+    """Every panel has the unit and the values of the table of panels. Prints what the panels show."""
+    key = name.removeprefix("checkpoint-").removesuffix(".json")
+    values, expected = panel_values(run.faulty)[key], panel_table.PANELS[key]
+    assert list(values) == list(expected)
+    with capsys.disabled():
+        print()
+        for title, series in values.items():
+            print(f"{key:13}  {title:37}  {'  '.join(f'{each} = {value:.4g}' for each, value in series.items()) or 'empty'}")
+    units = {panel["title"]: panel_table.units(panel) for panel in grafana.panels(DASHBOARDS[name])}
+    assert {title: wrong for title in expected if (wrong := panel_table.problems(expected[title], units[title], values[title]))} == {}
 
 
-@pytest.mark.parametrize("name", DASHBOARDS)
-def test_units_fit_the_values(run, name):
-    """The values are plausible for the unit of the panel."""
-    wrong = []
-    for panel in grafana.panels(DASHBOARDS[name]):
-        units = [panel["fieldConfig"]["defaults"]["unit"]] * len(panel["targets"])
-        if panel["type"] == "table":
-            properties = [override["properties"][0] for override in panel["fieldConfig"]["overrides"]]
-            units = [each["value"] for each in properties if each["id"] == "unit"]
-        for unit, answer in zip(units, run.faulty[name, panel["title"]], strict=True):
-            negative = answer.query.startswith("-") or "predict_linear" in answer.query or panel["title"] == "Growth"
-            wrong += [(panel["title"], unit, value) for value in answer.last if not FITS[unit](abs(value) if negative else value)]
-    assert wrong == []
+PLANTED = {
+    "milliseconds for seconds": ("operations", "Traces by duration", lambda expr: f"{expr} * 1e6"),
+    "Unix time for an age": ("overview", "Time since last good save", lambda expr: expr.replace("time() -", "0 +")),
+    "no division by the number of operations": ("operations", "Checkpoint size", lambda expr: f"{expr} * 1e6"),
+    "misspelt label value": ("overview", "Saves by outcome", lambda expr: expr.replace('operation=~"save"', 'operation=~"saves"')),
+    "lost label": ("operations", "Operations by outcome", lambda expr: expr.replace("by (outcome)", "by (operation)")),
+    "rate for a count": ("operations", "Operations by type", lambda expr: expr.replace("increase(", "rate(")),
+    "best instead of worst": ("overview", "Save lateness", lambda expr: expr.replace("max(", "min(", 1)),
+}
+"""Panels with a wrong query: dashboard, title and change."""
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_planted_wrong_query_is_out_of_range(run, fault):
+    """Control: a panel with a wrong query fails, and the same panel without the change does not."""
+    key, title, plant = PLANTED[fault]
+    name = f"checkpoint-{key}.json"
+    [panel] = [panel for panel in grafana.panels(DASHBOARDS[name]) if panel["title"] == title]
+    planted = {**panel, "targets": [{**target, "expr": plant(target["expr"])} for target in panel["targets"]]}
+    good, bad = (
+        panel_table.problems(panel_table.PANELS[key][title], panel_table.units(panel), grafana.values(each, run.query(name, each)))
+        for each in (panel, planted)
+    )
+    assert good == []
+    assert bad
+
+
+def test_lateness_fits_work_at_risk_and_interval(run):
+    """In the table of tasks, lateness is work at risk divided by the expected interval, and a task that saved in this run has its age at risk."""
+    cells = panel_values(run.faulty)["overview"]["Tasks"]
+    for task in ("train", "late"):
+        at_risk, interval = cells[f"Work at risk: {task}"], cells[f"Expected interval: {task}"]
+        assert cells[f"Lateness: {task}"] == pytest.approx(at_risk / interval, rel=0.01, abs=1 / interval)
+        assert at_risk == pytest.approx(cells[f"Time since last good save: {task}"], abs=1)
+
+
+def test_forecast_is_plausible(run):
+    """Free space is not forecast to grow, at no step of the graph: the forecast is the free space minus what the last window used."""
+    name = "checkpoint-storage.json"
+    [panel] = [panel for panel in grafana.panels(DASHBOARDS[name]) if panel["title"] == "Free space and forecast"]
+    free, forecast = run.query(name, panel)
+    [now], [later] = free.values, forecast.values
+    assert len(later) > grafana.WINDOW
+    assert all(each <= limit for each, limit in zip(later[::-1], now[::-1], strict=False))
 
 
 def test_thresholds_are_crossed_by_the_faults(run):
@@ -254,37 +176,8 @@ def test_exemplars(run):
     """Each query with exemplars returns some, with a trace ID."""
     dashboard = DASHBOARDS["checkpoint-operations.json"]
     asking = [(panel, target) for panel in grafana.panels(dashboard) for target in panel["targets"] if target.get("exemplar")]
-    assert {panel["title"] for panel, _ in asking} == {"Duration percentiles", "Duration heatmap"}
+    assert {panel["title"] for panel, _ in asking} == {"Traces by duration"}
     for panel, target in asking:
         exemplars = run.prometheus.exemplars(grafana.interpolated(dashboard, panel, target["expr"])[0])
         assert all(len(exemplar["labels"]["trace_id"]) == 32 for series in exemplars for exemplar in series["exemplars"])
         assert exemplars
-
-
-def test_print_dashboards(run, capsys):
-    """Prints the dashboards as a table: titles, number of series, one of them with its value, and the colour of a tile."""
-    rows = []
-    for name, dashboard in DASHBOARDS.items():
-        for panel in grafana.panels(dashboard):
-            answers = run.faulty[name, panel["title"]]
-            unit = "short" if panel["type"] == "heatmap" else panel["fieldConfig"]["defaults"]["unit"]
-            some = [(legend, value) for answer in answers for legend, value in zip(answer.legends, answer.last, strict=True)]
-            if panel["type"] == "table":
-                some = [(f"{len(answers)} columns", max(len(answer.values) for answer in answers))]
-            text = f"{some[-1][0]} = {grafana.shown(unit, some[-1][1])}" if some else panel["fieldConfig"]["defaults"]["noValue"]
-            rows.append(
-                (
-                    dashboard["title"],
-                    panel["title"],
-                    panel["type"],
-                    str(len(some)),
-                    text,
-                    grafana.colour(panel, some[-1][1]) if some else "",
-                )
-            )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    with capsys.disabled():
-        print()
-        for row in rows:
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    assert len(rows) == sum(len(grafana.panels(dashboard)) for dashboard in DASHBOARDS.values())

@@ -1,6 +1,7 @@
 """A training run for the dashboards, with one stage for each word on standard input.
 
-`round` runs every operation at least once, all successful. `faults` has a process that is killed during a save, finds a damaged checkpoint,
+`round` runs every operation at least once, all successful. `grow` saves a state that grows for longer than the window of the dashboards, at last to a
+slow store. `faults` has a process that is killed during a save, finds a damaged checkpoint,
 and has saves that fail until the end. `hang` is a task whose next save is late and blocked in its store forever.
 """
 
@@ -10,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import ckpt_observe
@@ -20,11 +22,20 @@ from ckpt_observe.errors import IntegrityError, SerializationError
 from ckpt_observe.semconv import attributes as names
 
 RUN = "run-1"
+GROWING_SAVES = 20
+SLOW_SAVES = 3
+"""More than 5 % of the saves, so that the 95th percentile shows them."""
 
 
 class Stuck(FileStore):
     def put(self, info, blob):
         sys.stdin.read()
+
+
+class Slow(FileStore):
+    def put(self, info, blob):
+        time.sleep(1.1)
+        return super().put(info, blob)
 
 
 class Fatal(FileStore):
@@ -56,6 +67,16 @@ class Trainer:
         self.checkpointer.delete(RUN, self.save().id)
         self.checkpointer.verify(RUN)
         self.checkpointer.list(RUN)
+
+    def grow(self):
+        for _ in range(GROWING_SAVES):
+            self.state["history"] += [{"step": self.step, "loss": "0.1 " * 50_000}]
+            self.save()
+            time.sleep(0.5)
+        slow = Checkpointer(Slow(self.checkpoints), compression="gzip", keep_last=3)
+        for _ in range(SLOW_SAVES):
+            self.save(slow.save)
+        print("grown", flush=True)
 
     def faults(self):
         subprocess.run([sys.executable, __file__, self.checkpoints, "die"], check=False)

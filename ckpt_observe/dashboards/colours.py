@@ -1,0 +1,54 @@
+"""Colours by meaning, the same on every dashboard: ok is green, an error red, an interruption purple.
+
+Series that are neither good nor bad have neutral colours, so that nothing looks like a failure that is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ckpt_observe.semconv.metrics import DROP_REASONS, RECORD_EVENTS
+
+OK: Final = "green"
+WARNING: Final = "orange"
+ERROR: Final = "red"
+INTERRUPTED: Final = "purple"
+UNKNOWN: Final = "gray"
+
+OUTCOMES: Final = {"ok": OK, "error": ERROR, "interrupted": INTERRUPTED, "cancelled": "yellow", "skipped": "blue"}
+ERROR_CLASSES: Final = {
+    "storage": "dark-red",
+    "serialization": "semi-dark-orange",
+    "compression": "light-orange",
+    "integrity": ERROR,
+    "compatibility": "super-light-orange",
+    "not_found": "light-red",
+    "conflict": "dark-yellow",
+    "timeout": "light-yellow",
+    "unavailable": WARNING,
+    "permission": "super-light-red",
+    "capacity": "semi-dark-red",
+    "interrupted": INTERRUPTED,
+    "cancelled": OUTCOMES["cancelled"],
+    "configuration": "dark-orange",
+    "unknown": UNKNOWN,
+}
+"""A warm colour for each class, so that no error is green or blue."""
+PROCESS_STATES: Final = {"live": OK, "dead": INTERRUPTED}
+DROPS: Final = dict(zip(DROP_REASONS, ("red", "dark-red", "light-orange", "orange", "light-red", "gray"), strict=True))
+FALLBACKS: Final = dict(zip(RECORD_EVENTS, ("light-orange", "orange"), strict=True))
+DELIVERY_FAILURES: Final = {"retries": WARNING, "refused": ERROR, "set aside": "yellow"}
+DIRECTIONS: Final = {"saved": "blue", "removed": "light-blue", "write": "blue", "read": "light-blue"}
+REMOVALS: Final = {"prune": "blue", "delete": "light-blue"}
+PERCENTILES: Final = {"p50": "light-blue", "p95": "blue", "p99": "dark-blue"}
+
+
+def series_colours(colours: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return overrides that give a fixed colour to the series whose names are a key, or end with one after a space."""
+    return [_series_colour(f"(^| ){name}$", colour) for name, colour in colours.items()]
+
+
+def _series_colour(series: str, colour: str) -> dict[str, Any]:
+    properties = [{"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}]
+    return {"matcher": {"id": "byRegexp", "options": f"/{series}/"}, "properties": properties}

@@ -89,6 +89,8 @@ class Settings:
     enabled: bool
     service: str
     resource: dict[str, str]
+    resource_detectors: tuple[str, ...]
+    """Names of OpenTelemetry's resource detectors to use."""
     libraries: tuple[str, ...]
     """Names of the instrumentors to use."""
     disabled_instrumentations: frozenset[str]
@@ -156,6 +158,7 @@ def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, **a
         enabled=enabled,
         service=_service(source, resource),
         resource=resource,
+        resource_detectors=parse_names(source.get("", environment.RESOURCE_DETECTORS, "")),
         libraries=libraries.select(source.get("libraries", environment.LIBRARIES, DEFAULT)),
         disabled_instrumentations=frozenset(parse_names(source.get("", environment.DISABLED_INSTRUMENTATIONS, ""))),
         traceparent=str(source.get("", environment.TRACEPARENT, "")),

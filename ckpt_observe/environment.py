@@ -28,6 +28,7 @@ ENABLED: Final = "CKPT_OBSERVE_ENABLED"
 SDK_DISABLED: Final = "OTEL_SDK_DISABLED"
 SERVICE_NAME: Final = "OTEL_SERVICE_NAME"
 RESOURCE_ATTRIBUTES: Final = "OTEL_RESOURCE_ATTRIBUTES"
+RESOURCE_DETECTORS: Final = "OTEL_EXPERIMENTAL_RESOURCE_DETECTORS"
 DISABLED_INSTRUMENTATIONS: Final = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 TRACES_SAMPLER: Final = "OTEL_TRACES_SAMPLER"
 TRACES_SAMPLER_ARG: Final = "OTEL_TRACES_SAMPLER_ARG"
@@ -87,6 +88,7 @@ VARIABLES: Final = (
     Variable(SDK_DISABLED, "", "false", "OpenTelemetry's switch. `true` has the same effect as CKPT_OBSERVE_ENABLED=false."),
     Variable(SERVICE_NAME, "service", "name of the program", "`service.name` of the resource."),
     Variable(RESOURCE_ATTRIBUTES, "", "", "Further resource attributes: `key=value` pairs separated by commas, values percent-encoded."),
+    Variable(RESOURCE_DETECTORS, "", "", "OpenTelemetry's resource detectors, separated by commas, such as `process,os,host`; `*` for all that are installed. They run in threads with the first operation; delivery waits for them, at most 5 s. One that fails or is too slow is left out, with a warning."),
     Variable(DISABLED_INSTRUMENTATIONS, "", "", "Libraries that are not instrumented, separated by commas (such as `reference`); `ckpt_observe` or `*` for all."),
     Variable(TRACES_SAMPLER, "", "parentbased_always_on", "Which traces are sampled, so that their spans are exported: `always_on`, `always_off`, `traceidratio`, or one of these with the prefix `parentbased_`. Metrics count every operation, sampled or not."),
     Variable(TRACES_SAMPLER_ARG, "", "1", "Ratio of sampled traces, from 0 to 1, for `traceidratio` and `parentbased_traceidratio`."),

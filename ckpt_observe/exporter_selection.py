@@ -25,12 +25,12 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from ckpt_observe import __version__, endpoints, environment
+from ckpt_observe import __version__, endpoints, environment, resource_detectors
 from ckpt_observe.config import Settings
 from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.exporter import ENTRY_POINT_GROUP, Exporter
 from ckpt_observe.exporters.unbuilt import UnbuiltExporter, describe_failure
-from ckpt_observe.record import redact
+from ckpt_observe.resource import metrics_resource
 from ckpt_observe.support import entry_points
 from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import warn
@@ -190,9 +190,13 @@ def _prometheus(settings: Settings) -> Exporter:
 
     publishers = build_publishers(settings.prometheus, settings.service)
     if settings.prometheus.otlp is not None:
-        attributes = {"service.name": redact.name(settings.service), **redact.attributes(settings.resource)}
-        publishers.append(OtlpMetricsPublisher(settings.prometheus.otlp, settings.prometheus.otlp_interval, attributes))
+        resource = partial(_metrics_resource, settings)
+        publishers.append(OtlpMetricsPublisher(settings.prometheus.otlp, settings.prometheus.otlp_interval, resource))
     return MetricsExporter(settings.dir, lambda: gather(settings.dir, __version__), publishers)
+
+
+def _metrics_resource(settings: Settings) -> dict[str, Any]:
+    return metrics_resource(settings, resource_detectors.detect(settings.resource_detectors).wait())
 
 
 def _local(settings: Settings) -> Exporter:

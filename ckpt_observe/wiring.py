@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import socket
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
-from ckpt_observe import __version__, environment
+from ckpt_observe import environment, resource_detectors
 from ckpt_observe.config import Settings
 from ckpt_observe.delivery.adoption import LiveExporters
 from ckpt_observe.delivery.companion import Companion, lock_path
@@ -34,9 +32,9 @@ from ckpt_observe.journal.fallback import usable_directory
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.journal.locations import private_directory
 from ckpt_observe.journal.pages import AnyPage
-from ckpt_observe.record import redact
 from ckpt_observe.record.guard import faults
 from ckpt_observe.record.ranks import read_ranks
+from ckpt_observe.resource import new_instance_id, process_resource
 from ckpt_observe.semconv import metrics
 from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.logs import WarningLog, warn
@@ -149,8 +147,13 @@ def _build_in_memory(settings: Settings, reason: JournalError, missed: int) -> M
         "%s. Records are kept in memory instead, and end with the process if they are not delivered; traces and metrics are not stored."
     )
     _warnings.warn_once("directory", message, reason)
+    detection = resource_detectors.detect(settings.resource_detectors)
+    instance_id = new_instance_id()
     delivery = MemoryDelivery(
-        build_exporters(settings, names), resource(settings), read_ranks(os.environ), genai_events=settings.genai_events
+        build_exporters(settings, names),
+        lambda: process_resource(settings, instance_id, detection.wait()),
+        read_ranks(os.environ),
+        genai_events=settings.genai_events,
     )
     delivery.missed = missed
     _start_exporters(delivery.workers, lambda: {**delivery.health(), **_fault_counts()})
@@ -161,7 +164,21 @@ def _create_journal(settings: Settings, identities: Iterable[str], missed: int) 
     try:
         # The variables are read now, because programs that start their ranks themselves set them in the running process.
         ranks = read_ranks(os.environ)
-        journal = Journal(settings.dir, settings.pages_dir, tuple(identities), resource(settings), settings.delivery, missed, ranks)
+        detection = resource_detectors.detect(settings.resource_detectors)
+        build_resource = partial(process_resource, settings, new_instance_id())
+        is_known = detection.is_done
+        journal = Journal(
+            settings.dir,
+            settings.pages_dir,
+            tuple(identities),
+            build_resource(detection.attributes),
+            settings.delivery,
+            missed,
+            ranks,
+            is_resource_known=is_known,
+        )
+        if not is_known:
+            detection.when_done(lambda detected: journal.set_resource(build_resource(detected)))
     except OSError as error:
         raise_host_exception(error)
         raise JournalError(f"{settings.dir}: a journal cannot be created ({error.strerror})") from error
@@ -295,19 +312,6 @@ def _same(exporter: Exporter) -> Exporter:
 def companion_name(identities: Iterable[str]) -> str:
     """Return a name for a set of exporters. A companion delivers only for processes with the same exporters."""
     return hashlib.sha256("\n".join(sorted(identities)).encode()).hexdigest()[:12]
-
-
-def resource(settings: Settings) -> dict[str, Any]:
-    """Return the resource attributes of this process, with OpenTelemetry's names."""
-    return {
-        "service.name": redact.name(settings.service),
-        "service.instance.id": str(uuid.UUID(bytes=os.urandom(16), version=4)),
-        "process.pid": os.getpid(),
-        "host.name": socket.gethostname(),
-        "telemetry.distro.name": "ckpt_observe",
-        "telemetry.distro.version": __version__,
-        **redact.attributes(settings.resource),
-    }
 
 
 def last_save(state: Path) -> History:

@@ -20,6 +20,7 @@ from ckpt_observe.errors import ExporterRetryError
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.journal import locations
 from ckpt_observe.record.recorder import recorder
+from ckpt_observe.resource import process_resource
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.support.logs import WarningLog
 from ckpt_observe.tracestore import FILENAME, TraceReader
@@ -440,7 +441,7 @@ def test_child_that_dies(watch, stored_spans):
 
 def test_secrets_of_the_resource():
     """Secrets in OTEL_RESOURCE_ATTRIBUTES are redacted."""
-    attributes = wiring.resource(config.read({"OTEL_RESOURCE_ATTRIBUTES": "team=ml,api_key=hunter2,note=password%3Dhunter2"}))
+    attributes = process_resource(config.read({"OTEL_RESOURCE_ATTRIBUTES": "team=ml,api_key=hunter2,note=password%3Dhunter2"}), "i", {})
     assert attributes["team"] == "ml"
     assert "hunter2" not in str(attributes)
     with pytest.raises(ckpt_observe.ConfigError, match=r"'\[redacted\]' is not of the form"):

@@ -28,6 +28,8 @@ ALLOWED_IMPORTS = {
     "span_limits": {"environment", "errors"},
     "libraries": {"environment"},
     "config": {"endpoints", "samplers", "span_limits", "libraries", "environment", "errors", "exporter"},
+    "resource": {"config", "record", "semconv", "__version__"},
+    "resource_detectors": {"config", "record", "semconv", "__version__"},
     "support": {"errors"},
     "core": {"errors"},
     "record": {"semconv", "errors", "config"},

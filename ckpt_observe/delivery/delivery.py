@@ -288,7 +288,17 @@ class Delivery:
     def _has_set_aside(self) -> bool:
         return self._outbox is not None and self._outbox.set_aside.count() > 0
 
+    def _await_resource(self) -> None:
+        """Wait until the resource of this process is known: detectors may ask servers. All its spans have the same one."""
+        if self._journal is None or self._outbox is None:
+            return
+        while not self._journal.resource_known.wait(POLL_INTERVAL):
+            if self._stopping.is_set():
+                return
+        self._outbox.set_resource(self._journal.about.resource)
+
     def _deliver_forever(self, worker: ExporterWorker) -> None:
+        self._await_resource()
         while not self._stopping.is_set():
             try:
                 delivered = self._deliver(worker) if worker.ready() else 0

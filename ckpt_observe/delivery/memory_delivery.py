@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from ckpt_observe.delivery.assemble import assemble
@@ -33,8 +33,14 @@ class MemoryDelivery:
     """Journal and delivery in one: hands out pages in memory, and delivers what was written to them."""
 
     def __init__(
-        self, exporters: Sequence[Exporter], resource: dict[str, Any], attributes: dict[str, Any], *, genai_events: bool = False
+        self,
+        exporters: Sequence[Exporter],
+        resource: Callable[[], dict[str, Any]],
+        attributes: dict[str, Any],
+        *,
+        genai_events: bool = False,
     ) -> None:
+        """`resource` is called by threads of this delivery, and may take seconds."""
         self._resource, self._attributes, self._genai_events = resource, attributes, genai_events
         self.closed = False
         self.dropped = 0
@@ -145,9 +151,12 @@ class MemoryDelivery:
     def _deliver(self, worker: ExporterWorker, queue: deque[bytes]) -> bool:
         """Deliver one batch. Return whether the exporter is done with it."""
         records = [queue[number] for number in range(min(len(queue), _BATCH))]  # only this thread removes
-        assembled = (assemble(record, self._resource, self._attributes, genai_events=self._genai_events) for record in records)
+        if not records:
+            return False
+        resource = self._resource()
+        assembled = (assemble(record, resource, self._attributes, genai_events=self._genai_events) for record in records)
         spans = worker.select([span for record_spans in assembled for span in record_spans])
-        if not records or (spans and not worker.deliver(spans)):
+        if spans and not worker.deliver(spans):
             return False
         for _ in records:
             queue.popleft()

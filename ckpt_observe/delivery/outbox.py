@@ -96,6 +96,13 @@ class Outbox:
         """Records that were corrupt, unknown, or dropped because of the limit (for each exporter that did not have them yet)."""
         self._losses = RecordLosses(self.counts, self._cursors, self._read_damage)
 
+    def set_resource(self, resource: dict[str, Any]) -> None:
+        """Replace the resource of spans that were not sent yet."""
+        with self._lock:
+            if resource is not self._resource:
+                self._resource = resource
+                self._cache.clear()
+
     def delivers_to(self, exporter: str) -> bool:
         """Return whether the records of this journal are meant for the exporter."""
         return exporter in self._cursors

@@ -10,7 +10,7 @@ partial success, and gives no reason for a failure. Our transport for spans does
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
@@ -43,11 +43,11 @@ _Times: TypeAlias = dict[str, int]
 
 
 class OtlpMetricsPublisher:
-    """Pushes the metrics to an OTel Collector every `interval` seconds. `resource` has the attributes of the service."""
+    """Pushes the metrics to an OTel Collector every `interval` seconds. `resource` returns the attributes of the service; it may wait."""
 
     name = "otlp"
 
-    def __init__(self, endpoint: Endpoint, interval: float, resource: Mapping[str, str]) -> None:
+    def __init__(self, endpoint: Endpoint, interval: float, resource: Callable[[], Mapping[str, Any]]) -> None:
         self.endpoint, self.interval = endpoint, interval
         self._resource = resource
         self._warnings = WarningLog()
@@ -55,7 +55,7 @@ class OtlpMetricsPublisher:
 
     def publish(self, gather: Gather) -> None:
         """Push the metrics. ExporterError if the OTel Collector does not accept them. Nothing is lost: each push contains the totals."""
-        body = encode_snapshot(*gather(), self._resource, time.time_ns())
+        body = encode_snapshot(*gather(), self._resource(), time.time_ns())
         with closing(HttpTransport(self.endpoint, USER_AGENT)) as transport:
             self._check_rejected(transport.send(body))
 
@@ -73,12 +73,13 @@ class OtlpMetricsPublisher:
     def close_inherited(self) -> None: ...
 
 
-def encode_snapshot(stored: StoredMetrics, snapshot: Snapshot, resource: Mapping[str, str], now: int) -> bytes:
+def encode_snapshot(stored: StoredMetrics, snapshot: Snapshot, resource: Mapping[str, Any], now: int) -> bytes:
     """Return a snapshot as one OTLP request. `stored` gives the id and start time of the stream; `now` is in Unix nanoseconds."""
     times = {"start_time_unix_nano": int(stored.created * 1e9), "time_unix_nano": now}
     metrics = [sdk.Metric(spec.name, spec.meaning, spec.unit, _data(spec, series, times)) for spec, series in snapshot]
     scope_metrics = sdk.ScopeMetrics(_SCOPE, metrics, SCHEMA_URL)
-    attributes = {key: _clean(value) for key, value in {**resource, "service.instance.id": stored.id}.items()}
+    attributes = {**resource, "service.instance.id": stored.id}
+    attributes = {key: _clean(value) if isinstance(value, str) else value for key, value in attributes.items()}
     resource_metrics = sdk.ResourceMetrics(Resource(attributes, SCHEMA_URL), [scope_metrics], SCHEMA_URL)
     request: bytes = encode_metrics(sdk.MetricsData([resource_metrics])).SerializeToString()
     return request

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ckpt_observe.errors import JournalError
-from ckpt_observe.journal.directory import DELIVERY_LOCK, JOURNALS, OPEN_PAGES, VERSION, About, boot_id, create_journal
+from ckpt_observe.journal.directory import ABOUT, DELIVERY_LOCK, JOURNALS, OPEN_PAGES, VERSION, About, boot_id, create_journal
 from ckpt_observe.journal.locations import page_places, private_directory
 from ckpt_observe.journal.orphans import owner_note
 from ckpt_observe.journal.page_file import heartbeat_page
@@ -20,6 +22,7 @@ from ckpt_observe.journal.spool import Spool
 from ckpt_observe.support import files
 from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 from ckpt_observe.support.locks import FileLock, is_locked
+from ckpt_observe.support.logs import warn
 
 
 class Journal:
@@ -34,7 +37,10 @@ class Journal:
         delivery: str = "in-process",
         missed: int = 0,
         attributes: dict[str, Any] | None = None,
+        *,
+        is_resource_known: bool = True,
     ) -> None:
+        """`is_resource_known`: False if `set_resource` will be called. Until then, the owner lets nobody else deliver."""
         root = private_directory(private_directory(state) / JOURNALS)
         now = time.time_ns()
         name = f"{os.getpid()}-{now:x}"
@@ -53,8 +59,13 @@ class Journal:
         )
         self.directory = str(root / name)
         self._owner_lock, self._delivery_lock = create_journal(self.directory, self.about)
-        if delivery != "in-process":
-            self._delivery_lock.release()
+        self.resource_known = threading.Event()
+        """Set when `about` has its final resource."""
+        self._is_closed = False
+        self._about_lock = threading.Lock()
+        """Held while `about.json` is written again, which must not happen after the journal is released."""
+        if is_resource_known:
+            self._let_others_deliver()
         self.spool = Spool(self.directory)
         self._last_images: list[bytes] = []
         """The pages in `open.pages`, which is written again only if they changed."""
@@ -74,6 +85,24 @@ class Journal:
                 f"{self.about.pages}: cannot allocate pages ({error.strerror}); set CKPT_OBSERVE_PAGES_DIR to a directory with room"
             ) from error
         self.pool.counts["missed"] = missed
+
+    def set_resource(self, resource: dict[str, Any]) -> None:
+        """Set the final resource, which was not known when the journal was created. Does nothing if the journal is closed."""
+        with self._about_lock:
+            if self._is_closed:
+                return
+            self.about = msgspec.structs.replace(self.about, resource=resource)
+            try:
+                files.replace_file(os.path.join(self.directory, ABOUT), self.about.encode(), sync=True)
+            except OSError as error:  # the disk is full: another process would deliver with the former resource
+                raise_host_exception(error)
+                warn("Cannot write the resource attributes that detectors found: %s", error)
+            self._let_others_deliver()
+
+    def _let_others_deliver(self) -> None:
+        self.resource_known.set()
+        if self.about.delivery != "in-process":
+            self._delivery_lock.release()
 
     def take(self) -> AnyPage | None:
         """Return a page for a new operation, or None if the journal is closed."""
@@ -124,6 +153,7 @@ class Journal:
 
         If an operation still runs, the locks stay held until this process ends, because its page is in use. It is recovered after that.
         """
+        self._close_about()
         self.spool.close()
         with self._copy_lock:
             if self.pool.retire():
@@ -135,12 +165,17 @@ class Journal:
 
     def remove(self) -> None:
         """Remove the journal with its pages and spool. Call it only if everything was delivered."""
+        self._close_about()
         if hasattr(self, "pool"):
             with self._copy_lock:
                 self._remove_pages()
         self.spool.close()
         files.remove_tree(self.directory)  # if we die halfway, the rest looks like a journal that was never completed
         self._release_locks()
+
+    def _close_about(self) -> None:
+        with self._about_lock:
+            self._is_closed = True
 
     def _remove_pages(self) -> None:
         with ignore_errors(OSError):  # the copy first: once the pages are gone, recovery would trust it

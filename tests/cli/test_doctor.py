@@ -93,6 +93,13 @@ def test_sampling_is_noted(doctor, sampler, exporters, note):
     assert findings["sampling"].detail.startswith(note) if note else "sampling" not in findings
 
 
+@pytest.mark.parametrize(("names", "is_reported"), [("process,no-such-detector", True), ("process,otel,*", False), ("", False)])
+def test_unknown_resource_detector(doctor, names, is_reported):
+    """A resource detector that no package provides is ignored at run time, so the doctor reports it."""
+    findings = doctor(OTEL_EXPERIMENTAL_RESOURCE_DETECTORS=names, CKPT_OBSERVE_EXPORTERS="local")
+    assert ("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS" in findings) is is_reported
+
+
 @pytest.mark.parametrize(("tracestate", "is_reported"), [("not a pair", True), ("a=1", False), ("", False)])
 def test_invalid_tracestate(doctor, tracestate, is_reported):
     """An invalid TRACESTATE is ignored at run time, so the doctor reports it."""

@@ -114,7 +114,7 @@ def test_exemplars_refer_to_counted_spans(gather):
 def build_publisher(environ, resource=None):
     """Build the publisher of these variables, as the exporter `prometheus` does."""
     interval = config.read({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c", **environ}, exporters="prometheus").prometheus.otlp_interval
-    return OtlpMetricsPublisher(endpoints.otlp_metrics(environ), interval, resource or {})
+    return OtlpMetricsPublisher(endpoints.otlp_metrics(environ), interval, lambda: resource or {})
 
 
 def test_request_reaches_the_collector(gather, collector):

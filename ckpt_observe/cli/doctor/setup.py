@@ -9,11 +9,11 @@ import os
 import platform
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from ckpt_observe import environment, libraries
+from ckpt_observe import environment, libraries, resource_detectors
 from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
 from ckpt_observe.config import WINDOWS, Settings, unknown_variables
 from ckpt_observe.endpoints import without_credentials
@@ -23,6 +23,8 @@ from ckpt_observe.instrument.coverage import MARK_CALLS, NOT_INSTRUMENTED
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.targets import STATES, installed_version
 from ckpt_observe.record import redact, trace_context, trace_state
+from ckpt_observe.support import entry_points
+from ckpt_observe.support.parsing import quote
 
 _PACKAGES: Final = (
     "ckpt-observe", "opentelemetry-api", "opentelemetry-sdk", "opentelemetry-instrumentation", "wrapt", "msgspec", "grpcio",
@@ -80,8 +82,18 @@ def check_settings(settings: Settings) -> Iterator[Diagnosis]:
         yield Diagnosis(PROBLEM, environment.TRACEPARENT, "not a valid W3C trace context (00-<trace ID>-<span ID>-<flags>); it is ignored")
     if settings.tracestate and not trace_state.parse_header(settings.tracestate):
         yield Diagnosis(PROBLEM, environment.TRACESTATE, "not a valid W3C tracestate (key=value pairs separated by commas); it is ignored")
+    yield from _check_resource_detectors(settings.resource_detectors)
     if settings.laminar_context and trace_context.parse_laminar_context(settings.laminar_context) is None:
         yield Diagnosis(PROBLEM, environment.LMNR_SPAN_CONTEXT, "not a span context of Laminar's SDK; it is ignored")
+
+
+def _check_resource_detectors(names: Sequence[str]) -> Iterator[Diagnosis]:
+    installed = entry_points.names(resource_detectors.GROUP) if names else []
+    for name in names:
+        if name not in (*installed, resource_detectors.ALL):
+            yield Diagnosis(
+                PROBLEM, environment.RESOURCE_DETECTORS, f"no installed package provides the detector {quote(name)}; it is ignored"
+            )
 
 
 def check_variable_names(environ: Mapping[str, str]) -> Iterator[Diagnosis]:

@@ -6,7 +6,6 @@ import os
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import unquote
 
 from ckpt_observe.cli.commands import suggest
 from ckpt_observe.core import Checkpointer, CheckpointInfo
@@ -19,7 +18,7 @@ from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError
 from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.formats import find_format
-from ckpt_observe.readers.reading import is_core_url
+from ckpt_observe.readers.reading import is_core_url, path_of_url
 from ckpt_observe.readers.request import ReadRequest
 
 STORE_HELP: Final = "URL of a store (sqlite:///runs.db, s3://bucket/runs, ...), or path of a store, checkpoint file, directory or database"
@@ -67,21 +66,21 @@ def printed_location(location: str) -> str:
 
 def store_url(location: str) -> str | None:
     """Return the URL of a store of the core, or None for anything else that exists. CheckpointNotFoundError if the path does not exist."""
-    scheme, separator, rest = location.partition("://")
+    scheme, separator, _ = location.partition("://")
     scheme = scheme.lower()
     if separator and scheme not in _PATH_SCHEMES:
         stores.factory(scheme)  # ConfigError if there is no such scheme
         return location if is_core_url(location, ReadRequest()) else None
-    path = os.path.abspath(unquote(rest.partition("?")[0]) if separator else os.path.expanduser(location))
+    path = path_of_url(location) if separator else os.path.abspath(os.path.expanduser(location))
     if not location or not os.path.exists(path):
         raise CheckpointNotFoundError(f"{location!r} does not exist; name a store, file, directory or database", code="not_found.path")
     if separator and scheme != "sqlite":
         return location
     with Candidate(path, ReadRequest()) as candidate:
         format = find_format(candidate)
-    if format is None:
-        return location if separator else None
-    return path_to_url(format.name, path) if format.name in _PATH_SCHEMES else None
+    if format is None or format.name not in _PATH_SCHEMES:
+        return None  # also for `sqlite://`: opening a database of another program as a store would create tables in it
+    return location if scheme == format.name and separator else path_to_url(format.name, path)
 
 
 def check_task(checkpointer: Checkpointer, task: str) -> str:

@@ -8,7 +8,6 @@ import shutil
 from argparse import Namespace, _SubParsersAction
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import unquote
 
 import msgspec
 
@@ -22,6 +21,7 @@ from ckpt_observe.cli.output import Column, drop_empty_columns, print_error, pri
 from ckpt_observe.cli.trace_arguments import add_state_directory, recorded_traces
 from ckpt_observe.core import Checkpointer, Query
 from ckpt_observe.query import OperationStatistics
+from ckpt_observe.readers.reading import path_of_url
 from ckpt_observe.support.formatting import format_duration, format_ratio, format_size
 from ckpt_observe.tuning.growth import TaskGrowth, measure_tasks, seconds_until_full
 
@@ -159,10 +159,10 @@ def _measure_foreign(location: str) -> tuple[list[TaskGrowth], StoreStatistics]:
 
 
 def _free_size(location: str) -> int | None:
-    scheme, separator, rest = location.partition("://")
-    path = unquote(rest.partition("?")[0]) if separator else os.path.expanduser(location)
+    scheme, separator, _ = location.partition("://")
     if separator and scheme.lower() not in ("file", "jsonl", "sqlite", "git"):
         return None
+    path = path_of_url(location) if separator else os.path.expanduser(location)
     try:
         return shutil.disk_usage(path).free
     except OSError:

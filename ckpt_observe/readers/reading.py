@@ -41,12 +41,22 @@ def read(
         raise ConfigError("`checkpoint` needs `task`: ids are unique only within a task")
     request = ReadRequest(depth=depth, task=task, checkpoint=checkpoint, limits=limits or Limits())
     text = os.fspath(location)
-    scheme, separator, rest = text.partition("://") if isinstance(location, str) else (text, "", "")
+    scheme, separator, _ = text.partition("://") if isinstance(location, str) else (text, "", "")
     if not text:
         raise ConfigError("the location must be a path or a URL, not an empty string")
     if separator and scheme.lower() not in _PATH_SCHEMES:
         return _read_url(scheme.lower(), text, request)
-    return _read_path(os.path.abspath(unquote(rest) if separator else os.path.expanduser(text)), request)
+    return _read_path(path_of_url(text) if separator else os.path.abspath(os.path.expanduser(text)), request)
+
+
+def path_of_url(url: str) -> str:
+    """Return the path that the URL of a file, directory or SQLite database names. ConfigError if the URL has options."""
+    scheme, _, rest = url.partition("://")
+    path = os.path.abspath(unquote(rest))
+    name, mark, options = rest.partition("?")
+    if mark and not os.path.exists(path) and os.path.exists(unquote(name)):
+        raise ConfigError(f"a {scheme} URL has no options: leave out '?{options}', or write %3F for a question mark in a path")
+    return path
 
 
 def is_core_url(url: str, request: ReadRequest) -> bool:

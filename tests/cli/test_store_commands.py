@@ -57,6 +57,19 @@ def test_path_of_a_store_is_recognized(run, tmp_path, kind):
     assert run("extract", tmp_path / "store", TASK).code == 0
 
 
+@pytest.mark.parametrize("command", ["list", "show", "log", "extract", "verify", "stats"])
+def test_url_of_a_path_has_no_options(run, tmp_path, command):
+    """The message names the option and not a missing file; a question mark in a name still works."""
+    fill(f"sqlite://{tmp_path}/store.db")
+    arguments = [TASK] if command in ("log", "extract") else []
+    done = run(command, f"sqlite://{tmp_path}/store.db?busy=1", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert "a sqlite URL has no options: leave out '?busy=1'" in done.err
+    (tmp_path / "store.db").rename(tmp_path / "store.db?busy=1")
+    for mark in ("?", "%3F"):
+        assert run(command, f"sqlite://{tmp_path}/store.db{mark}busy=1", *arguments).code == 0
+
+
 @pytest.mark.parametrize("command", ["list", "show", "log", "extract", "verify", "prune", "drill", "stats"])
 @pytest.mark.parametrize("scheme", ["", "file://", "sqlite://", "jsonl://", "git://"])
 def test_missing_store(run, tmp_path, command, scheme):

@@ -28,6 +28,7 @@ from ckpt_observe.support.formatting import wants_colour
 from ckpt_observe.support.parsing import parse_names
 from ckpt_observe.tracestore.tree import render
 
+_TASK: Final = "demo-agent"
 _RUN: Final = "run-1"
 _SERVICE: Final = "ckpt-observe-demo"
 _SWITCHES: Final = (
@@ -58,7 +59,8 @@ class Doomed(FileStore):
             file.flush()
             os.kill(os.getpid(), signal.SIGKILL)
 
-Checkpointer(Doomed(sys.argv[1])).save("run-1", {"step": 4, "messages": ["..."] * 40}, step=4)
+with ckpt_observe.task(sys.argv[2], id=sys.argv[3]):
+    Checkpointer(Doomed(sys.argv[1])).save(sys.argv[3], {"step": 4, "messages": ["..."] * 40}, step=4)
 """
 
 
@@ -132,7 +134,7 @@ def _wait_for_trace(watch: Watch, trace_id: str) -> list[Span]:
 
 def _is_complete(spans: list[Span]) -> bool:
     """Return whether the task, which ends last, and the save of the killed process are there."""
-    is_interrupted = any(span.attributes.get(names.OUTCOME) == "interrupted" for span in spans)
+    is_interrupted = any(span.attributes.get(names.OUTCOME) == "interrupted" and names.OPERATION in span.attributes for span in spans)
     return is_interrupted and any(not span.parent_span_id for span in spans)
 
 
@@ -147,7 +149,7 @@ def _run_agent(checkpoints: str) -> str:
     """Save three steps, fail to save the fourth, have a process killed during a save, and restore. Return the trace ID."""
     checkpointer = Checkpointer(checkpoints, compression="gzip", keep_last=2)
     conversation = []
-    with ckpt_observe.task("demo-agent", id=_RUN, user="you", session="first-minute") as agent:
+    with ckpt_observe.task(_TASK, id=_RUN, user="you", session="first-minute") as agent:
         for step in range(1, 4):
             conversation += [{"role": "user", "text": f"question {step}"}, {"role": "agent", "text": "a thoughtful answer " * 200}]
             checkpointer.save(_RUN, {"step": step, "conversation": conversation, "plan": ["look", "think", "act"]}, step=step)
@@ -162,7 +164,7 @@ def _run_agent(checkpoints: str) -> str:
 
 
 def _run_killed_process(checkpoints: str, traceparent: str) -> None:
-    command = [sys.executable, "-c", _KILLED_WHILE_WRITING, checkpoints]
+    command = [sys.executable, "-c", _KILLED_WHILE_WRITING, checkpoints, _TASK, _RUN]
     environ = {**os.environ, environment.TRACEPARENT: traceparent}
     # Its warnings would repeat ours, and on Ctrl-C it must not print a traceback.
     subprocess.run(command, env=environ, check=False, start_new_session=True, stderr=subprocess.DEVNULL)

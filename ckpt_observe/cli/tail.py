@@ -85,7 +85,7 @@ def event_line(event: OperationEvent) -> str:
     is_start = event.event == "started"
     moment = operation.start_unix_nano if is_start or operation.end_unix_nano is None else operation.end_unix_nano
     kind = operation.name if operation.kind == "operation" else operation.kind
-    task = operation.task_name or operation.service or operation.name
+    task = operation.task_title or operation.name
     step = operation.attributes.get(names.STEP)
     facts = [] if is_start else [format_duration(operation.seconds())]
     if not is_start and operation.stored_bytes is not None and operation.kind == "operation":

@@ -44,7 +44,7 @@ class TaskActivity(msgspec.Struct, frozen=True, kw_only=True):
     """One task at one moment. What finished counts for an hour."""
 
     task: str
-    """Its name; of operations without a task, the service."""
+    """Its name; of operations without a task, the program."""
     running: list[RunningNow]
     """The longest first."""
     operations: int
@@ -156,7 +156,7 @@ class TaskTable:
         running: dict[str, list[ObservedOperation]] = {}
         for each in self._running:
             if each.kind == "operation":
-                running.setdefault(_task(each), []).append(each)
+                running.setdefault(each.task_title, []).append(each)
         activities = [
             self._activity(task, finished.get(task, []), running.get(task, []), now_unix_nano) for task in {**finished, **running}
         ]
@@ -192,7 +192,7 @@ class TaskTable:
     def _look_up(self, task: str) -> int | None:
         for matching in (OperationFilter(outcome="ok", task_name=task), OperationFilter(outcome="ok", service=task)):
             for operation in self._traces.operations(matching):
-                if operation.name in _WRITES and _task(operation) == task and operation.end_unix_nano is not None:
+                if operation.name in _WRITES and operation.task_title == task and operation.end_unix_nano is not None:
                     return operation.end_unix_nano
         return None
 
@@ -202,7 +202,7 @@ class TaskTable:
             if operation.kind == "operation" and end is not None:
                 key = operation.trace_id, operation.span_id
                 self._finished[key] = FinishedOperation(
-                    _task(operation),
+                    operation.task_title,
                     operation.name,
                     operation.outcome,
                     operation.start_unix_nano,
@@ -212,10 +212,6 @@ class TaskTable:
                 )
         for key in list(islice(self._finished, max(len(self._finished) - MAX_OPERATIONS, 0))):
             del self._finished[key]
-
-
-def _task(operation: ObservedOperation) -> str:
-    return operation.task_name or operation.service or ""
 
 
 def _format_running(running: list[RunningNow]) -> str:

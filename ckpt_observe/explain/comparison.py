@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ckpt_observe.explain.wording import kind_name, phase_seconds, task_name
+from ckpt_observe.explain.wording import kind_name, phase_seconds
 from ckpt_observe.query import ObservedOperation
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.support.formatting import format_duration, format_ratio, format_size
@@ -87,10 +87,19 @@ def slowest_phase(operation: ObservedOperation, usual: Usual, now_unix_nano: int
     return (name, seconds[name], usual.phases.get(name, 0.0)) if name and is_explained else None
 
 
+def describe_straggler(operation: ObservedOperation) -> Iterator[str]:
+    """Yield for which rank a distributed save waited, and in which phase."""
+    attributes = operation.attributes
+    if names.STRAGGLER_RANK in attributes:
+        rank, phase, delay = (attributes.get(name) for name in (names.STRAGGLER_RANK, names.STRAGGLER_PHASE, names.STRAGGLER_DELAY))
+        by_time = f" by {format_duration(delay)}" if isinstance(delay, int | float) else ""
+        yield f"The save waited for rank {rank}, which was slower than the other ranks{by_time} in {phase}."
+
+
 def compare(operation: ObservedOperation, usual: Usual | None, count: int, now_unix_nano: int) -> Iterator[str]:
     """Yield sentences about how its duration compares with the usual, and what explains the difference. `count` others are recorded."""
     what = "successful runs" if operation.kind == "task" else f"successful {kind_name(operation)}s"
-    what += f" of {task_name(operation)}" if task_name(operation) else ""
+    what += f" of {operation.task_title}" if operation.task_title else ""
     if usual is None:
         yield f"It is not known what is usual: {count} other {what} are recorded, and a comparison needs {MIN_COUNT}."
         return
@@ -115,11 +124,6 @@ def _explain_excess(operation: ObservedOperation, usual: Usual, now_unix_nano: i
         yield "No single phase explains the difference."
     yield from _compare_sizes(operation, usual)
     yield from _describe_cpu(operation, operation.seconds(now_unix_nano))
-    attributes = operation.attributes
-    if names.STRAGGLER_RANK in attributes:
-        delay = attributes.get(names.STRAGGLER_DELAY)
-        text = f" by {format_duration(delay)}" if isinstance(delay, int | float) else ""
-        yield f"Rank {attributes[names.STRAGGLER_RANK]} was slower than the others{text}, in {attributes.get(names.STRAGGLER_PHASE)}."
     if phase is not None and phase[0] in SLOW_PHASES and not operation.is_running:
         yield SLOW_PHASES[phase[0]]
 

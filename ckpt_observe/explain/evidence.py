@@ -33,13 +33,18 @@ class Explainer:
         return explain(operation, self._evidence(operation))
 
     def select(self, trace: Trace) -> list[ObservedOperation]:
-        """Return what needs an explanation in a trace: what failed; else what is running; else what was slow; else what took longest."""
+        """Return what needs an explanation in a trace.
+
+        What failed; else what is running; else what was slow; else what waited for a slow rank; else what took longest.
+        """
         operations = [operation for operation in trace.operations if operation.kind == "operation"]
         for outcomes in (("error", "interrupted"), (RUNNING,), ("cancelled",)):
             if selected := [operation for operation in operations if operation.outcome in outcomes]:
                 return selected
         if slow := [operation for operation in operations if self._is_slow(operation)]:
             return slow
+        if waited := [operation for operation in operations if names.STRAGGLER_RANK in operation.attributes]:
+            return waited
         return sorted(operations or trace.operations, key=lambda operation: operation.seconds(self._now))[-1:]
 
     def newest_failure(self) -> ObservedOperation | None:

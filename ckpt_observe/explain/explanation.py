@@ -11,9 +11,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from ckpt_observe.explain.comparison import SLOW_PHASES, Usual, compare, is_slow, usual_values
+from ckpt_observe.explain.comparison import SLOW_PHASES, Usual, compare, describe_straggler, is_slow, usual_values
 from ckpt_observe.explain.effects import READS, describe_effect, describe_restore_point
-from ckpt_observe.explain.wording import counted, describe, describe_phase, exception_text, kind_name, task_name
+from ckpt_observe.explain.wording import counted, describe, describe_phase, exception_text, kind_name
 from ckpt_observe.query import RUNNING, ObservedOperation
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.values import ERROR_CODES
@@ -106,7 +106,7 @@ def explain(operation: ObservedOperation, evidence: Evidence) -> OperationExplan
         trace_id=operation.trace_id,
         span_id=operation.span_id,
         operation=kind_name(operation),
-        task=task_name(operation),
+        task=operation.task_title,
         outcome=operation.outcome,
         start_unix_nano=operation.start_unix_nano,
         seconds=seconds,
@@ -131,6 +131,7 @@ def _sentences(operation: ObservedOperation, evidence: Evidence, usual: Usual | 
         yield from (("effect", text) for text in describe_effect(operation, evidence.next_success, evidence.failures_since))
     elif operation.outcome != "skipped":
         yield from (("usual", text) for text in compare(operation, usual, len(evidence.comparable), now))
+        yield from (("usual", text) for text in describe_straggler(operation))
         yield from (("effect", text) for text in _describe_success(operation))
         if slow and operation.is_running:
             yield "advice", _stuck_advice(operation)
@@ -226,13 +227,13 @@ def _describe_nearby(operation: ObservedOperation, failures: Sequence[ObservedOp
     more = f"; {len(groups) - _MAX_NEARBY} more kinds" if len(groups) > _MAX_NEARBY else ""
     text = f"Within {minutes} minutes {counted(len(failures), 'other operation')} failed: {listed}{more}."
     same = [each for each in failures if code and each.attributes.get(names.ERROR_CODE) == code]
-    if len(same) == len(failures) and len({task_name(each) for each in [operation, *same]}) > 1:
+    if len(same) == len(failures) and len({each.task_title for each in [operation, *same]}) > 1:
         text += " All have the same error code, so the cause is probably outside this program."
     return text
 
 
 def _describe_failure(operation: ObservedOperation) -> str:
-    return f"{kind_name(operation)} of {task_name(operation) or '?'}: {operation.attributes.get(names.ERROR_CODE) or operation.outcome}"
+    return f"{kind_name(operation)} of {operation.task_title or '?'}: {operation.attributes.get(names.ERROR_CODE) or operation.outcome}"
 
 
 def _describe_place(operation: ObservedOperation) -> str:

@@ -24,17 +24,12 @@ def kind_name(operation: ObservedOperation) -> str:
     return operation.name if operation.kind == "operation" else operation.kind
 
 
-def task_name(operation: ObservedOperation) -> str:
-    """Return the name of its task, else its service, else an empty string."""
-    return operation.task_name or operation.service or ""
-
-
 def describe(operation: ObservedOperation) -> str:
     """Return what it is, such as `save of step 4 of demo-agent (run run-1)`."""
     if operation.kind == "operation":
         step = operation.attributes.get(names.STEP)
         text = operation.name if step is None else f"{operation.name} of step {step}"
-        text += f" of {task_name(operation)}" if task_name(operation) else ""
+        text += f" of {operation.task_title}" if operation.task_title else ""
     else:
         text = f"{operation.kind} {operation.name}"
     return text if operation.task_id is None else f"{text} (run {operation.task_id})"

@@ -104,7 +104,7 @@ def build_timeline(operations: Sequence[ObservedOperation], now_unix_nano: int) 
 
 def _bar(operation: ObservedOperation, now: int) -> Bar:
     step, rank = operation.attributes.get(names.STEP), operation.attributes.get(names.RANK)
-    words = (operation.task_name or operation.service or "", f"rank {rank}" if rank is not None else "", operation.name)
+    words = (operation.task_title, f"rank {rank}" if rank is not None else "", operation.name)
     return Bar(
         lane=" ".join(filter(None, words)),
         operation=operation.name,

@@ -72,6 +72,11 @@ class ObservedOperation(msgspec.Struct, frozen=True, kw_only=True):
         return _text(self.attributes.get(names.TASK_NAME))
 
     @property
+    def task_title(self) -> str:
+        """What commands and pages call its task: the name of the task; without a task, the program; without both, an empty string."""
+        return self.task_name or self.service or ""
+
+    @property
     def task_id(self) -> str | None:
         return _text(self.attributes.get(names.TASK_ID))
 

@@ -43,6 +43,7 @@ class OperationStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """All finished operations of one kind, of one task and library."""
 
     task_name: str | None
+    """Its name; of operations without a task, the program."""
     system: str | None
     operation: str
     outcomes: dict[str, int]
@@ -78,6 +79,7 @@ class TaskStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """The saves of one task with one library, and how often its programs die."""
 
     task_name: str | None
+    """Its name; of operations without a task, the program."""
     system: str | None
     runs: int
     """Number of different task ids."""
@@ -124,7 +126,7 @@ def collect_statistics(operations: Iterable[ObservedOperation]) -> Statistics:
             dead.add(_process(operation))
         if operation.end_unix_nano is None or operation.kind != "operation":
             continue
-        task = operation.task_name, operation.system
+        task = operation.task_title or None, operation.system
         by_kind[*task, operation.name].add(operation)
         by_task[task].add(operation)
     kinds = [totals.result(*key) for key, totals in by_kind.items()]

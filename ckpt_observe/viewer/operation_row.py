@@ -24,6 +24,8 @@ class OperationRow(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     phase: str | None
     """The running phase, or that in which it failed."""
+    task_title: str
+    """The name of the task; without a task, the program."""
     task_name: str | None
     task_id: str | None
     system: str | None
@@ -48,6 +50,7 @@ def row_of(operation: ObservedOperation) -> OperationRow:
         end_unix_nano=operation.end_unix_nano,
         outcome=operation.outcome,
         phase=operation.phase,
+        task_title=operation.task_title,
         task_name=operation.task_name,
         task_id=operation.task_id,
         system=operation.system,

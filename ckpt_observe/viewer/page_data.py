@@ -41,10 +41,10 @@ FACETS: Final = ("operation", "outcome", "task_name", "system", "error_code")
 class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     """Whether one run can be recovered, and to what point."""
 
+    task_title: str
+    """The name of the task; without a task, the program."""
     task_name: str | None
     task_id: str | None
-    service: str | None
-    """The program. It stands for the run if there is no task."""
     system: str | None
     last_good: OperationRow | None
     """The newest save that succeeded, and whose checkpoint was neither deleted nor damaged since."""
@@ -191,6 +191,7 @@ def _task_state(run: list[ObservedOperation], running: list[ObservedOperation]) 
     """Return the state of a run from its operations, newest first."""
     saves, lost = [operation for operation in run if operation.name == "save"], LostCheckpoints(run)
     newest = saves[0]
+    named = next((save for save in saves if save.task_name is not None), newest)  # a child process may not know the name
     good = [save for save in saves if save.outcome == "ok"]
     last_good = next((save for save in good if not lost.contains(save)), None)
     active = next((operation for operation in running if _run(operation) == _run(newest)), None)
@@ -198,9 +199,9 @@ def _task_state(run: list[ObservedOperation], running: list[ObservedOperation]) 
     intervals = [(after - before) / 1e9 for before, after in itertools.pairwise(ends)]
     at_risk = (time.time_ns() - (last_good.end_unix_nano or 0)) / 1e9 if active is not None and last_good is not None else None
     return TaskState(
-        task_name=next((save.task_name for save in saves if save.task_name is not None), None),  # a child process may not know it
+        task_title=named.task_title,
+        task_name=named.task_name,
         task_id=newest.task_id,
-        service=newest.service,
         system=newest.system,
         last_good=row_of(last_good) if last_good else None,
         last_attempt=row_of(newest),
@@ -238,5 +239,5 @@ def _facet(row: OperationRow, facet: str) -> str:
 
 
 def _contains(row: OperationRow, needle: str) -> bool:
-    texts = (row.trace_id, row.span_id, row.checkpoint_id, row.task_id, row.task_name, row.error, row.error_code)
+    texts = (row.trace_id, row.span_id, row.checkpoint_id, row.task_id, row.task_title, row.error, row.error_code)
     return any(needle in text.casefold() for text in texts if text)

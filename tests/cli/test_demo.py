@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 
@@ -28,6 +29,9 @@ def test_demo(command):
         assert text in done.stdout
     trace = re.search(r"ckpt-observe traces ([0-9a-f]{12})", done.stdout)[1]
     assert "interrupted in write" in command("traces", trace).stdout
+    statistics = [json.loads(line)["statistics"] for line in command("stats", "--json").stdout.splitlines()]
+    assert {row["task_name"] for row in statistics} == {"demo-agent"}, "the killed process names its task, too"
+    assert sum(row["outcomes"].get("interrupted", 0) for row in statistics) == 1
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ckpt_observe.explain import Evidence, explain
+from ckpt_observe.explain import Evidence, Explainer, explain
 from ckpt_observe.explain.comparison import MIN_COUNT, SLOW_PHASES
 from ckpt_observe.explain.effects import EFFECTS
-from ckpt_observe.query import RUNNING
+from ckpt_observe.query import RUNNING, Trace, TraceSummary, open_traces
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.attributes import ATTRIBUTES
 from ckpt_observe.semconv.values import ERROR_CODES, OPERATIONS, OUTCOMES, PHASES
@@ -130,6 +130,25 @@ def test_usual_save_is_called_usual():
     explanation = explain(usual, Evidence(now_unix_nano=NOW, comparable=USUAL))
     assert not explanation.is_slow
     assert "That is not unusual" in explanation.sentences[1].text
+
+
+@pytest.mark.parametrize("comparable", [[], USUAL], ids=["nothing to compare with", "as slow as usual"])
+def test_straggler_is_named(comparable):
+    """A distributed save names the rank for which it waited, also if that is usual, or if it is not known what is usual."""
+    straggler = {names.STRAGGLER_RANK: 3, names.STRAGGLER_PHASE: "write", names.STRAGGLER_DELAY: 1.5}
+    save = make_operation(phases={"serialize": 0.1, "write": 0.4}, attributes=straggler)
+    text = "The save waited for rank 3, which was slower than the other ranks by 1.5 s in write."
+    assert text in sentences(save, comparable=comparable)["usual"]
+    assert "waited for rank" not in sentences(make_operation(), comparable=comparable)["usual"]
+
+
+def test_save_that_waited_is_selected(tmp_path):
+    """Of a trace in which nothing failed, the save of the coordinator is explained, although another rank took longer."""
+    coordinator = make_operation(1, attributes={names.STRAGGLER_RANK: 1}, phases={"write": 1.0})
+    rank = make_operation(2, phases={"write": 2.0})
+    trace = Trace(summary=TraceSummary("a" * 32, "save", 0, 0, 0, 2, 0, 0, 0), operations=(coordinator, rank))
+    with open_traces(tmp_path) as traces:
+        assert Explainer(traces, NOW).select(trace) == [coordinator]
 
 
 def test_too_few_to_compare():

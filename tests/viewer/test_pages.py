@@ -126,7 +126,7 @@ def test_programs_without_a_task_are_runs_of_their_own(client, writer):
     for number, program in enumerate(("good.py", "other.py", "good.py"), 1):
         write_save(writer, number, program)
     write_save(writer, 9, "bad.py", outcome="error")
-    tasks = {task["service"]: task for task in client.get("/api/overview").json()["tasks"]}
+    tasks = {task["task_title"]: task for task in client.get("/api/overview").json()["tasks"]}
     assert {program: task["last_good"] is not None for program, task in tasks.items()} == {
         "good.py": True,
         "other.py": True,

@@ -14,7 +14,7 @@ export const traceLink = (row, text) => element("a", { href: `#/trace/${row.trac
 
 export const checkpointLink = (row, text) => element("a", { href: `#/checkpoint/${row.trace_id}/${row.span_id}` }, text);
 
-export const taskName = (row) => [row.task_name ?? "no task", row.task_id && row.task_id !== row.task_name ? ` (${row.task_id})` : ""].join("");
+export const taskName = (row) => row.task_title + (row.task_id && row.task_id !== row.task_title ? ` (${row.task_id})` : "");
 
 export function operationTable(caption, rows) {
   const now = Date.now();

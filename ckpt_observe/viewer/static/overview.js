@@ -32,7 +32,7 @@ function verdict(data) {
 function taskRow(task) {
   const good = task.last_good;
   return [
-    task.task_name || task.task_id ? taskName(task) : task.service ?? taskName(task),
+    taskName(task),
     good ? [checkpointLink(good, good.step === null ? good.checkpoint_id ?? "checkpoint" : `step ${good.step}`), ` ${ago(good.end_unix_nano)}`]
       : element("strong", {}, "nothing: no good save"),
     [traceLink(task.last_attempt, outcome(task.last_attempt)), task.consecutive_failures > 1 && ` (${task.consecutive_failures} in a row)`],

@@ -1,0 +1,42 @@
+"""Every command and page calls the task of an operation the same."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import ckpt_observe
+from ckpt_observe.cli.tail import OperationEvent, event_line
+from ckpt_observe.cli.top import TaskTable
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.explain import Explainer
+from ckpt_observe.pictures.timeline import build_timeline
+from ckpt_observe.query import ALL, open_traces
+from ckpt_observe.viewer import page_data
+
+
+@pytest.mark.parametrize(("task", "title"), [("train", "train"), (None, "test")])
+def test_one_title_everywhere(watch, state, tmp_path, task, title):
+    """top, tail, why, stats, the timeline and the viewer use the name of the task; without a task, the name of the program."""
+    checkpointer = Checkpointer(tmp_path / "checkpoints")
+    if task is None:
+        checkpointer.save("run-1", {"step": 1})
+    else:
+        with ckpt_observe.task(task, id="run-1"):
+            checkpointer.save("run-1", {"step": 1})
+    assert watch.flush(10)
+    with open_traces(state) as traces:
+        [save] = [operation for operation in traces.operations() if operation.kind == "operation"]
+        table = TaskTable(traces)
+        table.load(time.time_ns())
+        titles = {
+            "top": [activity.task for activity in table.tasks(time.time_ns())],
+            "why": [Explainer(traces, time.time_ns()).explain(save).task],
+            "tail": [event_line(OperationEvent("finished", save)).split()[4]],
+            "timeline": [lane.split()[0] for lane in build_timeline([save], time.time_ns()).lanes],
+            "stats": [row.task_name for row in traces.statistics().operations],
+            "overview": [run.task_title for run in page_data.overview(traces).tasks],
+            "history": [row.task_title for row in page_data.history(traces, ALL, "", 10).operations],
+        }
+        assert titles == {view: [title] for view in titles}

@@ -18,7 +18,7 @@ from ckpt_observe.query import RUNNING, ObservedOperation
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.values import ERROR_CODES
 from ckpt_observe.support.advice import ADVICE
-from ckpt_observe.support.formatting import format_duration, format_time
+from ckpt_observe.support.formatting import format_duration, format_size, format_time
 
 Topic: TypeAlias = Literal["what", "cause", "advice", "usual", "effect", "restore", "nearby", "where"]
 TITLES: Final[dict[Topic, str]] = {
@@ -172,6 +172,9 @@ def _causes(operation: ObservedOperation) -> Iterator[str]:
         exception = exception.replace(ADVICE.get(code, "\0"), "").rstrip()  # messages of the core contain it
         cause = operation.attributes.get(names.ERROR_CAUSE)
         yield f"The exception was {exception.rstrip('.')}{f', caused by {cause}' if cause else ''}."
+    memory = operation.attributes.get(names.MEMORY_PEAK)
+    if operation.outcome == "interrupted" and isinstance(memory, int):
+        yield f"Its process had used up to {format_size(memory)} of memory."
     if path := operation.attributes.get(names.ERROR_PATH):
         yield f"The value that caused it is {path} in the state."
     ranks: Any = operation.attributes.get(names.ERROR_RANKS)

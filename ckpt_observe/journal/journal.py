@@ -23,6 +23,7 @@ from ckpt_observe.support import files
 from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 from ckpt_observe.support.locks import FileLock, is_locked
 from ckpt_observe.support.logs import warn
+from ckpt_observe.support.process_memory import peak_memory
 
 
 class Journal:
@@ -140,7 +141,9 @@ class Journal:
 
     def _save_images(self, images: list[bytes]) -> None:
         if images != self._last_images:
-            content = b"".join((heartbeat_page(time.time_ns()), *images))  # one write: each gives up the GIL, which a busy program keeps
+            content = b"".join(
+                (heartbeat_page(time.time_ns(), peak_memory()), *images)
+            )  # one write: each gives up the GIL, which a busy program keeps
             files.replace_file(os.path.join(self.directory, OPEN_PAGES), content, sync=True)
             self._last_images = images
 

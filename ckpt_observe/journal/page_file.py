@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from ckpt_observe.journal.pages import PAGE_SIZE, WORD, Descriptor, MappedPage, PagePool, PwriteMarks, PwritePage
+from ckpt_observe.journal.pages import MEMORY_WORD, PAGE_SIZE, WORD, Descriptor, MappedPage, PagePool, PwriteMarks, PwritePage
 from ckpt_observe.support import files
 from ckpt_observe.support.host_exceptions import ignore_errors
 from ckpt_observe.support.locks import try_lock
@@ -26,7 +26,10 @@ _COUNTS_REFERENCES: Final = hasattr(sys, "getrefcount") and getattr(sys, "_is_gi
 
 
 class PageFile:
-    """A file of pages. Page 0 holds the heartbeat, the time at which the owner was last known to live, and a note about the owner."""
+    """A file of pages. Page 0 holds the heartbeat and a note about the owner.
+
+    The heartbeat is the time at which the owner was last known to live, in the first word, and its peak memory then, in the last one.
+    """
 
     def __init__(self, path: str, count: int, pool: PagePool, *, mapped: bool) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -57,13 +60,14 @@ class PageFile:
         counts = list(_count_references(pages))  # one C call: no other thread runs meanwhile
         return [page for page, count in zip(pages, counts, strict=True) if count == self._references]
 
-    def write_heartbeat(self, now: int) -> None:
-        """Store the time, in Unix nanoseconds, at which the owner is known to live."""
+    def write_heartbeat(self, now: int, peak_memory: int) -> None:
+        """Store the time, in Unix nanoseconds, at which the owner is known to live, and its peak memory in bytes."""
+        self._heartbeat[MEMORY_WORD] = peak_memory
         self._heartbeat[0] = now
 
     def write_owner_note(self, note: bytes) -> None:
         """Store a note about the owner, for `orphans`. Not if it is too long, or if nobody could see whether the owner lives."""
-        if len(note) <= PAGE_SIZE - WORD.size and self._is_locked:
+        if len(note) <= PAGE_SIZE - 2 * WORD.size and self._is_locked:
             descriptor = Descriptor(files.open_regular(self.path, os.O_WRONLY))
             os.pwrite(descriptor.number, note, WORD.size)
 
@@ -99,9 +103,9 @@ def _create_map(descriptor: int) -> mmap.mmap:
 
 def read_owner_note(path: str) -> bytes:
     """Return the note in a page file; empty if it has none."""
-    return files.read_file(path, PAGE_SIZE)[WORD.size :].rstrip(b"\0")
+    return files.read_file(path, PAGE_SIZE)[WORD.size : MEMORY_WORD * WORD.size].rstrip(b"\0")
 
 
-def heartbeat_page(now: int) -> bytes:
-    """Return the first page of a page file, with a heartbeat in Unix nanoseconds."""
-    return WORD.pack(now).ljust(PAGE_SIZE, b"\0")
+def heartbeat_page(now: int, peak_memory: int) -> bytes:
+    """Return the first page of a page file, with a heartbeat: Unix nanoseconds and bytes."""
+    return WORD.pack(now).ljust(MEMORY_WORD * WORD.size, b"\0") + WORD.pack(peak_memory)

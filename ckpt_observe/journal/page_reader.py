@@ -11,13 +11,15 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from ckpt_observe.journal.pages import ENDED_FLAG, HEADER_SIZE, MARK_COUNT, PAGE_SIZE, WORD
+from ckpt_observe.journal.pages import ENDED_FLAG, HEADER_SIZE, MARK_COUNT, MEMORY_WORD, PAGE_SIZE, WORD
 from ckpt_observe.semconv import events
 from ckpt_observe.support import files
 
 _decode = msgspec.json.Decoder().decode
 MAX_SIZE: Final = 64 << 20
 """Bytes that are read of a page file, or of the copy of all pages of a process, which has up to 32 MiB."""
+_MAX_MEMORY: Final = 1 << 50
+"""Bytes of memory that no machine has: a page file may be damaged, or of an earlier version with a note in this place."""
 _MARK_WORDS = struct.Struct(f"@{MARK_COUNT}Q")
 
 _Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -41,6 +43,15 @@ LINE_TYPES: Final[dict[str, Any]] = {
 """The type of each kind of line. Lines that do not conform are dropped."""
 
 
+class Heartbeat(NamedTuple):
+    """The last sign of life of a process."""
+
+    time: int = 0
+    """Unix nanoseconds."""
+    peak_memory: int = 0
+    """Its peak resident memory until then, in bytes; 0 if it is not known."""
+
+
 class PageContent(NamedTuple):
     """Lines and marks of a page in use."""
 
@@ -62,10 +73,10 @@ def page_files(prefix: str) -> list[str]:
     return sorted(os.path.join(directory, entry) for entry in entries if entry.startswith(name + "-") and entry.endswith(".pages"))
 
 
-def read_pages(path: str) -> tuple[int, list[PageContent]]:
+def read_pages(path: str) -> tuple[Heartbeat, list[PageContent]]:
     """Return the last heartbeat of a page file, and the content of each page in use."""
     data = _read(path)
-    heartbeat = WORD.unpack_from(data)[0] if len(data) >= PAGE_SIZE else 0
+    heartbeat = _read_heartbeat(data) if len(data) >= PAGE_SIZE else Heartbeat()
     pages = []
     for start in _page_starts(data):
         word = WORD.unpack_from(data, start)[0]
@@ -74,6 +85,11 @@ def read_pages(path: str) -> tuple[int, list[PageContent]]:
             marks = _MARK_WORDS.unpack_from(data, start + WORD.size)
             pages.append(PageContent(data[start + HEADER_SIZE : start + used], marks, bool(word & ENDED_FLAG)))
     return heartbeat, pages
+
+
+def _read_heartbeat(data: bytes) -> Heartbeat:
+    memory = WORD.unpack_from(data, MEMORY_WORD * WORD.size)[0]
+    return Heartbeat(WORD.unpack_from(data)[0], memory if memory < _MAX_MEMORY else 0)
 
 
 def read_running(path: str) -> list[bytes]:

@@ -28,6 +28,8 @@ MARK_COUNT: Final = 31
 """Number of words for marks. Their meaning is up to the writer."""
 
 WORD = struct.Struct("@Q")  # native: one aligned store, never torn
+MEMORY_WORD: Final = PAGE_SIZE // WORD.size - 1
+"""Number of the word of page 0 that holds the peak memory of the owner."""
 HEADER_SIZE: Final = WORD.size * (1 + MARK_COUNT)
 _EMPTY_HEADER: Final = bytes(HEADER_SIZE)
 LINE_ROOM: Final = PAGE_SIZE - HEADER_SIZE

@@ -22,6 +22,7 @@ from ckpt_observe.journal.pages import LINE_ROOM, AnyPage, MemoryPage
 from ckpt_observe.journal.spool import join_lines
 from ckpt_observe.semconv import events
 from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
+from ckpt_observe.support.process_memory import peak_memory
 from ckpt_observe.support.wakeup import Wakeup
 
 FIRST_PAGES: Final = 128
@@ -260,9 +261,9 @@ class Pool:
         self._files[0].write_owner_note(note)
 
     def write_heartbeat(self, now: int) -> None:
-        """Store the time, in Unix nanoseconds, at which this process is known to live."""
+        """Store the time, in Unix nanoseconds, at which this process is known to live, and its peak memory."""
         for file in self._files[:1]:  # none if the pool was closed meanwhile
-            file.write_heartbeat(now)
+            file.write_heartbeat(now, peak_memory())
 
     def close(self) -> None:
         """Close the files and keep them on disk: for the parent, if this is a forked child, or for the next process."""

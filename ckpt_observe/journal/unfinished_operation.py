@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ckpt_observe.errors import DamagedFileError
-from ckpt_observe.journal.page_reader import begin_line, parse_lines, read_pages
+from ckpt_observe.journal.page_reader import Heartbeat, begin_line, parse_lines, read_pages
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, spans
 
@@ -52,17 +52,18 @@ class UnfinishedOperation:
         """Return whether the operation has begun and not ended."""
         return not self.is_ended and begin_line(self.lines) is not None and all(line[0] != events.END for line in self.lines)
 
-    def finish(self, heartbeat: int, pid: int) -> list[list[Any]]:
+    def finish(self, heartbeat: Heartbeat, pid: int) -> list[list[Any]]:
         """Return the lines with an `end`: its own, if the operation had ended, else an `end` with the outcome `interrupted`.
 
-        The time of the latter is the owner's last heartbeat, or just after the last line if that is later.
+        The time of the latter is the owner's last heartbeat, or just after the last line if that is later. An operation also has the peak
+        memory of the owner at its last heartbeat, which shows whether the system may have killed it for lack of memory.
         """
         lines = self._sorted_lines()
         if lines[-1][0] == events.END:
             return lines
         phases = self._phases(lines)
         times = [line[2] for line in lines] + [moment for phase in phases for moment in (phase.start, phase.end or 0)]
-        end = max(heartbeat, max(times) + _LEAST_NANOSECONDS)
+        end = max(heartbeat.time, max(times) + _LEAST_NANOSECONDS)
         running = [phase for phase in phases if phase.end is None]
         running_phase = running[-1].name if running else None
         nearest_phase = _nearest_phase(lines[0], phases)
@@ -76,7 +77,7 @@ class UnfinishedOperation:
         return [
             *_without_phases(lines),
             [events.EVENT, span_id, end, spans.EVENT_EXCEPTION, exception],
-            [events.END, span_id, end, failure, phase_lists, 0],
+            [events.END, span_id, end, failure if is_task else {**failure, **_memory_attributes(heartbeat)}, phase_lists, 0],
         ]
 
     def stop_at(self, now: int, outcome: str) -> list[list[Any]]:
@@ -113,9 +114,9 @@ class UnfinishedOperation:
         return [phase for phase in phases.values() if phase.end or not lines_dropped]
 
 
-def read_operations(paths: list[str]) -> tuple[int, dict[str, UnfinishedOperation]]:
+def read_operations(paths: list[str]) -> tuple[Heartbeat, dict[str, UnfinishedOperation]]:
     """Return the last heartbeat of the owner of these page files, and the content of its pages by span id of the operation."""
-    heartbeat, operations = 0, dict[str, UnfinishedOperation]()
+    heartbeat, operations = Heartbeat(), dict[str, UnfinishedOperation]()
     for path in paths:
         try:
             file_heartbeat, pages = read_pages(path)
@@ -180,3 +181,7 @@ def _failure_attributes(phase: str | None, impact: str) -> dict[str, Any]:
     if phase:
         attributes[names.ERROR_PHASE] = phase
     return attributes
+
+
+def _memory_attributes(heartbeat: Heartbeat) -> dict[str, Any]:
+    return {names.MEMORY_PEAK: heartbeat.peak_memory} if heartbeat.peak_memory else {}

@@ -9,6 +9,7 @@ from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import spans
 from ckpt_observe.span import Span
 from ckpt_observe.support.advice import ADVICE
+from ckpt_observe.support.formatting import format_size
 
 _MAX_MESSAGE: Final = 600
 """Characters of a message that are shown. `ckpt-observe traces --json` prints all of it."""
@@ -30,6 +31,9 @@ def failure_details(span: Span) -> Iterator[str]:
     for label, name in _FACTS.items():
         if text := attributes.get(name):
             yield f"{label}: {text}"
+    memory = attributes.get(names.MEMORY_PEAK)
+    if attributes.get(names.OUTCOME) == "interrupted" and isinstance(memory, int):
+        yield f"memory: up to {format_size(memory)} before the process died"
     advice = ADVICE.get(str(attributes.get(names.ERROR_CODE)))
     if advice and advice not in exception:
         yield f"advice: {advice}"

@@ -71,14 +71,16 @@ def test_impact_of_the_library_replaces_the_general_one():
 
 
 def test_interrupted_save_says_where_to_continue():
-    """A killed process: its phase, what its save means, and the newest good checkpoint with ID, step and place."""
+    """A killed process: its phase and memory, what its save means, and the newest good checkpoint with ID, step and place."""
     save = make_operation(7, start=-60, attributes={names.ID: "ckpt-3", names.STEP: 3, names.LOCATION: "file:///data"})
     killed = make_operation(
-        outcome="interrupted", attributes={names.STEP: 4, names.ERROR_PHASE: "write", names.ERROR_CODE: "interrupted.process_died"}
+        outcome="interrupted",
+        attributes={names.STEP: 4, names.ERROR_PHASE: "write", names.ERROR_CODE: "interrupted.process_died", names.MEMORY_PEAK: 3 * 10**9},
     )
     texts = sentences(killed, last_good_save=save)
     assert "was interrupted in write" in texts["what"]
     assert "process 42 died" in texts["what"]
+    assert "Its process had used up to 3.0 GB of memory." in texts["cause"]
     assert "newest good save (step 3): checkpoint ckpt-3, saved 17m 40s ago" in texts["restore"]
     assert "in file:///data" in texts["restore"]
     assert "No later save of this run succeeded." in texts["effect"]

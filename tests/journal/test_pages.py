@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_observe.journal.page_file import PageFile
-from ckpt_observe.journal.page_reader import read_pages
+from ckpt_observe.journal.page_reader import Heartbeat, read_pages
 from ckpt_observe.journal.pages import ENDED_FLAG, HEADER_SIZE, MARK_COUNT, PAGE_SIZE
 from tests.journal.conftest import open_below
 
@@ -22,9 +22,9 @@ def test_append_mark_finish(file, fake_pool):
     page.append(b"one\n")
     page.marks[1] = 5
     page.marks[MARK_COUNT] = 1 << 63
-    file.write_heartbeat(77)
+    file.write_heartbeat(77, 4096)
     heartbeat, [content] = read_pages(file.path)
-    assert (heartbeat, content.lines, content.marks[0], content.marks[-1]) == (77, b"one\n", 5, 1 << 63)
+    assert (heartbeat, content.lines, content.marks[0], content.marks[-1]) == (Heartbeat(77, 4096), b"one\n", 5, 1 << 63)
     page.finish(b"two\n")
     assert fake_pool.returned_pages == [page]
     assert page.read_lines() == read_pages(file.path)[1][0].lines == b"one\ntwo\n"
@@ -109,7 +109,7 @@ def test_file_closed_during_a_read(file):
     assert page.read_lines() == b"one\n"
     assert len(page.read_image()) == PAGE_SIZE
     page.clear()
-    file.write_heartbeat(77)
+    file.write_heartbeat(77, 4096)
     assert len(open_below(os.path.dirname(file.path))) == 1
     del page
     assert open_below(os.path.dirname(file.path)) == []
@@ -128,9 +128,11 @@ def test_file_closed_during_a_write(file, tmp_path, monkeypatch, write):
 
     monkeypatch.setattr(os, "pwrite", meanwhile_another_closes)
     page = file.pages[0]
-    {"heartbeat": lambda: file.write_heartbeat(77), "mark": lambda: page.marks.__setitem__(1, 5), "line": lambda: page.append(b"1\n")}[
-        write
-    ]()
+    {
+        "heartbeat": lambda: file.write_heartbeat(77, 4096),
+        "mark": lambda: page.marks.__setitem__(1, 5),
+        "line": lambda: page.append(b"1\n"),
+    }[write]()
     for host_file in host_files:
         host_file.close()
         assert Path(host_file.name).read_bytes() == b""

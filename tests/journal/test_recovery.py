@@ -22,7 +22,8 @@ from ckpt_observe.record.encoding import encode_line
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 from ckpt_observe.semconv.values import PHASES
-from tests.journal.conftest import NOW, SPAN, begin, copied_then_delivered, end, open_below, phase_word
+from ckpt_observe.support.process_memory import peak_memory
+from tests.journal.conftest import NOW, SPAN, TRACE, begin, copied_then_delivered, end, open_below, phase_word
 
 
 def recover(directory):
@@ -50,6 +51,32 @@ def running_operation(*steps, lines=()):
             page.append(each)
 
     return work
+
+
+def test_memory_of_the_process(dead_journal):
+    """An interrupted operation has the peak memory of its process at its last sign of life; its phases and tasks have none."""
+
+    def work(journal):
+        running_operation((2, phase_word("serialize", 1)))(journal)
+        journal.take().append(encode_line((events.BEGIN, SPAN[::-1], NOW, events.TASK, "agent", TRACE, "", {}, None)))
+        journal.pool.write_heartbeat(NOW)
+
+    [span], spans, count = recover(dead_journal(work))
+    assert count == 2
+    assert 1 << 20 < span.attributes[names.MEMORY_PEAK] <= peak_memory() + (64 << 20)
+    assert [each.name for each in spans if names.MEMORY_PEAK in each.attributes] == ["checkpoint.save"]
+
+
+@pytest.mark.parametrize("word", [0, 1 << 50, 2**64 - 1])
+def test_memory_that_is_not_known(dead_journal, word):
+    """Without a number, or with one that no machine has, the operation has no memory."""
+
+    def work(journal):
+        running_operation()(journal)
+        journal.pool._files[0].write_heartbeat(NOW, word)
+
+    [span], _, _ = recover(dead_journal(work))
+    assert names.MEMORY_PEAK not in span.attributes
 
 
 @pytest.mark.parametrize("phase", PHASES)

@@ -37,6 +37,14 @@ def test_tree_shows_one_line_per_span():
     ]
 
 
+@pytest.mark.parametrize("outcome", ["interrupted", "error"])
+def test_memory_of_an_interrupted_operation(outcome):
+    """Below an interrupted operation is the memory that its process had used. A failed one does not show it."""
+    attributes = {names.OPERATION: "save", names.OUTCOME: outcome, names.MEMORY_PEAK: 3 * 10**9}
+    details = [line.strip() for line in render([make_span(1, "checkpoint.save", status="error", attributes=attributes)])[1:]]
+    assert details == (["memory: up to 3.0 GB before the process died"] if outcome == "interrupted" else [])
+
+
 @pytest.mark.parametrize(
     ("attributes", "status", "expected"),
     [

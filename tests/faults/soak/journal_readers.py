@@ -143,7 +143,7 @@ def prepare_pages(root: Path) -> Read:
         heartbeat, pages = page_reader.read_pages(str(journal.pages))
         for lines in [*(page.lines for page in pages), *page_reader.read_running(str(journal.pages))]:
             page_reader.begin_line(page_reader.parse_lines(lines))
-        return "" if heartbeat >= 0 else "negative heartbeat"
+        return "" if min(heartbeat) >= 0 else "negative heartbeat"
 
     return read
 

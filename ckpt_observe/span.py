@@ -46,7 +46,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     """Id and name of each enclosing span, from the root on; empty for a root. UNSET, and absent from the JSON, if one is unknown."""
     trace_state: str | msgspec.UnsetType = msgspec.UNSET
     """The W3C `tracestate` of the trace. UNSET, and absent from the JSON, if it has none."""
-    unsampled: Literal[True] | msgspec.UnsetType = msgspec.UNSET
+    unsampled: bool | msgspec.UnsetType = msgspec.UNSET
     """True if the trace is not sampled: only exporters with `receives_unsampled` get the span. Else UNSET, and absent from the JSON."""
 
     @property

@@ -81,8 +81,11 @@ def encode_snapshot(stored: StoredMetrics, snapshot: Snapshot, resource: Mapping
     attributes = {**resource, "service.instance.id": stored.id}
     attributes = {key: _clean(value) if isinstance(value, str) else value for key, value in attributes.items()}
     resource_metrics = sdk.ResourceMetrics(Resource(attributes, SCHEMA_URL), [scope_metrics], SCHEMA_URL)
-    request: bytes = encode_metrics(sdk.MetricsData([resource_metrics])).SerializeToString()
-    return request
+    request = encode_metrics(sdk.MetricsData([resource_metrics]))
+    for scope in request.resource_metrics[0].scope_metrics:
+        scope.schema_url = SCHEMA_URL  # older versions of the encoder leave it out
+    body: bytes = request.SerializeToString()
+    return body
 
 
 def _data(spec: MetricSpec, series: Series, times: _Times) -> sdk.Sum | sdk.Gauge | sdk.Histogram:

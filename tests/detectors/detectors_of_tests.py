@@ -17,6 +17,11 @@ class Team(ResourceDetector):
         return Resource({"team": "ml", "floor": 3, "labels": ["a", "b"], "service.name": "found", "telemetry.sdk.name": "found"})
 
 
+class Place(ResourceDetector):
+    def detect(self):
+        return Resource({"floor": 3, "labels": ["a", "b"], "height": 1.5, "is.open": True})
+
+
 class OtherTeam(ResourceDetector):
     def detect(self):
         return Resource({"team": "other", "password": "hunter2", "is.traced": not get_value(_SUPPRESS_INSTRUMENTATION_KEY)})

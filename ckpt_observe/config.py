@@ -113,6 +113,8 @@ class Settings:
     trace_limit: int = TRACE_LIMIT
     """Bytes that the local store may use; 0 without limit."""
     genai_events: bool = False
+    openinference: bool = False
+    """Whether spans get the attributes of OpenInference, for Phoenix and MLflow."""
     tensor_digests: bool = False
     """Whether samples of the content of tensors are digested."""
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
@@ -171,6 +173,9 @@ def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, **a
         trace_days=_count(source, environment.TRACE_DAYS, TRACE_DAYS, "days"),
         trace_limit=_count(source, environment.TRACE_LIMIT, TRACE_LIMIT >> 20, "MiB") << 20,
         genai_events=_flag(source, "", environment.GENAI_EVENTS, default=False),
+        openinference=_flag(
+            source, "", environment.OPENINFERENCE, default=endpoints.reads_openinference(exporters.endpoints.get("otlp"), resource)
+        ),
         tensor_digests=_flag(source, "", environment.TENSOR_DIGESTS, default=False),
         endpoints=exporters.endpoints,
         prometheus=exporters.prometheus,

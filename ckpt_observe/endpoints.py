@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import SplitResult, unquote
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from ckpt_observe import environment
 from ckpt_observe.errors import ConfigError
@@ -20,6 +20,13 @@ from ckpt_observe.support.parsing import parse_number, quote, split_url
 HTTP: Final = "http/protobuf"
 GRPC: Final = "grpc"
 TRACES_PATH: Final = "/v1/traces"
+MLFLOW_EXPERIMENT: Final = "x-mlflow-experiment-id"
+"""Header without which MLflow accepts no spans."""
+PHOENIX_PROJECT: Final = "openinference.project.name"
+"""Resource attribute: the project of Phoenix that the spans belong to. A header takes precedence."""
+_PHOENIX_HEADER: Final = "x-project-name"
+_PHOENIX_PORT: Final = 6006
+"""Port on which Phoenix accepts OTLP over HTTP by default."""
 _LAMINAR: Final = "https://api.lmnr.ai"
 
 _MAX_SECONDS: Final = 300.0
@@ -101,6 +108,16 @@ def otlp(environ: Mapping[str, str], signal: str = "TRACES") -> Endpoint:
         client_certificate=get("CLIENT_CERTIFICATE") or None,
         client_key=get("CLIENT_KEY") or None,
     )
+
+
+def reads_openinference(endpoint: Endpoint | None, resource: Mapping[str, str]) -> bool:
+    """Return whether the OTLP server is Phoenix or MLflow, as far as the settings tell: they are told a project or an experiment."""
+    return PHOENIX_PROJECT in resource or (endpoint is not None and (MLFLOW_EXPERIMENT in endpoint.headers or is_phoenix(endpoint)))
+
+
+def is_phoenix(endpoint: Endpoint) -> bool:
+    """Return whether an endpoint is that of Phoenix over HTTP, by its port or the header with a project."""
+    return urlsplit(endpoint.url).port == _PHOENIX_PORT or _PHOENIX_HEADER in endpoint.headers
 
 
 def otlp_metrics(environ: Mapping[str, str]) -> Endpoint:

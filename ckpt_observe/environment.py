@@ -46,6 +46,7 @@ LIMITS: Final = (
 )  # fmt: skip
 """Limits of spans: see `span_limits`."""
 GENAI_EVENTS: Final = "CKPT_OBSERVE_GENAI_EVENTS"
+OPENINFERENCE: Final = "CKPT_OBSERVE_OPENINFERENCE"
 TENSOR_DIGESTS: Final = "CKPT_OBSERVE_TENSOR_DIGESTS"
 UNSAMPLED_FAILURES: Final = "CKPT_OBSERVE_UNSAMPLED_FAILURES"
 TRACEPARENT: Final = "TRACEPARENT"
@@ -102,6 +103,7 @@ VARIABLES: Final = (
     Variable(SPAN_LINK_COUNT_LIMIT, "", "128", "Links of a span that `otlp` and `laminar` send. Of more links, the last ones are sent."),
     Variable(LINK_ATTRIBUTE_COUNT_LIMIT, "", "OTEL_ATTRIBUTE_COUNT_LIMIT", "Attributes of a link."),
     Variable(GENAI_EVENTS, "", "false", "`true` adds OpenTelemetry's draft events `gen_ai.agent.checkpointed`, `paused` and `resumed` to the spans of saves and restores. Their names may change."),
+    Variable(OPENINFERENCE, "", "true if the server is recognized as Phoenix or MLflow", "`true` adds kind, input and output of OpenInference to the spans of `otlp` and `provider`, for the pages of Arize Phoenix and MLflow. Recognized are port 6006, the headers `x-project-name` and `x-mlflow-experiment-id`, and the resource attribute `openinference.project.name`."),
     Variable(TENSOR_DIGESTS, "", "false", "`true` digests a sample of each tensor in memory of the CPU, at most 4 KiB, in saves and loads of torch and safetensors, so that a load which returns other content names the tensors. Takes some 20 to 50 µs per tensor. Tensors on other devices are not read, because that would wait for them."),
     Variable(TRACEPARENT, "", "", "W3C trace context of the process that started this one: the parent of each span that would else be the root of a trace."),
     Variable(TRACESTATE, "", "", "W3C `tracestate` that belongs to TRACEPARENT. Our spans keep it."),

@@ -161,7 +161,11 @@ def laminar_sdk_endpoint(provider: Any) -> Endpoint | None:
 def _otlp(settings: Settings) -> Exporter:
     from ckpt_observe.exporters.otlp import OtlpExporter  # noqa: PLC0415 - imported only if it is used
 
-    return OtlpExporter(settings.endpoints["otlp"], limits=settings.span_limits)
+    if not settings.openinference:
+        return OtlpExporter(settings.endpoints["otlp"], limits=settings.span_limits)
+    from ckpt_observe.exporters.openinference_shape import shape  # noqa: PLC0415
+
+    return OtlpExporter(settings.endpoints["otlp"], limits=settings.span_limits, shape=shape)
 
 
 def _laminar(settings: Settings) -> Exporter:
@@ -176,10 +180,10 @@ def _laminar_endpoint(settings: Settings) -> Endpoint | None:
     return (laminar_sdk_endpoint(sdk_provider()) if is_default else None) or settings.endpoints.get("laminar")
 
 
-def _provider(_settings: Settings) -> Exporter:
+def _provider(settings: Settings) -> Exporter:
     from ckpt_observe.exporters.provider import ProviderExporter  # noqa: PLC0415
 
-    return ProviderExporter(sdk_provider, is_laminar)
+    return ProviderExporter(sdk_provider, is_laminar, uses_openinference=settings.openinference)
 
 
 def _prometheus(settings: Settings) -> Exporter:

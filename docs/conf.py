@@ -36,7 +36,7 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 nitpick_ignore_regex = [("py:.*", ".*")]  # signatures name types of other packages, and of ours that have no page
 
 CONTENTS = {
-    "Start": ["Introduction </README>", "/docs/viewer", "/docs/traces", "/docs/inspect", "/docs/readers", "/docs/jaeger", "/docs/stack"],
+    "Start": ["Introduction </README>", "/docs/viewer", "/docs/traces", "/docs/inspect", "/docs/readers", "/docs/stack"],
     "Instrument": [
         "/docs/libraries",
         "/docs/langgraph",
@@ -46,7 +46,7 @@ CONTENTS = {
         "/docs/core",
         "/docs/extending",
     ],
-    "Deliver": ["/docs/backends", "/docs/delivery", "/docs/metrics", "/docs/scale"],
+    "Deliver": ["/docs/backends", "/docs/jaeger", "/docs/phoenix", "/docs/mlflow", "/docs/delivery", "/docs/metrics", "/docs/scale"],
     "Operate": [
         "/docs/dashboards",
         "/docs/alerts",

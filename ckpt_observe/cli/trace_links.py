@@ -1,13 +1,13 @@
-"""Where a trace can be looked at: the pages of Laminar and Jaeger."""
+"""Where a trace can be looked at: the pages of Laminar, Phoenix, MLflow and Jaeger."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from ckpt_observe.config import Settings, is_loopback
-from ckpt_observe.endpoints import TRACES_PATH, Endpoint
+from ckpt_observe.endpoints import MLFLOW_EXPERIMENT, TRACES_PATH, Endpoint, is_phoenix
 from ckpt_observe.errors import HttpError
 from ckpt_observe.semconv import laminar
 from ckpt_observe.support.answers import decode_json
@@ -25,8 +25,19 @@ def trace_links(settings: Settings, trace_id: str) -> Iterator[tuple[str, str]]:
     """Yield the exporter and the address of the trace in its backend, for each exporter whose backend has pages."""
     if endpoint := settings.endpoints.get("laminar"):
         yield "laminar", f"{_laminar_page(endpoint)}/traces/{laminar.trace_uuid(trace_id)}"
-    if (endpoint := settings.endpoints.get("otlp")) and (page := _jaeger_page(endpoint)):
-        yield "otlp", f"{page}/trace/{trace_id}"
+    if (endpoint := settings.endpoints.get("otlp")) and (link := _otlp_link(endpoint, trace_id)):
+        yield "otlp", link
+
+
+def _otlp_link(endpoint: Endpoint, trace_id: str) -> str:
+    """Return the address of a trace in MLflow, Phoenix or Jaeger; an empty string if the server is none of them."""
+    server = endpoint.shown.removesuffix(TRACES_PATH)
+    if experiment := endpoint.headers.get(MLFLOW_EXPERIMENT):
+        return f"{server}/#/experiments/{quote(experiment, safe='')}/traces?selectedEvaluationId=tr-{trace_id}"
+    if is_phoenix(endpoint):
+        return f"{server}/redirects/traces/{trace_id}"
+    page = _jaeger_page(endpoint)
+    return f"{page}/trace/{trace_id}" if page else ""
 
 
 def _laminar_page(endpoint: Endpoint) -> str:

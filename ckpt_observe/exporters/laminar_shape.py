@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
 from msgspec import UNSET, structs
 
+from ckpt_observe.exporters.input_output import describe_outcome, finite, is_task, span_input, span_output, summary, to_json
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import laminar
 from ckpt_observe.semconv.spans import EVENT_EXCEPTION, EXCEPTION_MESSAGE, EXCEPTION_TYPE, OPERATION_PREFIX, TASK_PREFIX
 from ckpt_observe.span import Span, SpanEvent, SpanLink
-from ckpt_observe.support.formatting import format_duration, format_size
 
 RECOVERED: Final = "recovered exception"
 LINK_TRACE: Final = "link.trace_id"
 LINK_SPAN: Final = "link.span_id"
 
-_INPUT: Final = (names.ID, names.STEP, names.SYSTEM, names.STORE, names.LOCATION, names.FORMAT, names.CODEC, names.PHASE_BYTES_IN)
-_OUTPUT: Final = (
-    names.OUTCOME, names.SIZE_SERIALIZED, names.SIZE_STORED, names.RATIO, names.COUNT, names.PHASE_BYTES_OUT,
-    names.SOURCE_AGE, names.STEPS_SINCE, names.ERROR_CLASS, names.ERROR_CODE, names.ERROR_PHASE,
-)  # fmt: skip
 _METADATA: Final = (names.TASK_NAME, names.TASK_ID, "service.name")
 _LLM: Final = ("gen_ai.", "ai.toolCall.", "lmnr.")
 """Prefixes of attributes that would turn the span into a model call or control Laminar. They get the prefix `own.`."""
-_MAX_PREVIEW: Final = 200
-"""Characters of an error in a preview; the whole message is in the `exception` event."""
-_json = msgspec.json.Encoder().encode
 
 
 def shape(span: Span, root_name: str = "") -> Span:
@@ -41,11 +31,10 @@ def shape(span: Span, root_name: str = "") -> Span:
     attributes = {
         **span.resource,  # Laminar does not store the resource and the links, so they become attributes
         **_links(span.links),
-        **{_safe(name): _finite(value) for name, value in span.attributes.items()},
+        **{_safe(name): finite(value) for name, value in span.attributes.items()},  # not finite: Laminar would store null
         **_association(span),
         **_path(span, root_name),
-        **_json_attribute(laminar.INPUT, {**_preview(span), **_select(_INPUT, span.attributes)}),
-        **_json_attribute(laminar.OUTPUT, {**_select(_OUTPUT, span.attributes), **_source(span)}),
+        **_input_and_output(span),
     }
     if names.OPERATION in span.attributes and not _is_upkeep(span):
         attributes[laminar.SPAN_TYPE] = "TOOL"  # the default view omits DEFAULT spans; on a task, TOOL would hide the tree
@@ -86,45 +75,14 @@ def _association(span: Span) -> dict[str, Any]:
     return association
 
 
-def _select(keys: Sequence[str], attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {key.removeprefix(OPERATION_PREFIX): _finite(attributes[key]) for key in keys if key in attributes}
+def _input_and_output(span: Span) -> dict[str, str]:
+    """Return input and output as JSON strings, which is the only type that Laminar accepts here. No attribute without values.
 
-
-def _json_attribute(name: str, values: dict[str, Any]) -> dict[str, str]:
-    """Return the values as an attribute: a JSON string, which is the only type that Laminar accepts here. No attribute without values."""
-    return {name: _json(values).decode()} if values else {}
-
-
-def _preview(span: Span) -> dict[str, str]:
-    """Return the line of an operation in the transcript, such as `step 3 · 12.2 kB → 973 B`: the page shows the key `summary`."""
-    attributes = span.attributes
-    if names.OPERATION not in attributes:
-        return {}
-    parts = [f"step {attributes[names.STEP]}"] if names.STEP in attributes else []
-    if span.status == "error":
-        parts.append(_describe_error(span))
-    else:
-        sizes = [attributes.get(name) for name in (names.SIZE_SERIALIZED, names.SIZE_STORED)]
-        texts = dict.fromkeys(format_size(size) for size in sizes if isinstance(size, int))
-        parts += [" → ".join(texts)] if texts else []
-        age = attributes.get(names.SOURCE_AGE)
-        parts += [f"saved {format_duration(age)} before"] if isinstance(age, int | float) and math.isfinite(age) else []
-    return {"summary": " · ".join(parts)} if parts else {}
-
-
-def _describe_error(span: Span) -> str:
-    """Return the exception in one line; without one, the outcome."""
-    for event in span.events:
-        if event.name == EVENT_EXCEPTION:
-            message = " ".join(str(event.attributes.get(EXCEPTION_MESSAGE, "")).split())
-            return f"{event.attributes.get(EXCEPTION_TYPE, '')}: {message}"[:_MAX_PREVIEW]
-    return _outcome(span)
-
-
-def _outcome(span: Span) -> str:
-    outcome = str(span.attributes.get(names.OUTCOME, "error"))
-    phase = span.attributes.get(names.ERROR_PHASE)
-    return f"{outcome} in {phase}" if phase else outcome
+    The summary of an operation is in its input, where the page looks for the line in the transcript. That of a task is in its output.
+    """
+    in_input, in_output = ({}, summary(span)) if is_task(span) else (summary(span), {})
+    values = {laminar.INPUT: {**in_input, **span_input(span)}, laminar.OUTPUT: {**in_output, **span_output(span), **_source(span)}}
+    return {name: to_json(value) for name, value in values.items() if value}
 
 
 def _source(span: Span) -> dict[str, str]:
@@ -143,7 +101,7 @@ def _events(span: Span, end: int) -> tuple[SpanEvent, ...]:
     if any(event.name == EVENT_EXCEPTION for event in span.events):
         return span.events
     outcome = str(span.attributes.get(names.OUTCOME, "error"))
-    attributes = {EXCEPTION_TYPE: str(span.attributes.get(names.ERROR_TYPE, outcome)), EXCEPTION_MESSAGE: _outcome(span)}
+    attributes = {EXCEPTION_TYPE: str(span.attributes.get(names.ERROR_TYPE, outcome)), EXCEPTION_MESSAGE: describe_outcome(span)}
     return (*span.events, SpanEvent(EVENT_EXCEPTION, end, attributes))
 
 
@@ -159,10 +117,3 @@ def _links(links: Sequence[SpanLink]) -> dict[str, Any]:
 
 def _safe(name: str) -> str:
     return f"own.{name}" if name.startswith(_LLM) else name
-
-
-def _finite(value: Any) -> Any:
-    """Return NaN and infinity as strings, because Laminar stores them as null; other values unchanged."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

@@ -8,7 +8,7 @@ remove duplicates; Laminar does not (see `laminar`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from ckpt_observe import __version__
@@ -16,7 +16,7 @@ from ckpt_observe.endpoints import GRPC, Endpoint
 from ckpt_observe.errors import ExporterRefusedError, ExporterServerError
 from ckpt_observe.exporter import Exporter
 from ckpt_observe.exporters.limited_span import limit_spans
-from ckpt_observe.exporters.otlp_encoding import encode_requests
+from ckpt_observe.exporters.otlp_encoding import EMPTY_REQUEST, encode_requests
 from ckpt_observe.span import Span
 from ckpt_observe.span_limits import SpanLimits
 from ckpt_observe.support.http_client import untraced
@@ -41,10 +41,14 @@ class Transport(Protocol):
 class OtlpExporter(Exporter):
     """Sends spans to one OTLP endpoint. For one thread at a time. Connects with the first batch."""
 
-    def __init__(self, endpoint: Endpoint, name: str = "otlp", limits: SpanLimits | None = None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, name: str = "otlp", limits: SpanLimits | None = None, shape: Callable[[Span], Span] | None = None
+    ) -> None:
+        """`shape` changes each span to the form in which it is sent. None: it is sent as it is."""
         self.name = name
         self._limits = limits or SpanLimits()
         self.endpoint = endpoint
+        self._shape = shape
         self.rejected = 0
         """Spans that the server rejected although it accepted their request (partial success)."""
         self._has_accepted = False
@@ -68,6 +72,7 @@ class OtlpExporter(Exporter):
     def _send(self, spans: Sequence[Span]) -> None:
         """Send spans in the form that the server gets."""
         try:
+            spans = spans if self._shape is None else [self._shape(span) for span in spans]
             requests = list(encode_requests(spans, __version__, MAX_REQUEST_BYTES))
         except (TypeError, ValueError, struct.error) as error:
             raise ExporterRefusedError(f"a span cannot be encoded as OTLP: {error}") from error
@@ -97,10 +102,10 @@ class OtlpExporter(Exporter):
     def _retry_if_server_refuses_all(self, refusal: ExporterRefusedError) -> None:
         """Raise an error that keeps the span and tries others, if the server also refuses an empty request: the span need not be the cause.
 
-        Some servers, such as MLflow, refuse every empty request. So this is called only before the server has accepted anything.
+        A server may refuse every empty request. So this is called only before it has accepted anything.
         """
         try:
-            self._connect().send(b"")
+            self._connect().send(EMPTY_REQUEST)
         except ExporterRefusedError:
             message = f"{refusal}; the server also refuses an empty request, so the span may not be the cause and is kept"
             raise ExporterServerError(message) from refusal

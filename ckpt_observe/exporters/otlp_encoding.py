@@ -15,6 +15,9 @@ from ckpt_observe.exporters.limited_span import LimitedEvent, LimitedLink, Limit
 from ckpt_observe.semconv.spans import EVENT_EXCEPTION, EXCEPTION_MESSAGE, SCHEMA_URL, SCOPE
 from ckpt_observe.span import Span, SpanEvent, SpanLink
 
+EMPTY_REQUEST: Final = b"\x0a\x00"
+"""A request with one resource and no spans, to try a server. MLflow refuses a request without a resource."""
+
 _fixed64, _double, _times = struct.Struct("<Q").pack, struct.Struct("<d").pack, struct.Struct("<cQcQ").pack
 _UINT64: Final = (1 << 64) - 1
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1

@@ -70,9 +70,16 @@ class HttpTransport:
 
     def post(self, url: str, body: bytes, content_type: str, headers: Mapping[str, str] | None = None) -> bytes:
         """Send a POST request to a URL of the same server and return the body of the answer. Raises as `send` does."""
+        return self._request("POST", url, body, {"content-type": content_type, **(headers or {})})
+
+    def get(self, url: str) -> bytes:
+        """Send a GET request to a URL of the same server and return the body of the answer. Raises as `send` does."""
+        return self._request("GET", url, b"", {})
+
+    def _request(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         self.status, self.headers = 0, {}
         try:
-            answer = self._client.request("POST", url, body, {"content-type": content_type, **(headers or {})})
+            answer = self._client.request(method, url, body, headers)
         except HttpError as error:
             raise self._no_answer(error) from None
         self.status, self.headers = answer.status, answer.headers

@@ -21,9 +21,10 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
 from ckpt_observe import __version__
+from ckpt_observe.endpoints import PHOENIX_PROJECT
 from ckpt_observe.errors import ExporterRetryError
 from ckpt_observe.exporter import Exporter
-from ckpt_observe.exporters.laminar_shape import shape
+from ckpt_observe.exporters import laminar_shape, openinference_shape
 from ckpt_observe.exporters.limited_span import LimitedEvent, LimitedLink, LimitedSpan, limit_spans
 from ckpt_observe.exporters.otlp_encoding import status_message
 from ckpt_observe.semconv.spans import SCHEMA_URL, SCOPE
@@ -44,13 +45,16 @@ _MAX_DECISIONS: Final = 1000
 
 
 class ProviderExporter(Exporter):
-    """Hands spans to the TracerProvider that `find` returns; None if there is none yet. `is_laminar` tells whether it is Laminar's."""
+    """Hands spans to the TracerProvider that `find` returns; None if there is none yet. `is_laminar` tells whether it is Laminar's.
+
+    `uses_openinference`: spans get the attributes of OpenInference, also if the provider does not name a project of Phoenix.
+    """
 
     name = "provider"
     durable = False
 
-    def __init__(self, find: Callable[[], Any], is_laminar: Callable[[Any], bool]) -> None:
-        self._find, self._is_laminar = find, is_laminar
+    def __init__(self, find: Callable[[], Any], is_laminar: Callable[[Any], bool], *, uses_openinference: bool = False) -> None:
+        self._find, self._is_laminar, self._uses_openinference = find, is_laminar, uses_openinference
         self._decisions: dict[str, TraceFlags | None] = {}
         self._has_warned = False
 
@@ -67,15 +71,21 @@ class ProviderExporter(Exporter):
                 "no TracerProvider of the OpenTelemetry SDK is set in this process; spans are kept until the program sets one"
             )
         laminar = self._is_laminar(provider)
+        shape = laminar_shape.shape if laminar else self._shape(provider)
         deadline = time.monotonic() + FLUSH_MILLISECONDS / 1000
         for number, span in enumerate(limit_spans(spans, _limits_of(provider)), 1):
             flags = self._flags(provider, span)
             if flags is not None:
-                self._hand_over(provider, to_readable_span(shape(span) if laminar else span, provider.resource, flags))
+                self._hand_over(provider, to_readable_span(shape(span) if shape else span, provider.resource, flags))
             _wait_for_room(provider, deadline)
             # Not with Laminar's provider: while it flushes, it holds a lock that every span of the program needs.
             if number % SPANS_PER_FLUSH == 0 and not laminar:
                 provider.force_flush(FLUSH_MILLISECONDS)
+
+    def _shape(self, provider: Any) -> Callable[[Span], Span] | None:
+        """Return what adds the attributes of OpenInference, if they are wanted: the provider of Phoenix's `register()` names a project."""
+        is_wanted = self._uses_openinference or PHOENIX_PROJECT in provider.resource.attributes
+        return openinference_shape.shape if is_wanted else None
 
     def close(self) -> None:
         """Do nothing: the host program closes its provider."""

@@ -150,6 +150,24 @@ def test_laminar_pages():
 
 
 @pytest.mark.parametrize(
+    ("endpoint", "headers", "link"),
+    [
+        ("http://localhost:6006", "", "http://localhost:6006/redirects/traces/{trace}"),
+        ("https://u:secret@phoenix.example", "x-project-name=a", "https://phoenix.example/redirects/traces/{trace}"),
+        (
+            "http://localhost:5000",
+            "x-mlflow-experiment-id=7",
+            "http://localhost:5000/#/experiments/7/traces?selectedEvaluationId=tr-{trace}",
+        ),
+    ],
+)
+def test_phoenix_and_mlflow_pages(endpoint, headers, link):
+    """Phoenix finds the project of a trace itself. MLflow's page needs the experiment."""
+    settings = config.read({"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_HEADERS": headers})
+    assert list(trace_links.trace_links(settings, "ab" * 16)) == [("otlp", link.format(trace="ab" * 16))]
+
+
+@pytest.mark.parametrize(
     ("answer", "is_jaeger"),
     [
         ((200, {}, b'{"data": ["trainer"], "total": 1}'), True),

@@ -94,7 +94,7 @@ def test_otlp_over_http(doctor, server):
     assert findings["server otlp"] == Diagnosis(OK, "server otlp", f"{server.url}/v1/traces (http/protobuf) accepts spans")
     assert findings["clock"].state == OK
     [(path, headers, body)] = server.requests
-    assert (path, headers["x-tenant"], body) == ("/v1/traces", "a", b"")
+    assert (path, headers["x-tenant"], body) == ("/v1/traces", "a", b"\x0a\x00")
 
 
 @pytest.mark.parametrize(
@@ -116,6 +116,33 @@ def test_answers_over_http(doctor, server, answer, verdict, hint):
     server.otherwise = answer
     finding = doctor(**otlp(server.url))["server otlp"]
     assert (finding.state, hint in finding.detail) == (verdict, True), finding
+
+
+@pytest.mark.parametrize(
+    ("page", "verdict", "hint"),
+    [
+        ((200, {}, b"{}"), OK, "7 exists"),
+        (404, PROBLEM, "create it, or set the id of another one"),
+        (400, PROBLEM, "create it, or set the id of another one"),
+        (403, NOTE, "answered 403"),
+        (500, NOTE, "not known whether 7 exists"),
+    ],
+)
+def test_mlflow_experiment(doctor, server, page, verdict, hint):
+    """The experiment is looked up, because MLflow accepts a request without spans for one that does not exist."""
+    server.pages["/api/2.0/mlflow/experiments/get?experiment_id=7"] = page
+    findings = doctor(**otlp(server.url, OTEL_EXPORTER_OTLP_HEADERS="x-mlflow-experiment-id=7"))
+    assert findings["server otlp"].state == OK
+    assert "input and output of OpenInference" in findings["server otlp"].detail
+    assert (findings["mlflow experiment"].state, hint in findings["mlflow experiment"].detail) == (verdict, True), findings
+
+
+def test_mlflow_without_experiment(doctor, server):
+    """If the header with the experiment is missing, the advice names it."""
+    server.otherwise = 422, {"content-type": "application/json"}, b'{"detail":[{"loc":["header","x-mlflow-experiment-id"]}]}'
+    finding = doctor(**otlp(server.url))["server otlp"]
+    assert finding.state == PROBLEM
+    assert "add x-mlflow-experiment-id=ID to OTEL_EXPORTER_OTLP_HEADERS" in finding.detail
 
 
 @pytest.mark.parametrize(

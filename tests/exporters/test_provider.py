@@ -99,6 +99,23 @@ def test_span_has_resource_and_scope(world):
     assert (span.context.trace_flags.sampled, span.kind, span.status.description) == (True, SpanKind.INTERNAL, "no space")
 
 
+@pytest.mark.parametrize(
+    ("resource", "setting", "kinds"),
+    [
+        ({}, False, [None, None]),
+        ({"openinference.project.name": "demo"}, False, ["TOOL", "CHAIN"]),
+        ({}, True, ["TOOL", "CHAIN"]),
+    ],
+)
+def test_openinference(resource, setting, kinds):
+    """Spans get their kind if the provider names a project, as that of Phoenix's `register()` does, or if the setting asks for it."""
+    memory = InMemorySpanExporter()
+    provider = TracerProvider(resource=Resource(resource), shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    ProviderExporter(lambda: provider, lambda _: False, uses_openinference=setting).send(make_tree(phases=()))
+    assert [span.attributes.get("openinference.span.kind") for span in memory.get_finished_spans()] == kinds
+
+
 def test_trace_state(world):
     """A span and its parent keep the `tracestate` of their trace, as spans of the SDK do."""
     world.exporter.send([make_span(2, "checkpoint.save", parent=1, trace_state="a=1,b=2"), make_span(3, "checkpoint.load")])

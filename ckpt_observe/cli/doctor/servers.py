@@ -15,15 +15,16 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from ckpt_observe import environment
 from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
 from ckpt_observe.config import Settings
-from ckpt_observe.endpoints import GRPC, HTTP, TRACES_PATH, Endpoint
+from ckpt_observe.endpoints import GRPC, HTTP, MLFLOW_EXPERIMENT, TRACES_PATH, Endpoint
 from ckpt_observe.errors import ExporterError, ExporterRefusedError, ExporterSetupError
 from ckpt_observe.exporters.laminar import QUERY_PATH
 from ckpt_observe.exporters.otlp import Transport, open_transport
+from ckpt_observe.exporters.otlp_encoding import EMPTY_REQUEST
 from ckpt_observe.exporters.otlp_http import HttpTransport
 from ckpt_observe.support.answers import parse_http_date
 from ckpt_observe.support.http_client import untraced
@@ -41,6 +42,10 @@ _KEY_SETTINGS: Final = {
 """The setting that holds the API key for each server."""
 _KEY_REFUSED: Final = "the key is missing or was rejected: check {key}"
 _NOT_OTLP: Final = "the server does not accept OTLP here: check port and path"
+_NO_EXPERIMENT: Final = (
+    f"MLflow needs the id of an experiment: add {MLFLOW_EXPERIMENT}=ID to {environment.OTLP}HEADERS (its default experiment is 0)"
+)
+_EXPERIMENT_PATH: Final = "/api/2.0/mlflow/experiments/get?experiment_id="
 _BUSY: Final = "the server is busy; spans will be retried"
 _ADVICE: Final[Mapping[int | str, str]] = {
     **dict.fromkeys((401, 403, "UNAUTHENTICATED", "PERMISSION_DENIED"), _KEY_REFUSED),
@@ -73,10 +78,14 @@ def check_servers(settings: Settings) -> Iterator[Diagnosis]:
     if settings.prometheus.otlp is not None:
         servers["otlp metrics"] = settings.prometheus.otlp
     for name, endpoint in servers.items():
-        yield from _check_server(name, replace(endpoint, timeout=min(endpoint.timeout, MAX_SECONDS)))
+        what = "metrics" if name == "otlp metrics" else "spans"
+        if name == "otlp" and settings.openinference:
+            what += ", which are sent with kind, input and output of OpenInference"
+        yield from _check_server(name, replace(endpoint, timeout=min(endpoint.timeout, MAX_SECONDS)), what)
 
 
-def _check_server(name: str, endpoint: Endpoint) -> Iterator[Diagnosis]:
+def _check_server(name: str, endpoint: Endpoint, what: str) -> Iterator[Diagnosis]:
+    """Check one server. `what` says what is sent to it."""
     subject, address = f"server {name}", f"{endpoint.shown} ({endpoint.protocol})"
     try:
         connection = open_transport(endpoint)
@@ -85,16 +94,21 @@ def _check_server(name: str, endpoint: Endpoint) -> Iterator[Diagnosis]:
         return
     try:
         with untraced():
-            connection.send(b"")
+            connection.send(EMPTY_REQUEST)
         if connection.headers.get("content-type", "").startswith("text/html"):
             yield Diagnosis(PROBLEM, subject, f"{address}: {_NOT_OTLP} (it returned a web page)")
         else:
-            yield Diagnosis(OK, subject, f"{address} accepts {'metrics' if name == 'otlp metrics' else 'spans'}")
+            yield Diagnosis(OK, subject, f"{address} accepts {what}")
             if name == "laminar" and isinstance(connection, HttpTransport):
                 yield from _check_laminar(endpoint, connection)
+            elif MLFLOW_EXPERIMENT in endpoint.headers and isinstance(connection, HttpTransport):
+                yield from _check_mlflow(endpoint, connection)
     except ExporterError as error:
         status = connection.status
-        advice = _ADVICE[status].format(key=_KEY_SETTINGS[name]) if status in _ADVICE else _diagnose(endpoint)
+        if MLFLOW_EXPERIMENT in str(error):  # the answer names the header that is missing
+            advice = _NO_EXPERIMENT
+        else:
+            advice = _ADVICE[status].format(key=_KEY_SETTINGS[name]) if status in _ADVICE else _diagnose(endpoint)
         yield Diagnosis(NOTE if advice == _BUSY else PROBLEM, subject, f"{error}; {advice}")
     finally:
         connection.close()
@@ -117,6 +131,20 @@ def _check_laminar(endpoint: Endpoint, connection: HttpTransport) -> Iterator[Di
             f"and set {environment.LMNR_HTTP_PORT}"
         )
         yield Diagnosis(NOTE, environment.LMNR_BASE_URL, message)
+
+
+def _check_mlflow(endpoint: Endpoint, connection: HttpTransport) -> Iterator[Diagnosis]:
+    """Report an experiment that does not exist: MLflow looks for it only if a request has spans."""
+    experiment = endpoint.headers[MLFLOW_EXPERIMENT]
+    try:
+        with untraced():
+            connection.get(endpoint.url.removesuffix(TRACES_PATH) + _EXPERIMENT_PATH + quote(experiment, safe=""))
+        yield Diagnosis(OK, "mlflow experiment", f"{experiment} exists")
+    except (ExporterRefusedError, ExporterSetupError) as error:
+        remedy = f"create it, or set the id of another one as {MLFLOW_EXPERIMENT} in {environment.OTLP}HEADERS"
+        yield Diagnosis(PROBLEM if connection.status in (400, 404) else NOTE, "mlflow experiment", f"{error}; {remedy}")
+    except ExporterError as error:
+        yield Diagnosis(NOTE, "mlflow experiment", f"it is not known whether {experiment} exists: {error}")
 
 
 def _diagnose(endpoint: Endpoint) -> str:

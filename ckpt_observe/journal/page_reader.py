@@ -20,6 +20,7 @@ MAX_SIZE: Final = 64 << 20
 """Bytes that are read of a page file, or of the copy of all pages of a process, which has up to 32 MiB."""
 _MAX_MEMORY: Final = 1 << 50
 """Bytes of memory that no machine has: a page file may be damaged, or of an earlier version with a note in this place."""
+_PAGES_AT_ONCE: Final = 64
 _MARK_WORDS = struct.Struct(f"@{MARK_COUNT}Q")
 
 _Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -93,14 +94,25 @@ def _read_heartbeat(data: bytes) -> Heartbeat:
 
 
 def read_running(path: str) -> list[bytes]:
-    """Return the lines of each page whose operation is running."""
-    data = _read(path)
-    pages = []
-    for start in _page_starts(data):
-        used = WORD.unpack_from(data, start)[0]
-        if HEADER_SIZE < used <= PAGE_SIZE:  # ENDED_FLAG makes it larger
-            pages.append(data[start + HEADER_SIZE : start + used])
-    return pages
+    """Return the lines of each page whose operation is running.
+
+    Most pages are free. Each scrape of the metrics reads them all, so a part of the file at a time is read into the same memory: new memory
+    for all of it would take ten times as long.
+    """
+    file = files.open_regular(path)
+    try:
+        size = min(MAX_SIZE, os.fstat(file).st_size)
+        part = bytearray(min(_PAGES_AT_ONCE * PAGE_SIZE, max(size // PAGE_SIZE - 1, 0) * PAGE_SIZE))
+        words = memoryview(part).cast("@Q")[:: PAGE_SIZE // WORD.size]  # the first word of each page
+        pages = []
+        for start in range(PAGE_SIZE, size - PAGE_SIZE + 1, len(part) or PAGE_SIZE):
+            complete_pages = os.preadv(file, [part], start) // PAGE_SIZE
+            for index, used in enumerate(words[:complete_pages].tolist()):
+                if HEADER_SIZE < used <= PAGE_SIZE:  # ENDED_FLAG makes it larger
+                    pages.append(bytes(part[index * PAGE_SIZE + HEADER_SIZE : index * PAGE_SIZE + used]))
+        return pages
+    finally:
+        os.close(file)
 
 
 def _read(path: str) -> bytes:

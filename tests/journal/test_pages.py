@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_observe.journal.page_file import PageFile
-from ckpt_observe.journal.page_reader import Heartbeat, read_pages
+from ckpt_observe.journal.page_reader import Heartbeat, read_pages, read_running
 from ckpt_observe.journal.pages import ENDED_FLAG, HEADER_SIZE, MARK_COUNT, PAGE_SIZE
 from tests.journal.conftest import open_below
 
@@ -162,9 +162,11 @@ def test_existing_file_is_not_opened(tmp_path, fake_pool, mapped):
     assert path.read_bytes() == b"precious"
 
 
-@pytest.mark.parametrize("size", [0, 1, 8, PAGE_SIZE - 1, PAGE_SIZE, 2 * PAGE_SIZE - 1, 5 * PAGE_SIZE + 17])
+@pytest.mark.parametrize(
+    "size", [0, 1, 8, PAGE_SIZE - 1, PAGE_SIZE, 2 * PAGE_SIZE - 1, 5 * PAGE_SIZE + 17, 65 * PAGE_SIZE, 66 * PAGE_SIZE, 150 * PAGE_SIZE + 17]
+)
 def test_hostile_file(tmp_path, size):
-    """Random bytes of any length are read without an error."""
+    """Random bytes of any length are read without an error. All readers find the same running operations."""
     path = tmp_path / "hostile"
     chooser = random.Random(size)
     for _ in range(20):
@@ -174,3 +176,4 @@ def test_hostile_file(tmp_path, size):
         path.write_bytes(data)
         _, pages = read_pages(str(path))
         assert all(len(each.marks) == MARK_COUNT and len(each.lines) <= PAGE_SIZE for each in pages)
+        assert read_running(str(path)) == [each.lines for each in pages if not each.is_ended]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET
@@ -22,6 +22,7 @@ from msgspec import UNSET
 from ckpt_observe.delivery.derived_attributes import add_derived_attributes
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, genai, spans
+from ckpt_observe.semconv.values import PHASES
 from ckpt_observe.span import Span, SpanEvent, SpanLink
 
 Ancestors: TypeAlias = tuple[tuple[str, str], ...] | msgspec.UnsetType
@@ -32,6 +33,7 @@ TraceState: TypeAlias = str | msgspec.UnsetType
 
 _decode = msgspec.json.Decoder().decode
 _PREFIXES: Final = {events.TASK: spans.TASK_PREFIX, events.OPERATION: spans.OPERATION_PREFIX}
+_PHASE_SPAN_NAMES: Final = {name: spans.OPERATION_PREFIX + name for name in PHASES}
 _EXCEPTION: Final = (spans.EXCEPTION_TYPE, spans.EXCEPTION_MESSAGE)
 
 
@@ -102,23 +104,24 @@ def _operation(
     is_task = kind == events.TASK
     defaults = {names.OUTCOME: "ok"} if is_task else {names.OPERATION: name, names.OUTCOME: "ok"}
     attributes = _without_none({**defaults, **process_attributes, **(shared or {}), **(attributes or {}), **(end[3] or {})})
-    span_events = sorted([_event(line) for line in lines if line[0] == events.EVENT], key=_time_of)
+    has_details = len(lines) > 2  # besides begin and end
+    span_events = sorted([_event(line) for line in lines if line[0] == events.EVENT], key=_time_of) if has_details else []
     if genai_events:
         span_events += lifecycle_events(attributes, stop)
     return Span(
-        trace_id=trace_id,
-        span_id=span_id,
-        parent_span_id=parent,
-        name=(spans.TASK_PREFIX if is_task else spans.OPERATION_PREFIX) + name,
-        start_unix_nano=start,
-        end_unix_nano=stop,
-        status=_status(attributes),
-        attributes=attributes,
-        events=tuple(span_events),
-        links=tuple([_link(line) for line in lines if line[0] == events.LINK]),
-        resource=resource,
-        ancestors=ancestors,
-        trace_state=trace_state,
+        trace_id,
+        span_id,
+        parent,
+        (spans.TASK_PREFIX if is_task else spans.OPERATION_PREFIX) + name,
+        start,
+        stop,
+        _status(attributes),
+        attributes,
+        tuple(span_events),
+        tuple([_link(line) for line in lines if line[0] == events.LINK]) if has_details else (),
+        resource,
+        ancestors,
+        trace_state,
     )
 
 
@@ -149,13 +152,15 @@ def _phases(
     """Return the span of each phase. `phases` has each one with the offset to add to its times. `ancestors` ends with the operation."""
     operation, trace_id = begin[1], begin[5]
     operation_number = int(operation, 16)
-    by_number = {phase[1]: phase for phase, _ in phases} if any(phase[2] for phase, _ in phases) else {}
+    nested = [phase for phase, _ in phases if phase[2]]
+    by_number = {phase[1]: phase for phase, _ in phases} if nested else {}
     phase_spans = []
     for (name, number, parent, start, stop, details), offset in phases:
         if type(name) is not str or type(start) is not int or type(stop) is not int:
             raise TypeError("a field of a phase has another type")
         attributes: dict[str, Any] = {names.PHASE: name, names.OUTCOME: "ok"}
-        exception: dict[str, Any] = {}
+        status: Literal["ok", "error"] = "ok"
+        span_events: tuple[SpanEvent, ...] = ()
         if type(details) is list:
             if details[0] is not None:
                 attributes[names.PHASE_BYTES_IN] = details[0]
@@ -163,26 +168,32 @@ def _phases(
                 attributes[names.PHASE_BYTES_OUT] = details[1]
         elif details:
             attributes = _without_none({**attributes, **details})
-            exception = {key: attributes.pop(key) for key in _EXCEPTION if key in attributes}
-        parent_id = parent if isinstance(parent, str) else events.phase_span_id(operation, parent) if parent else operation
+            status = _status(attributes)
+            exception: dict[str, Any] = {key: attributes.pop(key) for key in _EXCEPTION if key in attributes}
+            span_events = (SpanEvent(spans.EVENT_EXCEPTION, stop + offset, exception),) if exception else ()
         phase_spans.append(
             Span(
                 trace_id,
                 events.derive_span_id(operation_number, number),
-                parent_id,
-                spans.OPERATION_PREFIX + name,
+                _phase_parent(operation, parent) if parent else operation,
+                _PHASE_SPAN_NAMES.get(name) or spans.OPERATION_PREFIX + name,
                 start + offset,
                 stop + offset,
-                _status(attributes),
+                status,
                 attributes,
-                (SpanEvent(spans.EVENT_EXCEPTION, stop + offset, exception),) if exception else (),
+                span_events,
                 (),
                 resource,
-                ancestors if not parent else _nested_ancestors(ancestors, operation, parent, by_number),
+                _nested_ancestors(ancestors, operation, parent, by_number) if parent else ancestors,
                 trace_state,
             )
         )
     return phase_spans
+
+
+def _phase_parent(operation: str, parent: int | str) -> str:
+    """Return the span id of the outer phase, which is given by its number, or of a span that is not ours."""
+    return parent if isinstance(parent, str) else events.phase_span_id(operation, parent)
 
 
 def _nested_ancestors(ancestors: Ancestors, operation: str, parent: int | str, by_number: dict[int, list[Any]]) -> Ancestors:
@@ -206,7 +217,7 @@ def _without_none(attributes: dict[str, Any] | None) -> dict[str, Any]:
     return attributes
 
 
-def _status(attributes: dict[str, Any]) -> Any:
+def _status(attributes: dict[str, Any]) -> Literal["ok", "error"]:
     return "error" if attributes.get(names.OUTCOME) in ("error", "interrupted") else "ok"
 
 

@@ -63,6 +63,14 @@ def test_remote_parent(recording, attach):
     assert states(recording) == {STATE}
 
 
+@pytest.mark.parametrize("unsampled", [None, events.NOTHING])
+def test_unsampled_parent(recording, attach, monkeypatch, unsampled):
+    """What is current inside a trace that is not sampled propagates its tracestate, whether it is counted or not recorded at all."""
+    monkeypatch.setattr(recorder, "unsampled", unsampled)
+    attach(_propagator.extract({"traceparent": TRACEPARENT[:-1] + "0", "tracestate": STATE}))
+    assert save() == (STATE, STATE)
+
+
 def test_sdk_span(recording, attach):
     """A span of the SDK hands its tracestate on to us, and our operation to spans of the SDK inside it."""
     attach(remote_parent())

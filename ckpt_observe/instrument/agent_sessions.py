@@ -41,6 +41,10 @@ def _describe_session(session: Any, _arguments: Arguments) -> dict[str, Any]:
     return {names.TASK_ID: task_id, names.SESSION_ID: task_id, names.LOCATION: path_of(session, "db_path")}
 
 
+def _describe_cleared(session: Any, arguments: Arguments) -> dict[str, Any]:
+    return {**_describe_session(session, arguments), names.WHOLE_TASK: True}
+
+
 def _describe_items(session: Any, arguments: Arguments) -> dict[str, Any] | None:
     items = arguments.get("items")
     if not items:  # nothing is stored
@@ -59,7 +63,7 @@ _SESSION_METHODS: Final[Mapping[str, WrapperFactory]] = {
     "get_items": outermost_call(OPENAI, "load", _describe_session, record_count, _SESSION_ERRORS),
     "add_items": outermost_call(OPENAI, "append", _describe_items, None, _SESSION_ERRORS),
     "pop_item": outermost_call(OPENAI, "delete", _describe_session, _record_popped, _SESSION_ERRORS),
-    "clear_session": outermost_call(OPENAI, "delete", _describe_session, None, _SESSION_ERRORS),
+    "clear_session": outermost_call(OPENAI, "delete", _describe_cleared, None, _SESSION_ERRORS),
     "_serialize_item": serialize_phase(OPENAI),
     "_deserialize_item": deserialize_phase(OPENAI),
     "_locked_connection": ManagedPhases(OPENAI, LOCK_PHASES),
@@ -118,6 +122,10 @@ def _describe_adk(service: Any, arguments: Arguments) -> dict[str, Any]:
     }
 
 
+def _describe_deleted(service: Any, arguments: Arguments) -> dict[str, Any]:
+    return {**_describe_adk(service, arguments), names.WHOLE_TASK: True}
+
+
 def _describe_event(service: Any, arguments: Arguments) -> dict[str, Any] | None:
     session, event = arguments["session"], arguments["event"]
     if event.partial:  # a part of a streamed answer, which is not stored
@@ -157,7 +165,7 @@ _ADK_CALLS: Final = {
     "create_session": outermost_call(ADK, "save", _describe_adk, _record_created, _ADK_WRITE_ERRORS),
     "get_session": outermost_call(ADK, "load", _describe_adk, _record_session, _ADK_READ_ERRORS),
     "list_sessions": outermost_call(ADK, "list", _describe_adk, _record_sessions, _ADK_READ_ERRORS),
-    "delete_session": outermost_call(ADK, "delete", _describe_adk, None, _ADK_WRITE_ERRORS),
+    "delete_session": outermost_call(ADK, "delete", _describe_deleted, None, _ADK_WRITE_ERRORS),
 }
 _SESSION_SERVICES: Final = Family(
     "google.adk.sessions.base_session_service",

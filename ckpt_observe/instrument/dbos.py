@@ -95,6 +95,11 @@ def _describe_workflows(database: Any, arguments: Arguments) -> dict[str, Any]:
     return {**described, names.TARGET_TASK_ID: targets[0] if len(targets) == 1 else None, names.COUNT: len(ids)}
 
 
+def _describe_deleted(database: Any, arguments: Arguments) -> dict[str, Any]:
+    described = _describe_workflows(database, arguments)
+    return {**described, names.WHOLE_TASK: True if described.get(names.TASK_ID) else None}
+
+
 def _describe_value_in_workflow(_serializer: Any, _arguments: Arguments) -> dict[str, Any] | None:
     context = _current_workflow()
     return None if context is None else {names.SYSTEM: SYSTEM, names.TASK_ID: context.workflow_id, names.STEP: context.function_id}
@@ -129,7 +134,7 @@ _DATABASE_ROWS: Final[dict[str, WrapperFactory]] = {
     "check_operation_execution": _LOOK_UP,
     "_check_operation_execution_txn": OperationOrPhase(_LOOK_UP, SummedPhase(SYSTEM, "read")),
     "fork_workflow": _call("copy", _describe_workflows),
-    "delete_workflows": _call("delete", _describe_workflows),
+    "delete_workflows": _call("delete", _describe_deleted),
 }
 _LOOKUPS: Final = ("check_operation_execution", "_check_operation_execution_txn")
 TARGETS: Final = tuple(

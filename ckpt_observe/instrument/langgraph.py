@@ -98,7 +98,7 @@ def _describe_read(_saver: Any, arguments: Arguments) -> dict[str, Any]:
 
 
 def _describe_delete(_saver: Any, arguments: Arguments) -> dict[str, Any]:
-    return {names.TASK_ID: _text(arguments.get("thread_id"))}
+    return {names.TASK_ID: _text(arguments.get("thread_id")), names.WHOLE_TASK: True}
 
 
 def _describe_prune(_saver: Any, arguments: Arguments) -> dict[str, Any]:

@@ -18,13 +18,21 @@ class LostCheckpoints:
         """`operations` are those of the run, in any order; saves among them do not matter."""
         self._lost: dict[str | None, int] = {}
         """When each checkpoint was lost, in Unix nanoseconds. None stands for those without an id."""
+        self._run_deleted = 0
+        """When all checkpoints of the run were deleted."""
         for operation in operations:
+            end = operation.end_unix_nano or 0
             is_deleted = operation.name == "delete" and operation.outcome == "ok"
             is_damaged = operation.name in _READ and operation.attributes.get(names.ERROR_CLASS) == "integrity"
-            if is_deleted or is_damaged:
-                end = operation.end_unix_nano or 0
+            if is_deleted and operation.attributes.get(names.WHOLE_TASK) is True:
+                self._run_deleted = max(end, self._run_deleted)
+            elif is_deleted or is_damaged:
                 self._lost[operation.checkpoint_id] = max(end, self._lost.get(operation.checkpoint_id, 0))
 
     def contains(self, save: ObservedOperation) -> bool:
         """Return whether the checkpoint of a save was lost since."""
-        return (save.end_unix_nano or 0) <= self._lost.get(save.checkpoint_id, 0)
+        return (save.end_unix_nano or 0) <= self._lost.get(save.checkpoint_id, 0) or self.run_is_deleted_after(save)
+
+    def run_is_deleted_after(self, save: ObservedOperation) -> bool:
+        """Return whether all checkpoints of the run were deleted after a save, as LangGraph's `delete_thread` does."""
+        return (save.end_unix_nano or 0) <= self._run_deleted

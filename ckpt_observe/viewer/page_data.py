@@ -130,8 +130,9 @@ def overview(traces: Traces) -> Overview:
     for operation in operations:
         if not operation.is_running:
             by_run.setdefault(_run(operation), []).append(operation)
+    states = (_task_state(run, running) for run in by_run.values() if any(each.name == "save" for each in run))
     return Overview(
-        tasks=tuple(_task_state(run, running) for run in by_run.values() if any(each.name == "save" for each in run)),
+        tasks=tuple(state for state in states if state is not None),
         failures=tuple(map(_failure, itertools.islice((each for each in operations if each.outcome in _FAILED), _MAX_FAILURES))),
         running=tuple(map(row_of, running)),
         totals=traces.totals(),
@@ -187,10 +188,12 @@ def _run(operation: ObservedOperation) -> str | None:
     return operation.task_id or operation.task_name or operation.service
 
 
-def _task_state(run: list[ObservedOperation], running: list[ObservedOperation]) -> TaskState:
-    """Return the state of a run from its operations, newest first."""
+def _task_state(run: list[ObservedOperation], running: list[ObservedOperation]) -> TaskState | None:
+    """Return the state of a run from its operations, newest first. None if all its checkpoints were deleted at once, so that it is over."""
     saves, lost = [operation for operation in run if operation.name == "save"], LostCheckpoints(run)
     newest = saves[0]
+    if lost.run_is_deleted_after(newest):
+        return None
     named = next((save for save in saves if save.task_name is not None), newest)  # a child process may not know the name
     good = [save for save in saves if save.outcome == "ok"]
     last_good = next((save for save in good if not lost.contains(save)), None)

@@ -22,6 +22,16 @@ def test_checkpoint_is_lost_until_it_is_saved_again(loss):
     assert not lost.contains(make_operation(5, **{names.ID: "other.pt"}))
 
 
+def test_deleted_run_loses_all_its_checkpoints():
+    """A delete of the whole run loses every earlier save. A delete without an id that removed something else does not."""
+    deleted = LostCheckpoints([make_operation(10, name="delete", **{names.WHOLE_TASK: True})])
+    assert deleted.contains(make_operation(5, **{names.ID: "a"}))
+    assert deleted.run_is_deleted_after(make_operation(5, **{names.ID: "a"}))
+    assert not deleted.contains(make_operation(20, **{names.ID: "a"}))
+    pending_feedback = LostCheckpoints([make_operation(10, name="delete")])
+    assert not pending_feedback.contains(make_operation(5, **{names.ID: "a"}))
+
+
 def test_failed_delete_loses_nothing():
     """Only a delete that succeeded, or a read that found damage, counts."""
     operations = [

@@ -150,6 +150,21 @@ def test_deleted_checkpoint_is_not_recoverable(client, record, tmp_path):
     assert task["last_good"]["step"] == 1
 
 
+def test_deleted_run_is_not_listed(client, writer):
+    """A run whose checkpoints were all deleted is over, and is listed again when it saves again."""
+
+    def write(number, operation, **attributes):
+        values = {names.OPERATION: operation, names.OUTCOME: "ok", names.SYSTEM: "langgraph", names.TASK_ID: "thread-1", **attributes}
+        writer.write([make_span(number, f"checkpoint.{operation}", trace=number, attributes=values)])
+
+    write(1, "save")
+    write(2, "delete", **{names.WHOLE_TASK: True})
+    assert client.get("/api/overview").json()["tasks"] == []
+    write(3, "save")
+    [task] = client.get("/api/overview").json()["tasks"]
+    assert task["last_good"]["trace_id"] == f"{3:032x}"
+
+
 def test_old_checkpoint_is_in_its_own_history(client, writer, monkeypatch):
     """The page of a checkpoint shows its sizes, also if many newer ones fill the history."""
     monkeypatch.setattr(page_data, "_MAX_HISTORY", 2)

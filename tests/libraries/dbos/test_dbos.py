@@ -332,6 +332,7 @@ def test_errors_of_dbos(launch, operations):
         ("append", None),
         ("load", "cancelled.requested"),
     ]
+    assert [attributes.get(names.WHOLE_TASK) for attributes in operations()] == [None, None, None, True, None, None]
 
 
 def test_example(run_example):

@@ -41,7 +41,8 @@ def test_every_stored_event_is_one_operation(run, kind):
     loads = run.operations(kind, "load")
     assert [attributes.get(names.COUNT) for attributes in loads[:-1]] == [result[0] for result in run.output[kind]["results"][:-2]]
     assert loads[-1][names.EXISTS] is False
-    assert [attributes[names.TASK_ID] for attributes in run.operations(kind, "delete")] == [f"{kind}-0"]
+    deletes = run.operations(kind, "delete")
+    assert [(attributes[names.TASK_ID], attributes[names.WHOLE_TASK]) for attributes in deletes] == [(f"{kind}-0", True)]
 
 
 def test_missing_event_is_noticed(run):

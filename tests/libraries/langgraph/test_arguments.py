@@ -52,6 +52,14 @@ def test_writes_may_be_any_iterable(recording, kind):
     assert span_of(recording, "checkpoint.append").attributes.get(names.REASON) == (None if kind is iter else "interrupt")
 
 
+def test_deleted_thread_is_marked(recording):
+    """A delete of a thread has no id of a checkpoint, and says that all checkpoints of the thread are gone."""
+    saver = InMemorySaver()
+    saver.delete_thread("thread-1")
+    attributes = span_of(recording, "checkpoint.delete").attributes
+    assert (attributes[names.TASK_ID], attributes[names.WHOLE_TASK], names.ID in attributes) == ("thread-1", True, False)
+
+
 def test_thread_ids_may_be_an_iterator(recording):
     """The saver prunes all threads."""
 

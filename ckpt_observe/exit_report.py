@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from ckpt_observe import environment
 from ckpt_observe.config import Settings
 from ckpt_observe.errors import JournalError
 from ckpt_observe.instrument.coverage import Coverage
-from ckpt_observe.journal import unobserved_programs
-from ckpt_observe.journal.fallback import usable_directory
+from ckpt_observe.journal import recording_children, unobserved_programs
+from ckpt_observe.journal.fallback import fallback_directories, usable_directory
 from ckpt_observe.support.host_exceptions import ignore_errors
 from ckpt_observe.support.logs import warn
 
@@ -34,20 +35,27 @@ def is_run_by_command() -> bool:
 def report_exit(settings: Settings, recorded: int, libraries: Sequence[Coverage]) -> None:
     """Say how many operations and tasks were recorded, which libraries are imported, and what to do about those that are not observed."""
     problems = [str(library) for library in libraries if library.is_problem]
+    children = take_child_count(settings.dir) if is_run_by_command() else 0
     if recorded:
         unobserved_programs.forget(settings.dir, settings.service)
-    elif problems:
+    elif problems and not children:
         unobserved_programs.remember(settings.dir, settings.service, problems)
     if is_run_by_command():
-        _print("\n".join(f"ckpt-observe: {line}" for line in _summary(settings, recorded, libraries)))
+        _print("\n".join(f"ckpt-observe: {line}" for line in _summary(settings, recorded, children, libraries)))
     elif not recorded and (news := [str(library) for library in libraries if library.is_problem and not library.is_logged]):
         warn("No checkpoint operation was recorded. %s.", ". ".join(news))
 
 
-def _summary(settings: Settings, recorded: int, libraries: Sequence[Coverage]) -> list[str]:
+def take_child_count(state: Path) -> int:
+    """Return how many children of this process recorded something, and start from zero. They may have used other directories."""
+    return sum(recording_children.take_count(directory, os.getpid()) for directory in (state, *fallback_directories()))
+
+
+def _summary(settings: Settings, recorded: int, children: int, libraries: Sequence[Coverage]) -> list[str]:
     sampling = settings.sampler.note(is_counted=settings.counts_unsampled)
-    if recorded:
-        observed = [f"operations and tasks recorded by this process: {recorded}; {_where_to_look(settings)}"]
+    if recorded or children:
+        by_children = f"; child processes that recorded some: {children}" if children else ""
+        observed = [f"operations and tasks recorded by this process: {recorded}{by_children}; {_where_to_look(settings)}"]
     elif sampling:  # libraries may have made some that are not recorded
         observed = [_NOTHING]
     else:
@@ -55,7 +63,7 @@ def _summary(settings: Settings, recorded: int, libraries: Sequence[Coverage]) -
     if sampling:
         observed.append(sampling)
     problems = [str(library) for library in libraries if library.is_problem]
-    return observed + problems + ([] if recorded or libraries else [_NO_LIBRARY])
+    return observed + problems + ([] if recorded or children or libraries else [_NO_LIBRARY])
 
 
 def _where_to_look(settings: Settings) -> str:

@@ -27,6 +27,7 @@ from ckpt_observe.errors import JournalError
 from ckpt_observe.exporter import Exporter, Health
 from ckpt_observe.exporter_selection import build_exporters, build_plugins, durable_names, exporter_identities, exporter_names
 from ckpt_observe.exporters.unbuilt import UnbuiltExporter
+from ckpt_observe.journal import recording_children
 from ckpt_observe.journal.directory import About, Counts
 from ckpt_observe.journal.fallback import usable_directory
 from ckpt_observe.journal.journal import Journal
@@ -182,6 +183,9 @@ def _create_journal(settings: Settings, identities: Iterable[str], missed: int) 
     except OSError as error:
         raise_host_exception(error)
         raise JournalError(f"{settings.dir}: a journal cannot be created ({error.strerror})") from error
+    program_pid = os.environ.get(environment.RUN_PID, "")
+    if program_pid.isdecimal() and int(program_pid) != os.getpid():
+        recording_children.add_child(settings.dir, int(program_pid))
     return journal
 
 

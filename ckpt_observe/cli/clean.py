@@ -25,7 +25,7 @@ from ckpt_observe.delivery import daemon, save_index
 from ckpt_observe.delivery.companion import running_companions
 from ckpt_observe.delivery.removal import remove_dead_journals
 from ckpt_observe.errors import ConfigError
-from ckpt_observe.journal import unobserved_programs
+from ckpt_observe.journal import recording_children, unobserved_programs
 from ckpt_observe.journal.directory import DAMAGED_JOURNALS, JOURNALS
 from ckpt_observe.metricstore.metric_store import FILENAME as METRICS
 from ckpt_observe.query import WaitingJournal, open_traces, read_waiting
@@ -41,7 +41,11 @@ _FILES: Final = {
     METRICS: "metrics",
     save_index.FILENAME: "links from loads to their saves",
 }
-_DIRECTORIES: Final = {DAMAGED_JOURNALS: "damaged journals", unobserved_programs.DIRECTORY: "notes about unobserved programs"}
+_DIRECTORIES: Final = {
+    DAMAGED_JOURNALS: "damaged journals",
+    unobserved_programs.DIRECTORY: "notes about unobserved programs",
+    recording_children.DIRECTORY: "counts of child processes",
+}
 
 
 class RecordedData(msgspec.Struct, frozen=True, kw_only=True):

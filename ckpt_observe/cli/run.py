@@ -23,6 +23,7 @@ from ckpt_observe.cli.commands import command_description
 from ckpt_observe.cli.exit_codes import USAGE
 from ckpt_observe.cli.output import print_error
 from ckpt_observe.errors import ConfigError
+from ckpt_observe.exit_report import take_child_count
 
 NOT_STARTED, NO_SUCH_COMMAND = 126, 127  # as in a shell
 _VARIABLES: Final = {"exporters": environment.EXPORTERS, "dir": environment.DIR, "service": environment.SERVICE_NAME}
@@ -75,6 +76,7 @@ def _warn_if_unrecorded(command: Sequence[str], environ: Mapping[str, str]) -> N
     """Say that nothing will be recorded, if a setting turns recording off or the program is a Python that does not import us."""
     with suppress(ConfigError):  # the program logs it
         settings = config.read(environ, lenient=True)
+        take_child_count(settings.dir)  # of an earlier program with this process ID that was killed
         if not settings.enabled or not settings.exporters:
             variable = settings.origin["exporters" if settings.enabled else "enabled"]
             print_error(f"nothing is recorded, because {variable} turns recording off")

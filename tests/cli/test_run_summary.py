@@ -44,6 +44,23 @@ def summary(command, packages):
     return run
 
 
+def test_launcher_counts_the_children_that_record(summary, tmp_path):
+    """A launcher that saves nothing itself says that its children recorded operations, also those that were killed."""
+    state = tmp_path / "state"
+    children = f"""
+import subprocess, sys
+import haystack
+for end in ("", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"):
+    subprocess.run([sys.executable, "-c", {SAVE!r} + chr(10) + end])
+subprocess.run([sys.executable, "-c", ""])
+"""
+    lines = summary(children)
+    where = f"show the newest trace with: ckpt-observe traces --last --dir {state}"
+    assert lines[0] == f"operations and tasks recorded by this process: 0; child processes that recorded some: 2; {where}"
+    assert not list((state / "run-children").iterdir())
+    assert not (state / "unobserved").exists()
+
+
 NOTHING = "this process has recorded no checkpoint operation"
 HAYSTACK = "Haystack is not instrumented: mark its saves and loads with ckpt_observe.checkpoint()"
 NOT_SAMPLED = (

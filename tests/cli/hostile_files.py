@@ -85,14 +85,14 @@ def compressed_zeros(size):
 def create_bombs(directory):
     """Write zip files with a member that becomes 3 GiB, and again with a directory that declares 1000 bytes; and a joblib file."""
     zeros = deflated_zeros(LARGE)
-    for name, member, others in (
+    for name, member, siblings in (
         ("bomb.pt", "a/data.pkl", {}),
         ("bomb.npz", "a.npy", {}),
         ("bomb.keras", "config.json", {"metadata.json": "{}"}),
     ):
         for prefix, size in (("", LARGE), ("lying-", 1000)):
             path = directory / f"{prefix}{name}"
-            write_zip(path, {member: b"\x00" * 10, **others})
+            write_zip(path, {member: b"\x00" * 10, **siblings})
             _replace_member(path, member, zeros, size)
     (directory / "bomb.joblib").write_bytes(compressed_zeros(2**30))
 

@@ -123,7 +123,7 @@ def test_cut_files(tmp_path):
     done = run_all(tmp_path / "files", tmp_path)
     assert codes(done, READS) == {name: {1} for name in codes(done)}
     assert codes(done, ["verify"]) == {name: {3} for name in codes(done)}
-    assert all(found <= {1, 2} for found in codes(done, (*LOADS, "log", "show-task")).values())
+    assert all(code <= {1, 2} for code in codes(done, (*LOADS, "log", "show-task")).values())
     for (name, command), result in done.items():
         if command == "show":
             assert any(word in result.err for word in ("incomplete", "damaged", "needs")), name

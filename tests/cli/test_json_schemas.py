@@ -89,8 +89,8 @@ def record(directory):
 
 
 def environment(directory):
-    own = {"CKPT_OBSERVE_DIR": "state", "CKPT_OBSERVE_PAGES_DIR": "pages"}
-    return {**os.environ, **{name: str(directory / path) for name, path in own.items()}, "CKPT_OBSERVE_EXPORTERS": "local"}
+    directories = {"CKPT_OBSERVE_DIR": "state", "CKPT_OBSERVE_PAGES_DIR": "pages"}
+    return {**os.environ, **{name: str(directory / path) for name, path in directories.items()}, "CKPT_OBSERVE_EXPORTERS": "local"}
 
 
 def run(directory, arguments):

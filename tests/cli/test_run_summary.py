@@ -55,8 +55,8 @@ for end in ("", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"):
 subprocess.run([sys.executable, "-c", ""])
 """
     lines = summary(children)
-    where = f"show the newest trace with: ckpt-observe traces --last --dir {state}"
-    assert lines[0] == f"operations and tasks recorded by this process: 0; child processes that recorded some: 2; {where}"
+    next_step = f"show the newest trace with: ckpt-observe traces --last --dir {state}"
+    assert lines[0] == f"operations and tasks recorded by this process: 0; child processes that recorded some: 2; {next_step}"
     assert not list((state / "run-children").iterdir())
     assert not (state / "unobserved").exists()
 

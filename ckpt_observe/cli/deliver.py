@@ -19,11 +19,13 @@ from ckpt_observe.cli.argument_types import duration
 from ckpt_observe.cli.commands import add_command, command_description
 from ckpt_observe.cli.exit_codes import OK, PROBLEMS, USAGE
 from ckpt_observe.cli.json_output import print_structs
+from ckpt_observe.cli.next_commands import TEST_SERVERS
 from ckpt_observe.cli.output import Column, print_error, print_table
 from ckpt_observe.cli.trace_arguments import add_state_directory
 from ckpt_observe.config import Settings
 from ckpt_observe.delivery import daemon
 from ckpt_observe.delivery.delivery import Delivery
+from ckpt_observe.delivery.exporter_worker import KEPT
 from ckpt_observe.query import WaitingJournal, is_received, read_waiting
 from ckpt_observe.query.waiting import DAEMON
 from ckpt_observe.support.formatting import format_size
@@ -96,6 +98,8 @@ def run(args: Namespace) -> int:
             print_error(f"the journal {journal.name} cannot be read: {journal.problem}")
     if missing:
         print_error(f"records of {len(missing)} process{'es' if len(missing) > 1 else ''} still wait; they are kept on disk")
+        if any(worker.last_error for worker in delivery.workers):
+            print_error(TEST_SERVERS)
     if refused := [row.exporter for row in results if row.refused_spans]:
         print_error(f"{', '.join(refused)} refused some spans, and will never accept them; the log above says why")
     return PROBLEMS if missing or refused else OK
@@ -153,4 +157,4 @@ def _reason(identity: str, error: str | None, journals: list[WaitingJournal], *,
         return f"running programs deliver it: process {', '.join(str(journal.pid) for journal in journals)}"
     if not is_configured:
         return "another address or key than configured here: use the settings of the program that recorded it"
-    return redact(error) if error else "not finished in time: give it more with --timeout"
+    return redact(error).removesuffix(f" {KEPT}") if error else "not finished in time: give it more with --timeout"

@@ -15,6 +15,7 @@ from ckpt_observe import config, environment, query
 from ckpt_observe.api import Watch, observe_environment
 from ckpt_observe.cli.commands import command_description
 from ckpt_observe.cli.exit_codes import OK
+from ckpt_observe.cli.next_commands import SEND_NOW, TEST_SERVERS
 from ckpt_observe.cli.output import print_error, until_pipe_closes
 from ckpt_observe.cli.trace_links import trace_links
 from ckpt_observe.cli.ui import serve
@@ -95,8 +96,8 @@ def run(args: Namespace) -> int:
     print("Your program:   ckpt-observe run -- python your_program.py     or, in its code: import ckpt_observe.auto", flush=True)
     if not is_delivered:
         exporters = ", ".join(undelivered) or "a server"
-        print_error(f"{exporters} has not received everything yet; the rest is kept on disk and sent by the next observed program")
-        print_error("to test the servers, run: ckpt-observe doctor")
+        print_error(f"{exporters} has not received everything yet; the other records are kept on disk; {SEND_NOW}{place}")
+        print_error(TEST_SERVERS)
     return serve(watch.settings) if args.ui else OK
 
 

@@ -12,6 +12,7 @@ from ckpt_observe.cli.argument_types import positive_count
 from ckpt_observe.cli.commands import add_command
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_json
+from ckpt_observe.cli.next_commands import SEND_NOW
 from ckpt_observe.cli.output import Column, print_error, print_table, print_tsv
 from ckpt_observe.cli.trace_arguments import (
     ID_LENGTH,
@@ -76,7 +77,7 @@ def run(args: Namespace) -> int:
         print_error("no matching traces; `ckpt-observe traces` without filters lists all")
     settings = read_settings(args)
     if dead := sum(not journal.is_alive for journal in read_waiting(settings.dir)):
-        print_error(f"records of dead processes ({dead}) wait for a daemon or a server; to send them now, run: ckpt-observe deliver")
+        print_error(f"records of dead processes ({dead}) wait for a daemon or a server; {SEND_NOW}")
     if not args.trace:
         print_unobserved(settings)
     return NOT_FOUND if args.last and not summaries else OK

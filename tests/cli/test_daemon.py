@@ -177,9 +177,7 @@ def test_doctor_reports_waiting_journals(run, state):
     host.run("save a 1")
     command = [sys.executable, "-m", "ckpt_observe", "doctor", "--dir", str(state)]
     environment = environ(state, "daemon")
-    until(
-        lambda: "KiB for a daemon" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout, TIMEOUT
-    )
+    until(lambda: "B for a daemon" in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout, TIMEOUT)
     assert (
         "not running; journals that wait for it: 1"
         in subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout

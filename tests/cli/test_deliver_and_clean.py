@@ -13,6 +13,7 @@ import pytest
 from collectors import HttpCollector
 
 from ckpt_observe.cli.main import main
+from ckpt_observe.cli.next_commands import SEND_NOW, TEST_SERVERS
 from ckpt_observe.query import open_traces, read_waiting
 from ckpt_observe.tracestore import FILENAME
 
@@ -98,7 +99,11 @@ def test_deliver_to_a_server_that_is_down(state, collector, run):
     collector.otherwise = 503
     captured = run("deliver", code=3)
     assert "503" in captured.out
+    assert "sent again" not in captured.out, "the command has ended"
     assert "records of 1 process still wait; they are kept on disk" in captured.err
+    assert TEST_SERVERS in captured.err
+    assert SEND_NOW in run("traces").err
+    assert SEND_NOW in run("doctor").out
     collector.otherwise = 200
     assert "-" in run("deliver").out
     assert {span.name for span in collector.spans.values()} == {"checkpoint.save", "checkpoint.write"}

@@ -201,7 +201,7 @@ def test_backlog_of_a_journal(doctor, journal):
     box.advance("local", Cursor(1, 1024))
     subject = f"journal {os.path.basename(journal.directory)}"
     finding = doctor()[subject]
-    assert finding == Diagnosis(OK, subject, f"process {os.getpid()} (trainer), alive; waiting: 1.0 KiB for otlp")
+    assert finding == Diagnosis(OK, subject, f"process {os.getpid()} (trainer), alive; waiting: 1.0 kB for otlp")
 
 
 def test_journal_of_a_dead_process(doctor, journal):
@@ -212,7 +212,7 @@ def test_journal_of_a_dead_process(doctor, journal):
     finding = findings[f"journal {os.path.basename(journal.directory)}"]
     assert finding.state == NOTE
     assert "dead" in finding.detail
-    assert "ckpt-observe traces" in finding.detail
+    assert "ckpt-observe deliver" in finding.detail
     assert findings["journals"].detail.startswith("0 of live processes, 1 of dead processes")
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from ckpt_observe import environment, query
 from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
+from ckpt_observe.cli.next_commands import SEND_NOW
 from ckpt_observe.config import Settings
 from ckpt_observe.delivery import daemon, outbox
 from ckpt_observe.errors import CkptObserveError, JournalError
@@ -18,7 +19,7 @@ from ckpt_observe.journal import locations, spool, unobserved_programs
 from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, list_page_files, read_about
 from ckpt_observe.journal.fallback import fallback_directories, usable_directory
 from ckpt_observe.journal.locations import file_system, has_private_shared_memory, is_on_volume, page_places, private_directory
-from ckpt_observe.support.formatting import format_time
+from ckpt_observe.support.formatting import format_size, format_time
 from ckpt_observe.support.locks import is_locked
 from ckpt_observe.tracestore import FILENAME, TraceWriter
 
@@ -120,7 +121,7 @@ def _check_trace_store(directory: Path) -> tuple[str, str]:
         writer.write(())  # an empty transaction: fails if the store is locked, damaged or read-only, and changes nothing
     finally:
         writer.close()
-    return OK, f"{path} is writable, {path.stat().st_size >> 10} KiB"
+    return OK, f"{path} is writable, {format_size(path.stat().st_size)}"
 
 
 def check_journals(settings: Settings) -> Iterator[Diagnosis]:
@@ -139,7 +140,7 @@ def check_journals(settings: Settings) -> Iterator[Diagnosis]:
         live, dead, total_size = live + alive, dead + (not alive), total_size + size
         if finding is not None:
             yield finding
-    yield Diagnosis(OK, "journals", f"{live} of live processes, {dead} of dead processes, {total_size >> 10} KiB on disk")
+    yield Diagnosis(OK, "journals", f"{live} of live processes, {dead} of dead processes, {format_size(total_size)} on disk")
     daemon_journals = sum(_is_for_daemon(entry) for entry in entries)
     if daemon_journals or settings.delivery == "daemon":
         yield _check_daemon(settings.dir, daemon_journals)
@@ -172,7 +173,7 @@ def _check_journal(directory: Path, alive: bool) -> tuple[Diagnosis | None, int]
     backlog = {key.partition("@")[0]: count for key, count in outbox.backlog(str(directory), exporters).items() if count}
     if about.delivery == "daemon" and not exporters and size:
         backlog = {"a daemon": size}  # no daemon has read it yet, so its exporters are unknown
-    parts = [f"{count / 1024:.1f} KiB for {exporter}" for exporter, count in sorted(backlog.items())]
+    parts = [f"{format_size(count)} for {exporter}" for exporter, count in sorted(backlog.items())]
     if not alive and list_page_files(str(directory), about):
         parts.append("operations in memory")  # not yet recovered
     owner = f"process {about.pid} ({about.resource.get('service.name', '?')}), {'alive' if alive else 'dead'}"
@@ -184,7 +185,7 @@ def _check_journal(directory: Path, alive: bool) -> tuple[Diagnosis | None, int]
         percentage = size * 100 // outbox.SPOOL_LIMIT
         return Diagnosis(PROBLEM, subject, f"{detail}; {percentage} % full: at 100 % the oldest records are dropped"), size
     if not alive:
-        by_program = "the next observed program delivers it; `ckpt-observe traces` delivers it to the local store"
+        by_program = f"the next program with the same exporters sends them; {SEND_NOW}"
         next_step = "the daemon delivers it" if about.delivery == "daemon" else by_program
         return Diagnosis(NOTE, subject, f"{detail}; {next_step}"), size
     if about.missed:

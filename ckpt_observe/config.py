@@ -134,15 +134,17 @@ class Settings:
         return self.delivery == "daemon" or any(name not in SPAN_EXPORTERS for name in self.exporters)
 
 
-def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, **arguments: Any) -> Settings:
+def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, warns: bool = True, **arguments: Any) -> Settings:
     """Read the settings from the arguments of `observe()` (None: not set) and `environ`, by default that of this process.
 
     Raise ConfigError if a value is invalid.
 
     `lenient`: an exporter with an invalid value is left out, unless no exporter remains. For programs that did not ask to be observed.
+    `warns`: log variables that are no settings. Not for a process that becomes a program which logs them.
     """
     source = _Source(os.environ if environ is None else environ, arguments)
-    _warn_unknown_variables(source.environ)
+    if warns:
+        _warn_unknown_variables(source.environ)
     enabled = _flag(source, "enabled", environment.ENABLED, default=True)
     if _flag(source, "", environment.SDK_DISABLED, default=False):
         enabled = False

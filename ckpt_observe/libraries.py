@@ -60,6 +60,16 @@ def names() -> list[str]:
     return list(dict.fromkeys((*LIBRARIES, *entry_points.names(ENTRY_POINT_GROUP))))
 
 
+CUSTOM: Final = "custom"
+"""Value of `checkpoint.system` for operations that a program records itself."""
+_SYSTEMS: Final = {"torch-dcp": "torch.dcp", "pytorch-lightning": "lightning"}
+
+
+def system_of(name: str) -> str:
+    """Return the value of `checkpoint.system` on the spans of a bundled library."""
+    return _SYSTEMS.get(name, name.replace("-", "_"))
+
+
 def select(value: str | Sequence[str]) -> tuple[str, ...]:
     """Return the names of the instrumentors that a setting such as `default,+joblib,-langgraph` selects: see `parse_selection`."""
     available = names()

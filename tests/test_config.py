@@ -107,3 +107,12 @@ def test_wrong_selection_of_exporters(value):
     """An unknown name, and `none` among others, raise an error that names the variable."""
     with pytest.raises(ConfigError, match="CKPT_OBSERVE_EXPORTERS"):
         config.read({}, exporters=value)
+
+
+@pytest.mark.parametrize(("value", "hint"), [("promethus", "did you mean 'prometheus'?"), ("otpl,local", "did you mean 'otlp'?")])
+def test_misspelt_exporter(value, hint):
+    """The error names the exporter that was probably meant, and lists all."""
+    with pytest.raises(ConfigError) as raised:
+        config.read({"CKPT_OBSERVE_EXPORTERS": value})
+    assert hint in str(raised.value)
+    assert "one of: " in str(raised.value)

@@ -8,7 +8,7 @@ import textwrap
 from argparse import Namespace, _SubParsersAction
 from typing import Any, Final
 
-from ckpt_observe.cli.argument_types import duration, moment
+from ckpt_observe.cli.argument_types import duration, moment, positive_duration
 from ckpt_observe.cli.commands import add_command, command_description
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_structs
@@ -37,7 +37,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     )
     parser.add_argument("--task", metavar="NAME", help="only the task with this name")
     parser.add_argument("--since", type=moment, metavar="TIME", help="only operations since TIME, such as 7d or 2026-01-31T12:00Z")
-    parser.add_argument("--mtbf", type=duration, metavar="TIME", help="mean time between failures (default: measured)")
+    parser.add_argument("--mtbf", type=positive_duration, metavar="TIME", help="mean time between failures (default: measured)")
     parser.add_argument("--recovery", type=duration, metavar="TIME", help="time until a restarted program works again (default: measured)")
     add_state_directory(parser)
 
@@ -47,7 +47,7 @@ def run(args: Namespace) -> int:
     since = None if args.since is None else int(args.since.timestamp() * 1e9)
     with recorded_traces(args) as traces:
         statistics = traces.statistics(OperationFilter(task_name=args.task, since_unix_nano=since))
-    recommendations = list(recommend(statistics, Assumptions(args.mtbf or None, args.recovery)))
+    recommendations = list(recommend(statistics, Assumptions(args.mtbf, args.recovery)))
     if not recommendations:
         print_error(f"no task has {MIN_SAVES} recorded saves; `ckpt-observe stats` shows what was recorded")
         return NOT_FOUND

@@ -28,6 +28,14 @@ def duration(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
+def positive_duration(text: str) -> float:
+    """Return the seconds of a duration that is longer than nothing."""
+    seconds = duration(text)
+    if not seconds:
+        raise ArgumentTypeError(f"{text!r} is not longer than 0 s")
+    return seconds
+
+
 def moment(text: str) -> dt.datetime:
     """Return the time of an age such as `7d`, or of an ISO time such as `2026-01-31T12:00Z` (UTC unless it has a zone)."""
     try:

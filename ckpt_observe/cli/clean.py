@@ -24,7 +24,7 @@ from ckpt_observe.cli.trace_arguments import add_state_directory
 from ckpt_observe.delivery import daemon, save_index
 from ckpt_observe.delivery.companion import running_companions
 from ckpt_observe.delivery.removal import remove_dead_journals
-from ckpt_observe.errors import ConfigError
+from ckpt_observe.errors import ConfigError, TraceStoreError
 from ckpt_observe.journal import recording_children, unobserved_programs
 from ckpt_observe.journal.directory import DAMAGED_JOURNALS, JOURNALS
 from ckpt_observe.metricstore.metric_store import FILENAME as METRICS
@@ -108,11 +108,7 @@ def _recorded_data(state: Path, journals: list[WaitingJournal]) -> Iterator[Reco
     for name, content in _FILES.items():
         size = sum(path.stat().st_size for path in _database(state / name))
         if size:
-            text = content
-            if name == TRACES:
-                with open_traces(state) as traces:
-                    totals = traces.totals()
-                text = f"{totals.traces} traces with {totals.operations} operations"
+            text = _describe_traces(state) if name == TRACES else content
             yield RecordedData(path=str(state / name), content=text, bytes=size, undelivered=False)
     for journal in journals:
         path = state / JOURNALS / journal.name
@@ -121,6 +117,15 @@ def _recorded_data(state: Path, journals: list[WaitingJournal]) -> Iterator[Reco
     for name, content in _DIRECTORIES.items():
         if (state / name).is_dir():
             yield RecordedData(path=str(state / name), content=content, bytes=_size(state / name), undelivered=name == DAMAGED_JOURNALS)
+
+
+def _describe_traces(state: Path) -> str:
+    try:
+        with open_traces(state) as traces:
+            totals = traces.totals()
+    except TraceStoreError as error:  # the more reason to remove it
+        return f"traces that cannot be read: {error.__cause__ or error}"
+    return f"{totals.traces} traces with {totals.operations} operations"
 
 
 def _programs(state: Path, journals: list[WaitingJournal]) -> Iterator[str]:

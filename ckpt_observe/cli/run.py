@@ -59,7 +59,7 @@ def run(args: Namespace) -> int:
     options = {name: value for name in ("exporters", "dir", "service") if (value := getattr(args, name))}
     if options:
         # Report a wrong argument before the program starts. A wrong variable never keeps a program from running: it logs the error itself.
-        settings = config.read(**options)
+        settings = config.read(warns=False, **options)
         variables = {"exporters": args.exporters, "dir": str(settings.dir), "service": settings.service}
         environ |= {_VARIABLES[name]: variables[name] for name in options}
         environ[environment.RUN_OPTIONS] = ",".join(options)
@@ -75,7 +75,7 @@ def run(args: Namespace) -> int:
 def _warn_if_unrecorded(command: Sequence[str], environ: Mapping[str, str]) -> None:
     """Say that nothing will be recorded, if a setting turns recording off or the program is a Python that does not import us."""
     with suppress(ConfigError):  # the program logs it
-        settings = config.read(environ, lenient=True)
+        settings = config.read(environ, lenient=True, warns=False)
         take_child_count(settings.dir)  # of an earlier program with this process ID that was killed
         if not settings.enabled or not settings.exporters:
             variable = settings.origin["exporters" if settings.enabled else "enabled"]

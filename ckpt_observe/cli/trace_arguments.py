@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ckpt_observe import config, query, wiring
+from ckpt_observe import config, libraries, query, wiring
 from ckpt_observe.cli.argument_types import moment
 from ckpt_observe.cli.commands import suggest
 from ckpt_observe.cli.output import print_error
@@ -19,6 +19,7 @@ from ckpt_observe.errors import AmbiguousTraceError, TraceNotFoundError
 from ckpt_observe.journal import unobserved_programs
 from ckpt_observe.query import RUNNING, ObservedOperation, OperationFilter, Trace, Traces
 from ckpt_observe.semconv.values import ERROR_CLASSES, ERROR_CODES, OPERATIONS, OUTCOMES
+from ckpt_observe.support import entry_points
 from ckpt_observe.support.formatting import format_time, printable
 
 ID_LENGTH: Final = 12
@@ -41,7 +42,7 @@ def add_filters(parser: ArgumentParser, *, times: bool = True) -> None:
     parser.add_argument("--operation", choices=OPERATIONS, metavar="NAME", help=f"only this operation: {', '.join(OPERATIONS)}")
     parser.add_argument("--outcome", choices=(*OUTCOMES, RUNNING), metavar="NAME", help=f"only: {', '.join((*OUTCOMES, RUNNING))}")
     parser.add_argument("--error", type=_error, metavar="NAME", help="only this error class or code, such as capacity or storage.no_space")
-    parser.add_argument("--library", metavar="NAME", help="only this checkpoint library, such as langgraph or reference")
+    parser.add_argument("--library", type=_library, metavar="NAME", help="only this checkpoint library, such as langgraph or torch-dcp")
 
 
 def operation_filter(args: Namespace) -> OperationFilter:
@@ -111,3 +112,14 @@ def _error(text: str) -> str:
         hint = suggest(text, (*ERROR_CLASSES, *ERROR_CODES))
         raise ArgumentTypeError(f"{text!r} is not an error class or code{hint}; docs/semconv.md lists them")
     return text
+
+
+def _library(text: str) -> str:
+    """Return the value of `checkpoint.system` for the name of a library, or for such a value itself."""
+    systems = {name: libraries.system_of(name) for name in libraries.LIBRARIES}
+    if text in (*systems.values(), libraries.CUSTOM):
+        return text
+    if text not in systems and not entry_points.names(libraries.ENTRY_POINT_GROUP):  # those of other packages record any value
+        names = (*systems, libraries.CUSTOM)
+        raise ArgumentTypeError(f"{text!r} is not a checkpoint library{suggest(text, names)}; use one of: {', '.join(names)}")
+    return systems.get(text, text)

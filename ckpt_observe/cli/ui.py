@@ -13,6 +13,7 @@ from ckpt_observe.cli.commands import add_command, command_description
 from ckpt_observe.cli.exit_codes import ERROR, OK, USAGE
 from ckpt_observe.cli.output import print_error
 from ckpt_observe.config import Settings
+from ckpt_observe.errors import MissingExtraError
 from ckpt_observe.journal.activity import read_activity
 
 _ADOPTION_SECONDS: Final = 1.0
@@ -45,8 +46,7 @@ def serve(settings: Settings, *, port: int = 0, opens_browser: bool = True) -> i
     try:
         from ckpt_observe.viewer import server  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        print_error(f"the viewer needs {error.name}; install it with: pip install 'ckpt-observe[ui]'")
-        return ERROR
+        raise MissingExtraError("the viewer", "ui") from error
     try:
         listener = socket.create_server(("127.0.0.1", port))
     except (OSError, OverflowError) as error:

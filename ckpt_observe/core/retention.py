@@ -40,6 +40,10 @@ class Retention(ABC):
         reasons = self.keep(infos, now)
         return [info for info in infos if info.id not in reasons]
 
+    def reason_to_remove(self) -> str:
+        """Return why the policy does not keep a checkpoint, for reports: what the checkpoint is not, such as `not tagged 'best'`."""
+        return f"not kept by {self}"
+
     def __or__(self, other: Retention) -> Retention:
         return Either(self, other) if isinstance(other, Retention) else NotImplemented
 
@@ -76,7 +80,11 @@ class KeepLast(Retention):
         _check(self.count, 0, "the number of checkpoints to keep", whole=True)
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
-        return dict.fromkeys([info.id for info in infos[: self.count]], f"one of the newest {self.count}")
+        reason = "the newest" if self.count == 1 else f"one of the newest {self.count}"
+        return dict.fromkeys([info.id for info in infos[: self.count]], reason)
+
+    def reason_to_remove(self) -> str:
+        return "not the newest" if self.count == 1 else f"not one of the newest {self.count}"
 
     def expired(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Sequence[CheckpointInfo]:
         return infos[self.count :]
@@ -95,6 +103,9 @@ class KeepEvery(Retention):
         due = [info for info in infos if info.step is not None and not info.step % self.steps]
         return {info.id: f"step {info.step} is a multiple of {self.steps}" for info in due}
 
+    def reason_to_remove(self) -> str:
+        return f"not a step that is a multiple of {self.steps}"
+
 
 @dataclass(frozen=True)
 class KeepFor(Retention):
@@ -108,6 +119,9 @@ class KeepFor(Retention):
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         recent = [info for info in infos if (now - info.created).total_seconds() <= self.seconds]  # `seconds` may be infinite
         return {info.id: f"younger than {self.seconds:g} s" for info in recent}
+
+    def reason_to_remove(self) -> str:
+        return f"older than {self.seconds:g} s"
 
 
 @dataclass(frozen=True)
@@ -128,6 +142,9 @@ class KeepWithin(Retention):
             reasons[info.id] = f"within {self.size} bytes"
         return reasons
 
+    def reason_to_remove(self) -> str:
+        return f"not within {self.size} bytes"
+
 
 @dataclass(frozen=True)
 class KeepTagged(Retention):
@@ -137,6 +154,9 @@ class KeepTagged(Retention):
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         return {info.id: f"tagged {self.tag!r}" for info in infos if self.tag in info.tags}
+
+    def reason_to_remove(self) -> str:
+        return f"not tagged {self.tag!r}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -151,6 +171,9 @@ class Either(Retention):
 
     def keep(self, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:
         return {**self.second.keep(infos, now), **self.first.keep(infos, now)}
+
+    def reason_to_remove(self) -> str:
+        return f"{self.first.reason_to_remove()}, and {self.second.reason_to_remove()}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -167,11 +190,14 @@ class Both(Retention):
         second = self.second.keep(infos, now)
         return {id: f"{reason}, and {second[id]}" for id, reason in self.first.keep(infos, now).items() if id in second}
 
+    def reason_to_remove(self) -> str:
+        return f"{self.first.reason_to_remove()}, or {self.second.reason_to_remove()}"
+
 
 def plan(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> list[Decision]:
     """Return the decision for each checkpoint, in the order of `infos`, which is newest first. `Checkpointer.prune` carries it out."""
     reasons = _reasons_to_keep(policy, infos, now)
-    return [Decision(info, info.id in reasons, reasons.get(info.id) or _reason_to_remove(policy)) for info in infos]
+    return [Decision(info, info.id in reasons, reasons.get(info.id) or policy.reason_to_remove()) for info in infos]
 
 
 def removals(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> list[Decision]:
@@ -182,7 +208,7 @@ def removals(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetim
     if expired and any(info.bases for info in infos):
         reasons = _reasons_to_keep(policy, infos, now)
         expired = {id: info for id, info in expired.items() if id not in reasons}
-    return [Decision(info, False, _reason_to_remove(policy)) for info in expired.values()]
+    return [Decision(info, False, policy.reason_to_remove()) for info in expired.values()]
 
 
 def without_bases(candidates: Sequence[CheckpointInfo], infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
@@ -192,10 +218,6 @@ def without_bases(candidates: Sequence[CheckpointInfo], infos: Sequence[Checkpoi
         if info.id not in ids:
             ids.difference_update(info.bases)
     return [info for info in candidates if info.id in ids]
-
-
-def _reason_to_remove(policy: Retention) -> str:
-    return f"not kept by {policy}"
 
 
 def _reasons_to_keep(policy: Retention, infos: Sequence[CheckpointInfo], now: dt.datetime) -> Reasons:

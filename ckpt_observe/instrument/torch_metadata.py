@@ -35,15 +35,17 @@ def compare_load(wrapped: Callable[..., Any], planner: Any, args: Args, kwargs: 
 def compare_with_metadata(state: Mapping[str, Any], metadata: Mapping[str, Any], *, has_one_rank: bool) -> dict[str, Any]:
     """Return the attributes that name the keys of a flat state that differ from the metadata.
 
-    A program may load some of the top-level keys only. With several ranks, other ranks may have the keys that this one lacks.
+    A program may load only a part of a checkpoint. Saved keys that it does not ask for count as missing only if it also asks for keys of
+    the same top-level key that were not saved: then they were probably renamed. With several ranks, others may have what this one lacks.
     """
-    top_keys = {key.partition(".")[0] for key in state}
-    saved, loaded = [], [_tensor(key, "") for key in state if key not in metadata]
+    loaded = [_tensor(key, "") for key in state if key not in metadata]
+    renamed = {key.partition(".")[0] for key in state if key not in metadata}
+    saved = []
     for key, entry in metadata.items():
         if key in state:
             saved.append(_tensor(key, _type(getattr(entry, "properties", None), entry)))
             loaded.append(_tensor(key, _type(state[key], entry)))
-        elif has_one_rank and key.partition(".")[0] in top_keys:
+        elif has_one_rank and key.partition(".")[0] in renamed:
             saved.append(_tensor(key, ""))
     return TensorSummary.of(saved).compare(TensorSummary.of(loaded))
 

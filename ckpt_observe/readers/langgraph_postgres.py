@@ -98,7 +98,7 @@ def is_core_database(url: str, request: ReadRequest) -> bool:
     if all(tables.get(name, set()) >= columns for name, columns in _TABLES.items()):
         return False
     text = f"{_location(url)} has neither the tables of LangGraph (`checkpoints`, `checkpoint_blobs`) nor those of the core"
-    raise CompatibilityError(add_advice(text, "compatibility.unknown_format"), code="compatibility.unknown_format")
+    raise CompatibilityError(f"{text}. Check the name of the database and its search path", code="compatibility.unknown_format")
 
 
 def read_langgraph_postgres(url: str, request: ReadRequest) -> Contents:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -48,10 +49,12 @@ def read_orbax(candidate: Candidate) -> Contents:
     files = file_sizes(path, limits)
     entries: list[Entry] = []
     warnings: set[str] = set()
+    sizes = _directory_sizes(files)
     for file in sorted(name for name in files if os.path.basename(name) == METADATA):
         tree = _read_json(os.path.join(path, file), _Tree, limits)
         folder = os.path.dirname(file)
-        entries += [_entry(path, folder, leaf, tree.use_ocdbt, files, limits) for leaf in tree.tree_metadata.values()]
+        leaves = tree.tree_metadata.values()
+        entries += [_entry(path, folder, leaf, None if tree.use_ocdbt else sizes, limits) for leaf in leaves]
         warnings |= {_ONE_DATABASE} if tree.use_ocdbt else set()
     size = sum(files.values())
     used = sum(entry.size for entry in entries)
@@ -68,15 +71,28 @@ def read_orbax(candidate: Candidate) -> Contents:
     )
 
 
-def _entry(path: str, folder: str, leaf: _Leaf, is_ocdbt: bool, files: dict[str, int], limits: Limits) -> Entry:
+def _directory_sizes(files: dict[str, int]) -> Counter[str]:
+    """Return the bytes below each directory. To add up all files for each array would take the square of their number."""
+    sizes: Counter[str] = Counter()
+    for file, size in files.items():
+        directory = os.path.dirname(file)
+        while directory:
+            sizes[directory] += size
+            directory = os.path.dirname(directory)
+    return sizes
+
+
+def _entry(path: str, folder: str, leaf: _Leaf, sizes: Counter[str] | None, limits: Limits) -> Entry:
+    """Return an array. `sizes` are the bytes of directories, one of which has this array; None if all are in one database."""
     keys = [str(key.key) for key in leaf.key_metadata]
     name = "/".join([*([folder] if folder else []), *keys])
     shape, dtype, size = leaf.value_metadata.write_shape, "", 0
-    if not is_ocdbt:  # a directory of zarr per array
-        directory = os.path.join(folder, ".".join(keys)) + os.sep
-        size = sum(size for file, size in files.items() if file.startswith(directory))
-        if f"{directory}.zarray" in files:
-            array = _read_json(os.path.join(path, f"{directory}.zarray"), _Zarr, limits)
+    directory = os.path.join(folder, ".".join(keys))
+    if sizes is not None and directory in sizes:
+        size = sizes[directory]
+        file = os.path.join(path, directory, ".zarray")
+        if os.path.exists(file):
+            array = _read_json(file, _Zarr, limits)
             shape, dtype = array.shape, array.dtype
     return Entry(name=name, type=leaf.value_metadata.value_type or "array", size=size, dtype=dtype, shape=shape)
 

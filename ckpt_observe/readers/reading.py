@@ -13,7 +13,6 @@ from ckpt_observe.readers.contents import Contents
 from ckpt_observe.readers.formats import FORMATS, find_format
 from ckpt_observe.readers.request import ReadRequest
 from ckpt_observe.readers.source import Limits
-from ckpt_observe.support.advice import add_advice
 
 _PATH_SCHEMES = ("file", "sqlite")
 """URLs of these name a path, whose content says what it is."""
@@ -50,10 +49,12 @@ def read(
 
 
 def path_of_url(url: str) -> str:
-    """Return the path that the URL of a file, directory or SQLite database names. ConfigError if the URL has options."""
+    """Return the path that the URL of a file, directory or SQLite database names. ConfigError if it has options that its store lacks."""
     scheme, _, rest = url.partition("://")
     path = os.path.abspath(unquote(rest))
     name, mark, options = rest.partition("?")
+    if scheme.lower() == "jsonl":  # the only one of these stores with an option; it checks it itself
+        return os.path.abspath(unquote(name))
     if mark and not os.path.exists(path) and os.path.exists(unquote(name)):
         raise ConfigError(f"a {scheme} URL has no options: leave out '?{options}', or write %3F for a question mark in a path")
     return path
@@ -82,8 +83,8 @@ def _read_path(path: str, request: ReadRequest) -> Contents:
         format = find_format(candidate)
         if format is None:
             names = ", ".join(format.name for format in FORMATS)
-            text = f"the format of {path} is not known; known are {names}"
-            raise CompatibilityError(add_advice(text, "compatibility.unknown_format"), code="compatibility.unknown_format")
+            text = f"the format of {path} is not known; known are {names}. Name the checkpoint itself: its file, directory or database"
+            raise CompatibilityError(text, code="compatibility.unknown_format")
         if request.task is not None and not format.has_tasks:
             text = f"{path} is a single checkpoint ({format.name}), so it has neither tasks nor a history. Leave out the task: "
             raise ConfigError(f"{text}`ckpt-observe show FILE` shows it, and `ckpt-observe diff FILE FILE` compares two")

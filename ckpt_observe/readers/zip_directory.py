@@ -78,7 +78,7 @@ def _decompress(source: SourceFile, member: Member, stored: bytes, size: int) ->
         return stored
     if member.method != _DEFLATED:
         text = f"{member.name} in {source.path} is compressed with zip method {member.method}, which is not supported"
-        raise CompatibilityError(add_advice(text, "compatibility.unknown_format"), code="compatibility.unknown_format")
+        raise CompatibilityError(f"{text}. Write the file without compression", code="compatibility.unknown_format")
     try:
         return zlib.decompressobj(-zlib.MAX_WBITS).decompress(stored, size)
     except zlib.error as error:

@@ -40,7 +40,11 @@ def parse_names(value: str | Sequence[str]) -> tuple[str, ...]:
 def parse_choice(variable: str, value: str, choices: Sequence[str]) -> str:
     """Return the value, which must be one of the choices."""
     if value not in choices:
-        raise ConfigError(f"{variable}: {quote(value)} is not valid; use one of: {', '.join(choices)}")
+        from difflib import get_close_matches  # noqa: PLC0415 - rarely needed
+
+        similar = get_close_matches(value, choices, 1)
+        hint = f"did you mean {quote(similar[0])}? Use" if similar else "use"
+        raise ConfigError(f"{variable}: {quote(value)} is not valid; {hint} one of: {', '.join(choices)}")
     return value
 
 

@@ -179,6 +179,7 @@ def check_prune(run, url):
     assert [id for id, line in decisions.items() if not line["keep"]] == ["step-001", "step-000"]
     assert all(line["reason"] for line in decisions.values())
     assert decisions["step-002"]["reason"] == "tagged 'best'"
+    assert decisions["step-000"]["reason"] == "not the newest, and not tagged 'best'"
     assert len(run("list", url, "--json").lines) == 5, "nothing was removed"
     assert "would remove 2 of 5 checkpoints" in run("prune", url, *policy).err
     assert "removed 2 of 5 checkpoints" in run("prune", url, *policy, "--yes").err

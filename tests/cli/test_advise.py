@@ -42,3 +42,9 @@ def test_advice_from_traces(command, tmp_path):
     validator("stats").validate(saves)
     assert saves["statistics"]["outcomes"] == {"ok": 10}
     assert command("stats").stdout.splitlines()[1].split()[:4] == ["agent", "save", "10", "0"]
+
+
+def test_no_time_between_failures_is_wrong_usage(command):
+    """`--mtbf 0s` does not mean "as measured"."""
+    done = command("advise", "--mtbf", "0s")
+    assert (done.returncode, "'0s' is not longer than 0 s" in done.stderr) == (2, True)

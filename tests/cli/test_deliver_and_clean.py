@@ -216,3 +216,14 @@ def test_damaged_journals_that_were_moved_aside_are_undelivered(state, run):
     assert journal.exists()
     run("clean", "--yes", "--undelivered")
     assert not journal.exists()
+
+
+def test_clean_removes_traces_that_cannot_be_read(run, state):
+    """A damaged store of traces is listed and removed like any other, because removing it is the remedy."""
+    record()
+    (state / FILENAME).write_bytes(b"not a database" * 1000)
+    for suffix in ("-wal", "-shm"):
+        Path(f"{state / FILENAME}{suffix}").unlink(missing_ok=True)
+    assert "traces that cannot be read" in run("clean").out
+    run("clean", "--yes")
+    assert not (state / FILENAME).exists()

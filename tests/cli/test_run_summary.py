@@ -243,3 +243,10 @@ def test_program_overrides_variables_with_a_warning(command, tmp_path):
     assert "CKPT_OBSERVE_DIR is ignored" in done.stderr
     assert "checkpoint.save" in done.stderr
     assert (tmp_path / "elsewhere").exists()
+
+
+def test_misspelt_setting_is_logged_once(command):
+    """`run` leaves the warning about a variable to the program that it starts."""
+    done = command("run", "--service", "test", "--", sys.executable, "-c", SAVE, CKPT_OBSERVE_EXPORTER="local")
+    assert done.stderr.count("'CKPT_OBSERVE_EXPORTER' is not a setting") == 1
+    assert "did you mean CKPT_OBSERVE_EXPORTERS?" in done.stderr

@@ -116,6 +116,26 @@ HOSTILE_FILES = {
 }
 
 
+def test_option_of_a_jsonl_store(run, tmp_path):
+    """Its URL may have an option, which the commands leave to the store."""
+    url = f"jsonl://{tmp_path}/store?gzip"
+    fill(url)
+    for check in CHECKS:
+        check(run, url)
+    assert "unknown option ?zip" in run("list", f"jsonl://{tmp_path}/store?zip").err
+
+
+@pytest.mark.parametrize("command", ["list", "show", "stats", "verify", "diff"])
+def test_unknown_format(run, tmp_path, command):
+    """The message lists the formats and says what to name. It does not advise to install something."""
+    (tmp_path / "notes.txt").write_text("no checkpoint")
+    done = run(command, tmp_path / "notes.txt", *([tmp_path / "notes.txt"] if command == "diff" else []))
+    assert (done.code, done.out) == (1, "")
+    assert "is not known; known are langgraph-sqlite" in done.err
+    assert "Name the checkpoint itself" in done.err
+    assert "nstall" not in done.err
+
+
 @pytest.mark.parametrize("name", HOSTILE_FILES)
 @pytest.mark.parametrize("command", ["list", "show", "verify", "stats"])
 def test_hostile_file(run, tmp_path, command, name):

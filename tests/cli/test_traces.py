@@ -9,8 +9,11 @@ import time
 
 import pytest
 
+from ckpt_observe import libraries
+from ckpt_observe.cli.library_notes import NOTES
 from ckpt_observe.cli.main import main
 from ckpt_observe.exporters.local import LocalExporter
+from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import from_json_line
 from ckpt_observe.testing.spans import START_UNIX_NANO, make_span, make_tree
 
@@ -164,7 +167,15 @@ def test_json_has_one_span_per_line(command, capsys, arguments, count):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--limit", "0"), ("--limit", "x"), ("--since", "yesterday"), ("--outcome", "great"), ("--json", "--tsv"), ("ab", "--last")],
+    [
+        ("--limit", "0"),
+        ("--limit", "x"),
+        ("--since", "yesterday"),
+        ("--outcome", "great"),
+        ("--json", "--tsv"),
+        ("ab", "--last"),
+        ("--library", "torch-dpc"),
+    ],
     ids=str,
 )
 def test_wrong_usage_is_exit_two(command, capsys, arguments):
@@ -188,3 +199,22 @@ def test_closed_pipe_ends_cleanly(store):
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait() == 0
+
+
+def test_library_by_either_name(store, command, capsys):
+    """A library has one name in settings and another on spans: both select, and an unknown one is rejected with a similar name."""
+    exporter = LocalExporter(store)
+    exporter.send([make_span(1, "checkpoint.save", trace=0xDC << 120, attributes={names.OPERATION: "save", names.SYSTEM: "torch.dcp"})])
+    exporter.close()
+    for name in ("torch-dcp", "torch.dcp"):
+        assert command("--tsv", "--library", name) == 0
+        assert listed(capsys.readouterr().out) == ["dc"]
+    with pytest.raises(SystemExit):
+        command("--library", "torch-dpc")
+    assert "did you mean 'torch-dcp'?" in capsys.readouterr().err
+
+
+def test_names_of_libraries_on_spans():
+    """The table of the documentation has the same name on the spans of each library."""
+    documented = {name: notes.attributes[names.SYSTEM].strip("`") for name, notes in NOTES.items() if name != "reference"}
+    assert documented == {name: libraries.system_of(name) for name in documented}

@@ -73,10 +73,10 @@ def test_every_decision_has_a_reason(infos):
     decisions = plan(KeepLast(1) | KeepTagged("best"), infos, NOW)
     assert len(decisions) == 10
     assert {decision.info.id: decision.reason for decision in decisions if decision.keep} == {
-        "c9": "one of the newest 1",
+        "c9": "the newest",
         "c2": "tagged 'best'",
     }
-    assert {decision.reason for decision in decisions if not decision.keep} == {"not kept by (KeepLast(count=1) | KeepTagged(tag='best'))"}
+    assert {decision.reason for decision in decisions if not decision.keep} == {"not the newest, and not tagged 'best'"}
 
 
 def test_prune_follows_the_plan():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 
+import msgspec
 import pytest
 
 from ckpt_observe import readers
@@ -106,3 +107,16 @@ def test_items_that_are_not_read_are_mentioned(tmp_path, monkeypatch):
     contents = readers.read(tmp_path / "dcp")
     assert [entry.size for entry in contents.entries] == [30]
     assert any("only the first 3 of 5" in warning for warning in contents.warnings)
+
+
+def test_arrays_of_orbax_without_a_database(tmp_path):
+    """The bytes of an array are those of all files below its directory, also in directories of chunks; a prefix of its name is another."""
+    leaf = {"value_metadata": {"value_type": "jax.Array", "write_shape": [2]}}
+    tree = {name: {"key_metadata": [{"key": part} for part in name.split(".")], **leaf} for name in ("w", "w.b", "wide")}
+    (tmp_path / "_METADATA").write_bytes(msgspec.json.encode({"tree_metadata": tree, "use_ocdbt": False}))
+    for file, size in {"w/0": 10, "w/c/0/0": 20, "w.b/0": 5, "wide/0": 7, "other/0": 3}.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_bytes(bytes(size))
+    (tmp_path / "wide" / ".zarray").write_text('{"dtype": "<f4", "shape": [4]}')
+    entries = {entry.name: (entry.size, entry.dtype, entry.shape) for entry in readers.read(tmp_path).entries}
+    assert entries == {"w": (30, "", (2,)), "w/b": (5, "", (2,)), "wide": (37, "<f4", (4,))}

@@ -228,7 +228,7 @@ def test_feed_stops_reading_without_pages(client):
 def test_viewer_without_its_extra(command_without_uvicorn):
     """Without the extra, the command names it."""
     result = command_without_uvicorn("ui", "--no-browser")
-    assert (result.returncode, "pip install 'ckpt-observe[ui]'" in result.stderr) == (1, True)
+    assert (result.returncode, "pip install 'ckpt-observe[ui]'" in result.stderr) == (2, True)
 
 
 @pytest.fixture

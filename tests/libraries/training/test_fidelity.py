@@ -97,14 +97,14 @@ def test_types_that_dcp_converts(instrument, operations, tmp_path):
     dcp.save({"model": {key: torch.ones(3) for key in keys}, "step": 1}, checkpoint_id=tmp_path / "a")
     loaded = {"model": {key: torch.zeros(3) for key in keys}, "step": 0}
     dcp.load(loaded, checkpoint_id=tmp_path / "a")
-    dcp.load({"model": loaded["model"]}, checkpoint_id=tmp_path / "a")
+    dcp.load({"model": {"w": torch.zeros(3)}}, checkpoint_id=tmp_path / "a")
     dcp.load({"model": {**loaded["model"], converted: torch.zeros(3, dtype=torch.bfloat16)}}, checkpoint_id=tmp_path / "a")
     partial_load = DefaultLoadPlanner(allow_partial_load=True)
     dcp.load({"model": {**loaded["model"], "new": torch.zeros(3)}}, checkpoint_id=tmp_path / "a", planner=partial_load)
     _, same, part, other, new = operations()
     assert same[names.COMPARED] is True
     assert names.ALTERED_KEYS not in same
-    assert names.ALTERED_KEYS not in part, "the program did not ask for the step"
+    assert names.ALTERED_KEYS not in part, "the program asked for one tensor only"
     assert (other[names.ALTERED_KEYS], other[names.ALTERED_TYPES]) == ([f"model.{converted}"], ["float32[3] -> bfloat16[3]"])
     assert (new[names.ALTERED_KEYS], new[names.OUTCOME]) == (["model.new"], "ok")
 

@@ -25,7 +25,7 @@ from ckpt_observe.cli.trace_arguments import add_state_directory
 from ckpt_observe.config import Settings
 from ckpt_observe.delivery import daemon
 from ckpt_observe.delivery.delivery import Delivery
-from ckpt_observe.delivery.exporter_worker import KEPT
+from ckpt_observe.delivery.exporter_worker import RETRY_NOTICE
 from ckpt_observe.query import WaitingJournal, is_received, read_waiting
 from ckpt_observe.query.waiting import DAEMON
 from ckpt_observe.support.formatting import format_size
@@ -157,4 +157,4 @@ def _reason(identity: str, error: str | None, journals: list[WaitingJournal], *,
         return f"running programs deliver it: process {', '.join(str(journal.pid) for journal in journals)}"
     if not is_configured:
         return "another address or key than configured here: use the settings of the program that recorded it"
-    return redact(error).removesuffix(f" {KEPT}") if error else "not finished in time: give it more with --timeout"
+    return redact(error).removesuffix(f" {RETRY_NOTICE}") if error else "not finished in time: give it more with --timeout"

@@ -18,7 +18,7 @@ from ckpt_observe.support.logs import warn
 FIRST_PAUSE: Final = 0.5
 """Seconds before the first retry. Each further failure doubles the pause."""
 LONGEST_PAUSE: Final = 60.0
-KEPT: Final = "Spans are kept and sent again."
+RETRY_NOTICE: Final = "Spans are kept and sent again."
 """Ends the message about a failure after which the exporter tries again."""
 ISOLATE_AFTER: Final = 3
 """Number of server errors after which a batch is halved to find the span that causes them. Most are outages of the server."""
@@ -193,7 +193,7 @@ class ExporterWorker:
         self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, self._pause * 2))
         pause = self._pause if error.after is None else max(error.after, FIRST_PAUSE)
         self._next_attempt = time.monotonic() + pause * _jitter(0.8, 1.2)
-        self._record_error(f"{error}. {KEPT}")
+        self._record_error(f"{error}. {RETRY_NOTICE}")
 
     def _record_error(self, message: str) -> None:
         if self.last_error is None:  # one warning for each outage, not for each attempt

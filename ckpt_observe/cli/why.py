@@ -39,7 +39,9 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         json="explanation",
     )
     id_help = "ID of a trace or operation, as `traces` and `tail` print it (default: the newest failure)"
-    parser.add_argument("id", nargs="?", metavar="ID", help=id_help)
+    selection = parser.add_mutually_exclusive_group()
+    selection.add_argument("id", nargs="?", metavar="ID", help=id_help)
+    selection.add_argument("--task", metavar="NAME", help="explain the newest failure of this task")
     add_state_directory(parser)
 
 
@@ -47,7 +49,7 @@ def run(args: Namespace) -> int:
     """Print the explanations and return the exit code."""
     with recorded_traces(args) as traces:
         explainer = Explainer(traces, time.time_ns())
-        operations = _select(traces, explainer, args.id)
+        operations = _select(traces, explainer, args.id, args.task)
         if not operations:
             print_error("no operation failed or was interrupted; to have another one explained, give its ID from `ckpt-observe traces`")
             return OK
@@ -61,9 +63,9 @@ def run(args: Namespace) -> int:
     return OK
 
 
-def _select(traces: Traces, explainer: Explainer, id: str | None) -> list[ObservedOperation]:
+def _select(traces: Traces, explainer: Explainer, id: str | None, task_name: str | None) -> list[ObservedOperation]:
     if id is None:
-        failure = explainer.newest_failure()
+        failure = explainer.newest_failure(task_name)
         return [failure] if failure else []
     trace, operation = find_trace(traces, id)
     return [operation] if operation else explainer.select(trace)

@@ -47,9 +47,10 @@ class Explainer:
             return waited
         return sorted(operations or trace.operations, key=lambda operation: operation.seconds(self._now))[-1:]
 
-    def newest_failure(self) -> ObservedOperation | None:
+    def newest_failure(self, task_name: str | None = None) -> ObservedOperation | None:
         """Return the operation that failed last, or whose process died last. A task that failed only with it explains less."""
-        failures = [next(self._operations(OperationFilter(outcome=outcome)), None) for outcome in ("error", "interrupted")]
+        filters = [OperationFilter(outcome=outcome, task_name=task_name) for outcome in ("error", "interrupted")]
+        failures = [next(self._operations(matching), None) for matching in filters]
         newest = max(filter(None, failures), key=lambda operation: operation.end_unix_nano or 0, default=None)
         if newest is None or newest.kind == "operation":
             return newest
@@ -95,7 +96,8 @@ class Explainer:
         damaged = self._operations(replace(run, error_class="integrity"))
         lost = LostCheckpoints((*deletes, *damaged))
         saves = self._operations(replace(run, operation="save", outcome="ok"))
-        return next((save for save in saves if names.NAMESPACE not in save.attributes and not lost.contains(save)), None)
+        good = (save for save in saves if names.NAMESPACE not in save.attributes and not lost.contains(save))
+        return next((save for save in good if _is_of_same_task(save, operation)), None)
 
     def _later(self, operation: ObservedOperation) -> tuple[ObservedOperation | None, int]:
         """Return the next success of the same kind and run, and how many of them failed before that."""
@@ -103,7 +105,8 @@ class Explainer:
         if operation.kind != "operation" or operation.task_id is None or end is None or operation.outcome not in FAILURES:
             return None, 0
         matching = OperationFilter(task_id=operation.task_id, system=operation.system, operation=operation.name, since_unix_nano=end)
-        later = [other for other in self._operations(matching) if other.start_unix_nano > operation.start_unix_nano]
+        others = (other for other in self._operations(matching) if _is_of_same_task(other, operation))
+        later = [other for other in others if other.start_unix_nano > operation.start_unix_nano]
         failures = 0
         for other in sorted(later, key=lambda each: each.end_unix_nano or 0):
             if other.outcome == "ok":
@@ -123,3 +126,8 @@ class Explainer:
     def _operations(self, matching: OperationFilter) -> Iterator[ObservedOperation]:
         finished = (operation for operation in self._traces.operations(matching) if not operation.is_running)
         return islice(finished, _SEARCHED)
+
+
+def _is_of_same_task(other: ObservedOperation, operation: ObservedOperation) -> bool:
+    """Return whether an operation with the same run id may be of the same run: run ids such as `1` are those of many tasks."""
+    return other.task_name == operation.task_name or None in (other.task_name, operation.task_name)

@@ -99,6 +99,42 @@ def validate(command, text):
     return lines
 
 
+def test_why_of_a_task(run):
+    """With a task, the newest failure of this task is explained, and nothing of other tasks."""
+    assert "The save of step 10 of trainer (run run-1)" in one_line(run("why", "--task", "trainer").out)
+    other = run("why", "--task", "another")
+    assert other.out == ""
+    assert "no operation failed or was interrupted" in other.err
+
+
+TWO_TASKS = """
+import ckpt_observe
+watch = ckpt_observe.observe()
+def save(name, id, error=None):
+    with ckpt_observe.task(name, id="1"), ckpt_observe.checkpoint("save", id=id):
+        if error:
+            raise error
+save("first", "ckpt-first")
+try:
+    save("first", "ckpt-failed", OSError(28, "No space left on device"))
+except OSError:
+    pass
+save("second", "ckpt-second")
+watch.close(60)
+"""
+
+
+def test_why_keeps_tasks_with_equal_run_ids_apart(tmp_path, capsys):
+    """Two tasks have runs with the same ID: the one that failed is told to continue from its own checkpoint, and that nothing succeeded since."""
+    environ = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_PAGES_DIR": str(tmp_path / "pages")}
+    subprocess.run([sys.executable, "-c", TWO_TASKS], env={**environ, "CKPT_OBSERVE_EXPORTERS": "local"}, check=True)
+    assert main(["why", "--dir", str(tmp_path / "state")]) == 0
+    text = one_line(capsys.readouterr().out)
+    assert "checkpoint ckpt-first" in text
+    assert "No later save of this run succeeded." in text
+    assert "ckpt-second" not in text
+
+
 def test_why_of_a_full_disk(run, operation_id):
     """The failed save: phase, class, exception, advice, effect, and that the newest good checkpoint is that of step 8."""
     text = one_line(run("why", operation_id(9)).out)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,23 +17,22 @@ from ckpt_observe import endpoints, environment, libraries, samplers, span_limit
 from ckpt_observe.endpoints import Endpoint
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.exporter import ENTRY_POINT_GROUP
+from ckpt_observe.prometheus_settings import Prometheus, read_prometheus
 from ckpt_observe.samplers import Sampler
+from ckpt_observe.setting_source import SettingSource, warn_unknown_variables
 from ckpt_observe.span_limits import SpanLimits
 from ckpt_observe.support import entry_points, secrets
 from ckpt_observe.support.files import private_temporary_path
 from ckpt_observe.support.host_exceptions import raise_host_exception
-from ckpt_observe.support.logs import WarningLog
 from ckpt_observe.support.parsing import (
     DEFAULT,
     extends_default,
     parse_choice,
-    parse_flag,
     parse_names,
     parse_number,
     parse_path,
     parse_selection,
     quote,
-    split_url,
 )
 
 SPAN_EXPORTERS: Final = ("otlp", "laminar", "provider", "local", "console")
@@ -45,31 +43,12 @@ WINDOWS: Final = (
     "Windows lacks what recording needs: files that outlive their process and tell when it died; use WSL 2 or a Linux container"
 )
 """Why a program on Windows is not observed."""
-MAX_INTERVAL: Final = 1_000_000_000
-"""Longest interval between two pushes of metrics, in milliseconds (11 days). Threads cannot wait much longer."""
 DISK_LIMIT: Final = 1 << 30
 """Bytes that ended processes may leave in a state directory by default."""
 TRACE_DAYS: Final = 30
 """Days for which the local store keeps traces by default."""
 TRACE_LIMIT: Final = 1 << 30
 """Bytes that the local store may use by default."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prometheus:
-    """How the exporter `prometheus` publishes metrics: `/metrics` on host and port, a textfile, a Pushgateway, or OTLP."""
-
-    host: str = "127.0.0.1"
-    port: int | None = 9464
-    """None: no endpoint. For programs that serve the metrics themselves, with `PrometheusCollector`."""
-    token: str = field(default="", repr=False)
-    tls: str = ""
-    textfile: str = ""
-    pushgateway: str = ""
-    otlp: Endpoint | None = None
-    """Where the metrics are also pushed with OTLP. None: nowhere."""
-    otlp_interval: float = 60.0
-    """Seconds between two such pushes."""
 
 
 _PROMETHEUS: Final = Prometheus()
@@ -142,11 +121,11 @@ def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, war
     `lenient`: an exporter with an invalid value is left out, unless no exporter remains. For programs that did not ask to be observed.
     `warns`: log variables that are no settings. Not for a process that becomes a program which logs them.
     """
-    source = _Source(os.environ if environ is None else environ, arguments)
+    source = SettingSource(os.environ if environ is None else environ, arguments)
     if warns:
-        _warn_unknown_variables(source.environ)
-    enabled = _flag(source, "enabled", environment.ENABLED, default=True)
-    if _flag(source, "", environment.SDK_DISABLED, default=False):
+        warn_unknown_variables(source.environ)
+    enabled = source.flag("enabled", environment.ENABLED, default=True)
+    if source.flag("", environment.SDK_DISABLED, default=False):
         enabled = False
         source.origin["enabled"] = environment.SDK_DISABLED
     resource = _resource(source.get("", environment.RESOURCE_ATTRIBUTES, ""))
@@ -156,8 +135,8 @@ def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, war
     return Settings(
         exporters=exporters.names,
         extends_default_exporters=bool(exporters.names) and extends_default(selection),
-        dir=_path(source, "dir", environment.DIR) or _default_directory(source),
-        pages_dir=_path(source, "pages_dir", environment.PAGES_DIR),
+        dir=source.path("dir", environment.DIR) or _default_directory(source),
+        pages_dir=source.path("pages_dir", environment.PAGES_DIR),
         delivery=_delivery(source),
         enabled=enabled,
         service=_service(source, resource),
@@ -170,15 +149,15 @@ def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, war
         laminar_context=str(source.get("", environment.LMNR_SPAN_CONTEXT, "")),
         sampler=_sampler(source),
         span_limits=_span_limits(source),
-        unsampled_failures=_flag(source, "", environment.UNSAMPLED_FAILURES, default=False),
+        unsampled_failures=source.flag("", environment.UNSAMPLED_FAILURES, default=False),
         disk_limit=_disk_limit(source),
-        trace_days=_count(source, environment.TRACE_DAYS, TRACE_DAYS, "days"),
-        trace_limit=_count(source, environment.TRACE_LIMIT, TRACE_LIMIT >> 20, "MiB") << 20,
-        genai_events=_flag(source, "", environment.GENAI_EVENTS, default=False),
-        openinference=_flag(
-            source, "", environment.OPENINFERENCE, default=endpoints.reads_openinference(exporters.endpoints.get("otlp"), resource)
+        trace_days=source.count(environment.TRACE_DAYS, TRACE_DAYS, "days"),
+        trace_limit=source.count(environment.TRACE_LIMIT, TRACE_LIMIT >> 20, "MiB") << 20,
+        genai_events=source.flag("", environment.GENAI_EVENTS, default=False),
+        openinference=source.flag(
+            "", environment.OPENINFERENCE, default=endpoints.reads_openinference(exporters.endpoints.get("otlp"), resource)
         ),
-        tensor_digests=_flag(source, "", environment.TENSOR_DIGESTS, default=False),
+        tensor_digests=source.flag("", environment.TENSOR_DIGESTS, default=False),
         endpoints=exporters.endpoints,
         prometheus=exporters.prometheus,
         unusable=exporters.unusable,
@@ -195,14 +174,14 @@ class _ExporterSettings:
         self.prometheus = _PROMETHEUS
         self.unusable: dict[str, str] = {}
 
-    def read(self, source: _Source, *, lenient: bool) -> None:
+    def read(self, source: SettingSource, *, lenient: bool) -> None:
         """Read the settings of each exporter. Raise ConfigError if one is invalid; if lenient, only if no exporter remains."""
         for name in self.names:
             try:
                 if name in _ENDPOINTS:
                     self.endpoints[name] = _ENDPOINTS[name](source.environ)
                 elif name == "prometheus":
-                    self.prometheus = _prometheus(source)
+                    self.prometheus = read_prometheus(source)
             except ConfigError as error:
                 self.unusable[name] = str(error)
                 if not lenient or len(self.unusable) == len(self.names):
@@ -211,27 +190,6 @@ class _ExporterSettings:
 
 
 _ENDPOINTS: Final = {"otlp": endpoints.otlp, "laminar": endpoints.laminar}
-
-
-class _Source:
-    """Looks up values in arguments, then in the environment, and remembers in `origin` where each was found."""
-
-    def __init__(self, environ: Mapping[str, str], arguments: dict[str, Any]) -> None:
-        self.environ, self.arguments = environ, arguments
-        self.origin: dict[str, str] = {}
-
-    def get(self, argument: str, variable: str, default: Any) -> Any:
-        """Return the argument, else the variable, else the default. `argument` is empty if `observe()` has none for this setting."""
-        key = argument or variable
-        if self.arguments.get(argument) is not None:
-            self.origin[key] = "argument"
-            return self.arguments[argument]
-        for name in (variable, environment.FORMER_NAMES.get(variable, "")):
-            if self.environ.get(name):  # as in OpenTelemetry, an empty variable counts as unset
-                self.origin[key] = name
-                return _current_value(name, variable, self.environ[name])
-        self.origin[key] = "default"
-        return default
 
 
 def _exporters(value: str | Sequence[str], default: Sequence[str]) -> tuple[str, ...]:
@@ -257,67 +215,13 @@ def _default_exporters(environ: Mapping[str, str]) -> tuple[str, ...]:
     return (*configured_backends(environ), "local")
 
 
-def _delivery(source: _Source) -> str:
+def _delivery(source: SettingSource) -> str:
     return parse_choice(environment.DELIVERY, source.get("delivery", environment.DELIVERY, "in-process"), DELIVERY_MODES)
 
 
-_warnings: Final = WarningLog()
-
-
-def _current_value(name: str, variable: str, value: str) -> str:
-    """Return the current form of a value that was read from `name`, which is `variable` or its former name.
-
-    Warn once if the variable, the value or both were renamed.
-    """
-    current = environment.FORMER_VALUES.get(variable, {}).get(value, value)
-    if current != value:
-        _warn_renamed(f"{name}={value}", f"{variable}={current}")
-    elif name != variable:
-        _warn_renamed(name, variable)
-    return current
-
-
-def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that begin with `CKPT_OBSERVE_` and are not settings. The value is the setting with a similar name, or empty."""
-    settings = [row.name for row in environment.VARIABLES if row.name.startswith(environment.PREFIX)]
-    valid_names = {*settings, *environment.FORMER_NAMES.values()}
-    unknown = sorted(name for name in environ if name.startswith(environment.PREFIX) and name not in valid_names)
-    if not unknown:
-        return {}
-    from difflib import get_close_matches  # noqa: PLC0415 - rarely needed
-
-    names = [name.removeprefix(environment.PREFIX) for name in settings]
-    similar = {name: get_close_matches(name.removeprefix(environment.PREFIX), names, 1) for name in unknown}
-    return {name: environment.PREFIX + matches[0] if matches else "" for name, matches in similar.items()}
-
-
-def _warn_unknown_variables(environ: Mapping[str, str]) -> None:
-    for name, similar in unknown_variables(environ).items():
-        hint = f"did you mean {similar}?" if similar else "see docs/semconv.md for all settings."
-        _warnings.warn_once(f"unknown {name}", "%s is not a setting and has no effect; %s", quote(name), hint)
-
-
-def _warn_renamed(former: str, current: str) -> None:
-    _warnings.warn_once(former, "%s was renamed. It still works; set %s instead.", former, current)
-
-
-def _path(source: _Source, argument: str, variable: str) -> Path | None:
-    value = source.get(argument, variable, None)
-    return parse_path(variable, value) if value else None
-
-
-def _disk_limit(source: _Source) -> int:
+def _disk_limit(source: SettingSource) -> int:
     meaning = f"a number of MiB; use a positive integer such as {DISK_LIMIT >> 20}"
     return parse_number(environment.DISK_LIMIT, source.get("", environment.DISK_LIMIT, DISK_LIMIT >> 20), meaning) << 20
-
-
-def _count(source: _Source, variable: str, default: int, unit: str) -> int:
-    meaning = f"a number of {unit}; use an integer such as {default}, or 0 for no limit"
-    return parse_number(variable, source.get("", variable, default), meaning, smallest=0)
-
-
-def _flag(source: _Source, argument: str, variable: str, *, default: bool) -> bool:
-    return parse_flag(variable, source.get(argument, variable, default))
 
 
 def _resource(text: str) -> dict[str, str]:
@@ -331,7 +235,7 @@ def _resource(text: str) -> dict[str, str]:
     return pairs
 
 
-def _service(source: _Source, resource: dict[str, str]) -> str:
+def _service(source: SettingSource, resource: dict[str, str]) -> str:
     """Return the service name: argument, variable, `service.name` (removed from the resource attributes) or name of the program."""
     attribute = resource.pop(SERVICE_ATTRIBUTE, "")
     name = source.get("service", environment.SERVICE_NAME, None)
@@ -340,59 +244,18 @@ def _service(source: _Source, resource: dict[str, str]) -> str:
     return str(name or attribute or _program_name()).encode("utf-8", "replace").decode()  # journals and exporters need valid UTF-8
 
 
-def _sampler(source: _Source) -> Sampler:
+def _sampler(source: SettingSource) -> Sampler:
     source.get("", environment.TRACES_SAMPLER, None)  # remembers the origin
     return samplers.read(source.environ)
 
 
-def _span_limits(source: _Source) -> SpanLimits:
+def _span_limits(source: SettingSource) -> SpanLimits:
     for variable in environment.LIMITS:
         source.get("", variable, None)  # remembers the origin
     return span_limits.read(source.environ)
 
 
-def _prometheus(source: _Source) -> Prometheus:
-    """Read the Prometheus settings. Metrics reveal what runs on the machine, so a host other than loopback requires a token or TLS."""
-    port = str(source.get("", environment.PROMETHEUS_PORT, _PROMETHEUS.port))
-    meaning = "a port number; use 0 to 65535, or none"
-    prometheus = Prometheus(
-        host=source.get("", environment.PROMETHEUS_HOST, _PROMETHEUS.host),
-        port=None if port == "none" else parse_number(environment.PROMETHEUS_PORT, port, meaning, smallest=0, largest=65535),
-        token=source.get("", environment.METRICS_TOKEN, ""),
-        tls=source.get("", environment.METRICS_TLS, ""),
-        textfile=source.get("", environment.TEXTFILE, ""),
-        pushgateway=source.get("", environment.PUSHGATEWAY, ""),
-        otlp=endpoints.otlp_metrics(source.environ) if source.get("", environment.OTLP_METRICS_ENDPOINT, "") else None,
-        otlp_interval=parse_number(
-            environment.METRIC_EXPORT_INTERVAL,
-            source.get("", environment.METRIC_EXPORT_INTERVAL, 60_000),
-            f"an interval in milliseconds; use 1 to {MAX_INTERVAL}",
-            largest=MAX_INTERVAL,
-        )
-        / 1000,
-    )
-    if not (prometheus.token or prometheus.tls or is_loopback(prometheus.host)):
-        remedy = f"set {environment.METRICS_TOKEN} or {environment.METRICS_TLS}, or use 127.0.0.1"
-        raise ConfigError(f"{environment.PROMETHEUS_HOST}: {quote(prometheus.host)} is reachable from other machines; {remedy}")
-    if prometheus.textfile and not prometheus.textfile.endswith(".prom"):
-        raise ConfigError(
-            f"{environment.TEXTFILE}: {quote(prometheus.textfile)} does not end in .prom, so node_exporter would not read it; rename it"
-        )
-    if prometheus.pushgateway and split_url(prometheus.pushgateway) is None:
-        url = quote(endpoints.without_credentials(prometheus.pushgateway))
-        raise ConfigError(f"{environment.PUSHGATEWAY}: {url} is not a URL; start it with http:// or https://")
-    return prometheus
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether the host is `localhost` or a loopback address, which only this machine can reach."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _default_directory(source: _Source) -> Path:
+def _default_directory(source: SettingSource) -> Path:
     """Return the state directory if none is set: in XDG_STATE_HOME, else in the home directory, else in the temporary directory."""
     variable, subdirectory = ("LOCALAPPDATA", "AppData/Local") if sys.platform == "win32" else ("XDG_STATE_HOME", ".local/state")
     if base := source.environ.get(variable):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_observe import config, environment
+from ckpt_observe import config, environment, setting_source
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.support.logs import WarningLog
 
@@ -14,7 +14,7 @@ from ckpt_observe.support.logs import WarningLog
 @pytest.fixture(autouse=True)
 def no_earlier_warnings(monkeypatch):
     """A process warns once, but each test must see its own warnings."""
-    monkeypatch.setattr(config, "_warnings", WarningLog())
+    monkeypatch.setattr(setting_source, "_warnings", WarningLog())
 
 
 def test_former_name_of_a_variable(caplog):
@@ -69,7 +69,7 @@ def test_empty_variable_counts_as_unset(caplog):
 )
 def test_misspelt_variable_is_logged_once(name, hint, caplog, monkeypatch):
     """A variable that looks like a setting and is none would have no effect without a word."""
-    monkeypatch.setattr(config, "_warnings", WarningLog())
+    monkeypatch.setattr(setting_source, "_warnings", WarningLog())
     for _ in range(2):
         config.read({name: "x", "CKPT_OBSERVE_DIR": "/state", "OTEL_EXPORTER_OTLP_ENDPIONT": "x", "_CKPT_OBSERVE_RUN_PID": "1"})
     assert [record.getMessage() for record in caplog.records] == [f"'{name}' is not a setting and has no effect; {hint}"]
@@ -77,9 +77,9 @@ def test_misspelt_variable_is_logged_once(name, hint, caplog, monkeypatch):
 
 def test_every_setting_is_known(caplog, monkeypatch):
     """Neither the settings nor their former names are reported as unknown."""
-    monkeypatch.setattr(config, "_warnings", WarningLog())
+    monkeypatch.setattr(setting_source, "_warnings", WarningLog())
     names = [row.name for row in environment.VARIABLES] + list(environment.FORMER_NAMES.values())
-    assert config.unknown_variables(dict.fromkeys(names, "x")) == {}
+    assert setting_source.unknown_variables(dict.fromkeys(names, "x")) == {}
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client.parser import text_string_to_metric_families
 
 import ckpt_observe
-from ckpt_observe.config import Prometheus
 from ckpt_observe.exporters.otlp_metrics import encode_snapshot
 from ckpt_observe.exporters.prometheus import ScrapeEndpoint
 from ckpt_observe.metricstore.snapshot import gather
+from ckpt_observe.prometheus_settings import Prometheus
 from ckpt_observe.record import packed_context
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.record.trace_context import SPAN_KEY, get_current, parse_traceparent

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from ckpt_observe.config import Settings, is_loopback
+from ckpt_observe.config import Settings
 from ckpt_observe.endpoints import MLFLOW_EXPERIMENT, TRACES_PATH, Endpoint, is_phoenix
 from ckpt_observe.errors import HttpError
+from ckpt_observe.prometheus_settings import is_loopback
 from ckpt_observe.semconv import laminar
 from ckpt_observe.support.answers import decode_json
 from ckpt_observe.support.http_client import HttpClient

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
-from ckpt_observe.config import Prometheus, is_loopback
 from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.errors import ExporterRetryError, HttpError
 from ckpt_observe.exporters.metrics import TAKEOVER_INTERVAL, Gather, Publisher
 from ckpt_observe.exporters.prometheus_text import negotiate, render
+from ckpt_observe.prometheus_settings import Prometheus, is_loopback
 from ckpt_observe.support.files import replace_file
 from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.http_client import HttpClient, import_libraries, split_credentials

@@ -11,11 +11,11 @@ import subprocess
 import pytest
 
 from ckpt_observe import config
-from ckpt_observe.config import Prometheus
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.exporters.prometheus import ScrapeEndpoint, build_publishers
 from ckpt_observe.exporters.prometheus_text import OPENMETRICS, TEXT
 from ckpt_observe.metricstore.snapshot import gather as gather_all
+from ckpt_observe.prometheus_settings import Prometheus
 
 TOKEN = "correct horse"
 

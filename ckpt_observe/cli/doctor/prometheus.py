@@ -13,11 +13,12 @@ from typing import Final
 from ckpt_observe import environment
 from ckpt_observe.cli.doctor import OK, PROBLEM, Diagnosis
 from ckpt_observe.cli.doctor.state_directory import write_probe
-from ckpt_observe.config import Prometheus, Settings
+from ckpt_observe.config import Settings
 from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.errors import HttpError
 from ckpt_observe.exporters.metrics import lock_path
 from ckpt_observe.exporters.prometheus import ScrapeEndpoint
+from ckpt_observe.prometheus_settings import Prometheus
 from ckpt_observe.support.http_client import HttpClient, split_credentials
 from ckpt_observe.support.http_server import SERVER_NAME
 from ckpt_observe.support.locks import is_locked

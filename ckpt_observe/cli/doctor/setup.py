@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ckpt_observe import environment, libraries, resource_detectors
 from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
-from ckpt_observe.config import WINDOWS, Settings, unknown_variables
+from ckpt_observe.config import WINDOWS, Settings
 from ckpt_observe.endpoints import without_credentials
 from ckpt_observe.environment import VARIABLES, Variable
 from ckpt_observe.instrument import registry
@@ -23,6 +23,7 @@ from ckpt_observe.instrument.coverage import MARK_CALLS, NOT_INSTRUMENTED
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.targets import STATES, installed_version
 from ckpt_observe.record import redact, trace_context, trace_state
+from ckpt_observe.setting_source import unknown_variables
 from ckpt_observe.support import entry_points
 from ckpt_observe.support.parsing import quote
 

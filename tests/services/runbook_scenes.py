@@ -105,6 +105,18 @@ def flapping(store):
         wait_for_input()
 
 
+def sampled(store):
+    """Every third save fails, and the process is killed during the last one. The task is named after its store."""
+    away = broken(store, raising(TimeoutError("the store did not answer")))
+    with ckpt_observe.task(Path(store).name, id=RUN):
+        for step in range(12):
+            attempt((away if step % 3 == 2 else Checkpointer(store)).save, RUN, {"step": step}, step=step)
+            time.sleep(0.3)
+        print("done", flush=True)
+        sys.stdin.readline()
+        broken(store, lambda: os.kill(os.getpid(), signal.SIGKILL)).save(RUN, {"step": 12}, step=12)
+
+
 def stuck(store):
     """A save hangs in its store."""
     with ckpt_observe.task("stuck", id=RUN, interval=1):
@@ -237,5 +249,5 @@ SCENES = {
 
 if __name__ == "__main__":
     watch = ckpt_observe.observe()
-    {**SCENES, "keeper": keeper}[sys.argv[1]](sys.argv[2])
+    {**SCENES, "keeper": keeper, "sampled": sampled}[sys.argv[1]](sys.argv[2])
     watch.close(60)

@@ -74,14 +74,14 @@ class Machine:
     def store(self, scene):
         return str(self.directory / "stores" / scene)
 
-    def start(self, scene):
-        """Start a scene, and wait until it is in trouble."""
+    def start(self, scene, name=None, **variables):
+        """Start a scene, with these environment variables and under this name, if it is not that of the scene."""
         environ = self.environ_with_backend if scene == "undelivered" else self.environ
-        command = [sys.executable, runbook_scenes.__file__, scene, self.store(scene)]
-        process = subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, runbook_scenes.__file__, scene, self.store(name or scene)]
+        process = subprocess.Popen(command, env={**environ, **variables}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._stack.callback(process.communicate)
         self._stack.callback(process.kill)
-        self.programs[scene] = process
+        self.programs[name or scene] = process
 
     def wait_until_done(self, scene):
         assert self.programs[scene].stdout.readline() == "done\n", f"{scene} ended"

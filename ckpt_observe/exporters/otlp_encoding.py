@@ -77,25 +77,25 @@ def _split_by_resource(spans: Sequence[Span]) -> Iterator[tuple[int, int]]:
 
 
 def _span(span: Span) -> bytes:
-    body = (
-        _ids(span.trace_id, span.span_id, span.parent_span_id)
-        + _name(span.name)
-        + _times(b"\x39", span.start_unix_nano, b"\x41", span.end_unix_nano)
-        + _attributes(b"\x4a", span.attributes)
-    )
+    parts = [
+        _ids(span.trace_id, span.span_id, span.parent_span_id),
+        _name(span.name),
+        _times(b"\x39", span.start_unix_nano, b"\x41", span.end_unix_nano),
+    ]
+    _add_attributes(parts, b"\x4a", span.attributes)
     if span.trace_state:
-        body += _text(b"\x1a", span.trace_state)
+        parts.append(_text(b"\x1a", span.trace_state))
     if span.events:
-        body += b"".join(map(_event, span.events))
+        parts += map(_event, span.events)
     if span.links:
-        body += b"".join(map(_link, span.links))
+        parts += map(_link, span.links)
     if type(span) is LimitedSpan:
-        body += _count(b"\x50", span.dropped_attributes) + _count(b"\x60", span.dropped_events) + _count(b"\x70", span.dropped_links)
+        parts.append(_count(b"\x50", span.dropped_attributes) + _count(b"\x60", span.dropped_events) + _count(b"\x70", span.dropped_links))
     if span.status == "ok":
-        body += _STATUS_OK
+        parts.append(_STATUS_OK)
     elif span.status == "error":
-        body += _field(b"\x7a", _text(b"\x12", status_message(span)) + b"\x18\x02")
-    return _field(b"\x12", body)
+        parts.append(_field(b"\x7a", _text(b"\x12", status_message(span)) + b"\x18\x02"))
+    return _field(b"\x12", b"".join(parts))
 
 
 @lru_cache(4096)
@@ -123,10 +123,14 @@ def _link(link: SpanLink) -> bytes:
 
 
 def _attributes(tag: bytes, attributes: Mapping[str, Any]) -> bytes:
-    """Return the encoded pairs. What repeats often is cached: short strings, and what precedes a number."""
-    texts, prefixes = _texts[tag], _prefixes[tag]
     parts: list[bytes] = []
-    append = parts.append
+    _add_attributes(parts, tag, attributes)
+    return b"".join(parts)
+
+
+def _add_attributes(parts: list[bytes], tag: bytes, attributes: Mapping[str, Any]) -> None:
+    """Append the encoded pairs. What repeats often is cached: short strings, and what precedes a number."""
+    texts, prefixes, append = _texts[tag], _prefixes[tag], parts.append
     for key, value in attributes.items():
         kind = type(value)
         if kind is str and len(value) < 64:
@@ -140,7 +144,6 @@ def _attributes(tag: bytes, attributes: Mapping[str, Any]) -> bytes:
             append(_double(value))
         else:
             append(_field(tag, _key(key) + _field(b"\x12", _value(value))))
-    return b"".join(parts)
 
 
 _CACHE_SIZE: Final = 4096

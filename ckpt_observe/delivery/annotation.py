@@ -23,10 +23,13 @@ from ckpt_observe.delivery.save_index import Lineage, SaveIndex
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 
-_IS_CHECKPOINT: Final = tuple(f'"{name}"'.encode() for name in (names.STEP, names.ID))
+_STEP: Final = f'"{names.STEP}"'.encode()
+_ID: Final = f'"{names.ID}"'.encode()
 """A record without any of these attributes is not worth decoding."""
 _NOT_A_RECORD: Final = (msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
 _decode = msgspec.json.Decoder().decode
+_decode_two_lines = msgspec.json.Decoder(tuple[list[Any], tuple[Any, Any, Any, Any, msgspec.Raw, Any]]).decode
+"""Decodes a record that has only `begin` and `end`, as most have, and leaves the phases as they are."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -67,10 +70,10 @@ class Annotator:
             self._last_search = now
 
     def _annotate(self, record: bytes, search_dead: Callable[[int], None]) -> bytes:
-        if not any(name in record for name in _IS_CHECKPOINT):
+        if _STEP not in record and _ID not in record:
             return record
         try:
-            lines: list[Any] = _decode(record)
+            lines = _decode_lines(record)
             begin, end = lines[0], lines[-1]
             if begin[0] != events.BEGIN or end[0] != events.END:
                 return record
@@ -82,3 +85,12 @@ class Annotator:
             return _encode(lines) if has_lost_steps or has_link or is_compared or has_growth else record
         except _NOT_A_RECORD:  # `assemble` reports it
             return record
+
+
+def _decode_lines(record: bytes) -> list[Any]:
+    try:
+        begin, end = _decode_two_lines(record)
+    except msgspec.ValidationError:
+        lines: list[Any] = _decode(record)
+        return lines
+    return [begin, list(end)]

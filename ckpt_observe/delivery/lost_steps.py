@@ -49,13 +49,16 @@ class LostSteps:
             return False
         begin, end = lines[0], lines[-1]
         operation = begin[4]
+        if operation == "save":
+            with self._lock:
+                self._remember(task, LastSave(begin[2], step))
+        if operation not in _READ:
+            return False
         restore = (begin[1], begin[2], step)
         if operation == "restore" and restore not in self._answers:
             search_dead(begin[2])
         with self._lock:
-            if operation == "save":
-                self._remember(task, LastSave(begin[2], step))
-            if operation not in _READ or names.STEPS_SINCE in attributes:
+            if names.STEPS_SINCE in attributes:
                 return False
             lost = self._answers[restore] if restore in self._answers else self._last_step_before(begin[2], task) - step
             store_recent(self._answers, restore, lost)

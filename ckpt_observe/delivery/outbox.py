@@ -141,6 +141,15 @@ class Outbox:
             raise_host_exception(error)
             return True
 
+    def has_large_backlog(self, exporter: str) -> bool:
+        """Return whether more than half a batch is waiting for the exporter."""
+        cursor = self._cursors.get(exporter)
+        try:
+            return cursor is not None and spool.size(self.directory, cursor) > self._limits[exporter] // 2
+        except OSError as error:  # removed, or cannot be read now
+            raise_host_exception(error)
+            return False
+
     def position(self, exporter: str) -> Cursor:
         """Return where the next batch of an exporter begins."""
         return self._cursors[exporter]

@@ -69,14 +69,36 @@ def test_exporter_rests_after_a_batch(start_delivery, monkeypatch):
 
 
 def test_exporter_does_not_rest_while_much_is_waiting(start_delivery, monkeypatch):
-    """After a full batch the next one follows at once, so that a backlog is delivered as fast as possible."""
+    """As long as more than half a batch is waiting, the next batch follows at once, so that a backlog is delivered as fast as possible."""
     monkeypatch.setattr(deliveries, "REST_INTERVAL", 3600.0)
-    monkeypatch.setattr(deliveries, "FULL_BATCH", 1)
+    monkeypatch.setattr(outboxes, "BATCH", 1)  # a batch is one record
     exporter = FakeExporter()
-    journal, _ = start_delivery(exporter)
+    journal, delivery = start_delivery(exporter, with_threads=False)
     for key in ("a", "b", "c"):
         record_operation(journal, key)
-        until(lambda key=key: exporter.ids[-1:] == [key])
+    journal.pool.collect()
+    delivery.start()
+    until(lambda: exporter.ids == ["a", "b", "c"])
+    assert exporter.batch_sizes == [1, 1, 1]
+
+
+def test_exporter_rests_longer_after_a_large_batch(start_delivery, monkeypatch):
+    """After a batch with many spans, the exporter waits for LONG_REST_INTERVAL."""
+    monkeypatch.setattr(deliveries, "REST_INTERVAL", 0.0)
+    monkeypatch.setattr(deliveries, "LONG_REST_INTERVAL", 3600.0)
+    monkeypatch.setattr(deliveries, "LARGE_BATCH", 2)
+    exporter = FakeExporter()
+    journal, delivery = start_delivery(exporter, with_threads=False)
+    record_operation(journal, "a")
+    record_operation(journal, "b")
+    journal.pool.collect()
+    delivery.start()
+    until(lambda: exporter.ids == ["a", "b"])
+    for key in ("c", "d"):
+        record_operation(journal, key)
+        until(lambda: not journal.pool.has_uncollected())
+    assert delivery.flush(20)
+    assert exporter.batch_sizes == [2, 2]
 
 
 def test_slower_exporter_gets_the_same_batches(state, tmp_path, monkeypatch):

@@ -40,6 +40,8 @@ A trace is named after its earliest span. That is usually the task, which ends l
 _IDS_PER_QUERY: Final = 500
 """Below the parameter limit of old SQLite versions (999)."""
 _OLDEST_ID: Final = -(1 << 62)
+_ID_NANOSECONDS: Final = 50_000
+"""Nanoseconds for each id: a program may store 20,000 operations per second, and ids take six bytes until the year 2190."""
 
 
 class TraceWriter:
@@ -55,9 +57,10 @@ class TraceWriter:
         with translate_errors(self.path):
             groups = group_by_operation(spans)
             with transaction(self._connection):
-                # Not left to SQLite: after a store that has only former spans, it would continue with their negative positions.
+                # Ids grow with time: after the removal of the newest operation, SQLite would use its id again, and a reader that follows
+                # the store would miss the next operation.
                 last = self._connection.execute("SELECT max(id) FROM operation WHERE id > 0").fetchone()[0] or 0
-                _insert(self._connection, groups, last + 1)
+                _insert(self._connection, groups, max(last + 1, time.time_ns() // _ID_NANOSECONDS))
             self._limit_enforcer.enforce(time.time_ns())
 
     def write_former(self, spans: Sequence[Span]) -> None:

@@ -39,6 +39,24 @@ def test_old_traces_are_removed(path):
     assert abs(moment - time.time_ns()) < DAY
 
 
+def test_reader_that_follows_misses_nothing_after_a_removal(path):
+    """An operation that is stored after the newest one was removed has a later position than that one."""
+    writer = TraceWriter(path, TraceLimits(days=0))
+    writer.write(make_tree(1, start=-20 * DAY_IN_MILLISECONDS))
+    with TraceReader(path) as reader:
+        position = reader.newest_position()
+        for number in (2, 3):
+            limited_writer = TraceWriter(path, TraceLimits(days=10))
+            limited_writer.write([])
+            assert trace_numbers(path) == []
+            writer.write(make_tree(number, start=-20 * DAY_IN_MILLISECONDS))
+            stored = reader.stored_after(position, 10)
+            assert {int(group.span.trace_id, 16) for _, group in stored} == {number}
+            position = stored[-1][0]
+            limited_writer.close()
+    writer.close()
+
+
 def test_task_that_goes_on_keeps_its_first_operations(path):
     """Age counts from the last operation of a trace: a run of a month is complete while it lasts."""
     writer = TraceWriter(path, TraceLimits(days=10))

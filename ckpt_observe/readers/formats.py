@@ -121,7 +121,7 @@ FORMATS: Final = (
         "keras",
         "`.keras` file",
         "zip file with `config.json` and `metadata.json`",
-        "members, class of the model, version; the HDF5 inside is not opened",
+        "members, class of the model, version; of the weights (HDF5, from depth 2 on) names, dtype and shape",
         lambda candidate: candidate.members >= {"config.json", "metadata.json"},
         "keras_archive:read_keras",
     ),

@@ -36,6 +36,11 @@ class Member(NamedTuple):
     """Where its local header starts."""
 
     @property
+    def is_stored(self) -> bool:
+        """Whether it is not compressed, so that a part of it can be read."""
+        return self.method == _STORED
+
+    @property
     def digest(self) -> str:
         """The checksum of the content; empty if the writer left it out (torch can)."""
         return f"crc32:{self.crc:08x}" if self.crc or not self.size else ""

@@ -53,9 +53,11 @@ def create_attacks(directory, marker):
     array = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
     (directory / "a.npy").write_bytes(array)
     write_zip(directory / "a.npz", {"a.npy": array})
+    with zipfile.ZipFile(GOLDEN / "model.keras") as archive:
+        weights = archive.read("model.weights.h5")
     layer = {"class_name": "Lambda", "module": "os", "config": {"function": f"touch {marker}"}}
     config = {"class_name": "system", "module": "os", "config": {"layers": [layer]}}
-    write_zip(directory / "a.keras", {"config.json": json.dumps(config), "metadata.json": "{}", "model.weights.h5": data})
+    write_zip(directory / "a.keras", {"config.json": json.dumps(config), "metadata.json": "{}", "model.weights.h5": weights})
     create_database(directory / "a.db", f"CREATE TABLE checkpoints ({LANGGRAPH})")
     with closing(sqlite3.connect(directory / "a.db")) as connection, connection:
         connection.execute("INSERT INTO checkpoints VALUES ('t', '', '1', NULL, 'pickle', ?, ?)", (data, data))

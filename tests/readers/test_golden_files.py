@@ -108,6 +108,18 @@ def test_arrays_of_numpy(name):
     assert [(entry.name, entry.dtype, entry.shape, entry.size) for entry in entries] == [("a", "<f8", (20,), 160), ("b", "<i4", (2, 3), 24)]
 
 
+def test_weights_of_keras():
+    """The datasets of the HDF5 file inside have names, dtype, shape and bytes, if the depth asks for them."""
+    [weights] = [entry for entry in readers.read(GOLDEN / "model.keras", depth=2).entries if entry.name == "model.weights.h5"]
+    assert {entry.name: (entry.dtype, entry.shape, entry.size) for entry in weights.children} == {
+        "layers/dense/vars/0": ("float32", (4, 2), 32),
+        "layers/dense/vars/1": ("float32", (2,), 8),
+    }
+    assert weights.items == 2
+    [weights] = [entry for entry in readers.read(GOLDEN / "model.keras").entries if entry.name == "model.weights.h5"]
+    assert (weights.items, weights.children) == (2, ())
+
+
 def test_difference_of_two_files():
     """Two files of one format: checksums of the format tell which arrays are the same."""
     result = readers.diff(readers.read(GOLDEN / "arrays.npz"), readers.read(GOLDEN / "compressed.npz"))

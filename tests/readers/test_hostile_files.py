@@ -179,6 +179,36 @@ def test_impossible_shapes(tmp_path, shape):
         readers.read(tmp_path / "array.npy")
 
 
+def keras_file(path, *changes):
+    """Write the golden model with other bytes at some positions of its HDF5 file."""
+    data = bytearray((GOLDEN / "model.keras").read_bytes())
+    start = data.index(b"\x89HDF")
+    for position, content in changes:
+        data[start + position : start + position + len(content)] = content
+    path.write_bytes(data)
+    return path
+
+
+def test_hostile_hdf5(tmp_path):
+    """Groups that contain themselves end, other versions are a warning, and lengths beyond the file are damage."""
+    golden = (GOLDEN / "model.keras").read_bytes()
+    weights = golden[golden.index(b"\x89HDF") :]
+    root, node, tree = 0x60, weights.index(b"SNOD"), weights.index(b"TREE")
+    cycle = keras_file(tmp_path / "cycle.keras", (node + 16, struct.pack("<Q", root)))
+    assert readers.read(cycle, depth=2).entries[0].items in (None, 2)
+    newer = readers.read(keras_file(tmp_path / "newer.keras", (8, b"\x02")), depth=2)
+    assert "superblock 2" in newer.warnings[0]
+    for name, position, content in (
+        ("tree", tree + 24 + 8, struct.pack("<Q", tree)),
+        ("heap", weights.index(b"HEAP") + 24, struct.pack("<Q", 2**62)),
+        ("header", root + 8, b"\xff\xff\xff\xff"),
+        ("root", 64, struct.pack("<Q", 2**63)),
+        ("entries", node + 6, b"\xff\xff"),
+    ):
+        with pytest.raises(IntegrityError):
+            readers.read(keras_file(tmp_path / f"{name}.keras", (position, content)), depth=2)
+
+
 SPARSE = """
 import os, resource, struct, sys
 from ckpt_observe import readers

@@ -68,7 +68,12 @@ FORMATS = {
         "keras",
         "model.weights.h5",
         save_keras,
-        {("model.weights.h5", "changed"), ("config.json", "changed")},
+        {
+            ("config.json", "changed"),
+            ("model.weights.h5", "changed"),
+            ("model.weights.h5.layers/dense/vars/0", "changed"),
+            ("model.weights.h5.layers/dense/vars/1", "changed"),
+        },
     ),
     "array.npy": ("npy", "array", lambda path, step: np.save(path, np.ones((step, 8))), {("array", "changed")}),
     "arrays.npz": ("npz", "weight", lambda path, step: np.savez(path, **arrays(step)), CHANGED_AND_ADDED),

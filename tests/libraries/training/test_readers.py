@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import zipfile
+
+import h5py
 import jax.numpy as jnp
+import keras
 import numpy as np
 import orbax.checkpoint as orbax
 import pytest
@@ -131,3 +135,67 @@ def test_numpy(tmp_path):
         sizes = {name: loaded[name].nbytes for name in "abc"}
     assert {entry.name: entry.size for entry in contents.entries if entry.name in sizes} == sizes
     assert len(contents.warnings) == 1
+
+
+def weights_of(path):
+    contents = readers.read(path, depth=2)
+    [weights] = [entry for entry in contents.entries if entry.name == "model.weights.h5"]
+    return contents, {entry.name: (entry.dtype, entry.shape, entry.size) for entry in weights.children}
+
+
+@pytest.mark.filterwarnings("ignore")  # of Keras
+def test_keras_weights(tmp_path):
+    """The datasets that h5py itself finds in a model with many layers and its optimizer: groups with several nodes, scalars, integers."""
+    layers = [keras.layers.Dense(4) for _ in range(40)]
+    model = keras.Sequential([keras.layers.Input((4,)), *layers, keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)])
+    model.compile("adam", "mse")
+    model.fit(np.ones((8, 4)), np.ones((8, 4)), verbose=0)
+    model.save(tmp_path / "a.keras")
+    contents, weights = weights_of(tmp_path / "a.keras")
+    expected = {}
+    with zipfile.ZipFile(tmp_path / "a.keras") as archive, h5py.File(archive.open("model.weights.h5")) as file:
+        visit = lambda name, item: expected.update({name: (str(item.dtype), item.shape, item.nbytes)}) if hasattr(item, "dtype") else None  # noqa: E731
+        file.visititems(visit)
+    assert weights == expected
+    assert len(weights) > 200
+    assert contents.warnings == ()
+
+
+def write_keras(path, weights):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", '{"class_name": "Sequential"}')
+        archive.writestr("metadata.json", "{}")
+        archive.write(weights, "model.weights.h5")
+    return path
+
+
+def test_other_datasets_of_hdf5(tmp_path):
+    """Chunks, compression, cycles and links: bytes are those in the file, and a link to a name is not followed."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["half"] = np.ones((2, 2), "f2")
+        file["unsigned"] = np.ones(3, "u1")
+        file.create_dataset("chunks", data=np.zeros((100, 100)), chunks=(10, 10), compression="gzip")
+        file.create_dataset("empty", (5,), "i8")
+        file["group/loop"] = file["/"]
+        file["soft"] = h5py.SoftLink("/half")
+        stored = file["chunks"].id.get_storage_size()
+    _, weights = weights_of(write_keras(tmp_path / "a.keras", tmp_path / "a.h5"))
+    assert weights == {
+        "half": ("float16", (2, 2), 8),
+        "unsigned": ("uint8", (3,), 3),
+        "chunks": ("float64", (100, 100), stored),
+        "empty": ("int64", (5,), 0),
+    }
+
+
+@pytest.mark.parametrize("version", ["latest", "earliest"])
+def test_newer_hdf5_is_a_warning(tmp_path, version):
+    """A group with a link to another file has a newer version, too. The members are shown, and the warning names what to use."""
+    with h5py.File(tmp_path / "secret.h5", "w") as file:
+        file["secret"] = np.ones(3)
+    with h5py.File(tmp_path / "a.h5", "w", libver=version) as file:
+        file["group/a"] = np.ones(3)
+        file["external"] = h5py.ExternalLink(str(tmp_path / "secret.h5"), "/secret")
+    contents, weights = weights_of(write_keras(tmp_path / "a.keras", tmp_path / "a.h5"))
+    assert weights == {}
+    assert "h5py" in contents.warnings[0]

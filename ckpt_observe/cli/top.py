@@ -147,7 +147,7 @@ class TaskTable:
         self._running = changes.running
 
     def tasks(self, now_unix_nano: int) -> list[TaskActivity]:
-        """Return the tasks: those with running operations first, then by name."""
+        """Return the tasks that run, or that finished an operation in the last hour: those with running operations first, then by name."""
         start = now_unix_nano - WINDOW * 1_000_000_000
         self._finished = {key: operation for key, operation in self._finished.items() if operation.end_unix_nano >= start}
         finished: dict[str, list[FinishedOperation]] = {}
@@ -155,8 +155,9 @@ class TaskTable:
             finished.setdefault(operation.task, []).append(operation)
         running: dict[str, list[ObservedOperation]] = {}
         for each in self._running:
+            of_task = running.setdefault(each.task_title, [])  # also of a task whose last save is older than the window: it may be late
             if each.kind == "operation":
-                running.setdefault(each.task_title, []).append(each)
+                of_task.append(each)
         activities = [
             self._activity(task, finished.get(task, []), running.get(task, []), now_unix_nano) for task in {**finished, **running}
         ]

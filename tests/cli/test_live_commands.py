@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 
 from ckpt_observe.cli.main import main
@@ -276,6 +277,19 @@ def test_last_success_may_be_older_than_an_hour(traces, tmp_path):
     assert task.last_success_age == pytest.approx(7200, abs=1)
     table.add(changes([make_operation(3, start=7100)]))
     assert table.tasks(NOW)[0].last_success_age == pytest.approx(99.9)
+
+
+def test_running_task_without_recent_saves(traces, tmp_path):
+    """A task that is running is shown although its last save is older than an hour: saves may be hours apart, or late."""
+    attributes = {names.OPERATION: "save", names.OUTCOME: "ok", names.TASK_NAME: "agent"}
+    exporter = LocalExporter(tmp_path)
+    exporter.send([make_span(1, "checkpoint.save", attributes=attributes)])
+    exporter.close()
+    table = TaskTable(traces)
+    table.add(changes(running=[msgspec.structs.replace(make_operation(2, "agent", outcome=RUNNING), kind="task")]))
+    [task] = table.tasks(NOW)
+    assert (task.task, task.running, task.operations, task.failures) == ("agent", [], 0, 0)
+    assert task.last_success_age == pytest.approx(7200, abs=1)
 
 
 def test_empty_top_says_so(tmp_path, capsys):

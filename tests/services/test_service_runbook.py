@@ -160,6 +160,7 @@ def traces(machine, statement):
 @executes("introduction", "ckpt-observe top --once")
 def top(machine, statement):
     text = run(machine, statement)
+    assert re.search(r"stale - [\w. ]+ ago", text)
     assert re.search(r"failing - [\w. ]+ ago - [\d.]+ 3 storage.no_space in write", text)
 
 
@@ -458,6 +459,7 @@ def test_metrics_that_are_missing(tmp_path):
         machine.wait_until_done("stale")
         eventually(lambda: absent_curl(machine, curl), "the program serves its metrics")
         eventually(lambda: machine.prometheus.query('checkpoint_tasks_in_flight{task="stale"} == 1'), "the task is known to run")
+        eventually(lambda: machine.prometheus.query('checkpoint_last_success_timestamp_seconds{task="stale"}'), "its save is known")
         machine.programs["stale"].send_signal(signal.SIGKILL)
         eventually(lambda: machine.is_firing("CheckpointMetricsVanished", task="stale"), "its metrics vanish")
         vanished_query(machine.prometheus.query(query_of("CheckpointMetricsVanished")))

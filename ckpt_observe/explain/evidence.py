@@ -105,8 +105,8 @@ class Explainer:
         if operation.kind != "operation" or operation.task_id is None or end is None or operation.outcome not in FAILURES:
             return None, 0
         matching = OperationFilter(task_id=operation.task_id, system=operation.system, operation=operation.name, since_unix_nano=end)
-        others = (other for other in self._operations(matching) if _is_of_same_task(other, operation))
-        later = [other for other in others if other.start_unix_nano > operation.start_unix_nano]
+        same_task = (other for other in self._operations(matching) if _is_of_same_task(other, operation))
+        later = [other for other in same_task if other.start_unix_nano > operation.start_unix_nano]
         failures = 0
         for other in sorted(later, key=lambda each: each.end_unix_nano or 0):
             if other.outcome == "ok":

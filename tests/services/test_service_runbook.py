@@ -361,8 +361,8 @@ def filling_query(result):
 
 @executes("CheckpointStorageFilling", 'checkpoint_storage_kept_bytes{task="$task"}')
 def filling_kept(machine, statement):
-    [kept] = machine.prometheus.query(statement).values()
-    assert kept > 0
+    [kept_bytes] = machine.prometheus.query(statement).values()
+    assert kept_bytes > 0
 
 
 @executes("CheckpointStorageFilling", "ckpt-observe prune $store --keep-last 3")

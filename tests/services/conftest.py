@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(1, str(Path(__file__).parents[1] / "dashboards"))  # the table of panels
 
 import agent
+import ai_pages
 import processes
 import stores
 import telemetry
@@ -60,6 +61,20 @@ def collector(tmp_path):
 @pytest.fixture(scope="session")
 def prometheus(tmp_path_factory):
     server = telemetry.Prometheus(tmp_path_factory.mktemp("prometheus"))
+    with server.running():
+        yield server
+
+
+@pytest.fixture(scope="session")
+def phoenix(tmp_path_factory):
+    server = ai_pages.Phoenix(tmp_path_factory.mktemp("phoenix"))
+    with server.running():
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mlflow(tmp_path_factory):
+    server = ai_pages.Mlflow(tmp_path_factory.mktemp("mlflow"))
     with server.running():
         yield server
 

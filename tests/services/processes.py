@@ -73,8 +73,8 @@ def eventually(check, condition, seconds=90):
 
 
 @contextmanager
-def running(arguments, ready, stop=signal.SIGTERM, **options):
-    """Run a process during the block, which starts when `ready()` is true. If it ends before, fail with its output.
+def running(arguments, ready, stop=signal.SIGTERM, seconds=90, **options):
+    """Run a process during the block, which starts when `ready()` is true, within `seconds`. If it ends before, fail with its output.
 
     The process has a method `output()`, which returns what it has printed so far.
     """
@@ -88,7 +88,7 @@ def running(arguments, ready, stop=signal.SIGTERM, **options):
             return ready()
 
         try:
-            eventually(ready_or_ended, f"{arguments[0]} is ready")
+            eventually(ready_or_ended, f"{arguments[0]} is ready", seconds)
             yield process
         finally:
             process.send_signal(stop)

@@ -63,6 +63,31 @@ def test_jaeger(doctor, jaeger):
         assert (code, findings["server otlp"]["state"]) == (0, "ok"), findings
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_phoenix(doctor, phoenix, protocol):
+    """Phoenix accepts the request on both of its ports."""
+    code, findings = doctor(CKPT_OBSERVE_EXPORTERS="otlp", **phoenix.variables("doctor", protocol))
+    assert (code, findings["server otlp"]["state"]) == (0, "ok"), findings
+
+
+@pytest.mark.parametrize(
+    ("headers", "code", "states", "hint"),
+    [
+        ("x-mlflow-experiment-id=0", 0, {"server otlp": "ok", "mlflow experiment": "ok"}, "0 exists"),
+        ("x-mlflow-experiment-id=999", 3, {"server otlp": "ok", "mlflow experiment": "problem"}, "No Experiment with id=999 exists"),
+        ("x-mlflow-experiment-id=demo", 3, {"server otlp": "ok", "mlflow experiment": "problem"}, "must be a valid integer"),
+        ("", 3, {"server otlp": "problem"}, "add x-mlflow-experiment-id=ID to OTEL_EXPORTER_OTLP_HEADERS"),
+    ],
+)
+def test_mlflow(doctor, mlflow, headers, code, states, hint):
+    """MLflow is usable with an experiment that exists. Without one, or with another one, the finding says what to do."""
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": mlflow.url, "OTEL_EXPORTER_OTLP_HEADERS": headers}
+    result, findings = doctor(CKPT_OBSERVE_EXPORTERS="otlp", **variables)
+    found = {subject: each for subject, each in findings.items() if subject.startswith(("server", "mlflow"))}
+    assert (result, {subject: each["state"] for subject, each in found.items()}) == (code, states), findings
+    assert any(hint in each["detail"] for each in found.values())
+
+
 def test_pushgateway_and_prometheus(doctor, pushgateway, prometheus):
     """A Pushgateway and the OTLP receiver of Prometheus are fine; the port of Prometheus as our metrics port is a problem."""
     code, findings = doctor(

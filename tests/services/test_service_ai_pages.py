@@ -128,7 +128,7 @@ def test_filters_of_the_documentation(phoenix, run_agent):
     eventually(lambda: any(span.output["outcome"] == "interrupted" for span in phoenix.spans("filters")), "the killed save has arrived")
     table = PAGE.read_text(encoding="utf-8").partition("## Search")[2].partition("## Limits")[0]
     conditions = dict(re.findall(r"^\| ([^|]+) \| `([^`]+)` \|$", table, re.MULTILINE))
-    found = {purpose: phoenix.filtered("filters", condition) for purpose, condition in conditions.items()}
-    assert len(found) == 5
-    assert found["all failed operations"] == ["checkpoint.save"] * 2
-    assert sorted(found["operations whose process died"]) == ["checkpoint.save", "checkpoint.write"]
+    matches = {purpose: phoenix.filtered("filters", condition) for purpose, condition in conditions.items()}
+    assert len(matches) == 5
+    assert matches["all failed operations"] == ["checkpoint.save"] * 2
+    assert sorted(matches["operations whose process died"]) == ["checkpoint.save", "checkpoint.write"]

@@ -83,9 +83,9 @@ def test_mlflow(doctor, mlflow, headers, code, states, hint):
     """MLflow is usable with an experiment that exists. Without one, or with another one, the finding says what to do."""
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": mlflow.url, "OTEL_EXPORTER_OTLP_HEADERS": headers}
     result, findings = doctor(CKPT_OBSERVE_EXPORTERS="otlp", **variables)
-    found = {subject: each for subject, each in findings.items() if subject.startswith(("server", "mlflow"))}
-    assert (result, {subject: each["state"] for subject, each in found.items()}) == (code, states), findings
-    assert any(hint in each["detail"] for each in found.values())
+    server_findings = {subject: each for subject, each in findings.items() if subject.startswith(("server", "mlflow"))}
+    assert (result, {subject: each["state"] for subject, each in server_findings.items()}) == (code, states), findings
+    assert any(hint in each["detail"] for each in server_findings.values())
 
 
 def test_pushgateway_and_prometheus(doctor, pushgateway, prometheus):

@@ -137,7 +137,7 @@ class MetricStore:
             placeholders = ",".join("?" * len(chunk))
             for (duplicate,) in run(f"SELECT id FROM seen WHERE id IN ({placeholders})", chunk):  # noqa: S608 - only question marks
                 del by_id[duplicate]
-        self._connection.executemany("INSERT INTO seen (id) VALUES (?)", ((each,) for each in by_id))
+        sqlite.insert_rows(self._connection, "INSERT INTO seen (id) VALUES (?)", [(each,) for each in by_id])
         run("DELETE FROM seen WHERE number <= (SELECT max(number) FROM seen) - ?", (DEDUPLICATED_OPERATIONS,))
         return list(by_id.values())
 

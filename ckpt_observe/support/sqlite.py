@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
@@ -21,7 +22,9 @@ from ckpt_observe.support.host_exceptions import ignore_errors
 
 Migrations: TypeAlias = Sequence[Sequence[str]]
 """Statements that lead from each schema version to the next, starting at an empty file. Only ever appended to."""
-
+_MAX_PARAMETERS: Final = 32_766 if sqlite3.sqlite_version_info >= (3, 32) else 999
+"""Of one statement."""
+_ROWS_AT_ONCE: Final = 100
 
 _fork_gate: Final = ForkGate()
 
@@ -164,6 +167,20 @@ def release_free_pages(connection: sqlite3.Connection, count: int) -> None:
     """Give up to so many free pages back to the file system, if the file was created with `auto_vacuum = INCREMENTAL`."""
     with _fork_gate:
         connection.executescript(f"PRAGMA incremental_vacuum({int(count)})")  # `execute` would stop after the first page
+
+
+def insert_rows(connection: sqlite3.Connection, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Insert rows with few statements. Call it inside `transaction()`. `statement` inserts one row and ends with `VALUES (?, ...)`.
+
+    Python gives up the GIL for each statement, and another thread may keep it.
+    """
+    beginning, _, places = statement.rpartition(" VALUES ")
+    count = min(_ROWS_AT_ONCE, _MAX_PARAMETERS // len(rows[0])) if rows else 1
+    last = len(rows) - len(rows) % count
+    for start in range(0, last, count):
+        parameters = tuple(chain.from_iterable(rows[start : start + count]))
+        connection.execute(f"{beginning} VALUES {','.join([places] * count)}", parameters)
+    connection.executemany(statement, rows[last:])
 
 
 def schema_version(connection: sqlite3.Connection) -> int:

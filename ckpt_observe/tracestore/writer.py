@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
-from ckpt_observe.support.sqlite import transaction
+from ckpt_observe.support.sqlite import insert_rows, transaction
 from ckpt_observe.tracestore import database
 from ckpt_observe.tracestore.database import translate_errors
 from ckpt_observe.tracestore.operation_groups import OperationGroup, group_by_operation
@@ -83,7 +83,7 @@ def _insert(connection: sqlite3.Connection, groups: list[OperationGroup], first_
         (number, traces[group.span.trace_id], resources[id(group.span.resource)], *row)
         for number, (group, row) in enumerate(zip(groups, rows, strict=True), first_id)
     ]
-    connection.executemany(_INSERT, values)
+    insert_rows(connection, _INSERT, values)
 
 
 def _resource_ids(connection: sqlite3.Connection, groups: Iterable[OperationGroup]) -> dict[int, int]:
@@ -111,8 +111,8 @@ def _add_to_traces(connection: sqlite3.Connection, groups: list[OperationGroup])
     new = {trace_id: number for number, trace_id in enumerate((each for each in by_trace if each not in numbers), last + 1)}
     connection.executemany(_ADD_TO_TRACE, summaries)
     # The columns are in the order of the summary.
-    connection.executemany(
-        _ADD_TRACE, [(number, trace_id, *_summarize(by_trace[trace_id]).values())[:9] for trace_id, number in new.items()]
+    insert_rows(
+        connection, _ADD_TRACE, [(number, trace_id, *_summarize(by_trace[trace_id]).values())[:9] for trace_id, number in new.items()]
     )
     return numbers | new
 

@@ -153,3 +153,16 @@ def test_path_with_several_slashes(path, prefix):
         connection.execute("CREATE TABLE t (a)")
     with closing(sqlite.connect_read_only(address, seconds=60)) as connection:
         assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("limit", [32_766, 999, 7])
+@pytest.mark.parametrize("count", [0, 1, 99, 100, 101, 250])
+def test_many_rows_are_inserted(connection, monkeypatch, count, limit):
+    """All rows are stored in their order, however many there are and however few parameters SQLite allows; later ones replace earlier."""
+    monkeypatch.setattr(sqlite, "_MAX_PARAMETERS", limit)
+    connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a, b)")
+    connection.execute("INSERT INTO t VALUES (1, 'former', NULL)")
+    rows = [(number, f"text {number}", None) for number in range(1, count + 1)]
+    with sqlite.transaction(connection):
+        sqlite.insert_rows(connection, "INSERT OR REPLACE INTO t (id, a, b) VALUES (?, ?, ?)", rows)
+    assert connection.execute("SELECT * FROM t").fetchall() == (rows or [(1, "former", None)])

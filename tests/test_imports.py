@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -101,8 +102,10 @@ def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path):
-    """Yield every imported module, and whether the import is at module level."""
+@cache
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """Return every imported module, and whether the import is at module level."""
+    imported = []
     tree = ast.parse(path.read_text(encoding="utf-8"))
     inner = {id(child) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for child in ast.walk(node)}
     for node in ast.walk(tree):
@@ -110,8 +113,8 @@ def imports(path: Path):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-        for name in names:
-            yield name, id(node) not in inner
+        imported += [(name, id(node) not in inner) for name in names]
+    return imported
 
 
 def test_every_package_has_rules():

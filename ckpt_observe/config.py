@@ -119,7 +119,7 @@ def read(environ: Mapping[str, str] | None = None, *, lenient: bool = False, war
     Raise ConfigError if a value is invalid.
 
     `lenient`: an exporter with an invalid value is left out, unless no exporter remains. For programs that did not ask to be observed.
-    `warns`: log variables that are no settings. Not for a process that becomes a program which logs them.
+    `warns`: log variables that look like settings, but are not. Not for a process that becomes a program which logs them.
     """
     source = SettingSource(os.environ if environ is None else environ, arguments)
     if warns:

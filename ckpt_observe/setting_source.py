@@ -76,7 +76,7 @@ def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def warn_unknown_variables(environ: Mapping[str, str]) -> None:
-    """Log each variable that looks like a setting and is none, once."""
+    """Log once each variable that looks like a setting, but is not one."""
     for name, similar in unknown_variables(environ).items():
         hint = f"did you mean {similar}?" if similar else "see docs/semconv.md for all settings."
         _warnings.warn_once(f"unknown {name}", "%s is not a setting and has no effect; %s", quote(name), hint)

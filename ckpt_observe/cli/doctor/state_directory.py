@@ -16,11 +16,12 @@ from ckpt_observe.config import Settings
 from ckpt_observe.delivery import daemon, outbox
 from ckpt_observe.errors import CkptObserveError, JournalError
 from ckpt_observe.journal import locations, spool, unobserved_programs
-from ckpt_observe.journal.directory import JOURNALS, UNFINISHED, list_page_files, read_about
+from ckpt_observe.journal.directory import JOURNALS, About, read_about
 from ckpt_observe.journal.fallback import fallback_directories, usable_directory
 from ckpt_observe.journal.locations import file_system, has_private_shared_memory, is_on_volume, page_places, private_directory
+from ckpt_observe.query import WaitingJournal
+from ckpt_observe.query.waiting import DAEMON
 from ckpt_observe.support.formatting import format_size, format_time
-from ckpt_observe.support.locks import is_locked
 from ckpt_observe.tracestore import FILENAME, TraceWriter
 
 _PROBE: Final = b"x" * 4096
@@ -126,22 +127,21 @@ def _check_trace_store(directory: Path) -> tuple[str, str]:
 
 def check_journals(settings: Settings) -> Iterator[Diagnosis]:
     """Report each journal that has a backlog or whose process is dead, a summary, and whether a daemon is running if one is needed."""
-    root = settings.dir / JOURNALS
-    entries = [entry for entry in sorted(root.iterdir()) if not entry.name.endswith(UNFINISHED)] if root.is_dir() else []
-    live = dead = total_size = 0
-    for entry in entries:
+    live = dead = total_size = daemon_journals = 0
+    for journal in query.read_waiting(settings.dir):
+        directory = settings.dir / JOURNALS / journal.name
         try:
-            alive = is_locked(os.path.join(entry, "owner.lock"))  # the kernel releases it when the process dies; pids are reused
-            finding, size = _check_journal(entry, alive)
+            about, size = read_about(str(directory)), spool.size(str(directory))
         except (CkptObserveError, OSError) as error:
-            if entry.exists():  # otherwise it was delivered and removed in the meantime
-                yield Diagnosis(PROBLEM, f"journal {entry.name}", str(error))
+            if directory.exists():  # otherwise it was delivered and removed in the meantime
+                yield Diagnosis(PROBLEM, f"journal {journal.name}", str(error))
             continue
-        live, dead, total_size = live + alive, dead + (not alive), total_size + size
+        live, dead, total_size = live + journal.is_alive, dead + (not journal.is_alive), total_size + size
+        daemon_journals += about.delivery == "daemon"
+        finding = _check_journal(journal, about, size)
         if finding is not None:
             yield finding
     yield Diagnosis(OK, "journals", f"{live} of live processes, {dead} of dead processes, {format_size(total_size)} on disk")
-    daemon_journals = sum(_is_for_daemon(entry) for entry in entries)
     if daemon_journals or settings.delivery == "daemon":
         yield _check_daemon(settings.dir, daemon_journals)
 
@@ -164,33 +164,31 @@ def check_records(settings: Settings) -> Iterator[Diagnosis]:
         yield Diagnosis(NOTE, f"program {program.service}", f"{format_time(program.ended_unix_nano)}: {program.describe()}")
 
 
-def _check_journal(directory: Path, alive: bool) -> tuple[Diagnosis | None, int]:
-    """Return a finding, or None if there is nothing to report, and the size on disk in bytes."""
-    about = read_about(str(directory))
-    size = spool.size(str(directory))
-    # the exporters of a daemon are those that have a cursor here
-    exporters = outbox.exporters_with_cursor(str(directory)) if about.delivery == "daemon" else about.exporters
-    backlog = {key.partition("@")[0]: count for key, count in outbox.backlog(str(directory), exporters).items() if count}
-    if about.delivery == "daemon" and not exporters and size:
-        backlog = {"a daemon": size}  # no daemon has read it yet, so its exporters are unknown
-    parts = [f"{format_size(count)} for {exporter}" for exporter, count in sorted(backlog.items())]
-    if not alive and list_page_files(str(directory), about):
+def _check_journal(journal: WaitingJournal, about: About, size: int) -> Diagnosis | None:
+    """Return a finding, or None if there is nothing to report. `size` is that of its records on disk."""
+    parts = [f"{format_size(count)} for {_exporter(identity)}" for identity, count in sorted(journal.waiting.items())]
+    if journal.has_pages:
         parts.append("operations in memory")  # not yet recovered
-    owner = f"process {about.pid} ({about.resource.get('service.name', '?')}), {'alive' if alive else 'dead'}"
+    owner = f"process {about.pid} ({about.resource.get('service.name', '?')}), {'alive' if journal.is_alive else 'dead'}"
     detail = f"{owner}; waiting: {', '.join(parts) or 'nothing'}"
-    subject = f"journal {directory.name}"
+    subject = f"journal {journal.name}"
     if about.missed:
         detail += f"; its first {about.missed} operations were not recorded, because the journal could not be created at once (see the log)"
     if size > outbox.SPOOL_LIMIT // 2:
         percentage = size * 100 // outbox.SPOOL_LIMIT
-        return Diagnosis(PROBLEM, subject, f"{detail}; {percentage} % full: at 100 % the oldest records are dropped"), size
-    if not alive:
+        return Diagnosis(PROBLEM, subject, f"{detail}; {percentage} % full: at 100 % the oldest records are dropped")
+    if not journal.is_alive:
         by_program = f"the next program with the same exporters sends them; {SEND_NOW}"
         next_step = "the daemon delivers it" if about.delivery == "daemon" else by_program
-        return Diagnosis(NOTE, subject, f"{detail}; {next_step}"), size
+        return Diagnosis(NOTE, subject, f"{detail}; {next_step}")
     if about.missed:
-        return Diagnosis(PROBLEM, subject, detail), size
-    return Diagnosis(OK, subject, detail) if backlog else None, size
+        return Diagnosis(PROBLEM, subject, detail)
+    return Diagnosis(OK, subject, detail) if journal.waiting else None
+
+
+def _exporter(identity: str) -> str:
+    """Return the name of an exporter. No daemon may have read the journal yet; then its exporters are unknown."""
+    return "a daemon" if identity == DAEMON else identity.partition("@")[0]
 
 
 def _check_daemon(state: Path, journals: int) -> Diagnosis:
@@ -199,10 +197,3 @@ def _check_daemon(state: Path, journals: int) -> Diagnosis:
     return Diagnosis(
         PROBLEM, "daemon", f"not running; journals that wait for it: {journals}; start it with: ckpt-observe daemon --dir {state}"
     )
-
-
-def _is_for_daemon(directory: Path) -> bool:
-    try:
-        return read_about(str(directory)).delivery == "daemon"
-    except (CkptObserveError, OSError):
-        return False

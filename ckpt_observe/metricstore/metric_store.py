@@ -131,15 +131,22 @@ class MetricStore:
     def _remove_duplicates(self, groups: Iterable[SpanGroup]) -> list[SpanGroup]:
         """Return the operations and tasks that were not counted before, and mark them as counted."""
         by_id = {bytes.fromhex(group[0].trace_id + group[0].span_id): group for group in groups}
-        run, ids = self._connection.execute, list(by_id)
-        for start in range(0, len(ids), _IDS_PER_QUERY):
-            chunk = ids[start : start + _IDS_PER_QUERY]
-            placeholders = ",".join("?" * len(chunk))
-            for (duplicate,) in run(f"SELECT id FROM seen WHERE id IN ({placeholders})", chunk):  # noqa: S608 - only question marks
-                del by_id[duplicate]
-        sqlite.insert_rows(self._connection, "INSERT INTO seen (id) VALUES (?)", [(each,) for each in by_id])
+        run = self._connection.execute
+        last, changes = run("SELECT coalesce(max(number), 0) FROM seen").fetchone()[0], self._connection.total_changes
+        sqlite.insert_rows(self._connection, "INSERT OR IGNORE INTO seen (id) VALUES (?)", [(each,) for each in by_id])
+        if self._connection.total_changes - changes < len(by_id):
+            self._remove_seen(by_id, last)
         run("DELETE FROM seen WHERE number <= (SELECT max(number) FROM seen) - ?", (DEDUPLICATED_OPERATIONS,))
         return list(by_id.values())
+
+    def _remove_seen(self, by_id: dict[bytes, SpanGroup], last: int) -> None:
+        """Remove what was counted before, which has a number up to `last`."""
+        ids = list(by_id)
+        for start in range(0, len(ids), _IDS_PER_QUERY):
+            chunk = ids[start : start + _IDS_PER_QUERY]
+            query = f"SELECT id FROM seen WHERE id IN ({','.join('?' * len(chunk))}) AND number <= ?"  # noqa: S608 - only question marks
+            for (duplicate,) in self._connection.execute(query, (*chunk, last)):
+                del by_id[duplicate]
 
     def _add_batch(self, batch: BatchAggregator) -> None:
         for key, counter in batch.finished_counters():

@@ -125,6 +125,13 @@ def test_exemplars_refer_to_counted_spans(store):
     assert {(each.trace_id, each.span_id) for each in exemplars} <= real
 
 
+def test_batch_of_counted_and_new_operations(store):
+    """Of a batch in which some operations were counted before, in any place, exactly the others are counted."""
+    store.add_spans([save(number) for number in range(1, 300, 3)])
+    store.add_spans([save(number) for number in range(1, 1201)])
+    assert operations(store) == {("save", "ok"): 1200}
+
+
 def test_label_values_of_any_type(store):
     """Values that other programs set become text: those that Python considers equal keep their own labels, and a list is no error."""
     store.add_spans([save(number, **{names.STORE: value}) for number, value in enumerate([1, True, 1.0, "1", [1], [1]], 1)])

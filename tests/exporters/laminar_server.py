@@ -78,6 +78,8 @@ class LaminarServer(HttpCollector):
             )
         if is_operation and row.status == "ok" and "checkpoint.step" in facts and not self.preview(row).startswith("step "):
             yield f"{row.name}: no readable preview"
+        if row.name.startswith("task ") and not {"lmnr.span.input", "lmnr.span.output"} <= facts.keys():
+            yield f"{row.name}: an empty page of the trace"
         if ids is not None and (path is None or len(ids) != len(path)):
             yield f"{row.name}: path and ids path do not match"
         if (path and path[-1] != row.name) or (ids and ids[-1] != row_uuid):

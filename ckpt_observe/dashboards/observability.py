@@ -83,7 +83,7 @@ def _delivery() -> list[Panel]:
             "Delivery backlog by instance",
             [queries.backlog_by_instance],
             "bytes",
-            "The ten instances with the largest backlog. A sawtooth near zero is normal. If a line rises, an exporter of that instance cannot deliver.",
+            "The eight instances with the largest backlog. A sawtooth up to 4 MiB is normal, because a file of records counts until all of it is delivered. If a line rises above, an exporter of that instance cannot deliver.",
             empty=NO_METRICS,
         ),
         lines(

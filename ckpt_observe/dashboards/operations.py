@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckpt_observe.dashboards import queries
-from ckpt_observe.dashboards.colours import DIRECTIONS, ERROR_CLASSES, OUTCOMES, PERCENTILES
+from ckpt_observe.dashboards.colours import ASYNC_TIMES, DIRECTIONS, ERROR_CLASSES, OPERATIONS, OUTCOMES, PERCENTILES, PHASES, SIZES
 from ckpt_observe.dashboards.layout import Dashboard, Row, operation_variable, task_variable, window_variable
 from ckpt_observe.dashboards.panels import COUNT, Panel, bars, heatmap, lines, stacked_areas
 from ckpt_observe.dashboards.tables import TableColumn, table
@@ -46,7 +46,7 @@ def _counts() -> list[Panel]:
             "Errors by class",
             [queries.errors],
             COUNT,
-            "The ten most frequent classes of failed and interrupted operations. capacity: free disk space. integrity: restore an older checkpoint and check the disk. unavailable, timeout: check the server of the store. serialization: the state contains something that cannot be saved. Click to open their traces.",
+            "The eight most frequent classes of failed and interrupted operations. capacity: free disk space. integrity: restore an older checkpoint and check the disk. unavailable, timeout: check the server of the store. serialization: the state contains something that cannot be saved. Click to open their traces.",
             empty="no error in this time range",
             traces=f"{names.ERROR_CLASS}=${{__field.labels.error_class}}",
             colours=ERROR_CLASSES,
@@ -57,6 +57,7 @@ def _counts() -> list[Panel]:
             COUNT,
             "Finished operations in each step: saves, loads, restores, ... with any outcome.",
             empty=NO_OPERATION,
+            colours=OPERATIONS,
         ),
         bars(
             "Task runs by outcome",
@@ -70,7 +71,7 @@ def _counts() -> list[Panel]:
             "Work lost by restores",
             [queries.lost_work],
             "s",
-            "Age of the checkpoints that restores and loads returned to: the work since then was lost. The ten tasks that lost most. If this is a lot, save more often.",
+            "Age of the checkpoints that restores and loads returned to: the work since then was lost. The eight tasks that lost most. If this is a lot, save more often.",
             empty="no restore in this time range",
             width=24,
         ),
@@ -101,6 +102,7 @@ def _durations() -> list[Panel]:
             "95 % of the operations take no longer than this.",
             empty=NO_OPERATION,
             logarithmic=True,
+            colours=OPERATIONS,
         ),
         heatmap(
             "Duration heatmap",
@@ -111,9 +113,9 @@ def _durations() -> list[Panel]:
         ),
         lines(
             "Traces by duration",
-            [queries.traces_by_duration],
+            queries.traces_by_duration,
             "s",
-            "Each dot is an operation; click it to open its trace. The line is the median.",
+            "Each dot is an operation; click it to open its trace. The lines are the upper bound of the slowest operation in the window, and the median.",
             empty=NO_OPERATION,
             logarithmic=True,
             colours=PERCENTILES,
@@ -124,6 +126,8 @@ def _durations() -> list[Panel]:
             "s",
             "Mean time of each phase in an operation, over all tasks. serialize, compress: CPU of the program. write, read: the store. wait: another thread is behind.",
             empty=NO_OPERATION,
+            width=24,
+            colours=PHASES,
         ),
         table(
             "Duration by task",
@@ -131,7 +135,6 @@ def _durations() -> list[Panel]:
             ("job", "task", "operation"),
             "Durations of the operations of each task in the time range, the slowest first. p95: 95 % take no longer. Last: the last finished operation; useful if there are too few operations for percentiles.",
             empty=NO_OPERATION,
-            width=12,
         ),
     ]
 
@@ -141,22 +144,23 @@ def _async_saves() -> list[Panel]:
         TableColumn("Durable", queries.async_durable, "s"),
         TableColumn("Blocked", queries.async_blocked, "s"),
         TableColumn("Released", queries.async_released, "s"),
-        TableColumn("Released to durable", queries.async_pending, "s"),
+        TableColumn("Pending", queries.async_pending, "s"),
     ]
     return [
         lines(
             "Async save times (95th percentile)",
             queries.async_percentiles,
             "s",
-            "blocked: the save holds up the program. released: the program may change the state. durable: the checkpoint survives a crash. A program that dies between released and durable loses the save. If blocked is far above released, the program waits for the previous save.",
+            "blocked: the save holds up the program. released: the program may change the state. durable: the checkpoint survives a crash. pending: from released to durable; a program that dies in this time loses the save. If blocked is far above released, the program waits for the previous save.",
             empty=NO_ASYNC_SAVE,
             logarithmic=True,
+            colours=ASYNC_TIMES,
         ),
         table(
             "Async save times by task",
             columns,
             ("job", "task"),
-            "95 % of the async saves in the time range took no longer than this, the slowest task first. If a save takes longer than the interval between saves until it is durable, the store is too slow.",
+            "95 % of the async saves in the time range took no longer than this, the slowest task first. Pending: from released to durable. If a save takes longer than the interval between saves until it is durable, the store is too slow.",
             empty=NO_ASYNC_SAVE,
             width=12,
         ),
@@ -192,6 +196,7 @@ def _sizes() -> list[Panel]:
             "Mean stored bytes per second of whole operations. If it falls while sizes stay the same, the store, or the CPU for compression, has become slower.",
             empty=NO_SIZES,
             width=8,
+            colours=OPERATIONS,
         ),
         lines(
             "Checkpoint size",
@@ -200,12 +205,13 @@ def _sizes() -> list[Panel]:
             "Mean size of saved and loaded checkpoints: the state in memory if known, serialized, and in the store.",
             empty=NO_SIZES,
             width=8,
+            colours=SIZES,
         ),
-        lines(
-            "Compression ratio",
-            [queries.compression_ratio],
-            "suffix: ×",
-            "Mean of bytes before / bytes after compression, without the header of a checkpoint. Near 1, compression costs time and saves nothing: turn it off, or choose another codec. The ten tasks with the highest ratio.",
+        table(
+            "Compression ratio by task",
+            [TableColumn("Ratio", queries.compression_ratio, "suffix: ×")],
+            ("job", "task"),
+            "Mean of bytes before / bytes after compression, without the header of a checkpoint. Near 1, compression costs time and saves nothing: turn it off, or choose another codec.",
             empty="nothing was compressed in this time range",
             width=8,
         ),
@@ -221,6 +227,7 @@ def _resources() -> list[Panel]:
             "Mean CPU time of the calling thread in each phase of an operation, over all tasks. Phases below 0.1 ms are not counted.",
             empty=NOT_MEASURED,
             width=8,
+            colours=PHASES,
         ),
         lines(
             "Disk I/O per operation",
@@ -235,7 +242,7 @@ def _resources() -> list[Panel]:
             "Peak memory",
             [queries.peak_memory],
             "bytes",
-            "Peak resident memory of the process at its last operation, of the ten tasks that need most. If it steps up at each save, the state is copied for saving.",
+            "Peak resident memory of the process at its last operation, of the eight instances that need most. If it steps up at each save, the state is copied for saving.",
             empty="unknown",
             width=8,
         ),

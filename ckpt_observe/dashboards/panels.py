@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from string import ascii_uppercase
 from typing import Any, Final
 
-from ckpt_observe.dashboards.colours import ERROR, OK, WARNING, series_colours
+from ckpt_observe.dashboards.colours import ERROR, OK, SHADES, WARNING, series_colours
 from ckpt_observe.dashboards.promql import PanelQuery
 
 DATASOURCE: Final = {"type": "prometheus", "uid": "${prometheus_datasource}"}
@@ -25,6 +25,8 @@ STEP: Final = "1m"
 
 _WIDE: Final = 12
 LAST_VALUE: Final = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+_SUMMARY_TITLES: Final = {"lastNotNull": "Last *", "sum": "Total"}
+"""How Grafana titles the columns of a legend; it sorts by title."""
 _STACK: Final = {"stacking": {"mode": "normal", "group": "A"}}
 _HEAT: Final = {"mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5, "fill": "dark-orange", "reverse": False}
 
@@ -127,7 +129,7 @@ def lines(
     """Return a line graph. `minimum` is the start of the axis (None: automatic); a logarithmic axis, for large differences, ignores it."""
     style: dict[str, Any] = {"thresholdsStyle": {"mode": "dashed"}} if steps else {}
     if logarithmic:
-        style, minimum = {"scaleDistribution": {"type": "log", "log": 10}, "fillOpacity": 0}, None
+        style, minimum = {"scaleDistribution": {"type": "log", "log": 10}}, None
     graph = _time_series(style, minimum, width, ("lastNotNull",), {"thresholds": thresholds(steps)} if steps else {})
     return Panel("timeseries", title, queries, unit, description, empty, width, 8, *graph, overrides=series_colours(colours or {}))
 
@@ -145,24 +147,36 @@ def bars(
     colours: Mapping[str, str] | None = None,
 ) -> Panel:
     """Return stacked bars of counts per step."""
-    graph = _time_series({"drawStyle": "bars", "fillOpacity": 80, "showPoints": "never", **_STACK}, minimum, width, ("sum",))
+    style = {"drawStyle": "bars", "fillOpacity": 80, "showPoints": "never", **_STACK}
+    graph = _time_series(style, minimum, width, ("sum",), {} if colours else {"color": SHADES})
     overrides = series_colours(colours or {})
     return Panel("timeseries", title, queries, unit, description, empty, width, 8, *graph, {"interval": STEP}, overrides, traces)
 
 
-def stacked_areas(title: str, queries: Sequence[PanelQuery], unit: str, description: str, *, empty: str, width: int = 12) -> Panel:
+def stacked_areas(
+    title: str,
+    queries: Sequence[PanelQuery],
+    unit: str,
+    description: str,
+    *,
+    empty: str,
+    width: int = 12,
+    colours: Mapping[str, str] | None = None,
+) -> Panel:
     """Return a graph of the parts of a whole over time."""
-    graph = _time_series({"fillOpacity": 60, "lineInterpolation": "stepAfter", **_STACK}, 0, width, ("lastNotNull",))
-    return Panel("timeseries", title, queries, unit, description, empty, width, 8, *graph)
+    style = {"fillOpacity": 60, "lineInterpolation": "stepAfter", **_STACK}
+    graph = _time_series(style, 0, width, ("lastNotNull",), {} if colours else {"color": SHADES})
+    return Panel("timeseries", title, queries, unit, description, empty, width, 8, *graph, overrides=series_colours(colours or {}))
 
 
 def _time_series(
     style: dict[str, Any], minimum: float | None, width: int, summary: Sequence[str], fields: dict[str, Any] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields and options of a graph. The legend is a table beside a wide graph, and a list below a narrow one."""
-    custom = {"drawStyle": "line", "lineWidth": 1, "fillOpacity": 10, "showPoints": "auto", "spanNulls": False, **style}
+    """Return the fields and options of a graph. The legend is a table beside a wide graph, highest first, and a list below a narrow one."""
+    custom = {"drawStyle": "line", "lineWidth": 1, "fillOpacity": 0, "showPoints": "auto", "spanNulls": False, **style}
     axis = {} if minimum is None else {"min": minimum}
-    table_legend: dict[str, Any] = {"displayMode": "table", "placement": "right", "calcs": list(summary)}
+    order = {"sortBy": _SUMMARY_TITLES[summary[0]], "sortDesc": True}
+    table_legend: dict[str, Any] = {"displayMode": "table", "placement": "right", "calcs": list(summary), **order}
     legend = {"showLegend": True, **(table_legend if width >= _WIDE else {"displayMode": "list", "placement": "bottom", "calcs": []})}
     settings = {"color": {"mode": "palette-classic"}, "custom": custom, **(fields or {}), **axis}
     return settings, {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}

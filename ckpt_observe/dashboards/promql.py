@@ -9,8 +9,8 @@ from ckpt_observe.semconv.metrics import MetricSpec
 
 TASK_LABELS: Final = "job, task"
 """Labels that identify a task. Not `instance`: a task can be restored from its newest checkpoint, whichever instance saved it."""
-LINES: Final = 10
-"""Number of lines that a reader can tell apart in one graph."""
+LINES: Final = 8
+"""Number of lines that a reader can tell apart in one graph, and that fit its legend."""
 
 
 class PanelQuery(NamedTuple):

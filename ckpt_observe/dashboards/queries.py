@@ -29,6 +29,8 @@ from ckpt_observe.semconv import metrics
 from ckpt_observe.semconv.metrics import MetricSpec
 
 BY_TASK: Final = "{{job}} · {{task}}"
+INSTANCE: Final = "job, instance"
+BY_INSTANCE: Final = "{{job}} · {{instance}}"
 FAILED: Final = "error|interrupted"
 LATE: Final = metrics.LATE_AFTER
 """Number of intervals after which a save is late, as in the alert. At 2 the next save may be about to finish."""
@@ -79,7 +81,11 @@ corruption = PanelQuery(increase_in_range(metrics.CORRUPTION), "corrupted")
 interruptions = PanelQuery(increase_in_range(metrics.OPERATIONS, outcome="interrupted"), "interrupted")
 SAVE_STATE: Final = f"({SILENT}) or ({FAILING} + on ({TASK_LABELS}) (({LATENESS}) > bool {LATE})) or ({FAILING})"
 save_state = PanelQuery(with_task_name(SAVE_STATE), BY_TASK)
-save_state_history = PanelQuery(with_task_name(highest(SAVE_STATE)), BY_TASK)
+MOST_FAILURES: Final = f"max by ({TASK_LABELS}) (max_over_time({series(metrics.CONSECUTIVE_FAILURES, operation='save')}[$__range]))"
+save_state_history = PanelQuery(
+    with_task_name(highest(SAVE_STATE, rank=f"({SAVE_STATE}) + on ({TASK_LABELS}) (1 - 1 / (1 + {MOST_FAILURES}))")), BY_TASK
+)
+"""Of two tasks in the same state, the one that had more failures in the time range is shown."""
 running_tasks = PanelQuery(with_task_name(f"sum by ({TASK_LABELS}) ({series(metrics.TASKS_IN_FLIGHT)})"), BY_TASK)
 last_size = PanelQuery(with_task_name(current_or_last(metrics.LAST_SIZE, kind="stored")), BY_TASK)
 
@@ -94,10 +100,6 @@ def per_operation(spec: MetricSpec, by: str) -> str:
     count = f"sum(increase({series(metrics.OPERATION_DURATION, 'count', **OPERATION, **every_task)}[$window]))"
     part = "sum" if spec.instrument == "histogram" else ""
     return f"sum by ({by}) (increase({series(spec, part, **OPERATION)}[$window])) / on () group_left () ({count} > 0)"
-
-
-def mean_in_range(spec: MetricSpec) -> str:
-    return mean(spec, TASK_LABELS, "[$__range]")
 
 
 def _async_percentile(spec: MetricSpec, legend: str) -> PanelQuery:
@@ -130,7 +132,11 @@ save_percentiles = tuple(
     PanelQuery(quantile(of, metrics.OPERATION_DURATION, operation="save"), f"p{of * 100:.0f}") for of in (0.5, 0.95, 0.99)
 )
 p95_by_operation = PanelQuery(quantile(0.95, metrics.OPERATION_DURATION, "operation", **OPERATION), "{{operation}}")
-traces_by_duration = PanelQuery(quantile(0.5, metrics.OPERATION_DURATION, **OPERATION), "p50", exemplar=True)
+traces_by_duration = (
+    PanelQuery(quantile(1, metrics.OPERATION_DURATION, **OPERATION), "slowest", exemplar=True),
+    PanelQuery(quantile(0.5, metrics.OPERATION_DURATION, **OPERATION), "p50"),
+)
+"""The slowest is there for the axis: Grafana draws exemplars above the highest line at its height."""
 duration_heatmap = PanelQuery(
     f"sum by (le) (increase({series(metrics.OPERATION_DURATION, 'bucket', **OPERATION)}[$__rate_interval]))", "{{le}}", "heatmap"
 )
@@ -147,7 +153,7 @@ async_percentiles = tuple(
     for spec, legend in (
         (metrics.ASYNC_BLOCKED, "blocked"),
         (metrics.ASYNC_RELEASED, "released"),
-        (metrics.ASYNC_PENDING, "released to durable"),
+        (metrics.ASYNC_PENDING, "pending"),
         (metrics.ASYNC_DURABLE, "durable"),
     )
 )
@@ -163,7 +169,7 @@ stragglers, straggler_delay = (
 )
 throughput = PanelQuery(mean(metrics.THROUGHPUT, "operation", **OPERATION), "{{operation}}")
 mean_size = PanelQuery(mean(metrics.SIZE, "kind", **OPERATION), "{{kind}}")
-compression_ratio = PanelQuery(with_task_name(highest(mean(metrics.RATIO, TASK_LABELS), rank=mean_in_range(metrics.RATIO))), BY_TASK)
+compression_ratio = PanelQuery(with_task_name(mean(metrics.RATIO, TASK_LABELS, "[$__range]")))
 lost_work = PanelQuery(
     with_task_name(
         highest(
@@ -176,7 +182,7 @@ lost_work = PanelQuery(
 task_runs = PanelQuery(increase_per_step(metrics.TASKS, "outcome"), "{{outcome}}")
 cpu_time = PanelQuery(per_operation(metrics.PHASE_CPU_TIME, "phase"), "{{phase}}")
 disk_io = PanelQuery(per_operation(metrics.IO, "direction"), "{{direction}}")
-peak_memory = PanelQuery(with_task_name(highest(current(metrics.MEMORY_PEAK, **OPERATION))), BY_TASK)
+peak_memory = PanelQuery(highest(f"max by ({INSTANCE}) ({series(metrics.MEMORY_PEAK, **OPERATION)})", INSTANCE), BY_INSTANCE)
 
 # Storage
 FREE: Final = series(metrics.FREE_BYTES)
@@ -184,17 +190,16 @@ SHRINKAGE: Final = f"({FREE} offset $window - {FREE})"
 """Bytes by which free space has shrunk in the last window. Without data a window ago there is none: it would be a guess."""
 WINDOW_SECONDS: Final = f"(timestamp({FREE}) - timestamp({FREE} offset $window))"
 YEAR: Final = 365 * 86400
-INSTANCE: Final = "job, instance"
 STORED: Final = series(metrics.KEPT_BYTES)
 GROWTH: Final = (
     f"{mean(metrics.SIZE, TASK_LABELS, kind='serialized', operation='save')}"
     f" / on ({TASK_LABELS}) ({mean(metrics.SIZE, TASK_LABELS, '[$window] offset $window', kind='serialized', operation='save')}) - 1"
 )
 storage_used_by_task = PanelQuery(with_task_name(highest(f"sum by ({TASK_LABELS}) ({STORED})")), BY_TASK)
-free_space = PanelQuery(highest(f"min by ({INSTANCE}) ({FREE})", INSTANCE, function="bottomk"), "{{job}} · {{instance}}")
+free_space = PanelQuery(highest(f"min by ({INSTANCE}) ({FREE})", INSTANCE, function="bottomk"), BY_INSTANCE)
 free_space_forecast = PanelQuery(
     highest(f"min by ({INSTANCE}) ({FREE} - clamp_min({SHRINKAGE}, 0))", INSTANCE, f"min by ({INSTANCE}) ({FREE})", "bottomk"),
-    "{{job}} · {{instance}} in $window",
+    f"{BY_INSTANCE} in $window",
 )
 min_free_space = PanelQuery(f"min({FREE})", "free")
 time_until_full = PanelQuery(f"min({FREE} / ({SHRINKAGE} > 0) * {WINDOW_SECONDS}) < {YEAR}", "until full")
@@ -214,7 +219,7 @@ key_sizes = PanelQuery(highest(KEY_SIZES, "key"), "{{key}}")
 
 # Observability health
 backlog = PanelQuery(f"sum({series(metrics.SPOOL_SIZE)})", "backlog")
-backlog_by_instance = PanelQuery(highest(f"sum by ({INSTANCE}) ({series(metrics.SPOOL_SIZE)})", INSTANCE), "{{job}} · {{instance}}")
+backlog_by_instance = PanelQuery(highest(f"sum by ({INSTANCE}) ({series(metrics.SPOOL_SIZE)})", INSTANCE), BY_INSTANCE)
 processes_by_state = PanelQuery(f"sum by (state) ({series(metrics.PROCESSES)})", "{{state}}")
 live_processes = PanelQuery(f"sum({series(metrics.PROCESSES, state='live')})", "live")
 dead_processes = PanelQuery(f"sum({series(metrics.PROCESSES, state='dead')})", "dead")

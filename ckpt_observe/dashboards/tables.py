@@ -35,20 +35,22 @@ class TableColumn:
 
 def table(title: str, columns: Sequence[TableColumn], by: Sequence[str], description: str, *, empty: str, width: int = 24) -> Panel:
     """Return a table with a row per label set `by` and a column per query, sorted by the first column in descending order."""
-    values = {f"Value #{ref}": column.title for column, ref in zip(columns, ascii_uppercase, strict=False)}
+    fields_of_values = [f"Value #{ref}" for ref in ascii_uppercase[: len(columns)]] if len(columns) > 1 else ["Value"]
+    values = {name: column.title for name, column in zip(fields_of_values, columns, strict=True)}
     order = {name: index for index, name in enumerate([*by, *values])}
     titles = {**{name: name.capitalize() for name in by}, **values}
-    organize = {"excludeByName": {"Time": True, "Value": True}, "indexByName": order, "renameByName": titles}
+    organize = {"excludeByName": {"Time": True}, "indexByName": order, "renameByName": titles}
     transformations = {"transformations": [{"id": "merge", "options": {}}, {"id": "organize", "options": organize}]}
     fields = {"custom": {"align": "auto", "minWidth": 80}}
     options = {"showHeader": True, "cellHeight": "sm", "sortBy": [{"displayName": columns[0].title, "desc": True}]}
     rows = [column.query.as_column() for column in columns]
-    overrides = [*(_filterable(name.capitalize()) for name in by), *(column.as_override() for column in columns)]
+    overrides = [*(_label_column(name.capitalize()) for name in by), *(column.as_override() for column in columns)]
     return Panel("table", title, rows, "none", description, empty, width, 8, fields, options, transformations, overrides)
 
 
-def _filterable(label: str) -> dict[str, Any]:
-    return {"matcher": {"id": "byName", "options": label}, "properties": [{"id": "custom.filterable", "value": True}]}
+def _label_column(label: str) -> dict[str, Any]:
+    properties = [{"id": "custom.filterable", "value": True}, {"id": "custom.width", "value": 180 if label == "Task" else 120}]
+    return {"matcher": {"id": "byName", "options": label}, "properties": properties}
 
 
 def ranking(title: str, query: PanelQuery, unit: str, description: str, *, empty: str) -> Panel:
@@ -75,4 +77,4 @@ def states(title: str, query: PanelQuery, texts: Texts, description: str, *, emp
         "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
         "tooltip": {"mode": "single", "sort": "none"},
     }
-    return Panel("state-timeline", title, [query], "none", description, empty, 24, 6, fields, options, traces=traces)
+    return Panel("state-timeline", title, [query], "none", description, empty, 24, 9, fields, options, traces=traces)

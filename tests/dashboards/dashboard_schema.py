@@ -62,7 +62,7 @@ class DataLink(Strict):
 
 
 class Colour(Strict):
-    mode: Literal["thresholds", "palette-classic", "fixed", "continuous-BlPu"]
+    mode: Literal["thresholds", "palette-classic", "fixed", "shades", "continuous-BlPu"]
     fixedColor: str = ""
 
 
@@ -84,7 +84,7 @@ class Matcher(Strict):
 
 
 class Property(Strict):
-    id: Literal["unit", "decimals", "mappings", "thresholds", "color", "custom.cellOptions", "custom.filterable"]
+    id: Literal["unit", "decimals", "mappings", "thresholds", "color", "custom.cellOptions", "custom.filterable", "custom.width"]
     value: Any
 
 

@@ -244,25 +244,28 @@ def test_colours_have_one_meaning(name):
 
 @every
 def test_no_text_is_clipped(name):
-    """A timeline of states has no texts in its segments, which may be short, and a legend of names has the whole width of a narrow panel."""
+    """Segments of a timeline, which may be short, have no texts. Titles of columns fit a window of 1,400 pixels, and legends their panels."""
     for panel in panels(DASHBOARDS[name]):
         if panel["type"] == "state-timeline":
             assert panel["options"]["showValue"] == "never"
             assert panel["options"]["legend"]["showLegend"]
+        if panel["type"] == "table":
+            titles = panel["transformations"][1]["options"]["renameByName"].values()
+            assert max(map(len, titles)) * len(titles) <= 7 * panel["gridPos"]["w"], panel["title"]
         if panel["type"] == "timeseries":
             is_beside = panel["options"]["legend"]["placement"] == "right"
             assert is_beside == (panel["gridPos"]["w"] >= COLUMNS // 2), panel["title"]
 
 
 def test_exemplars_do_not_cover_lines():
-    """Only one panel has exemplars. It has one line, and no other panel is needed to read it."""
+    """Only one panel has exemplars. It has the line above them and the median; percentiles and the heatmap are other panels."""
     dotted = [
         (panel["title"], len(panel["targets"]))
         for dashboard in DASHBOARDS.values()
         for panel, each in targets(dashboard)
         if each.get("exemplar")
     ]
-    assert dotted == [("Traces by duration", 1)]
+    assert dotted == [("Traces by duration", 2)]
 
 
 def test_rows_that_may_be_empty_are_collapsed():
@@ -364,6 +367,14 @@ PLANTED = {
     "red success": (
         test_colours_have_one_meaning,
         _first_graph(lambda panel: panel["fieldConfig"].update(overrides=colours.series_colours({"ok": "red"}))),
+    ),
+    "long title of a column": (
+        test_no_text_is_clipped,
+        lambda dashboard: [
+            panel["transformations"][1]["options"]["renameByName"].update(task="Name of the task")
+            for panel in panels(dashboard)
+            if panel["type"] == "table"
+        ],
     ),
     "text in a short segment": (
         test_no_text_is_clipped,

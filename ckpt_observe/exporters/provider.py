@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -38,6 +39,9 @@ SPANS_PER_FLUSH: Final = 512
 FLUSH_MILLISECONDS: Final = 30_000
 _QUEUE_POLL: Final = 0.02
 """Seconds between two looks at a queue. Laminar's SDK sends 64 spans in about that time."""
+_BATCH_QUEUE: Final = attrgetter("_batch_processor._queue", "_batch_processor._max_queue_size", "_batch_processor._max_export_batch_size")
+_BATCH_QUEUE_BEFORE_1_34: Final = attrgetter("queue", "max_queue_size", "max_export_batch_size")
+"""The same in versions of the SDK before 1.34."""
 _PROCESS_ATTRIBUTES: Final = ("service.instance.id", "process.pid", "host.name")
 _STATUS: Final = {"ok": StatusCode.OK, "error": StatusCode.ERROR, "unset": StatusCode.UNSET}
 _SCOPE: Final = InstrumentationScope(SCOPE, __version__, SCHEMA_URL)
@@ -125,11 +129,21 @@ def _wait_for_room(provider: Any, deadline: float) -> None:
     A full queue drops spans, also those of the program. The processor sends nothing before it has a whole batch.
     """
     for processor in getattr(provider._active_span_processor, "_span_processors", ()):
-        batch_processor = getattr(getattr(processor, "instance", processor), "_batch_processor", None)  # `instance`: Laminar's is wrapped
-        if batch_processor is not None:
-            size = max(batch_processor._max_queue_size // 2, batch_processor._max_export_batch_size)
-            while len(batch_processor._queue) > size and time.monotonic() < deadline:
+        batch_queue = _batch_queue(getattr(processor, "instance", processor))  # `instance`: Laminar's is wrapped
+        if batch_queue is not None:
+            queue, queue_size, batch_size = batch_queue
+            while len(queue) > max(queue_size // 2, batch_size) and time.monotonic() < deadline:
                 time.sleep(_QUEUE_POLL)
+
+
+def _batch_queue(processor: Any) -> tuple[Any, int, int] | None:
+    """Return the queue of a batch processor, the spans that fit into it and those of a batch; None for other processors."""
+    for read in (_BATCH_QUEUE, _BATCH_QUEUE_BEFORE_1_34):
+        try:
+            return read(processor)
+        except AttributeError:
+            continue
+    return None
 
 
 def to_readable_span(span: Span, resource: Resource, flags: TraceFlags) -> ReadableSpan:

@@ -9,11 +9,12 @@ import site
 import sys
 import sysconfig
 from collections import defaultdict
-from importlib.metadata import requires
+from importlib.metadata import requires, version
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 import ckpt_observe
 
@@ -117,3 +118,24 @@ def test_exceptions_are_still_needed():
 def test_the_installed_package_is_tested():
     """CI tests the wheel: the package comes from site-packages and not from a checkout."""
     assert PACKAGE.parent in {Path(sysconfig.get_path("purelib")), *map(Path, site.getsitepackages())}
+
+
+def lowest_versions(extras: set[str]) -> dict[str, Version]:
+    """Return the lower bound of each requirement that applies to this Python, with those of the extras and the extras that they include."""
+    bounds: dict[str, Version] = {}
+    for requirement in map(Requirement, requires("ckpt-observe") or []):
+        if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in {"", *extras}):
+            continue
+        if requirement.name == "ckpt-observe":
+            bounds |= lowest_versions(requirement.extras)
+        else:
+            [bounds[requirement.name]] = [Version(bound.version) for bound in requirement.specifier if bound.operator == ">="]
+    return bounds
+
+
+@pytest.mark.skipif("CKPT_TEST_LOWEST" not in os.environ, reason="only CI installs the oldest versions")
+def test_the_oldest_versions_are_tested():
+    """The stage `oldest` tests exactly the lower bounds that are declared. CKPT_TEST_LOWEST has the extras that it installed."""
+    bounds = lowest_versions(set(os.environ["CKPT_TEST_LOWEST"].split(",")))
+    installed = {name: Version(version(name)) for name in bounds}
+    assert installed == bounds

@@ -192,6 +192,8 @@ def test_plugin_that_raises(tmp_path, entry_points, message):
     assert process.returncode == 0
     assert re.search(message, process.stderr)
     assert "atexit" not in process.stderr
+    if run(site, "-c", "import opentelemetry.context").returncode:
+        pytest.skip("this version of OpenTelemetry cannot be imported if an installed package has invalid entry points")
     with TraceReader(state / FILENAME) as reader:
         assert [trace.name for trace in reader.newest(10)] == ["checkpoint.save"]
 

@@ -48,6 +48,8 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     """The W3C `tracestate` of the trace. UNSET, and absent from the JSON, if it has none."""
     unsampled: bool | msgspec.UnsetType = msgspec.UNSET
     """True if the trace is not sampled: only exporters with `receives_unsampled` get the span. Else UNSET, and absent from the JSON."""
+    exported_failure: bool | msgspec.UnsetType = msgspec.UNSET
+    """True if the trace is not sampled, and the span is exported because its operation failed: no other sampler may drop it. Else UNSET."""
 
     @property
     def seconds(self) -> float:

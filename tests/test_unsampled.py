@@ -12,6 +12,9 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from prometheus_client.parser import text_string_to_metric_families
 
 import ckpt_observe
@@ -123,6 +126,23 @@ def test_failures_are_exported_on_request(exports_failures, monkeypatch, observe
     save(fails=True)
     watch.close(10)
     assert sorted(span.name for span in stored_spans()) == (sorted(FAILED_SPANS) if exports_failures else [])
+
+
+@pytest.mark.parametrize("provider_sampler", [ALWAYS_OFF, ParentBased(ALWAYS_OFF)])
+def test_provider_with_the_same_sampler_gets_failures(provider_sampler, monkeypatch, observe, state):
+    """The program's own provider, whose sampler rejects these traces too, gets the failed operations all the same, marked as sampled."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    monkeypatch.setenv("CKPT_OBSERVE_UNSAMPLED_FAILURES", "true")
+    memory, provider = InMemorySpanExporter(), TracerProvider(sampler=provider_sampler, shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    watch = observe("provider")
+    save()
+    save(fails=True)
+    assert watch.flush(30)
+    spans = memory.get_finished_spans()
+    assert {span.name for span in spans} == FAILED_SPANS
+    assert all(span.context.trace_flags.sampled for span in spans)
 
 
 VICTIM = """

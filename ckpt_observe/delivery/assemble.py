@@ -59,8 +59,10 @@ def assemble(
         phase_spans = _phases(begin, phases, resource, above_phases, trace_state)
         add_derived_attributes(operation, phase_spans)
         assembled = [*phase_spans, operation]
-        if unsampled is None or (unsampled == events.FAILURES and operation.status == "error"):
+        if unsampled is None:
             return assembled
+        if unsampled == events.FAILURES and operation.status == "error":
+            return [msgspec.structs.replace(span, exported_failure=True) for span in assembled]
         return [msgspec.structs.replace(span, unsampled=True) for span in assembled]
     except (msgspec.DecodeError, StopIteration, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         return []

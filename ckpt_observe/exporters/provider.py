@@ -109,9 +109,10 @@ class ProviderExporter(Exporter):
     def _flags(self, provider: Any, span: Span) -> TraceFlags | None:
         """Return the trace flags that the provider's sampler decides for the trace, or None to drop the span.
 
-        A trace with unknown ancestors began elsewhere and is sampled: otherwise the span would not have been recorded.
+        A trace with unknown ancestors began elsewhere and is sampled: otherwise the span would not be here. Failures that a setting exports
+        from traces that are not sampled are not sampled again.
         """
-        if span.ancestors is UNSET:
+        if span.ancestors is UNSET or span.exported_failure is True:
             return TraceFlags(TraceFlags.SAMPLED)
         if span.trace_id not in self._decisions:
             if len(self._decisions) >= _MAX_DECISIONS:

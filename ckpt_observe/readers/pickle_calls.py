@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from ckpt_observe.readers.pickle_nodes import Node
+from ckpt_observe.readers.pickle_nodes import Composite, Node
 
 _TENSOR: Final = "torch.Tensor"
 _PARAMETER: Final = "torch.nn.Parameter"
@@ -33,7 +33,7 @@ STORAGE_DTYPES: Final = {
 """dtype and bytes per element, by the class of a torch storage."""
 
 
-def describe_call(result: Node, name: str, arguments: Sequence[Node]) -> None:
+def describe_call(result: Composite, name: str, arguments: Sequence[Node]) -> None:
     """Give the result of a call its type, dtype and shape. Calls that are not known keep the name of the function as their type."""
     describe = _CALLS.get(name.replace("numpy._core", "numpy.core"))
     if describe is None:
@@ -44,7 +44,7 @@ def describe_call(result: Node, name: str, arguments: Sequence[Node]) -> None:
         return
 
 
-def describe_state(node: Node) -> None:
+def describe_state(node: Composite) -> None:
     """Use the state that an object got."""
     if node.type == "numpy.dtype":
         order = node.get(1)
@@ -87,7 +87,7 @@ _SUSPICIOUS_BUILTINS: Final = frozenset(
 )
 
 
-def describe_storage(node: Node) -> tuple[str, int]:
+def describe_storage(node: Composite) -> tuple[str, int]:
     """Give the node of a torch storage its type and dtype. Return its key and the bytes that its id claims."""
     kind, storage_type, key, _, count = [argument.resolved for argument in node.args[:5]]
     if kind.value != "storage" or not isinstance(count.value, int):
@@ -98,7 +98,7 @@ def describe_storage(node: Node) -> tuple[str, int]:
     return node.value, count.value * width
 
 
-def _tensor(result: Node, arguments: Sequence[Node]) -> None:
+def _tensor(result: Composite, arguments: Sequence[Node]) -> None:
     storage, _, size = arguments[:3] if len(arguments) >= 3 else _too_few()
     result.type = _TENSOR
     result.shape, result.dtype = size.integers(), storage.dtype
@@ -108,66 +108,66 @@ def _tensor(result: Node, arguments: Sequence[Node]) -> None:
         result.digest = storage.digest
 
 
-def _tensor_v3(result: Node, arguments: Sequence[Node]) -> None:
+def _tensor_v3(result: Composite, arguments: Sequence[Node]) -> None:
     _tensor(result, arguments)
     result.dtype = str(arguments[6].value).removeprefix("torch.")
 
 
-def _parameter(result: Node, arguments: Sequence[Node]) -> None:
+def _parameter(result: Composite, arguments: Sequence[Node]) -> None:
     _copy(result, arguments[0])
     result.type = _PARAMETER
 
 
-def _subclass(result: Node, arguments: Sequence[Node]) -> None:
+def _subclass(result: Composite, arguments: Sequence[Node]) -> None:
     function, kind, inner = arguments[:3] if len(arguments) >= 3 else _too_few()
     describe_call(result, str(function.value), [child.resolved for _, child in inner.items])
     result.type = str(kind.value)
 
 
-def _sparse_tensor(result: Node, arguments: Sequence[Node]) -> None:
+def _sparse_tensor(result: Composite, arguments: Sequence[Node]) -> None:
     parts = [child.resolved for _, child in arguments[1].items]
     result.type, result.shape, result.dtype = _TENSOR, parts[2].shape or parts[2].integers(), parts[1].dtype
     result.details = {"layout": "sparse"}
 
 
-def _meta_tensor(result: Node, arguments: Sequence[Node]) -> None:
+def _meta_tensor(result: Composite, arguments: Sequence[Node]) -> None:
     dtype, size = arguments[:2] if len(arguments) >= 2 else _too_few()
     result.type, result.shape, result.dtype = _TENSOR, size.integers(), str(dtype.value).removeprefix("torch.")
 
 
-def _torch_size(result: Node, arguments: Sequence[Node]) -> None:
+def _torch_size(result: Composite, arguments: Sequence[Node]) -> None:
     result.take_items(arguments[0])
 
 
-def _array(result: Node, arguments: Sequence[Node]) -> None:
+def _array(result: Composite, arguments: Sequence[Node]) -> None:
     result.type = str(arguments[0].value)
     if result.type in ("numpy.core.multiarray.ndarray", "numpy._core.multiarray.ndarray"):
         result.type = _ARRAY
 
 
-def _array_from_buffer(result: Node, arguments: Sequence[Node]) -> None:
+def _array_from_buffer(result: Composite, arguments: Sequence[Node]) -> None:
     result.type, result.dtype, result.shape = _ARRAY, arguments[1].dtype, arguments[2].integers()
 
 
-def _scalar(result: Node, arguments: Sequence[Node]) -> None:
+def _scalar(result: Composite, arguments: Sequence[Node]) -> None:
     result.type, result.dtype = "numpy.generic", arguments[0].dtype
 
 
-def _dtype(result: Node, arguments: Sequence[Node]) -> None:
+def _dtype(result: Composite, arguments: Sequence[Node]) -> None:
     result.dtype = str(arguments[0].value)
 
 
-def _class_of_first_argument(result: Node, arguments: Sequence[Node]) -> None:
+def _class_of_first_argument(result: Composite, arguments: Sequence[Node]) -> None:
     result.type = str(arguments[0].value)
 
 
-def _builtin_container(result: Node, arguments: Sequence[Node]) -> None:
+def _builtin_container(result: Composite, arguments: Sequence[Node]) -> None:
     result.count = 0
     if arguments and arguments[0].count is not None:
         result.take_items(arguments[0])
 
 
-def _copy(result: Node, source: Node) -> None:
+def _copy(result: Composite, source: Node) -> None:
     result.shape, result.dtype, result.details, result.digest = source.shape, source.dtype, source.details, source.digest
 
 
@@ -175,7 +175,7 @@ def _too_few() -> Sequence[Node]:
     raise IndexError("too few arguments")
 
 
-_CALLS: Final[dict[str, Callable[[Node, Sequence[Node]], None]]] = {
+_CALLS: Final[dict[str, Callable[[Composite, Sequence[Node]], None]]] = {
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_tensor_v3": _tensor_v3,

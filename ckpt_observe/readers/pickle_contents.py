@@ -9,7 +9,7 @@ from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.contents import Contents, largest_first
 from ckpt_observe.readers.pickle_calls import describe_state, element_size, warnings_about
 from ckpt_observe.readers.pickle_machine import PickleMachine
-from ckpt_observe.readers.pickle_nodes import Node
+from ckpt_observe.readers.pickle_nodes import Composite, Node
 from ckpt_observe.readers.source import SourceFile, malformed
 from ckpt_observe.readers.streams import ByteStream, file_stream
 
@@ -59,7 +59,7 @@ class _JoblibArrays:
         self._stream = stream
         self._location = location
 
-    def describe(self, node: Node) -> None:
+    def describe(self, node: Composite) -> None:
         """Give an array of joblib its dtype and shape, and skip its data."""
         describe_state(node)
         if node.type != _JOBLIB_ARRAY:

@@ -6,19 +6,21 @@ opcodes, the stack and the time are limited.
 
 from __future__ import annotations
 
+import pickletools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ckpt_observe.errors import CheckpointError, DeadlineError
 from ckpt_observe.readers.pickle_calls import describe_call, describe_state
-from ckpt_observe.readers.pickle_nodes import MAX_ARGUMENTS, Node, atom
-from ckpt_observe.readers.pickle_opcodes import OPCODES, read_argument
+from ckpt_observe.readers.pickle_nodes import MAX_ARGUMENTS, Composite, Node, atom
+from ckpt_observe.readers.pickle_opcodes import argument_reader
 from ckpt_observe.readers.pickle_stack import PickleStack
 from ckpt_observe.readers.source import Limits, exceeds, malformed
 from ckpt_observe.readers.streams import ByteStream
 
 _MAX_STACK: Final = 2_000_000
+_STEPS_PER_CHECK: Final = 1024
 _CALL_DEPTH: Final = 4
 """Levels that are always remembered, because the arguments of a call tell dtype and shape."""
 _ATOMS: Final = {
@@ -33,7 +35,7 @@ _CONSTANTS: Final = {"NONE": ("NoneType", None), "NEWTRUE": ("bool", True), "NEW
 _EMPTY: Final = {"EMPTY_DICT": "dict", "EMPTY_LIST": "list", "EMPTY_SET": "set", "EMPTY_TUPLE": "tuple"}
 _TUPLES: Final = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
-Hook = Callable[[Node], None]
+Hook = Callable[[Composite], None]
 
 
 class PickleMachine:
@@ -63,18 +65,21 @@ class PickleMachine:
 
     def run(self) -> Node:
         """Follow the opcodes to the next STOP, and return the value."""
-        self._stack = PickleStack(self._depth)
+        stack = self._stack = PickleStack(self._depth)
+        stream, actions = self._stream, _ACTIONS
         try:
             while True:
-                self._stack.position = self._stream.position
-                code = self._stream.read(1)
-                opcode = OPCODES.get(code[0])
-                if opcode is None:
-                    raise malformed(self._location, f"byte {self._stack.position} is not an opcode of a pickle")
-                self._count_step()
-                if opcode.name == "STOP":
+                stack.position = stream.position
+                action = actions.get(stream.read_byte())
+                if action is None:
+                    raise malformed(self._location, f"byte {stack.position} is not an opcode of a pickle")
+                self._steps += 1
+                if not self._steps % _STEPS_PER_CHECK:
+                    self._check_limits()
+                read_argument, act = action
+                if act is None:
                     return self._finish()
-                self._step(opcode.name, read_argument(opcode, self._stream))
+                act(self, read_argument and read_argument(stream))
         except CheckpointError:
             raise
         except (IndexError, KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
@@ -88,39 +93,30 @@ class PickleMachine:
         inner.run()
         self._steps = inner._steps
 
-    def _count_step(self) -> None:
-        self._steps += 1
+    def _check_limits(self) -> None:
         if self._steps > self._limits.steps:
             raise exceeds(f"the number of opcodes in {self._location}", "steps", self._limits.steps)
         if len(self._stack.values) > _MAX_STACK:
             raise malformed(self._location, f"more than {_MAX_STACK:,} values wait on its stack, which no pickler does")
-        if self._steps % 65536 == 0 and time.monotonic() > self._deadline:
+        if time.monotonic() > self._deadline:
             text = f"reading {self._location} took longer than {self._limits.seconds:g} s; pass limits=Limits(seconds=...)"
             raise DeadlineError(text)
 
     def _finish(self) -> Node:
+        if self._steps > _STEPS_PER_CHECK:
+            self._check_limits()
         root = self._stack.values.pop()
         root.size = self._stack.position - root.start
         root.cut(self._depth)
         return root
 
-    def _step(self, name: str, argument: Any) -> None:
-        if name in _ATOMS:
-            self._stack.push(atom(_ATOMS[name], self._stack.position, argument))
-        elif name in _CONSTANTS:
-            self._stack.push(atom(_CONSTANTS[name][0], self._stack.position, _CONSTANTS[name][1]))
-        elif name in _EMPTY:
-            self._stack.push_container(_EMPTY[name], self._stack.position, ())
-        elif name in _TUPLES:
-            self._stack.push_sequence("tuple", self._stack.pop(_TUPLES[name]))
-        elif name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            self._stack.memo[len(self._stack.memo) if argument is None else argument] = self._stack.top
-        elif name in ("GET", "BINGET", "LONG_BINGET"):
-            self._stack.push_reference(self._stack.memo[argument])
-        else:
-            getattr(self, f"_do_{name.lower()}")(argument)
-
     # Opcodes that are not in a table above
+
+    def _do_put(self, key: int | None) -> None:
+        self._stack.memo[len(self._stack.memo) if key is None else key] = self._stack.top
+
+    def _do_get(self, key: int) -> None:
+        self._stack.push_reference(self._stack.memo[key])
 
     def _do_mark(self, _: Any) -> None:
         self._stack.marks.append((len(self._stack.values), self._stack.position))
@@ -149,25 +145,25 @@ class PickleMachine:
     def _do_dict(self, _: Any) -> None:
         start, nodes = self._stack.pop_mark()
         self._stack.push_container("dict", start, ())
-        self._stack.add_pairs(self._stack.values[-1], nodes)
+        self._stack.add_pairs(self._stack.container, nodes)
 
     def _do_append(self, _: Any) -> None:
         nodes = self._stack.pop(1)
-        self._stack.add_values(self._stack.top, nodes)
+        self._stack.add_values(self._stack.container, nodes)
 
     def _do_appends(self, _: Any) -> None:
         nodes = self._stack.pop_mark()[1]
-        self._stack.add_values(self._stack.top, nodes)
+        self._stack.add_values(self._stack.container, nodes)
 
     _do_additems = _do_appends
 
     def _do_setitem(self, _: Any) -> None:
         nodes = self._stack.pop(2)
-        self._stack.add_pairs(self._stack.top, nodes)
+        self._stack.add_pairs(self._stack.container, nodes)
 
     def _do_setitems(self, _: Any) -> None:
         nodes = self._stack.pop_mark()[1]
-        self._stack.add_pairs(self._stack.top, nodes)
+        self._stack.add_pairs(self._stack.container, nodes)
 
     def _do_proto(self, _: Any) -> None:
         pass
@@ -215,7 +211,7 @@ class PickleMachine:
 
     def _do_build(self, _: Any) -> None:
         [state] = self._stack.pop(1)
-        node = self._stack.top
+        node = self._stack.container
         node.external += state.external
         if node.count is not None:  # attributes of a dict or list are not its items
             return
@@ -236,18 +232,18 @@ class PickleMachine:
 
     def _push_global(self, name: str, start: int) -> None:
         self.imports.add(name[:300])
-        self._stack.push(Node("global", start, name[:300]))
+        self._stack.push(Composite("global", start, name[:300]))
 
     def _push_call(self, function: Node, arguments: Sequence[Node], external: int) -> None:
         name = str(function.resolved.value or function.type)
-        result = Node(name, function.start)
+        result = Composite(name, function.start)
         result.external = external
         result.args = arguments[:MAX_ARGUMENTS]
         describe_call(result, name, [argument.resolved for argument in result.args])
         self._stack.push(result)
 
     def _push_persistent(self, id: Sequence[Node], start: int) -> None:
-        result = Node("persistent id", start)
+        result = Composite("persistent id", start)
         result.args = id
         if self._on_persistent is not None:
             self._on_persistent(result)
@@ -257,3 +253,32 @@ class PickleMachine:
 def _items(arguments: Node) -> list[Node]:
     """Return the first items of a tuple of arguments."""
     return [child for _, child in arguments.resolved.items[:MAX_ARGUMENTS]]
+
+
+Action = Callable[[PickleMachine, Any], None]
+
+
+def _action_of(name: str) -> Action | None:
+    """Return what an opcode does; None for the one that ends a pickle."""
+    if name == "STOP":
+        return None
+    if name in _ATOMS:
+        kind = _ATOMS[name]
+        return lambda machine, argument: machine._stack.push(atom(kind, machine._stack.position, argument))
+    if name in _CONSTANTS:
+        constant = _CONSTANTS[name]
+        return lambda machine, _: machine._stack.push(Node(constant[0], machine._stack.position, constant[1]))
+    if name in _EMPTY:
+        return lambda machine, _: machine._stack.push_container(_EMPTY[name], machine._stack.position, ())
+    if name in _TUPLES:
+        return lambda machine, _: machine._stack.push_sequence("tuple", machine._stack.pop(_TUPLES[name]))
+    if name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+        return PickleMachine._do_put
+    if name in ("GET", "BINGET", "LONG_BINGET"):
+        return PickleMachine._do_get
+    action: Action = getattr(PickleMachine, f"_do_{name.lower()}")
+    return action
+
+
+_ACTIONS: Final = {ord(opcode.code): (argument_reader(opcode), _action_of(opcode.name)) for opcode in pickletools.opcodes}
+"""How to read the argument of each opcode, and what the opcode does."""

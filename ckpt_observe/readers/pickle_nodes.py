@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from ckpt_observe.readers.contents import Entry, largest_first
@@ -18,33 +19,34 @@ _NO_DETAILS: Final[dict[str, str | int]] = {}
 
 
 class Node:
-    """A value. `start` and `size` are its bytes in the stream."""
+    """A value: an atom or a reference to another value; `Composite` for the others. `start` and `size` are its bytes in the stream.
 
-    __slots__ = (
-        *("type", "start", "size", "value", "items", "count", "args", "external", "height", "target"),
-        *("dtype", "shape", "digest", "details"),
-    )
+    A pickle may have millions of atoms, so what only a composite value has is not stored in each of them.
+    """
 
-    def __init__(self, type_name: str, start: int, value: Any = None) -> None:
+    __slots__ = ("size", "start", "target", "type", "value")
+
+    items: Sequence[tuple[Node, Node]] = ()
+    """Key and value of each item, to the requested depth."""
+    count: int | None = None
+    """Number of items; None if it is no container."""
+    args: Sequence[Node] = ()
+    """Arguments of a call, until the call is part of another value."""
+    external: int = 0
+    """Bytes that the value has outside the stream: storages of torch."""
+    height: int = 0
+    dtype: str = ""
+    digest: str = ""
+    shape: tuple[int, ...] | None = None
+    details: dict[str, str | int] = _NO_DETAILS
+
+    def __init__(self, type_name: str, start: int, value: Any = None, target: Node | None = None) -> None:
         self.type = type_name
         self.start = start
         self.size = 0
         self.value = value
         """A small atom, or the name of a global."""
-        self.items: Sequence[tuple[Node, Node]] = ()
-        """Key and value of each item, to the requested depth."""
-        self.count: int | None = None
-        """Number of items; None if it is no container."""
-        self.args: Sequence[Node] = ()
-        """Arguments of a call, until the call is part of another value."""
-        self.external = 0
-        """Bytes that the value has outside the stream: storages of torch."""
-        self.height = 0
-        self.dtype = ""
-        self.digest = ""
-        self.shape: tuple[int, ...] | None = None
-        self.details = _NO_DETAILS
-        self.target: Node | None = None
+        self.target = target
         """The value that a reference (memo) stands for."""
 
     @property
@@ -54,40 +56,10 @@ class Node:
 
     def reference(self, start: int) -> Node:
         """Return a reference to this value. What is inside counts where the value itself is."""
-        reference = Node(self.type, start, self.value)
-        reference.target = self.resolved
-        return reference
-
-    def add(self, key: Node, child: Node, max_height: int) -> None:
-        """Add an item. What is deeper than `max_height` below this node is dropped."""
-        self.count = (self.count or 0) + 1
-        self.external += child.external
-        child.args = ()
-        if max_height < 1 or len(self.items) >= _MAX_ITEMS:
-            return
-        if child.height >= max_height + max_height // 4:  # not at every level, which would cost the square of the depth
-            child.cut(max_height - 1)
-        if not isinstance(self.items, list):
-            self.items = []
-        self.items.append((key, child))
-        self.height = max(self.height, child.height + 1)
-
-    def take_items(self, other: Node) -> None:
-        """Get the items of another node, such as the state of an object. It keeps references to a few: no pickle can multiply values."""
-        self.items = [*self.items, *other.items]
-        self.count = (self.count or 0) + (other.count or 0)
-        self.height = max(self.height, other.height)
-        other.items = [(key, child.reference(child.start)) for key, child in other.items] if len(other.items) <= MAX_ARGUMENTS else ()
+        return Node(self.type, start, self.value, self.resolved)
 
     def cut(self, height: int) -> None:
-        """Drop what is deeper than `height` below this node."""
-        if self.height <= height:
-            return
-        self.height = height
-        if height == 0:
-            self.items = ()
-        for _, child in self.items:
-            child.cut(height - 1)
+        """Drop what is deeper than `height` below this node: an atom has nothing below it."""
 
     def warnings(self, what: str) -> tuple[str, ...]:
         """Return a warning if not all items are remembered."""
@@ -129,6 +101,59 @@ class Node:
         if node.items and node.type == "tuple":
             return "(" + ", ".join(str(child.resolved.value) for _, child in node.items[:8]) + ")"
         return f"<{node.type}>"
+
+
+class Composite(Node):
+    """A container, a call or a global: what it contains, and what is known about it."""
+
+    __slots__ = ("args", "count", "details", "digest", "dtype", "external", "height", "items", "shape")
+
+    def __init__(self, type_name: str, start: int, value: Any = None) -> None:
+        super().__init__(type_name, start, value)
+        self.items = self.args = ()
+        self.count = self.shape = None
+        self.external = self.height = 0
+        self.dtype = self.digest = ""
+        self.details = _NO_DETAILS
+
+    def add(self, key: Node, child: Node, max_height: int) -> None:
+        """Add an item. What is deeper than `max_height` below this node is dropped."""
+        self.count = (self.count or 0) + 1
+        self.external += child.external
+        if isinstance(child, Composite):
+            child.args = ()
+        if max_height < 1 or len(self.items) >= _MAX_ITEMS:
+            return
+        if child.height >= max_height + max_height // 4:  # not at every level, which would cost the square of the depth
+            child.cut(max_height - 1)
+        if not isinstance(self.items, list):
+            self.items = []
+        self.items.append((key, child))
+        self.height = max(self.height, child.height + 1)
+
+    def take_items(self, other: Node) -> None:
+        """Get the items of another node, such as the state of an object. It keeps references to a few: no pickle can multiply values."""
+        self.items = [*self.items, *other.items]
+        self.count = (self.count or 0) + (other.count or 0)
+        self.height = max(self.height, other.height)
+        if isinstance(other, Composite):
+            is_small = len(other.items) <= MAX_ARGUMENTS
+            other.items = [(key, child.reference(child.start)) for key, child in other.items] if is_small else ()
+
+    def cut(self, height: int) -> None:
+        if self.height <= height:
+            return
+        self.height = height
+        if height == 0:
+            self.items = ()
+        for _, child in self.items:
+            child.cut(height - 1)
+
+
+@lru_cache(maxsize=1024)
+def index_key(index: int) -> Node:
+    """Return the key of an item of a list. Lists are short and many, so they share them."""
+    return Node("int", 0, index)
 
 
 def atom(type_name: str, start: int, value: Any) -> Node:

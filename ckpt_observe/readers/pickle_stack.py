@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ckpt_observe.readers.pickle_nodes import Node
+from ckpt_observe.readers.pickle_nodes import Composite, Node, index_key
 
 
 class PickleStack:
@@ -23,6 +23,14 @@ class PickleStack:
     def top(self) -> Node:
         """The value that is used next, or the one that it refers to."""
         return self.values[-1].resolved
+
+    @property
+    def container(self) -> Composite:
+        """The value to which the current opcode adds something."""
+        node = self.top
+        if not isinstance(node, Composite):
+            raise TypeError(f"{node.type} has no items")
+        return node
 
     def push(self, node: Node) -> None:
         self.values.append(node)
@@ -50,7 +58,7 @@ class PickleStack:
         self.push(target.reference(self.position))
 
     def push_container(self, type_name: str, start: int, nodes: Sequence[Node]) -> None:
-        container = Node(type_name, start)
+        container = Composite(type_name, start)
         container.count = 0
         self.add_values(container, nodes)
         self.push(container)
@@ -58,11 +66,11 @@ class PickleStack:
     def push_sequence(self, type_name: str, nodes: Sequence[Node]) -> None:
         self.push_container(type_name, nodes[0].start, nodes)
 
-    def add_values(self, container: Node, nodes: Sequence[Node]) -> None:
+    def add_values(self, container: Composite, nodes: Sequence[Node]) -> None:
         for node in nodes:
-            container.add(Node("int", node.start, container.count or 0), node, self._depth)
+            container.add(index_key(container.count or 0), node, self._depth)
 
-    def add_pairs(self, container: Node, nodes: Sequence[Node]) -> None:
+    def add_pairs(self, container: Composite, nodes: Sequence[Node]) -> None:
         if len(nodes) % 2:
             raise ValueError("a key has no value")
         for key, value in zip(nodes[::2], nodes[1::2], strict=True):

@@ -51,6 +51,14 @@ class ByteStream:
         self._offset = end
         return data
 
+    def read_byte(self) -> int:
+        """Return the next byte as a number. For opcodes: `read` takes three times as long."""
+        offset = self._offset
+        if offset >= len(self._buffer):
+            return self.read(1)[0]
+        self._offset = offset + 1
+        return self._buffer[offset]
+
     def readline(self) -> bytes:
         """Return the next line with its end. The readers of `pickletools` call this."""
         end = self._buffer.find(b"\n", self._offset) + 1

@@ -11,7 +11,7 @@ from ckpt_observe.readers.contents import Contents
 from ckpt_observe.readers.pickle_calls import describe_storage
 from ckpt_observe.readers.pickle_contents import to_contents
 from ckpt_observe.readers.pickle_machine import PickleMachine
-from ckpt_observe.readers.pickle_nodes import Node
+from ckpt_observe.readers.pickle_nodes import Composite
 from ckpt_observe.readers.source import malformed
 from ckpt_observe.readers.streams import file_stream, memory_stream
 from ckpt_observe.readers.zip_directory import Member
@@ -41,7 +41,7 @@ def read_legacy_torch(candidate: Candidate) -> Contents:
     stream = file_stream(source)
     keys: set[str] = set()
 
-    def describe(node: Node) -> None:
+    def describe(node: Composite) -> None:
         key, size = describe_storage(node)
         node.external = 0 if key in keys else size
         keys.add(key)
@@ -66,7 +66,7 @@ class _Storages:
         self._folder = folder
         self._keys: set[str] = set()
 
-    def describe(self, node: Node) -> None:
+    def describe(self, node: Composite) -> None:
         """Give a storage its bytes, the first time that it is used."""
         key, claimed = describe_storage(node)
         member = self._members.get(self._folder + key)

@@ -103,6 +103,7 @@ PICKLES = {
     "missing memo": b"\x80\x02h\x05.",
     "pop across a mark": b"\x80\x02(N\x85(s.",
     "append to nothing": b"\x80\x02(Ne.",
+    "append to None": b"\x80\x02N(Ne.",
     "length beyond the end": b"\x80\x05\x8e\xff\xff\xff\xff\xff\xff\xff\x7fabc.",
     "endless line": b"\x80\x02V" + b"a" * 100_000,
     "number of a million digits": b"\x80\x02L" + b"9" * 10_000 + b"L\n.",

@@ -15,7 +15,7 @@ SAVE_STATES: Texts = {
     "0": ("good", OK),
     "1": ("late", WARNING),
     "2": ("failing", ERROR),
-    "3": ("failing and late", "dark-red"),
+    "3": ("failing, late", "semi-dark-red"),
 }
 
 
@@ -157,17 +157,17 @@ def _tasks() -> list[Panel]:
 def _history() -> list[Panel]:
     return [
         lines(
-            "Time since last good save by task",
-            [queries.save_age_history],
+            "Time since last good save by job",
+            [queries.save_age_by_job],
             "s",
-            "The eight tasks with the oldest last good save. Each good save resets the line to zero. The line keeps rising after the process is gone.",
+            "The task of each job with the oldest last good save; the eight jobs with the oldest. A line that keeps rising belongs to a task that does not save any more, or whose process is gone. Save state by task shows which.",
             empty="no good save yet",
         ),
         lines(
-            "Save lateness by task",
-            [queries.lateness_history],
+            "Save lateness by job",
+            [queries.lateness_by_job],
             "percentunit",
-            "The eight latest running tasks: work at risk divided by the expected interval. Above the red line a save is late.",
+            "The latest running task of each job: work at risk divided by the expected interval. Above the red line a save is late.",
             empty="no interval or no running task",
             steps=above(2, queries.LATE),
         ),

@@ -56,10 +56,10 @@ SILENT: Final = f"(({last_known(metrics.TASKS_IN_FLIGHT)} > 0) unless on ({TASK_
 
 # Overview
 save_age = PanelQuery(with_task_name(SAVE_AGE), BY_TASK)
-save_age_history = PanelQuery(with_task_name(highest(SAVE_AGE)), BY_TASK)
+save_age_by_job = PanelQuery(highest(f"max by (job) ({SAVE_AGE})", "job"), "{{job}}")
 expected_interval = PanelQuery(with_task_name(INTERVAL), BY_TASK)
 lateness = PanelQuery(with_task_name(LATENESS), BY_TASK)
-lateness_history = PanelQuery(with_task_name(highest(LATENESS)), BY_TASK)
+lateness_by_job = PanelQuery(highest(f"max by (job) ({LATENESS})", "job"), "{{job}}")
 max_lateness = PanelQuery(f"max({LATENESS})", "of the interval")
 max_save_age = PanelQuery(f"max({SAVE_AGE})", "age")
 work_at_risk = PanelQuery(f"max({WORK_AT_RISK})", "work at risk")

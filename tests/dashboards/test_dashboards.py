@@ -248,6 +248,8 @@ def test_no_text_is_clipped(name):
     for panel in panels(DASHBOARDS[name]):
         if panel["type"] == "state-timeline":
             assert panel["options"]["showValue"] == "never"
+            [texts] = panel["fieldConfig"]["defaults"]["mappings"]
+            assert max(len(each["text"]) for each in texts["options"].values()) <= 14, "too long for the column State of the table"
             assert panel["options"]["legend"]["showLegend"]
         if panel["type"] == "table":
             titles = panel["transformations"][1]["options"]["renameByName"].values()

@@ -74,7 +74,7 @@ class LibraryOperation(AsyncOperation):
             parent = self.running_phase
             if position is not None and position[1] > parent and position[0] is self:
                 parent = position[1]
-            total = self.sums.setdefault(phase, start_phase(self, phase, parent, _monotonic()))
+            total = self.sums.setdefault(phase, start_phase(self, phase, parent, _monotonic() - self.start))
         return total
 
     def attribute(self, name: str) -> Any:
@@ -108,7 +108,13 @@ class LibraryOperation(AsyncOperation):
             total.error = None
 
     def _add_totals(self, sums: dict[str, PhaseSum]) -> None:
-        self.phases += [total.record(self) for total in sums.values()]
+        add_phase = self.phases.append
+        for total in sums.values():
+            if total.calls == 1 and total.error is None:  # `record`, for the usual case
+                sizes = (total.bytes_in or None, total.bytes_out or None) if total.bytes_out or total.bytes_in else None
+                add_phase((total.name, total.number, total.parent, total.start, total.stop, sizes))
+            else:
+                add_phase(total.record(self))
         serialized = sums.get("serialize")
         if serialized is not None:
             size = serialized.bytes_out

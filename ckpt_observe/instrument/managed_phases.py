@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ckpt_observe.instrument.library_call import LibraryOperation
 from ckpt_observe.instrument.wrappers import Args, Kwargs, Wrapper
@@ -43,13 +43,19 @@ class ManagedPhases:
         def call(wrapped: Callable[..., Any], _instance: Any, args: Args, kwargs: Kwargs) -> Any:
             manager = wrapped(*args, **kwargs)
             position = _get_position()
-            if position is None or type(manager) not in _MANAGERS:
+            if position is None:
                 return manager
-            operation = position[0]
+            operation: Any = position[0]
             if type(operation) is not LibraryOperation or not operation.open_page or (system and operation.call.system != system):
                 return manager
             phases = phases_of(operation.name)
-            return manager if phases is None else _ObservedManager(manager, operation, phases)
+            kind = type(manager)
+            if phases is None or kind not in _MANAGERS:
+                return manager
+            if kind is _AsyncGeneratorContextManager or position[1] or operation.thread != _thread():
+                return _ObservedManager(manager, operation, phases)
+            manager.gen = _observe_steps(manager.gen, operation, phases)
+            return manager
 
         return call
 
@@ -57,22 +63,104 @@ class ManagedPhases:
 _MANAGERS: Final = (_GeneratorContextManager, _AsyncGeneratorContextManager)
 
 
+def _observe_steps(inner: Generator[Any, Any, Any], operation: LibraryOperation, phases: tuple[str, str, str]) -> Generator[Any, Any, Any]:
+    """Run the generator of a context manager in the thread of the operation, where `running_phase` says which phase runs.
+
+    The host program gets its own context manager, with this generator in it. Three phases cost a third less than with a context manager
+    of ours around it: all state is in local variables of one frame.
+    """
+    entering, body, leaving = phases
+    outer = operation.running_phase
+    running = _switch(operation, None, entering, outer)
+    try:
+        value = next(inner)
+    except BaseException as error:
+        _fail(operation, running, outer, error)
+        raise
+    running = _switch(operation, running, body, outer)
+    try:
+        yield value
+    except BaseException as error:
+        # Not a failure: the consumer of a generator stopped early.
+        _fail(operation, running, outer, None if isinstance(error, GeneratorExit) else error)
+        yield from _throw(inner, error)
+        return
+    if leaving != body:
+        running = _switch(operation, running, leaving, outer)
+    try:
+        yield from inner
+    except BaseException as error:
+        _fail(operation, running, outer, error)
+        raise
+    _switch(operation, running, None, outer)
+
+
+def _throw(inner: Generator[Any, Any, Any], error: BaseException) -> Generator[Any, Any, Any]:
+    """Raise an exception where the generator of a context manager waits. It may end there, raise another one, or go on by mistake."""
+    try:
+        value = inner.throw(error)
+    except StopIteration:
+        return
+    yield value
+
+
+_Running: TypeAlias = tuple[PhaseSum, int] | None
+"""A phase of which a call runs, and when the call started."""
+
+
+def _switch(operation: LibraryOperation, running: _Running, phase: str | None, outer: int) -> _Running:
+    """End the call of a phase, and start one of the next phase at the same moment. `outer` is the phase around both. Return the latter."""
+    try:
+        now = _monotonic() - operation.start
+        is_open = operation.open_page
+        if running is not None:
+            ended, start = running
+            ended.stop = stop = ended.stop + now - start
+            ended.calls += 1
+            if ended.end_mark and is_open:
+                operation.page.marks[ended.end_mark] = stop << 12 | 1
+        if phase is None or not is_open:
+            operation.running_phase = outer
+            return None
+        total = operation.sums.get(phase)
+        if total is None:
+            total = operation.sums.setdefault(phase, start_phase(operation, phase, outer, now))
+        elif total.end_mark:
+            operation.page.marks[total.end_mark] = 0
+        operation.running_phase = total.number
+    except Exception as fault:
+        record_fault(fault)
+        return None
+    return total, now
+
+
+def _fail(operation: LibraryOperation, running: _Running, outer: int, error: BaseException | None) -> None:
+    """End the call of a phase that an exception ended."""
+    _switch(operation, running, None, outer)
+    try:
+        if running is not None and error is not None:
+            running[0].fail(operation, error)
+    except Exception as fault:
+        record_fault(fault)
+
+
 class _ObservedManager:
-    """Stands in for a context manager of the library, synchronous or asynchronous."""
+    """Stands in for a context manager of the library that is asynchronous, or that is not used in the thread of the operation.
+
+    A context variable says which phase runs.
+    """
+
+    __slots__ = ("_manager", "_operation", "_phases", "_start", "_token", "_total")
 
     _start: int
     """When the current call of the running phase started."""
     _token: Any
     """Sets the context variable back."""
 
-    __slots__ = ("_manager", "_operation", "_outer", "_phases", "_start", "_token", "_total")
-
     def __init__(self, manager: Any, operation: LibraryOperation, phases: tuple[str, str, str]) -> None:
         self._manager, self._operation, self._phases = manager, operation, phases
         self._total: PhaseSum | None = None
         """The running phase."""
-        self._outer: int | None = None
-        """The phase around this one, in the operation's thread. None: a context variable says which phase runs."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._manager, name)
@@ -80,34 +168,15 @@ class _ObservedManager:
     def _switch(self, phase: str | None, error: BaseException | None = None) -> None:
         """End the running phase, with the exception that ended it, and start the next one."""
         try:
-            operation, total, outer, now = self._operation, self._total, self._outer, _monotonic()
+            operation, total = self._operation, self._total
             if total is not None:
-                total.busy = busy = total.busy + now - self._start
-                total.calls += 1
-                if total.end_mark and operation.open_page:
-                    operation.page.marks[total.end_mark] = (total.start + busy - operation.start) << 12 | 1
-                if error is not None:
-                    total.fail(operation, error)
-                if outer is None:
-                    self._reset_position()
-            if phase is None or not operation.open_page:
-                self._total = None
-                if outer is not None:
-                    operation.running_phase = outer
-                return
-            total = operation.sums.get(phase)
-            if total is None:
-                if outer is None:
-                    total = operation.total(phase)
-                else:
-                    total = operation.sums.setdefault(phase, start_phase(operation, phase, outer, now))
-            elif total.end_mark:
-                operation.page.marks[total.end_mark] = 0
-            if outer is None:
+                total.end(operation, self._start, error)
+                self._reset_position()
+            self._total = None
+            if phase is not None and operation.open_page:
+                self._total = total = operation.total(phase)
                 self._token = _set_position((operation, total.number, None))
-            else:
-                operation.running_phase = total.number
-            self._start, self._total = now, total
+                self._start = total.begin(operation)
         except Exception as fault:
             record_fault(fault)
 
@@ -118,9 +187,6 @@ class _ObservedManager:
             _set_position(None)
 
     def __enter__(self) -> Any:
-        position = _get_position()
-        if self._operation.thread == _thread() and (position is None or not position[1]):
-            self._outer = self._operation.running_phase
         self._switch(self._phases[0])
         try:
             value = self._manager.__enter__()

@@ -63,22 +63,21 @@ class SummedPhase:
                 return wrapped(*args, **kwargs)
             if position[1] or operation.thread != _thread():
                 return self._call_in_context(operation, wrapped, args, kwargs)
-            outer, start = operation.running_phase, _monotonic()
+            outer, start = operation.running_phase, _monotonic() - operation.start
             total: Any = None
             try:
-                sums = operation.sums
-                total = sums.get(constant_phase)
-                if total is None:
-                    if constant_phase:
-                        total = sums.setdefault(constant_phase, start_phase(operation, constant_phase, outer, start))
-                    else:
-                        total = self._find_total(operation, args)
-                if total is None or outer == total.number:  # a call within a call
-                    total = None
-                else:
-                    operation.running_phase = total.number
-                    if total.calls and total.end_mark:
+                total = operation.sums.get(constant_phase)
+                if total is not None:
+                    if outer == total.number:  # a call within a call
+                        total = None
+                    elif total.end_mark:
                         operation.page.marks[total.end_mark] = 0
+                elif constant_phase:
+                    total = operation.sums.setdefault(constant_phase, start_phase(operation, constant_phase, outer, start))
+                else:
+                    total = self._begin_chosen_phase(operation, args, outer)
+                if total is not None:
+                    operation.running_phase = total.number
             except BaseException as error:
                 operation.running_phase = outer
                 record_fault(error)
@@ -91,10 +90,10 @@ class SummedPhase:
             operation.running_phase = outer
             try:
                 if total is not None:
-                    total.busy = busy = total.busy + _monotonic() - start
+                    total.stop = stop = total.stop + _monotonic() - operation.start - start
                     total.calls += 1
                     if total.end_mark and operation.open_page:
-                        operation.page.marks[total.end_mark] = (total.start + busy - operation.start) << 12 | 1
+                        operation.page.marks[total.end_mark] = stop << 12 | 1
                 if measure is not None and operation.open_page:
                     bytes_in, bytes_out = measure(operation, args, kwargs, result)
                     if total is not None:
@@ -118,6 +117,14 @@ class SummedPhase:
             raise
         self._succeed(operation, call, args, kwargs, result)
         return result
+
+    def _begin_chosen_phase(self, operation: LibraryOperation, args: Args, outer: int) -> PhaseSum | None:
+        """Return the phase that `phase` chooses, after its end mark is cleared; None if it chooses none, or for a call within a call."""
+        total = self._find_total(operation, args)
+        if total is None or outer == total.number:
+            return None
+        total.begin(operation)
+        return total
 
     def _find_total(self, operation: LibraryOperation, args: Args) -> PhaseSum | None:
         phase = self.phase if isinstance(self.phase, str) else self.phase(operation, args)

@@ -344,7 +344,7 @@ class Operation(OtelSpan):
                 self.set_trusted(failure.attributes(failed_phase))
             if self._counting_task is not None:
                 self._count_in(self._counting_task)
-            end_line = encode_line((events.END, self.span_id, end + offset, self._attributes, self.phases, offset))
+            end_line = encode_line((events.END, self.span_id, end + offset, self._attributes, self.phases, self.start + offset))
         except BaseException as caught:  # our fault, or raised by a signal handler: the operation ends in any case
             end_line, fault = self._minimal_end_line(error), caught
         self.phase_failure = None  # the exception refers to frames of the host program, and those to us: a cycle

@@ -61,7 +61,7 @@ class Phase:
                         self.parent = span_id_in_trace(enclosing, operation.trace_id) or self.parent
                     self._context_token = attach(Context({**context, SPAN_KEY: operation}))
                 self.number = number = next(operation.phase_numbers)
-                self._start = start = _monotonic()
+                self._start = start = _monotonic() - operation.start
                 _record_begin(operation, self.name, number, self.parent, start)
                 self._position_token = _set_position((operation, number, self))
             except BaseException as error:
@@ -72,7 +72,7 @@ class Phase:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._position_token is not None:
             try:
-                end = _monotonic()
+                end = _monotonic() - self.operation.start
                 self._leave()
                 _record_end(self.operation, self.name, self.number, self.parent, self._start, end, self._attributes, error)
             except Exception as caught:
@@ -139,12 +139,12 @@ def phase_wrapper(name: str, read_sizes: Callable[[tuple[Any, ...], Any], Sizes]
         outer, parent = operation.running_phase, position[1]
         if outer > parent:  # noqa: PLR1730 - `max` is a call
             parent = outer
-        start = _monotonic()
+        start = _monotonic() - operation.start
         # No call between this one and the `try`: a signal handler may raise after it.
         operation.running_phase = number = next(operation.phase_numbers)
         try:
             if number <= MARKED_PHASES:
-                operation.page.marks[2 * number] = (start - operation.start) << 12 | parent << 8 | code
+                operation.page.marks[2 * number] = start << 12 | parent << 8 | code
             else:
                 _record_begin(operation, name, number, parent, start)
         except BaseException as error:
@@ -154,13 +154,13 @@ def phase_wrapper(name: str, read_sizes: Callable[[tuple[Any, ...], Any], Sizes]
             result = wrapped(*args, **kwargs) if kwargs else wrapped(*args)
         except BaseException as error:
             operation.running_phase = outer
-            _record_end_safely(operation, name, number, parent, start, _monotonic(), None, error)
+            _record_end_safely(operation, name, number, parent, start, _monotonic() - operation.start, None, error)
             raise
         operation.running_phase = outer
-        end = _monotonic()
+        end = _monotonic() - operation.start
         try:
             if number <= MARKED_PHASES and end - start < _LEAST_DURATION and operation.open_page:
-                operation.page.marks[2 * number + 1] = (end - operation.start) << 12 | 1
+                operation.page.marks[2 * number + 1] = end << 12 | 1
                 operation.phases.append((name, number, parent, start, end, read_sizes(args, result)))
             else:
                 _record_end(operation, name, number, parent, start, end, read_sizes(args, result), None)
@@ -184,26 +184,26 @@ def _record_begin(operation: Operation, name: str, number: int, parent: int | st
     code = PHASE_CODES.get(name)
     if code and number <= MARKED_PHASES and isinstance(parent, int):
         if operation.open_page:  # else another operation may have the page by now
-            operation.page.marks[2 * number] = (start - operation.start) << 12 | parent << 8 | code
+            operation.page.marks[2 * number] = start << 12 | parent << 8 | code
     else:
-        operation.write((events.PHASE, operation.span_id, start + operation.clock_offset, number, parent, name))
+        operation.write((events.PHASE, operation.span_id, start + operation.start + operation.clock_offset, number, parent, name))
 
 
 def _record_end(
     operation: Operation, name: str, number: int, parent: int | str, start: int, end: int, attributes: Any, error: BaseException | None
 ) -> None:
-    offset = operation.clock_offset
     if end - start > _LEAST_DURATION and operation.thread == _thread():
         attributes = {**_as_attributes(attributes), **operation.read_cpu_time()}
     if error is not None:
         operation.add_phase_failure(name, error)
         attributes = {**_as_attributes(attributes), **failure_attributes(operation, name, error)}
     if name not in PHASE_CODES or number > MARKED_PHASES or isinstance(parent, str):
+        offset = operation.start + operation.clock_offset
         phase = (name, number, parent, start + offset, end + offset, attributes)
         if not operation.write((events.DONE, operation.span_id, end + offset, phase)):
             operation.count_dropped_phase()
     elif operation.open_page:  # else another operation may have the page by now
-        operation.page.marks[2 * number + 1] = (end - operation.start) << 12 | 1
+        operation.page.marks[2 * number + 1] = end << 12 | 1
         operation.phases.append((name, number, parent, start, end, attributes))
 
 

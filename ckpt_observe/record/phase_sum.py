@@ -21,7 +21,7 @@ _monotonic: Final = time.perf_counter_ns
 
 
 class PhaseSum(msgspec.Struct):
-    """All calls of one kind within one operation. Times are from the monotonic clock.
+    """All calls of one kind within one operation. Times are nanoseconds since the operation began.
 
     It does not refer to its operation, which refers to it: a cycle would keep both alive until the garbage collector finds them.
     Rows that run often have the steps of `begin` and `end` written out, because calling them would cost more than they do.
@@ -31,28 +31,34 @@ class PhaseSum(msgspec.Struct):
     number: int
     parent: int
     start: int
+    stop: int
+    """When the phase would have ended if its calls had followed each other without a gap."""
     end_mark: int = 0
     """The word of the page that is 0 while a call runs, and else says when the phase ended; 0: there is no such word."""
-    busy: int = 0
     calls: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
     error: BaseException | None = None
 
+    @property
+    def busy(self) -> int:
+        """The nanoseconds that all calls took."""
+        return self.stop - self.start
+
     def begin(self, operation: Operation) -> int:
         """Start a call. Return when."""
         if self.calls and self.end_mark and operation.open_page:
             operation.page.marks[self.end_mark] = 0
-        return _monotonic()
+        return _monotonic() - operation.start
 
     def end(self, operation: Operation, start: int, error: BaseException | None = None) -> None:
         """End a call, with the exception that ended it, if any."""
-        self.busy = busy = self.busy + _monotonic() - start
+        self.stop = stop = self.stop + _monotonic() - operation.start - start
         self.calls += 1
         if error is not None:
             self.fail(operation, error)
         if self.end_mark and operation.open_page:
-            operation.page.marks[self.end_mark] = (self.start + busy - operation.start) << 12 | 1
+            operation.page.marks[self.end_mark] = stop << 12 | 1
 
     def fail(self, operation: Operation, error: BaseException) -> None:
         """Remember the exception that ended a call."""
@@ -62,25 +68,23 @@ class PhaseSum(msgspec.Struct):
 
     def record(self, operation: Operation) -> tuple[Any, ...]:
         """Return the phase as a row of the operation's `end` line."""
-        sizes = (self.bytes_in or None, self.bytes_out or None)
-        if self.calls == 1 and self.error is None:
-            return self.name, self.number, self.parent, self.start, self.start + self.busy, sizes
         if not self.calls:  # its first call is still running
-            self.busy = _monotonic() - self.start
-        attributes: Any = sizes
+            self.stop = _monotonic() - operation.start
+        attributes: Any = self.bytes_in or None, self.bytes_out or None
         error = self.error
         if self.calls > 1 or error is not None:
-            attributes = {names.PHASE_BYTES_IN: sizes[0], names.PHASE_BYTES_OUT: sizes[1], names.PHASE_CALLS: self.calls}
+            attributes = {names.PHASE_BYTES_IN: attributes[0], names.PHASE_BYTES_OUT: attributes[1], names.PHASE_CALLS: self.calls}
         if error is not None:
             self.error = None  # it refers to frames of the host program, and those refer to us: the cycle would keep them alive
             attributes.update(failure_attributes(operation, self.name, error))
-        return self.name, self.number, self.parent, self.start, self.start + self.busy, attributes
+        return self.name, self.number, self.parent, self.start, self.stop, attributes
 
 
 def start_phase(operation: Operation, name: str, parent: int, start: int) -> PhaseSum:
     """Start a phase of the operation with its first call, within the phase with the number `parent`."""
     number = next(operation.phase_numbers)
     if number > MARKED_PHASES or not operation.open_page:  # it has ended, and another operation may have the page by now
-        return PhaseSum(name, number, parent, start)
-    operation.page.marks[2 * number] = (start - operation.start) << 12 | parent << 8 | PHASE_CODES[name]
-    return PhaseSum(name, number, parent, start, 2 * number + 1)
+        return PhaseSum(name, number, parent, start, start)
+    begin_mark = 2 * number
+    operation.page.marks[begin_mark] = start << 12 | parent << 8 | PHASE_CODES[name]
+    return PhaseSum(name, number, parent, start, start, begin_mark + 1)

@@ -11,7 +11,7 @@ Every line is `[event, operation id, time in Unix ns, ...]`; ids are hex. The fi
     tensors  text                                               a part of a packed `TensorSummary`; delivery removes it
     end    attributes, phases, offset                           `checkpoint.outcome` is `ok` unless the attributes contain another
 
-`phases` in `end` are the phases that had marks, as lists like the one in `done`. Their times are from the monotonic clock; add `offset` to get
+`phases` in `end` are the phases that had marks, as lists like the one in `done`. Add `offset` to their times to get
 Unix time. The parent of a phase is the number of another phase, 0 for the operation itself, or the hex id of a span that is not ours. Its
 attributes are a map, or only `[bytes in, bytes out]`. Its span id is computed from the operation's id and the phase's number: `phase_span_id`.
 

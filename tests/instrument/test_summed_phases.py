@@ -348,3 +348,54 @@ def test_dropped_phases_are_counted(watch, stored_spans):
     [save] = [span for span in spans if span.name == "checkpoint.save"]
     assert save.attributes[names.PHASES_DROPPED] == 3000 - (len(spans) - 1)
     assert save.attributes[names.PHASES_DROPPED] > 0
+
+
+@pytest.mark.parametrize("ending", ["passes on", "suppresses", "replaces", "does not stop"])
+@pytest.mark.parametrize("error", [None, ValueError("body"), RuntimeError("body"), StopIteration("body"), GeneratorExit("body")], ids=repr)
+def test_context_manager_ends_as_if_unobserved(recording, ending, error):
+    """Whatever the body raises and the context manager makes of it, the caller gets the same as without us, and the manager is its own."""
+
+    @contextlib.contextmanager
+    def cursor():
+        try:
+            yield 1
+        except BaseException as raised:
+            if ending == "passes on":
+                raise
+            if ending == "replaces":
+                raise LookupError("manager") from raised
+        if ending == "does not stop":
+            yield 2
+
+    def use(open_cursor):
+        manager = open_cursor()
+        try:
+            with manager as value:
+                if error is not None:
+                    raise error
+        except BaseException as raised:
+            return type(manager), type(raised), str(raised), raised is error, raised.__cause__ is error
+        return type(manager), value
+
+    observed = []
+    observe_operation(lambda: observed.append(use(observe(CURSOR, cursor))))()
+    assert observed == [use(cursor)]
+    assert {"wait", "write"} < {span.attributes.get(names.PHASE) for span in recording.spans()}
+
+
+def test_times_of_phases_are_within_their_operation(recording):
+    """Phases are stored from the start of their operation, and have Unix time in the end."""
+    serialize, cursor = observe(SERIALIZE, lambda: b"1"), observe(CURSOR, contextlib.contextmanager(lambda: iter([None])))
+
+    def save():
+        serialize()
+        with cursor():
+            serialize()
+
+    observe_operation(save)()
+    *phases, operation = recording.spans()
+    times = [(span.start_unix_nano, span.end_unix_nano) for span in phases[-4:]]
+    assert all(operation.start_unix_nano <= start <= end <= operation.end_unix_nano for start, end in times)
+    _, wait, write, commit = times
+    assert wait[1] == write[0]
+    assert write[1] == commit[0]

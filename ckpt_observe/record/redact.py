@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import islice
@@ -32,8 +31,9 @@ _RANKS: Final = {
 """Attributes that are dropped last: an operation that failed must not look as if it had succeeded."""
 
 _ID_LENGTH: Final = 36
-_is_id: Final = re.compile(r"[0-9a-f-]{36}").fullmatch
-"""A checkpoint's id is often a new UUID, and no pattern of a secret matches hex digits: this test takes 0.15 instead of 1.5 µs."""
+_ID_CHARACTERS: Final = "0123456789abcdef-"
+"""A checkpoint's id is often a new UUID, and no pattern of a secret matches hex digits. `strip` leaves nothing of such a text: it takes
+0.26 µs, a regular expression 0.54, and redaction 1.5."""
 
 _safe_keys: dict[str, set[type]] = {}
 """Keys whose name does not suggest a secret, and the types of value with which they were checked."""
@@ -42,7 +42,8 @@ _clean_keys: set[tuple[str, ...]] = set()
 _CONSTANTS: Final = (None, True, False)
 _clean_values: set[Any] = set(_CONSTANTS)
 """Values that were harmless. Many come again: the parent of a checkpoint is the one that was saved last, and all have the same task id."""
-_MAX_VALUES: Final = 2048
+_MAX_VALUES: Final = 128
+"""Few, so that they stay in the cache of the processor."""
 _MAX_KEYS: Final = 10_000
 _MAX_TYPES: Final = 16
 _NO_TYPES: Final[frozenset[type]] = frozenset()
@@ -93,7 +94,7 @@ def attributes(raw: Mapping[Any, Any] | None, length: int = MAX_TEXT, count: int
         for key, each in items:
             kind = type(each)
             if kind is str:
-                if len(each) == _ID_LENGTH and _is_id(each):
+                if len(each) == _ID_LENGTH and not each.strip(_ID_CHARACTERS):
                     safe = each
                 else:
                     safe = _cached_text(each) if length == MAX_TEXT and len(each) <= _MAX_CACHED else text(each, length)
@@ -136,7 +137,7 @@ def is_clean(raw: Mapping[Any, Any]) -> bool:
 
 def _is_clean_text(raw: str) -> bool:
     """Return whether a text has no secret, and remember it."""
-    if (len(raw) != _ID_LENGTH or not _is_id(raw)) and (len(raw) > _MAX_CACHED or text(raw) != raw):
+    if (len(raw) != _ID_LENGTH or raw.strip(_ID_CHARACTERS)) and (len(raw) > _MAX_CACHED or text(raw) != raw):
         return False
     if len(_clean_values) >= _MAX_VALUES:
         _clean_values.clear()

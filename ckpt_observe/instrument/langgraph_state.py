@@ -51,20 +51,22 @@ _decode_json: Final = msgspec.json.Decoder(_Block).decode
 class _ThreadSizes:
     """What is known about the channels of one thread and namespace."""
 
-    __slots__ = ("block_size", "channels", "saves_since")
+    __slots__ = ("channels", "largest_block", "smallest_block", "unsampled_saves")
 
     def __init__(self) -> None:
         self.channels: dict[str, int] = {}
         """Bytes of each channel when it was last saved."""
-        self.block_size = self.saves_since = 0
+        self.smallest_block = self.largest_block = self.unsampled_saves = 0
+        """The channels of a block are not measured if its size is between these two, in as many saves."""
 
 
 _threads: Final[dict[Any, _ThreadSizes]] = {}
+_TASK_ID, _NAMESPACE = names.TASK_ID, names.NAMESPACE
 
 
 def _sizes_of_thread(operation: LibraryOperation) -> _ThreadSizes:
     attributes = operation.begin_attributes or {}
-    key = attributes.get(names.TASK_ID), attributes.get(names.NAMESPACE)
+    key = attributes.get(_TASK_ID), attributes.get(_NAMESPACE)
     sizes = _threads.get(key)
     if sizes is None:
         sizes = _threads[key] = _ThreadSizes()
@@ -76,11 +78,13 @@ def _sizes_of_thread(operation: LibraryOperation) -> _ThreadSizes:
 def _sample_block(operation: LibraryOperation, block: bytes) -> None:
     """Record the sizes of the channels in a serialized checkpoint, if it is time to measure them again."""
     sizes, size = _sizes_of_thread(operation), len(block)
-    sizes.saves_since += 1
-    if sizes.saves_since >= _SAMPLE_INTERVAL or abs(size - sizes.block_size) > _SAMPLE_CHANGE * sizes.block_size:
-        sizes.block_size, sizes.saves_since = size, 0
-        channels = {name: len(raw) for name, raw in _decode_msgpack(block).channel_values.items()}
-        operation.set_trusted({**size_attributes(channels), names.KEY_SIZES_SAMPLED: True})
+    if sizes.unsampled_saves and sizes.smallest_block <= size <= sizes.largest_block:
+        sizes.unsampled_saves -= 1
+        return
+    sizes.smallest_block, sizes.largest_block = size - int(_SAMPLE_CHANGE * size), size + int(_SAMPLE_CHANGE * size)
+    sizes.unsampled_saves = _SAMPLE_INTERVAL - 1
+    channels = {name: len(raw) for name, raw in _decode_msgpack(block).channel_values.items()}
+    operation.set_trusted({**size_attributes(channels), names.KEY_SIZES_SAMPLED: True})
 
 
 def items_of(argument: Any) -> Sequence[Any]:
@@ -101,8 +105,9 @@ class StateDetails:
             self._state = (arguments["checkpoint"].get("channel_values") or {}).items()
         elif operation == "append":
             self._state = items_of(arguments.get("writes"))
-        self._sizes: dict[str, int] = {}
-        self._sizes_by_id: dict[int, int] = {}
+        self._sizes: dict[str, int] | None = None
+        """Bytes of channels whose names are known when they are serialized."""
+        self._sizes_by_id: dict[int, int] | None = None
         """Bytes of serialized values by their identity: the serializer gets a value without the name of its channel."""
         self._block: bytes | None = None
         """The serialized checkpoint, if all channels are in it."""
@@ -124,6 +129,8 @@ class StateDetails:
             details.format = format
         size = len(data)
         if type(value) is not dict or "channel_values" not in value:
+            if details._sizes_by_id is None:
+                details._sizes_by_id = {}
             details._sizes_by_id[id(value)] = size
         elif format == "msgpack":
             details._block = data
@@ -134,7 +141,8 @@ class StateDetails:
         """Record the sizes of the channels that PostgreSQL stores as JSON. Return the size of the whole."""
         value = getattr(args[0], "obj", None)
         if operation.name == "save" and type(value) is dict and value.get("channel_values"):
-            operation.details._sizes.update({name: len(raw) for name, raw in _decode_json(result).channel_values.items()})
+            sizes = {name: len(raw) for name, raw in _decode_json(result).channel_values.items()}
+            operation.details._sizes = {**(operation.details._sizes or {}), **sizes}
         return None, len(result or b"")
 
     @staticmethod
@@ -174,9 +182,10 @@ class StateDetails:
             details._record_altered(operation)
 
     def _record_sizes(self, operation: LibraryOperation) -> None:
-        changed = self._sizes
+        changed = self._sizes or {}
+        sizes_by_id = self._sizes_by_id or {}
         for channel, value in self._state:
-            size = self._sizes_by_id.get(id(value))
+            size = sizes_by_id.get(id(value))
             if size is not None:
                 changed[channel] = size
         if not changed:

@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from ckpt_observe.record.phase import Phase
 
 _monotonic, _wall, _thread, _count = time.perf_counter_ns, time.time_ns, threading.get_ident, itertools.count
-_LEAST_DURATION: Final = resource_usage.LEAST_DURATION
+_LEAST_DURATION: Final = resource_usage.LEAST_OPERATION
 _short_operations: set[str] = set()
-"""Names of operations whose last run took less than 0.1 ms: reading their resource usage is not worth two system calls."""
+"""Names of operations whose last run took less than 0.5 ms: reading their resource usage is not worth two system calls."""
 _NO_ATTRIBUTES: Final[Mapping[str, Any]] = {}
 _operation_types: set[type] = set()
 """Operation and its subclasses. Checked whenever an operation begins; `isinstance` with an abstract class would cost more."""
@@ -154,10 +154,11 @@ class Operation(OtelSpan):
             attributes = self.begin_attributes
             if attributes is not None and type(attributes) is not Redacted and not redact.is_clean(attributes):
                 attributes = redact.attributes(attributes)
+            self._counting_task = None
             if task is not None:
                 attributes = {**task.shared_attributes, **(attributes or {})}
-            # Part of another operation: that one is counted.
-            self._counting_task = None if getattr(enclosing, "kind", None) == events.OPERATION else task
+                if getattr(enclosing, "kind", None) != events.OPERATION:  # else part of another operation: that one is counted
+                    self._counting_task = task
             if self.ancestors or self.inherited_attributes or self.trace_state or not self.sampled:
                 attributes = self._with_trace_context(attributes)
             page = recorder.take()

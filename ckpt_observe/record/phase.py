@@ -27,7 +27,7 @@ from ckpt_observe.semconv import events
 from ckpt_observe.semconv.events import MARKED_PHASES, PHASE_CODES
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
-_LEAST_DURATION: Final = resource_usage.LEAST_DURATION
+_LEAST_DURATION: Final = resource_usage.LEAST_PHASE
 _monotonic, _thread = time.perf_counter_ns, threading.get_ident
 _get_position, _set_position, _reset_position = current_position.get, current_position.set, current_position.reset
 

@@ -105,7 +105,7 @@ ASYNC_BLOCKED: Final = _attribute("checkpoint.async.blocked", "double", "save", 
 ASYNC_RELEASED: Final = _attribute("checkpoint.async.released", "double", "save", "Seconds from the start of an async save until the program could go on and change the state. Only async saves have it.")
 ASYNC_DURABLE: Final = _attribute("checkpoint.async.durable", "double", "save", "Seconds from the start of an async save until the checkpoint was durable. Omitted if it failed.")
 
-CPU_TIME: Final = _attribute("checkpoint.resource.cpu_time", "double", "operation, phase", "CPU seconds of the calling thread; omitted if shorter than 0.1 ms.")
+CPU_TIME: Final = _attribute("checkpoint.resource.cpu_time", "double", "operation, phase", "CPU seconds of the calling thread; omitted for operations shorter than 0.5 ms and phases shorter than 0.1 ms.")
 MEMORY_PEAK: Final = _attribute("checkpoint.resource.memory_peak", "int", "operation", "Peak resident memory of the process so far, in bytes; of an interrupted operation, at the last sign of life of the process, at most a tenth of a second before its death unless the process kept the GIL.")
 MEMORY_GROWTH: Final = _attribute("checkpoint.resource.memory_growth", "int", "operation", "Bytes by which the operation raised this peak.")
 IO_READ: Final = _attribute("checkpoint.resource.io_read", "int", "operation", "Bytes read from disk on behalf of the calling thread.")

@@ -10,14 +10,13 @@ import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Raw
 from opentelemetry.context import Context
 
 from ckpt_observe.instrument.instrumentor import Instrumentor
-from ckpt_observe.instrument.wrappers import Args, Kwargs, ObservedCall, TimedScope, Wrapper
+from ckpt_observe.instrument.wrappers import Args, BeginOperation, Kwargs, ObservedCall, TimedScope, Wrapper
 from ckpt_observe.record import running_tasks
 from ckpt_observe.record.async_operation import AsyncOperation
 from ckpt_observe.record.error_lookup import ErrorCodes
@@ -39,7 +38,7 @@ IDENTITY: Final = (names.TASK_ID, names.NAMESPACE, names.ID, names.WRITER_ID, na
 _PHASES: Final = {"load": "read", "restore": "read", "list": "read", "verify": "read"}
 """The phase that an operation becomes inside an operation of another library. All others write."""
 
-_monotonic: Final = time.perf_counter_ns
+_monotonic, _get_position = time.perf_counter_ns, current_position.get
 _WITHOUT_SIZE: Final = ("list", "delete", "prune")
 """Operations that read several checkpoints, or only to remove them."""
 
@@ -178,45 +177,54 @@ class LibraryCall:
 
     def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
         """Return the wrapper for a callable. `declared` is the method of the base class, whose signature counts: overrides may differ."""
-        begin = partial(self.begin, parameter_names(original if declared is None else declared))
+        begin = self.begin_function(parameter_names(original if declared is None else declared))
         record_result = None if self.record_result is None and self.is_nothing is None else self._record_result
         return ObservedCall(begin, record_fault, record_result, _count_item, self.find_future).wrapper_for(original, declared)
 
-    def begin(self, parameters: tuple[str, ...], instance: Any, args: Args, kwargs: Kwargs) -> TimedScope | None:
-        """Return the operation of a call, or the phase of another library's operation, not entered yet; None to observe nothing."""
-        if (get_current() or not recorder.on) and not may_record():
-            return None
-        arguments = dict(zip(parameters, args))  # noqa: B905 - `strict=False` takes 50 ns
-        if kwargs:
-            arguments.update(kwargs)
-        attributes: Mapping[str, Any] | None
-        try:
-            attributes = self.describe(instance, arguments)
-        except Exception as error:
-            record_fault(error)
-            attributes = {names.SYSTEM: self.system}
-        if attributes is None:
-            return None
-        position = current_position.get()
-        if position is not None and position[0].open_page:
-            enclosing = position[0]
-            if type(enclosing) is LibraryOperation and enclosing.call.system == self.system:
-                if enclosing.name == self.operation and all(enclosing.attribute(name) == attributes.get(name) for name in IDENTITY):
-                    return None
-            elif self.inside != "operation":
-                return None if self.inside == "nothing" else Phase(enclosing, _PHASES.get(self.operation, "write"))
-        shared: Raw | None = None
-        try:
-            shared = self.shared(instance) if self.shared is not None else None
-        except Exception as error:
-            record_fault(error)
-        operation = LibraryOperation(self, attributes, shared)
-        try:
-            if self.prepare is not None:
-                self.prepare(operation, instance, arguments)
-        except Exception as error:
-            record_fault(error)
-        return operation
+    def begin_function(self, parameters: tuple[str, ...]) -> BeginOperation:
+        """Return a function that takes a call and returns its operation, or the phase of another library's operation, not entered yet.
+
+        It returns None to observe nothing. `parameters` are the names of the callable's positional parameters.
+        """
+        system, describe, shared_attributes, prepare = self.system, self.describe, self.shared, self.prepare
+
+        def begin(instance: Any, args: Args, kwargs: Kwargs) -> TimedScope | None:
+            if (get_current() or not recorder.on) and not may_record():
+                return None
+            arguments = dict(zip(parameters, args))  # noqa: B905 - `strict=False` takes 50 ns
+            if kwargs:
+                arguments.update(kwargs)
+            attributes: Mapping[str, Any] | None
+            try:
+                attributes = describe(instance, arguments)
+            except Exception as error:
+                record_fault(error)
+                attributes = {names.SYSTEM: system}
+            if attributes is None:
+                return None
+            position = _get_position()
+            if position is not None and position[0].open_page:
+                enclosing = position[0]
+                if type(enclosing) is LibraryOperation and enclosing.call.system == system:
+                    if enclosing.name == self.operation and all(enclosing.attribute(name) == attributes.get(name) for name in IDENTITY):
+                        return None
+                elif self.inside != "operation":
+                    return None if self.inside == "nothing" else Phase(enclosing, _PHASES.get(self.operation, "write"))
+            shared: Raw | None = None
+            try:
+                if shared_attributes is not None:
+                    shared = shared_attributes(instance)
+            except Exception as error:
+                record_fault(error)
+            operation = LibraryOperation(self, attributes, shared)
+            try:
+                if prepare is not None:
+                    prepare(operation, instance, arguments)
+            except Exception as error:
+                record_fault(error)
+            return operation
+
+        return begin
 
     def _record_result(self, operation: Any, result: Any) -> None:
         if type(operation) is not LibraryOperation:  # a phase of another library's operation

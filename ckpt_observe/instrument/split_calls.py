@@ -15,7 +15,7 @@ from typing import Any, Final
 from ckpt_observe.instrument.library_call import LibraryCall, LibraryOperation, current_library_operation, parameter_names
 from ckpt_observe.instrument.phase_calls import SummedPhase
 from ckpt_observe.instrument.runs import RunCall
-from ckpt_observe.instrument.wrappers import Args, Kwargs, Wrapper
+from ckpt_observe.instrument.wrappers import Args, BeginOperation, Kwargs, Wrapper
 from ckpt_observe.record.guard import record_fault
 
 _operations: Final[ContextVar[list[LibraryOperation] | None]] = ContextVar("ckpt_observe-split-operations", default=None)
@@ -58,7 +58,7 @@ class PartCall:
 
     def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
         """Return the wrapper for a callable."""
-        parameters = parameter_names(original if declared is None else declared)
+        begin = self.operation.begin_function(parameter_names(original if declared is None else declared))
         call_phase = self.phase.wrapper_for(original, declared)
 
         def call(wrapped: Callable[..., Any], instance: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -66,7 +66,7 @@ class PartCall:
                 return call_phase(wrapped, instance, args, kwargs)
             operation: LibraryOperation | None = None
             try:
-                operation = self._enter(parameters, instance, args, kwargs)
+                operation = self._enter(begin, instance, args, kwargs)
             except Exception as error:
                 record_fault(error)
             if operation is None:
@@ -81,13 +81,13 @@ class PartCall:
 
         return call
 
-    def _enter(self, parameters: tuple[str, ...], instance: Any, args: Args, kwargs: Kwargs) -> LibraryOperation | None:
+    def _enter(self, begin: BeginOperation, instance: Any, args: Args, kwargs: Kwargs) -> LibraryOperation | None:
         """Continue or begin the operation. Return None if there is none, or if it is not recorded."""
         operations = _operations.get()
         if operations and operations[-1].open_page and operations[-1].call.system == self.operation.system:
             operations[-1].resume()
             return operations[-1]
-        scope = self.operation.begin(parameters, instance, args, kwargs) if self.is_first else None
+        scope = begin(instance, args, kwargs) if self.is_first else None
         if not isinstance(scope, LibraryOperation):
             return None
         scope.__enter__()

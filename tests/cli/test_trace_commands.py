@@ -300,7 +300,7 @@ def test_empty_state_directory_says_the_next_step(command, tmp_path, capsys):
     assert not (tmp_path / "state").exists()
 
 
-@pytest.mark.parametrize("command", [("traces",), ("why",), ("timeline",), ("tail",), ("top", "--once"), ("clean",)], ids=str)
+@pytest.mark.parametrize("command", [("traces",), ("why",), ("timeline",), ("tail",), ("top", "--once")], ids=str)
 def test_store_of_another_version(command, tmp_path, capsys):
     """A store of a newer version is reported in one line, and not changed."""
     exporter = LocalExporter(tmp_path)

@@ -66,8 +66,7 @@ _MANAGERS: Final = (_GeneratorContextManager, _AsyncGeneratorContextManager)
 def _observe_steps(inner: Generator[Any, Any, Any], operation: LibraryOperation, phases: tuple[str, str, str]) -> Generator[Any, Any, Any]:
     """Run the generator of a context manager in the thread of the operation, where `running_phase` says which phase runs.
 
-    The host program gets its own context manager, with this generator in it. Three phases cost a third less than with a context manager
-    of ours around it: all state is in local variables of one frame.
+    The host program gets its own context manager, with this generator in it, and all state is in local variables of one frame.
     """
     entering, body, leaving = phases
     outer = operation.running_phase

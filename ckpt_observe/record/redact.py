@@ -43,7 +43,6 @@ _CONSTANTS: Final = (None, True, False)
 _clean_values: set[Any] = set(_CONSTANTS)
 """Values that were harmless. Many come again: the parent of a checkpoint is the one that was saved last, and all have the same task id."""
 _MAX_VALUES: Final = 128
-"""Few, so that they stay in the cache of the processor."""
 _MAX_KEYS: Final = 10_000
 _MAX_TYPES: Final = 16
 _NO_TYPES: Final[frozenset[type]] = frozenset()

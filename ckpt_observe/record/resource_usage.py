@@ -1,8 +1,8 @@
 """CPU time, memory and I/O of an operation, from one `getrusage` of the calling thread.
 
 This is a system call (0.8 µs). It is made at the start of an operation, unless the last one of that name took less than 0.5 ms, at the end
-of one that took longer, and after its phases of more than 0.1 ms, where its cost does not matter. Reading it for a LangGraph `put` on
-SQLite, which takes about 0.1 ms, would be 5 % of all that observation adds.
+of one that took longer, and after its phases of more than 0.1 ms, where its cost does not matter. A LangGraph `put` on SQLite takes about
+0.1 ms, and observation adds 45 µs to it, so that two readings would be noticed.
 """
 
 from __future__ import annotations

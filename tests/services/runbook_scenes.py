@@ -95,25 +95,30 @@ def stale(store):
         wait_for_input()
 
 
-def flapping(store):
-    """Every third save fails because the store does not answer in time."""
+def save_flapping(store):
+    """Every third save fails because the store does not answer in time. After the first failure, wait until Prometheus has seen it.
+
+    Prometheus counts from the first value that it scrapes: if it saw all failures at once, none would be an increase.
+    """
     away = broken(store, raising(TimeoutError("the store did not answer")))
+    for step in range(12):
+        attempt((away if step % 3 == 2 else Checkpointer(store)).save, RUN, {"step": step}, step=step)
+        if step == 2:
+            wait_for_input()
+
+
+def flapping(store):
+    """Every third save fails."""
     with ckpt_observe.task("flapping", id=RUN):
-        for step in range(12):
-            attempt((away if step % 3 == 2 else Checkpointer(store)).save, RUN, {"step": step}, step=step)
-            time.sleep(0.3)
+        save_flapping(store)
         wait_for_input()
 
 
 def sampled(store):
     """Every third save fails, and the process is killed during the last one. The task is named after its store."""
-    away = broken(store, raising(TimeoutError("the store did not answer")))
     with ckpt_observe.task(Path(store).name, id=RUN):
-        for step in range(12):
-            attempt((away if step % 3 == 2 else Checkpointer(store)).save, RUN, {"step": step}, step=step)
-            time.sleep(0.3)
-        print("done", flush=True)
-        sys.stdin.readline()
+        save_flapping(store)
+        wait_for_input()
         broken(store, lambda: os.kill(os.getpid(), signal.SIGKILL)).save(RUN, {"step": 12}, step=12)
 
 

@@ -100,6 +100,7 @@ def machine(tmp_path_factory):
         for scene in runbook_scenes.SCENES:
             machine.wait_until_done(scene)
         machine.go_on("dropped")
+        machine.go_on_after_failure("flapping", telemetry.SCRAPED)
         recent_saves = (
             f'sum(increase(checkpoint_operation_duration_seconds_count{{operation="save", task="slow"}}[{machine.site.window:g}s]))'
         )

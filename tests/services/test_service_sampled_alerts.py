@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import telemetry
 from processes import eventually
 from troubled_machine import Machine
 
@@ -16,6 +17,7 @@ SAMPLERS = {
     "unsampled-parent": {"TRACEPARENT": UNSAMPLED_PARENT},
 }
 """Variables of each program by the name of its task."""
+JOBS = (telemetry.SCRAPED, "pushed")
 EXPECTED = {"ok": 8.0, "error": 4.0, "interrupted": 1.0}
 ALERTS = {"CheckpointFailureRatio", "CheckpointErrorBudgetBurn", "CheckpointInterrupted"}
 
@@ -31,13 +33,14 @@ def machine(tmp_path_factory):
             machine.start("sampled", task, **variables)
         for task in SAMPLERS:
             machine.wait_until_done(task)
-            machine.programs[task].stdin.write("\n")
-            machine.programs[task].stdin.flush()
+        for task in SAMPLERS:
+            machine.go_on_after_failure(task, *JOBS)
+            machine.resume(task)
         yield machine
 
 
 @pytest.mark.parametrize("task", SAMPLERS)
-@pytest.mark.parametrize("job", ["scraped", "pushed"])
+@pytest.mark.parametrize("job", JOBS)
 def test_counters_equal_the_operations(machine, job, task):
     """By scrape and by OTLP, every save is counted, including the one during which the process was killed."""
     query = f'sum by (outcome) (checkpoint_operations_total{{operation="save", task="{task}", job="{job}"}}) > 0'
@@ -45,7 +48,7 @@ def test_counters_equal_the_operations(machine, job, task):
 
 
 @pytest.mark.parametrize("task", SAMPLERS)
-@pytest.mark.parametrize("job", ["scraped", "pushed"])
+@pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("alert", sorted(ALERTS))
 def test_alert_fires(machine, job, task, alert):
     """The alerts on the ratio of failures, and on the death of the process, fire for every program."""

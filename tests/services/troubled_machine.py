@@ -86,11 +86,22 @@ class Machine:
     def wait_until_done(self, scene):
         assert self.programs[scene].stdout.readline() == "done\n", f"{scene} ended"
 
-    def go_on(self, scene):
-        """Let a scene go on, and wait until it has done its next part."""
+    def resume(self, scene):
+        """Let a scene go on."""
         self.programs[scene].stdin.write("\n")
         self.programs[scene].stdin.flush()
+
+    def go_on(self, scene):
+        """Let a scene go on, and wait until it has done its next part."""
+        self.resume(scene)
         self.wait_until_done(scene)
+
+    def go_on_after_failure(self, scene, *jobs):
+        """Let a scene go on when Prometheus has the first failed save of each of these jobs."""
+        failures = f'checkpoint_operations_total{{operation="save", outcome="error", task="{scene}"}} == 1'
+        counted = f"count by (job) ({failures})"
+        processes.eventually(lambda: self.prometheus.query(counted).keys() == {(job,) for job in jobs}, f"{jobs} have a failed save of {scene}")
+        self.go_on(scene)
 
     def command(self, *words, codes=(0,), environ=None):
         """Run `ckpt-observe` on this machine. Return its output."""

@@ -215,7 +215,7 @@ def test_one_shot_handler(journal):
 def test_control_detects_swallowed_exceptions(journal, monkeypatch, module):
     """Control: if our code catches exceptions as usual, some vanish, and the test detects it."""
     monkeypatch.setattr(module, "raise_host_exception", lambda error: None)
-    arrivals = ((reached, journal.are_all_free()) for _, reached in interrupt_everywhere(save_in_a_block, step=3))
+    arrivals = ((reached, journal.are_all_free()) for _, reached in interrupt_everywhere(save_in_a_block))  # few points can tell
     assert any(not reached for reached, _ in arrivals)
 
 

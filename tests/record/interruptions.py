@@ -51,7 +51,7 @@ class Interruption:
                 previous, self._previous[frame] = self._previous.get(frame), instruction
                 if previous in CHECKING_INSTRUCTIONS:
                     self._pass_point(frame)
-        elif event == "return":
+        elif event in ("return", "exception"):  # after a call that raises, the interpreter goes to the handler at once
             self._previous.pop(frame, None)
         return self.trace
 
@@ -74,6 +74,14 @@ def handler(function: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
         signal.signal(signal.SIGUSR1, before)
 
 
+@functools.cache
+def _trace_once() -> None:
+    """Trace the instructions of a function. Python 3.12 reports none in the first function of a process for which that is requested."""
+    sys.settrace(Interruption(sys.maxsize).trace)
+    handler(raise_time_up)
+    sys.settrace(None)
+
+
 def interrupt_everywhere(
     action: Callable[[], Any], step: int = 1, function: Callable[[int, FrameType | None], Any] = raise_time_up
 ) -> Iterator[tuple[str, bool]]:
@@ -81,6 +89,7 @@ def interrupt_everywhere(
 
     With a `step`, only every so many points are tried.
     """
+    _trace_once()
     number = 0
     while True:
         interruption = Interruption(number)

@@ -100,7 +100,9 @@ class Machine:
         """Let a scene go on when Prometheus has the first failed save of each of these jobs."""
         failures = f'checkpoint_operations_total{{operation="save", outcome="error", task="{scene}"}} == 1'
         counted = f"count by (job) ({failures})"
-        processes.eventually(lambda: self.prometheus.query(counted).keys() == {(job,) for job in jobs}, f"{jobs} have a failed save of {scene}")
+        processes.eventually(
+            lambda: self.prometheus.query(counted).keys() == {(job,) for job in jobs}, f"{jobs} have a failed save of {scene}"
+        )
         self.go_on(scene)
 
     def command(self, *words, codes=(0,), environ=None):

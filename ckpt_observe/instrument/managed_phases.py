@@ -54,7 +54,8 @@ class ManagedPhases:
                 return manager
             if kind is _AsyncGeneratorContextManager or position[1] or operation.thread != _thread():
                 return _ObservedManager(manager, operation, phases)
-            manager.gen = _observe_steps(manager.gen, operation, phases)
+            if getattr(manager.gen, "gi_code", None) is not _OBSERVED_STEPS:  # else a method handed on what another observed one returned
+                manager.gen = _observe_steps(manager.gen, operation, phases)
             return manager
 
         return call
@@ -103,6 +104,7 @@ def _throw(inner: Generator[Any, Any, Any], error: BaseException) -> Generator[A
     yield value
 
 
+_OBSERVED_STEPS: Final = _observe_steps.__code__
 _Running: TypeAlias = tuple[PhaseSum, int] | None
 """A phase of which a call runs, and when the call started."""
 

@@ -312,6 +312,25 @@ def test_phase_of_a_suspended_generator(recording):
     assert outline(recording.spans()) == "checkpoint.list\n  checkpoint.wait\n  checkpoint.read\ncheckpoint.save\ncheckpoint.save"
 
 
+def test_manager_of_another_observed_method(recording):
+    """A `cursor` that hands on what `super().cursor()` or `_cursor` returns is one use of one cursor."""
+
+    @contextlib.contextmanager
+    def cursor():
+        yield 1
+
+    open_inner = observe(CURSOR, cursor)
+    open_cursor = observe(CURSOR, open_inner)
+
+    def save():
+        with open_cursor() as value:
+            return value
+
+    assert observe_operation(save)() == 1
+    assert outline(recording.spans()) == "checkpoint.save\n  checkpoint.wait\n  checkpoint.write\n  checkpoint.commit"
+    assert names.PHASE_CALLS not in phase(recording, "commit").attributes
+
+
 def test_other_objects_are_handed_on_as_they_are(recording):
     """A method with the name of an observed one may return something else than a context manager made by contextlib: a cursor, say."""
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:

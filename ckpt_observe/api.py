@@ -106,7 +106,13 @@ class Watch:
                 _watch = None
         if self._missed:
             warn("%d checkpoint operations were not recorded.", self._missed)
-        return (delivery is None or delivery.close(timeout)) and not self._missed
+        if delivery is None:
+            return not self._missed
+        from ckpt_observe import resource_detectors  # noqa: PLC0415 - loaded with the delivery
+
+        # The rest of the time is for exporters: records in memory end with the process, and there may be no next one for the others.
+        resource_detectors.shorten(timeout / 2)
+        return delivery.close(timeout) and not self._missed
 
     def report(self) -> list[TargetReport]:
         """Return which callables are patched, and which are not and why."""

@@ -22,6 +22,8 @@ TIMEOUT: Final = 5.0
 """Seconds for all detectors together, which run at the same time. OpenTelemetry's SDK gives each of them as many."""
 FORK_TIMEOUT: Final = 1.0
 """Seconds that a fork waits at most while detectors are imported: a module that is being imported would stay locked in the child."""
+_POLL_INTERVAL: Final = 0.1
+"""Seconds between two looks at the time that detectors still have."""
 ALL: Final = "*"
 _ENVIRONMENT: Final = "otel"
 """The detector of OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME, which are settings of ours."""
@@ -32,8 +34,10 @@ class Detection:
     """One run of detectors in this process. Their attributes are merged in the order of the names: the last one counts."""
 
     def __init__(self, names: Sequence[str], timeout: float = TIMEOUT) -> None:
-        self._names, self._timeout = names, timeout
-        self._deadline = time.monotonic() + timeout
+        self._names, self._start = names, time.monotonic()
+        self._deadline = self._start + timeout
+        self.is_shortened = False
+        """Whether `shorten` left less time than usual, so that another run may find more."""
         self.attributes: Attributes = {}
         """What the detectors found, without secrets; empty until they are done."""
         self._results: dict[str, Attributes] = {}
@@ -64,6 +68,12 @@ class Detection:
         self._done.wait(max(0.0, self._deadline + 1 - time.monotonic()))
         return self.attributes
 
+    def shorten(self, seconds: float) -> None:
+        """Give the detectors at most so many seconds from now on."""
+        deadline = time.monotonic() + seconds
+        if deadline < self._deadline and not self.is_done:
+            self._deadline, self.is_shortened = deadline, True
+
     def when_done(self, callback: Callable[[Attributes], None]) -> None:
         """Call a function with what the detectors found: now, or later in another thread."""
         with self._lock:
@@ -82,10 +92,12 @@ class Detection:
             self._importing.update(self._names)
             threads = [_start_thread(self._detect, name) for name in self._names]
             for thread in threads:
-                thread.join(max(0.0, self._deadline - time.monotonic()))
+                while thread.is_alive() and (remaining := self._deadline - time.monotonic()) > 0:
+                    thread.join(min(remaining, _POLL_INTERVAL))
+            seconds = self._deadline - self._start
             for name in self._names:
                 if name not in self._results:
-                    warn("Resource detector %s did not answer within %g s. Spans are sent without its attributes.", name, self._timeout)
+                    warn("Resource detector %s did not answer within %.2g s. Spans are sent without its attributes.", name, seconds)
         except Exception as error:
             raise_host_exception(error)
             warn("Resource detectors cannot be run: %r. Spans are sent without their attributes.", error)
@@ -147,16 +159,23 @@ _detections: dict[tuple[str, ...], Detection] = {}
 _lock = threading.Lock()
 
 
-def detect(names: Sequence[str]) -> Detection:
-    """Return the run of these detectors in this process. The first call starts it."""
+def detect(names: Sequence[str], *, renew: bool = False) -> Detection:
+    """Return the run of these detectors in this process. The first call starts it. `renew`: start another one if it was shortened."""
     key = tuple(name for name in names if name != _ENVIRONMENT)
     with _lock:
         detection = _detections.get(key)
-        if detection is None:
+        if detection is None or (renew and detection.is_shortened):
             detection = _detections[key] = Detection(key)
             if key:
                 detection.start()
     return detection
+
+
+def shorten(seconds: float) -> None:
+    """Give all detectors at most so many seconds from now on, because the program is about to end: delivery waits for them."""
+    with _lock:
+        for detection in _detections.values():
+            detection.shorten(seconds)
 
 
 def _before_fork() -> None:

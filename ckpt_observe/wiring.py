@@ -148,7 +148,7 @@ def _build_in_memory(settings: Settings, reason: JournalError, missed: int) -> M
         "%s. Records are kept in memory instead, and end with the process if they are not delivered; traces and metrics are not stored."
     )
     _warnings.warn_once("directory", message, reason)
-    detection = resource_detectors.detect(settings.resource_detectors)
+    detection = resource_detectors.detect(settings.resource_detectors, renew=True)
     instance_id = new_instance_id()
     delivery = MemoryDelivery(
         build_exporters(settings, names),
@@ -165,7 +165,7 @@ def _create_journal(settings: Settings, identities: Iterable[str], missed: int) 
     try:
         # The variables are read now, because programs that start their ranks themselves set them in the running process.
         ranks = read_ranks(os.environ)
-        detection = resource_detectors.detect(settings.resource_detectors)
+        detection = resource_detectors.detect(settings.resource_detectors, renew=True)
         build_resource = partial(process_resource, settings, new_instance_id())
         is_known = detection.is_done
         journal = Journal(

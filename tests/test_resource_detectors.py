@@ -13,6 +13,7 @@ import pytest
 
 import ckpt_observe
 from ckpt_observe import resource_detectors
+from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import claims
 from ckpt_observe.journal.directory import read_about
 from ckpt_observe.journal.journal import Journal
@@ -151,7 +152,7 @@ def test_fork_does_not_wait_for_an_import_that_hangs(slow_import):
 
 def observe(monkeypatch, state, tmp_path, names, **arguments):
     monkeypatch.setenv("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", names)
-    return ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages", **arguments)
+    return ckpt_observe.observe(**{"exporters": "local", "dir": state, "pages_dir": tmp_path / "pages", **arguments})
 
 
 def save():
@@ -178,6 +179,33 @@ def test_close_does_not_wait(monkeypatch, state, tmp_path):
     assert not watch.close(0.01)
     [about] = (state / "journals").glob("*/about.json")
     assert json.loads(about.read_bytes())["resource"]["service.name"] == "short"
+
+
+@pytest.mark.parametrize("is_in_memory", [False, True])
+def test_program_ends_before_its_detectors(monkeypatch, capfd, state, tmp_path, is_in_memory):
+    """Exporters get the records of a short program, with the resource that is known: there may be no next program."""
+    if is_in_memory:
+
+        def refuse(directory):
+            raise JournalError(f"{directory} cannot be used")
+
+        monkeypatch.setattr("ckpt_observe.wiring.usable_directory", refuse)
+    watch = observe(monkeypatch, state, tmp_path, "test_slow,test_team", exporters="console")
+    save()
+    assert watch.close(2)
+    assert "checkpoint.save" in "".join(capfd.readouterr())
+
+
+def test_detectors_run_again(monkeypatch, state, tmp_path, detectors, stored_spans):
+    """After a close that did not wait for the detectors, the next observation has what they find."""
+    watch = observe(monkeypatch, state, tmp_path, "test_slow")
+    save()
+    watch.close(0)
+    detectors.released.set()
+    watch = observe(monkeypatch, state, tmp_path, "test_slow")
+    save()
+    assert watch.close(30)
+    assert sorted(span.resource.get("slow", "") for span in stored_spans()) == ["", "found"]
 
 
 def test_late_resource(state, tmp_path):

@@ -52,7 +52,7 @@ def take_child_count(state: Path) -> int:
 
 
 def _summary(settings: Settings, recorded: int, children: int, libraries: Sequence[Coverage]) -> list[str]:
-    sampling = settings.sampler.note(is_counted=settings.counts_unsampled)
+    sampling = settings.sampler.note(is_counted=settings.counts_unsampled, exports_failures=settings.unsampled_failures)
     if recorded or children:
         by_children = f"; child processes that recorded some: {children}" if children else ""
         observed = [f"operations and tasks recorded by this process: {recorded}{by_children}; {_where_to_look(settings)}"]

@@ -27,11 +27,15 @@ class Sampler(NamedTuple):
     name: str = DEFAULT
     ratio: float = 1.0
 
-    def note(self, *, is_counted: bool) -> str:
-        """Return what the sampler leaves out, for a message; empty if nothing. `is_counted`: metrics count what is not sampled."""
+    def note(self, *, is_counted: bool, exports_failures: bool) -> str:
+        """Return what the sampler leaves out, for a message; empty if nothing.
+
+        `is_counted`: metrics count what is not sampled. `exports_failures`: what fails is exported even if it is not sampled.
+        """
         if self.ratio >= 1.0:
             return ""
-        effect = "metrics count every operation" if is_counted else "other operations are not recorded; the exporter prometheus counts them"
+        omission = "of the other operations, only those that fail are exported" if exports_failures else "other operations are not recorded"
+        effect = "metrics count every operation" if is_counted else f"{omission}; the exporter prometheus counts them"
         share = f"{self.ratio:.3g} of the new traces are" if self.ratio else "no new trace is"
         return f"{share} sampled ({environment.TRACES_SAMPLER}={self.name}); {effect}"
 

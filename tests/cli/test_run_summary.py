@@ -105,6 +105,13 @@ def test_run_says_why_nothing_was_recorded(summary, code, variables, expected):
     assert summary(code, **variables) == expected
 
 
+def test_run_says_that_failures_are_exported(summary):
+    """Operations that are recorded because they may fail are not called unrecorded."""
+    [recorded, sampling] = summary(SAVE, OTEL_TRACES_SAMPLER="always_off", CKPT_OBSERVE_UNSAMPLED_FAILURES="true")
+    assert recorded.startswith("operations and tasks recorded by this process: ")
+    assert "; of the other operations, only those that fail are exported; " in sampling
+
+
 def test_run_without_a_library(summary):
     """A program that imports no known library is told how to mark its own code."""
     nothing, advice = summary("pass")

@@ -77,7 +77,7 @@ def check_settings(settings: Settings) -> Iterator[Diagnosis]:
         yield Diagnosis(NOTE, "enabled", f"recording is turned off by {settings.origin['enabled']}")
     elif not settings.exporters:
         yield Diagnosis(NOTE, "exporters", f"all exporters are turned off by {settings.origin['exporters']}, so nothing is recorded")
-    if note := settings.sampler.note(is_counted=settings.counts_unsampled):
+    if note := settings.sampler.note(is_counted=settings.counts_unsampled, exports_failures=settings.unsampled_failures):
         yield Diagnosis(NOTE, "sampling", note)
     if settings.traceparent and trace_context.parse_traceparent(settings.traceparent) is None:
         yield Diagnosis(PROBLEM, environment.TRACEPARENT, "not a valid W3C trace context (00-<trace ID>-<span ID>-<flags>); it is ignored")

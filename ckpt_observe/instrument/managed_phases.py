@@ -76,6 +76,8 @@ def _observe_steps(inner: Generator[Any, Any, Any], operation: LibraryOperation,
         value = next(inner)
     except BaseException as error:
         _fail(operation, running, outer, error)
+        if isinstance(error, StopIteration):  # `contextlib` says that there was no value; raised here, it would be another error
+            return
         raise
     running = _switch(operation, running, body, outer)
     try:

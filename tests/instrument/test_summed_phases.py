@@ -312,6 +312,23 @@ def test_phase_of_a_suspended_generator(recording):
     assert outline(recording.spans()) == "checkpoint.list\n  checkpoint.wait\n  checkpoint.read\ncheckpoint.save\ncheckpoint.save"
 
 
+def test_manager_without_a_value(recording):
+    """A context manager that yields nothing raises the error of `contextlib`."""
+
+    @contextlib.contextmanager
+    def cursor():
+        yield from ()
+
+    open_cursor = observe(CURSOR, cursor)
+
+    def save():
+        with open_cursor():
+            pass
+
+    with pytest.raises(RuntimeError, match="generator didn't yield"):
+        observe_operation(save)()
+
+
 def test_manager_of_another_observed_method(recording):
     """A `cursor` that hands on what `super().cursor()` or `_cursor` returns is one use of one cursor."""
 

@@ -35,7 +35,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         codes=(OK, ERROR, USAGE, NOT_FOUND),
         json="recommendation",
     )
-    parser.add_argument("--task", metavar="NAME", help="only the task with this name")
+    parser.add_argument("--task", metavar="NAME", help="only the task with this name; without a task, the program")
     parser.add_argument("--since", type=moment, metavar="TIME", help="only operations since TIME, such as 7d or 2026-01-31T12:00Z")
     parser.add_argument("--mtbf", type=positive_duration, metavar="TIME", help="mean time between failures (default: measured)")
     parser.add_argument("--recovery", type=duration, metavar="TIME", help="time until a restarted program works again (default: measured)")
@@ -47,7 +47,9 @@ def run(args: Namespace) -> int:
     since = None if args.since is None else int(args.since.timestamp() * 1e9)
     with recorded_traces(args) as traces:
         statistics = traces.statistics(OperationFilter(task_name=args.task, since_unix_nano=since))
-    recommendations = list(recommend(statistics, Assumptions(args.mtbf, args.recovery)))
+        if args.task is not None and not statistics.tasks:  # without a task, it is called by the name of its program
+            statistics = traces.statistics(OperationFilter(service=args.task, since_unix_nano=since))
+    recommendations = [each for each in recommend(statistics, Assumptions(args.mtbf, args.recovery)) if args.task in (None, each.task)]
     if not recommendations:
         print_error(f"no task has {MIN_SAVES} recorded saves; `ckpt-observe stats` shows what was recorded")
         return NOT_FOUND

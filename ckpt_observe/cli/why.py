@@ -41,7 +41,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     id_help = "ID of a trace or operation, as `traces` and `tail` print it (default: the newest failure)"
     selection = parser.add_mutually_exclusive_group()
     selection.add_argument("id", nargs="?", metavar="ID", help=id_help)
-    selection.add_argument("--task", metavar="NAME", help="explain the newest failure of this task")
+    selection.add_argument("--task", metavar="NAME", help="explain the newest failure of this task; without a task, of this program")
     add_state_directory(parser)
 
 
@@ -63,9 +63,9 @@ def run(args: Namespace) -> int:
     return OK
 
 
-def _select(traces: Traces, explainer: Explainer, id: str | None, task_name: str | None) -> list[ObservedOperation]:
+def _select(traces: Traces, explainer: Explainer, id: str | None, task: str | None) -> list[ObservedOperation]:
     if id is None:
-        failure = explainer.newest_failure(task_name)
+        failure = explainer.newest_failure(task)
         return [failure] if failure else []
     trace, operation = find_trace(traces, id)
     return [operation] if operation else explainer.select(trace)

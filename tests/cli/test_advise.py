@@ -44,6 +44,16 @@ def test_advice_from_traces(command, tmp_path):
     assert command("stats").stdout.splitlines()[1].split()[:4] == ["agent", "save", "10", "0"]
 
 
+def test_advice_for_a_program_without_a_task(command, tmp_path):
+    """`--task` takes the name that the advice itself shows."""
+    program = "import ckpt_observe.auto, sys; from ckpt_observe.core import Checkpointer\n"
+    program += "for step in range(4): Checkpointer(sys.argv[1]).save('run-1', {'text': 'word ' * 9000 * step}, step=step)"
+    command("run", "--service", "trainer", "--", sys.executable, "-c", program, str(tmp_path / "store"))
+    done = command("advise")
+    assert "task trainer: " in done.stdout
+    assert command("advise", "--task", "trainer").stdout == done.stdout
+
+
 def test_no_time_between_failures_is_wrong_usage(command):
     """`--mtbf 0s` does not mean "as measured"."""
     done = command("advise", "--mtbf", "0s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 
 import pytest
 
@@ -40,3 +41,17 @@ def test_one_title_everywhere(watch, state, tmp_path, task, title):
             "history": [row.task_title for row in page_data.history(traces, ALL, "", 10).operations],
         }
         assert titles == {view: [title] for view in titles}
+
+
+@pytest.mark.parametrize(("task", "title"), [("train", "train"), (None, "test")])
+def test_failure_is_found_by_title(watch, state, task, title):
+    """`why --task` takes the title that other commands show, and finds nothing of a task under the name of its program."""
+    scope = ckpt_observe.task(task) if task else nullcontext()
+    with pytest.raises(OSError), scope, ckpt_observe.checkpoint("save"):
+        raise OSError
+    assert watch.flush(10)
+    with open_traces(state) as traces:
+        explainer = Explainer(traces, time.time_ns())
+        assert explainer.newest_failure(title).name == "save"
+        assert explainer.newest_failure("other") is None
+        assert (explainer.newest_failure("test") is None) == (task is not None)

@@ -99,7 +99,7 @@ class Explainer:
         run = OperationFilter(task_id=operation.task_id, system=operation.system)
         deletes = self._operations(replace(run, operation="delete", outcome="ok"))
         damaged = self._operations(replace(run, error_class="integrity"))
-        lost = LostCheckpoints((*deletes, *damaged))
+        lost = LostCheckpoints(other for other in (*deletes, *damaged) if _is_of_same_task(other, operation))
         saves = self._operations(replace(run, operation="save", outcome="ok"))
         good = (save for save in saves if names.NAMESPACE not in save.attributes and not lost.contains(save))
         return next((save for save in good if _is_of_same_task(save, operation)), None)

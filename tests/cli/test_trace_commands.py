@@ -120,12 +120,17 @@ try:
 except OSError:
     pass
 save("second", "ckpt-second")
+with ckpt_observe.task("second", id="1"), ckpt_observe.checkpoint("delete", attributes={"checkpoint.whole_task": True}):
+    pass
 watch.close(60)
 """
 
 
 def test_why_keeps_tasks_with_equal_run_ids_apart(tmp_path, capsys):
-    """Two tasks have runs with the same ID: the one that failed is told to continue from its own checkpoint, and that nothing succeeded since."""
+    """Two tasks have runs with the same ID: the one that failed is told to continue from its own checkpoint, and that nothing succeeded since.
+
+    It does not matter that the other one has deleted all its checkpoints.
+    """
     environ = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_PAGES_DIR": str(tmp_path / "pages")}
     subprocess.run([sys.executable, "-c", TWO_TASKS], env={**environ, "CKPT_OBSERVE_EXPORTERS": "local"}, check=True)
     assert main(["why", "--dir", str(tmp_path / "state")]) == 0

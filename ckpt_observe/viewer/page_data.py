@@ -130,7 +130,8 @@ def overview(traces: Traces) -> Overview:
     for operation in operations:
         if not operation.is_running:
             by_run.setdefault(_run(operation), []).append(operation)
-    states = (_task_state(run, running) for run in by_run.values() if any(each.name == "save" for each in run))
+    runs = itertools.chain.from_iterable(map(_split_by_task, by_run.values()))
+    states = (_task_state(run, running) for run in runs if any(each.name == "save" for each in run))
     return Overview(
         tasks=tuple(state for state in states if state is not None),
         failures=tuple(map(_failure, itertools.islice((each for each in operations if each.outcome in _FAILED), _MAX_FAILURES))),
@@ -173,7 +174,7 @@ def library_health(traces: Traces) -> Libraries:
     """Return the table of libraries with the number of operations of each among the newest ones."""
     counts = Counter(operation.system for operation in itertools.islice(_operations(traces), NEWEST))
     rows = [
-        LibraryHealth(name=name, title=library.title, is_default=library.default, operations=counts[name])
+        LibraryHealth(name=name, title=library.title, is_default=library.default, operations=counts[libraries.system_of(name)])
         for name, library in libraries.LIBRARIES.items()
     ]
     return Libraries(libraries=tuple(rows), unobserved=tuple(traces.unobserved_programs()))
@@ -188,6 +189,12 @@ def _run(operation: ObservedOperation) -> str | None:
     return operation.task_id or operation.task_name or operation.service
 
 
+def _split_by_task(run: list[ObservedOperation]) -> list[list[ObservedOperation]]:
+    """Return the runs of different tasks with the same id, such as `1`. An operation of a child process that has no name counts for all."""
+    task_names = dict.fromkeys(operation.task_name for operation in run if operation.task_name is not None)
+    return [[operation for operation in run if operation.task_name in (name, None)] for name in task_names or (None,)]
+
+
 def _task_state(run: list[ObservedOperation], running: list[ObservedOperation]) -> TaskState | None:
     """Return the state of a run from its operations, newest first. None if all its checkpoints were deleted at once, so that it is over."""
     saves, lost = [operation for operation in run if operation.name == "save"], LostCheckpoints(run)
@@ -197,7 +204,8 @@ def _task_state(run: list[ObservedOperation], running: list[ObservedOperation]) 
     named = next((save for save in saves if save.task_name is not None), newest)  # a child process may not know the name
     good = [save for save in saves if save.outcome == "ok"]
     last_good = next((save for save in good if not lost.contains(save)), None)
-    active = next((operation for operation in running if _run(operation) == _run(newest)), None)
+    same_run = (operation for operation in running if _run(operation) == _run(newest))
+    active = next((each for each in same_run if each.task_name == named.task_name or None in (each.task_name, named.task_name)), None)
     ends = [save.end_unix_nano or 0 for save in reversed(good)]
     intervals = [(after - before) / 1e9 for before, after in itertools.pairwise(ends)]
     at_risk = (time.time_ns() - (last_good.end_unix_nano or 0)) / 1e9 if active is not None and last_good is not None else None

@@ -165,6 +165,29 @@ def test_deleted_run_is_not_listed(client, writer):
     assert task["last_good"]["trace_id"] == f"{3:032x}"
 
 
+def test_tasks_with_equal_run_ids_are_listed_apart(client, writer):
+    """A task that deletes all its checkpoints does not hide another one whose run has the same id."""
+
+    def write(number, operation, task, **attributes):
+        values = {names.OPERATION: operation, names.OUTCOME: "ok", names.TASK_ID: "1", names.TASK_NAME: task, **attributes}
+        writer.write([make_span(number, f"checkpoint.{operation}", trace=number, attributes=values)])
+
+    write(1, "save", "first")
+    write(2, "save", "second")
+    assert {task["task_title"] for task in client.get("/api/overview").json()["tasks"]} == {"first", "second"}
+    write(3, "delete", "second", **{names.WHOLE_TASK: True})
+    [task] = client.get("/api/overview").json()["tasks"]
+    assert (task["task_title"], task["last_good"]["trace_id"]) == ("first", f"{1:032x}")
+
+
+def test_libraries_are_counted_by_their_system(client, writer):
+    """Some libraries have another name as `checkpoint.system`."""
+    attributes = {names.OPERATION: "save", names.OUTCOME: "ok", names.SYSTEM: "torch.dcp"}
+    writer.write([make_span(1, "checkpoint.save", attributes=attributes)])
+    counts = {library["name"]: library["operations"] for library in client.get("/api/libraries").json()["libraries"]}
+    assert counts["torch-dcp"] == 1
+
+
 def test_old_checkpoint_is_in_its_own_history(client, writer, monkeypatch):
     """The page of a checkpoint shows its sizes, also if many newer ones fill the history."""
     monkeypatch.setattr(page_data, "_MAX_HISTORY", 2)

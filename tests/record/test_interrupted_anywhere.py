@@ -6,6 +6,7 @@ import contextlib
 import gc
 import json
 import signal
+import threading
 from concurrent.futures import Future
 
 import pytest
@@ -18,7 +19,7 @@ from ckpt_observe.instrument.managed_phases import ManagedPhases
 from ckpt_observe.instrument.phase_calls import SummedPhase
 from ckpt_observe.journal import pool as pools
 from ckpt_observe.journal.pool import Pool
-from ckpt_observe.record import encoding, guard, redact
+from ckpt_observe.record import encoding, guard, redact, running_tasks
 from ckpt_observe.record.operation import current_position
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.semconv import attributes as names
@@ -171,6 +172,7 @@ class Journal:
 def journal(tmp_path, monkeypatch):
     journal = Journal(str(tmp_path / "pages"), monkeypatch)
     monkeypatch.setattr(guard, "faults", type(guard.faults)())
+    monkeypatch.setattr(running_tasks, "_lock", threading.RLock())  # should a rig leave it locked, other tests must not hang
     instrumentor = NothingInstrumentor()
     instrumentor.instrument()
     recorder.start(journal.pool.take)

@@ -26,7 +26,7 @@ import ckpt_observe
 from benchmarks.saturation import DiscardingExporter
 from ckpt_observe import exporter_selection
 
-TURNS, CALLS, WARM_UP = 15, 100, 30
+TURNS, CALLS, WARM_UP = 60, 100, 30
 BUDGET = 1.0
 """What observation may add, as a multiple of what the span by hand adds."""
 

@@ -214,7 +214,6 @@ class Outbox:
             self._losses.pass_batch(exporter, self._cursors[exporter], cursor, batch.damage)
             self._cursors[exporter] = cursor
             first = min(self._cursors.values())
-            self._cache = {request: cached for request, cached in self._cache.items() if request[0] >= first}
             self.save_cursors()
             self._remove_before(first)
 
@@ -242,22 +241,24 @@ class Outbox:
         if spool.size(self.directory) <= limit:  # without the lock, which an exporter thread holds while it reads
             return False
         with self._lock:
-            before = self._cursors.copy()
-            while spool.size(self.directory) > limit and len(segments := spool.segments(self.directory)) > keep:
-                after = Cursor(segments[0] + 1, 0)
-                for exporter, cursor in self._cursors.items():
-                    while cursor < after and cursor < (records := spool.read(self.directory, cursor)).end < after:
-                        self.counts[f"dropped {exporter}"] += len(records.payloads)
-                        cursor = records.end  # noqa: PLW2901
-                    batch = self._sending.get(exporter)
-                    if batch and batch.spans and self._cursors[exporter] < batch.end < after:
-                        self._dropped[exporter] = batch
-                    self._cursors[exporter] = max(self._cursors[exporter], after)
-                self._cache.clear()
-                self._losses.count_until(after, "corrupt")  # records that are not understood are counted as dropped
-                self.save_cursors()
-                self._remove_before(after)
-            return self._cursors != before
+            return self._drop_oldest(limit, keep)
+
+    def _drop_oldest(self, limit: int, keep: int) -> bool:
+        before = self._cursors.copy()
+        while spool.size(self.directory) > limit and len(segments := spool.segments(self.directory)) > keep:
+            after = Cursor(segments[0] + 1, 0)
+            for exporter, cursor in self._cursors.items():
+                while cursor < after and cursor < (records := spool.read(self.directory, cursor)).end < after:
+                    self.counts[f"dropped {exporter}"] += len(records.payloads)
+                    cursor = records.end  # noqa: PLW2901
+                batch = self._sending.get(exporter)
+                if batch and batch.spans and self._cursors[exporter] < batch.end < after:
+                    self._dropped[exporter] = batch
+                self._cursors[exporter] = max(self._cursors[exporter], after)
+            self._losses.count_until(after, "corrupt")  # records that are not understood are counted as dropped
+            self.save_cursors()
+            self._remove_before(after)
+        return self._cursors != before
 
     def health(self) -> Counts:
         """Return the number of lost records, by metric and labels."""
@@ -277,6 +278,7 @@ class Outbox:
             self.counts["cursor not saved"] += 1
 
     def _remove_before(self, cursor: Cursor) -> None:
+        self._cache = {request: batch for request, batch in self._cache.items() if request[0] >= cursor}
         for number in spool.segments(self.directory):
             if number < cursor.segment:
                 try:

@@ -52,7 +52,7 @@ class SaveDetails:
             self._unwritten[key] = detail
             if len(self._unwritten) > _MAX_UNWRITTEN:
                 self.write()
-            while len(self._unwritten) > _MAX_UNWRITTEN:
+            if len(self._unwritten) > _MAX_UNWRITTEN:  # the file cannot be written
                 del self._unwritten[next(iter(self._unwritten))]
 
     def find(self, key: DetailKey) -> Detail | None:

@@ -81,20 +81,23 @@ class SaveIndex:
     def write(self) -> None:
         """Write the saves that were added since the last call to the file, with as few statements as possible."""
         with self._lock:
-            while self._unwritten:
-                part = list(itertools.islice(self._unwritten.items(), _ROWS_PER_STATEMENT))
-                places = ",".join(["(?,?,?,?)"] * len(part))
-                values = tuple(itertools.chain(*((key, *source) for key, source in part)))
-                if self.run(f"INSERT OR REPLACE INTO save VALUES {places}", values) is None:  # noqa: S608
-                    break  # another process writes for longer than we wait: the next call tries again
-                for key, _ in part:
-                    del self._unwritten[key]
-                self._added += len(part)
-            while len(self._unwritten) > _REMEMBERED:
-                del self._unwritten[next(iter(self._unwritten))]
+            self._write_added()
             if self._added >= _PRUNE_INTERVAL:
                 self._added = 0
                 self.run("DELETE FROM save WHERE time <= (SELECT time FROM save ORDER BY time DESC LIMIT 1 OFFSET ?)", (MAX_SAVES,))
+
+    def _write_added(self) -> None:
+        while self._unwritten:
+            part = list(itertools.islice(self._unwritten.items(), _ROWS_PER_STATEMENT))
+            places = ",".join(["(?,?,?,?)"] * len(part))
+            values = tuple(itertools.chain(*((key, *source) for key, source in part)))
+            if self.run(f"INSERT OR REPLACE INTO save VALUES {places}", values) is None:  # noqa: S608
+                break  # another process writes for longer than we wait: the next call tries again
+            for key, _ in part:
+                del self._unwritten[key]
+            self._added += len(part)
+        while len(self._unwritten) > _REMEMBERED:
+            del self._unwritten[next(iter(self._unwritten))]
 
     def find(self, key: bytes) -> Source | None:
         """Return the save of a checkpoint, or None."""

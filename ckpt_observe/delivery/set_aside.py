@@ -85,7 +85,9 @@ class SetAside:
             else:  # the server may be repaired: go on at once
                 self._due[exporter] = self._pauses[exporter] = 0.0
             spans = [*self._load().get(exporter, [])[len(tried) :], *remaining]
-            self._cache = {name: each for name, each in {**self._load(), exporter: spans}.items() if each}
+            self._cache = {**self._load(), exporter: spans}
+            if not spans:
+                del self._cache[exporter]
             files.replace_file(self._path, msgspec.json.encode(self._cache), sync=True)
 
     def _load(self) -> _Spans:

@@ -81,12 +81,14 @@ class Spool:
                 raise OSError(errno.EAGAIN, "an append is in progress")
             self._appending = True
             try:
-                self._append([line for line in lines if line not in self._written] if self._written else lines)
+                self._append(lines)
                 self._written.difference_update(lines)
             finally:
                 self._appending = False
 
     def _append(self, lines: list[bytes]) -> None:
+        if self._written:
+            lines = [line for line in lines if line not in self._written]
         if not lines:
             return
         data = b"".join(lines)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from opentelemetry.context import Context
@@ -92,11 +92,15 @@ def add(task: RunningTask, key: _Key) -> None:
 def remove(task: RunningTask | None, key: _Key) -> None:
     """Remove a task that has ended, and tasks that do not exist any more."""
     with _lock:
-        references = [each for each in _by_id.pop(key, ()) if each() is not None and each() is not task]
+        references = _without(task, _by_id.pop(key, ()))
         if references:
             _by_id[key] = references
         elif not _by_id:
             candidates.discard(-1)
+
+
+def _without(task: RunningTask | None, references: Iterable[weakref.ref[RunningTask]]) -> list[weakref.ref[RunningTask]]:
+    return [each for each in references if each() is not None and each() is not task]
 
 
 def add_outermost(task: OutermostTask) -> None:

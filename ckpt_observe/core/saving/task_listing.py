@@ -28,6 +28,15 @@ class _TaskEntry:
         self.infos: CheckpointInfos = []
         """Oldest first, because checkpoints are added and removed at the ends."""
 
+    def remove(self, ids: set[str]) -> None:
+        """Remove checkpoints. Usually they are the oldest; then the rest is not searched."""
+        oldest = 0
+        while oldest < len(self.infos) and self.infos[oldest].id in ids:
+            oldest += 1
+        del self.infos[:oldest]
+        if oldest < len(ids):
+            self.infos[:] = [info for info in self.infos if info.id not in ids]
+
 
 class TaskListing:
     """Cached lists of checkpoints by task, updated by the saves and removals of this Checkpointer. Thread-safe."""
@@ -62,12 +71,7 @@ class TaskListing:
         if entry is None:
             return
         with entry.lock:
-            infos, oldest = entry.infos, 0
-            while oldest < len(infos) and infos[oldest].id in ids:  # usually only the oldest are removed; then the rest is not searched
-                oldest += 1
-            del infos[:oldest]
-            if oldest < len(ids):
-                infos[:] = [info for info in infos if info.id not in ids]
+            entry.remove(ids)
 
     def forget(self, task: str) -> None:
         """Drop the cached list of a task, so that the next save lists the store again."""

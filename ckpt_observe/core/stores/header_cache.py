@@ -61,7 +61,7 @@ class HeaderCache:
             return
         with self._lock:
             entries = self._folders.pop(folder, {})
-            remaining = {name: entries[name] for name in names if name in entries}
+            remaining = {name: entries[name] for name in entries.keys() & names}
             self._count -= len(entries) - len(remaining)
             if remaining:
                 self._folders[folder] = remaining

@@ -76,6 +76,7 @@ def closed_port():
 SUMMARY = "9 checkpoint operations: 7 ok, 1 error, 1 interrupted."
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("exporter", "server"),
     [

@@ -99,6 +99,7 @@ def test_nothing_is_executed(tmp_path):
     assert marker.exists(), "the control: loading it runs the command"
 
 
+@pytest.mark.faults
 def test_bombs(tmp_path):
     """A member that becomes 3 GiB is refused, whether its zip directory says so or not; a compressed pickle is read in small pieces."""
     (tmp_path / "files").mkdir()
@@ -116,6 +117,7 @@ def test_bombs(tmp_path):
     assert (shown.code, "1.1 GB" in shown.out) == (0, True)
 
 
+@pytest.mark.faults
 def test_cut_files(tmp_path):
     """A file that ends too early is damaged: `verify` finds it, and the other commands say why they fail."""
     (tmp_path / "files").mkdir()
@@ -142,6 +144,7 @@ def test_hostile_schemas(tmp_path, location):
         assert "the format of" in done[name, "show"].err
 
 
+@pytest.mark.faults
 def test_sparse_files_of_10_gib(tmp_path):
     """A file of 10 GiB with any extension, of zeros or with the right magic bytes, needs no more memory than a small one."""
     (tmp_path / "files").mkdir()

@@ -61,6 +61,7 @@ def test_undamaged(damaged_state):
     assert sorted(use_everything(damaged_state.state)) == sorted(["damaged-4", "running", *KEPT_IDS])
 
 
+@pytest.mark.faults
 def test_random_damage(damaged_state, little_memory):
     """A few hundred mutations of all files: nothing is raised, and the other journal is delivered."""
     seed = random.SystemRandom().randrange(1 << 32)

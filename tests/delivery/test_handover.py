@@ -178,6 +178,7 @@ def small_spool(monkeypatch):
     monkeypatch.setattr(spool, "SEGMENT_SIZE", 4_000)
 
 
+@pytest.mark.faults
 def test_disk_is_bounded_while_nobody_delivers(start_host, start_daemon, small_spool):
     """The oldest records are dropped. Delivered plus dropped is exactly what was recorded: a later daemon reports the count."""
     journal, handover = start_host()
@@ -210,6 +211,7 @@ def test_disk_is_bounded_without_any_daemon(start_host, start_daemon, small_spoo
     assert 0 < len(exporter.ids) < 100
 
 
+@pytest.mark.faults
 def test_disk_is_bounded_while_an_exporter_is_down(start_host, start_daemon, small_spool, monkeypatch):
     """The daemon drops records and counts them. If the daemon hangs, the host program does."""
     monkeypatch.setattr(handover_module, "HARD_SPOOL_LIMIT", 40_000)

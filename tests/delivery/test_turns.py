@@ -62,6 +62,7 @@ def leave_journals(state, tmp_path):
     return leave
 
 
+@pytest.mark.faults
 def test_hundreds_of_journals_with_few_descriptors(state, leave_journals):
     """Under a limit of 96 descriptors, 300 leftover journals reach both exporters once, although one of them is down at first."""
     ids = leave_journals(COUNT, ("down", "fine"))

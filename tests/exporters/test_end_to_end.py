@@ -160,6 +160,7 @@ def test_records_of_a_killed_process_are_delivered(tmp_path, collector, laminar,
     assert sorted(laminar.red()) == ["checkpoint.save", "checkpoint.write", "task agent"]
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("has_arrived", [True, False])
 def test_process_killed_while_it_sends(tmp_path, laminar, has_arrived):
     """After a kill during a request, a short program asks the server, and each span is stored once. Nothing is logged."""
@@ -181,6 +182,7 @@ def test_process_killed_while_it_sends(tmp_path, laminar, has_arrived):
     assert laminar.complaints() == []
 
 
+@pytest.mark.faults
 def test_processes_that_never_reached_the_server(tmp_path, laminar):
     """What processes left while the server was down is delivered by one short program, which does not ask the server."""
     save = "import ckpt_observe; watch = ckpt_observe.observe(); ckpt_observe.checkpoint('save').__enter__().__exit__(None, None, None)"

@@ -139,6 +139,7 @@ def test_partial_success_with_hostile_values(collector, exporter, caplog):
     assert len(record.getMessage()) < 400
 
 
+@pytest.mark.faults
 def test_any_bytes_as_a_success(collector, exporter):
     """Whatever a server sends with status 200, the spans are delivered."""
     rng = random.Random(SEED)

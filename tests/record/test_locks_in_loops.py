@@ -82,9 +82,8 @@ def test_no_loop_can_leave_a_lock_held():
         for name in re.findall(r"(\w+)(?:: [\w.\[\]]+)? = threading\.(?:Lock|RLock|Condition)\(", source)
     }
     assert locks
+    locked = {path: lines for path, source in sorted(sources.items()) if (lines := locked_lines(source, locks))}
     violations = [
-        f"{path.relative_to(PACKAGE)}:{line}"
-        for path, source in sorted(sources.items())
-        for line in sorted(locked_lines(source, locks) & uncovered_jumps(source))
+        f"{path.relative_to(PACKAGE)}:{line}" for path, lines in locked.items() for line in sorted(lines & uncovered_jumps(sources[path]))
     ]
     assert violations == []

@@ -23,8 +23,8 @@ def check(capsys):
     def run(url):
         with Checkpointer(url) as checkpointer:
             for task in checkpointer.store.tasks():
-                for info in checkpointer.list(task):
-                    checkpointer.delete(task, info.id)
+                for id in checkpointer.store.ids(task):  # also damaged ones, which `list` leaves out
+                    checkpointer.store.delete(task, id)
         fill(url)
         for check in CHECKS:
             check(Commands(capsys), url)

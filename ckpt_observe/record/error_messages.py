@@ -1,6 +1,7 @@
 """The message of an exception, without values of the host program that some libraries quote in it.
 
-Content of checkpoints must not become telemetry: SQLAlchemy appends the parameters of the statement, and Pydantic the invalid input.
+Content of checkpoints must not become telemetry: SQLAlchemy appends the parameters of the statement, Pydantic the invalid input, and
+PostgreSQL the place in a JSON document, the key of a row or the whole row.
 """
 
 from __future__ import annotations
@@ -29,7 +30,25 @@ def _read_validation_error(error: Any) -> str:
     return f"{error.error_count()} validation error(s) in {error.title}: {', '.join(sorted(types))}"
 
 
+def _read_server_error(error: Any) -> str:
+    """Return what PostgreSQL says first, without details, context and statement. What it says about wrong data ends with the data."""
+    message = error.diag.message_primary  # None if the message is of the driver, such as that a connection cannot be made
+    return str(error) if message is None else _without_data(message, error.sqlstate if hasattr(error, "sqlstate") else error.pgcode)
+
+
+def _read_asyncpg_error(error: Any) -> str:
+    message = error.args[0] if error.args else ""
+    return _without_data(str(message), error.sqlstate)
+
+
+def _without_data(message: str, sqlstate: str | None) -> str:
+    return message.partition(': "')[0] if (sqlstate or "").startswith("22") else message
+
+
 _WITHOUT_VALUES: Final[Mapping[str, Callable[[Any], str]]] = {
     "sqlalchemy.exc.StatementError": _read_statement_error,
     "pydantic_core._pydantic_core.ValidationError": _read_validation_error,
+    "psycopg.Error": _read_server_error,
+    "psycopg2.Error": _read_server_error,
+    "asyncpg.exceptions._base.PostgresError": _read_asyncpg_error,
 }

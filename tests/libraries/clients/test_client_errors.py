@@ -6,6 +6,7 @@ Where a server is needed, it is a loopback server that answers as the real one d
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import socket
 import sqlite3
@@ -17,7 +18,7 @@ import pytest
 
 import ckpt_observe
 from ckpt_observe.record.error_tables import DEFAULTS, MESSAGES, TYPES
-from ckpt_observe.record.failures import classify
+from ckpt_observe.record.failures import classify, exception_attributes
 from ckpt_observe.record.native_codes import NATIVE_CODES
 
 pytestmark = pytest.mark.libraries
@@ -47,6 +48,36 @@ def test_types_exist(name):
             module = "lz4.block"
         kind = getattr(importlib.import_module(module), attribute)
     assert f"{kind.__module__}.{kind.__qualname__}" == name
+
+
+def run_statement(url, driver, statement):
+    """Run a statement with a driver of PostgreSQL, and commit."""
+    module = importlib.import_module(driver)
+    if driver != "asyncpg":
+        with contextlib.closing(module.connect(url)) as connection, connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+        return
+
+    async def run():
+        connection = await module.connect(url)
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    asyncio.run(run())
+
+
+@pytest.fixture(scope="module")
+def postgres_database(postgres_server):
+    """URLs of new databases, by driver."""
+    psycopg = importlib.import_module("psycopg")
+    urls = {}
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        for driver in ("psycopg", "psycopg2", "asyncpg"):
+            connection.execute(f"CREATE DATABASE {driver}")
+            urls[driver] = postgres_server.rpartition("/")[0] + f"/{driver}"
+    return urls
 
 
 class Server(ThreadingHTTPServer):
@@ -234,6 +265,24 @@ class TestDatabases:
         """The connection is refused."""
         connect = importlib.import_module(driver).connect
         assert code_of(lambda: connect(dead_url.replace("http", "postgresql"))) == "unavailable.connection"
+
+    @pytest.mark.parametrize("driver", ["psycopg", "psycopg2", "asyncpg"])
+    @pytest.mark.parametrize(
+        ("statement", "message"),
+        [
+            ("SELECT 'content'::integer", "invalid input syntax for type integer"),
+            ("SELECT '{\"text\": content'::jsonb", "invalid input syntax for type json"),
+            (
+                "CREATE TABLE t (id text PRIMARY KEY); INSERT INTO t VALUES ('content'), ('content')",
+                'duplicate key value violates unique constraint "t_pkey"',
+            ),
+        ],
+    )
+    def test_content_is_not_in_the_message(self, postgres_database, driver, statement, message):
+        """PostgreSQL quotes the data that it refuses, and drivers add its details and the statement to their messages."""
+        with pytest.raises(Exception, match="content") as caught:
+            run_statement(postgres_database[driver], driver, statement)
+        assert exception_attributes(caught.value, stack=False)["exception.message"] == message
 
     def test_closed_aiosqlite(self):
         """A connection of aiosqlite after its end."""

@@ -129,6 +129,15 @@ def terminated(url):
         put(saver, documents=["y"])
 
 
+def refused_text(url):
+    """PostgreSQL refuses a NUL character in JSON, and quotes the text before it."""
+    from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
+
+    with PostgresSaver.from_conn_string(url) as saver:
+        saver.setup()
+        put(saver, text="what the state contains\0")
+
+
 def main(kind, place):
     try:
         globals()[kind](place)

@@ -17,3 +17,14 @@ def test_server_ends_the_connection(observation, postgres_url):
     assert span.attributes[names.ERROR_CODE] == "unavailable.connection"
     assert span.attributes[names.ERROR_PHASE] in {"write", "commit"}
     assert span.attributes[names.ERROR_RETRYABLE] is True
+
+
+def test_refused_text_is_not_recorded(observation, postgres_url):
+    """PostgreSQL quotes the text that it refuses in its message. The spans say what is wrong, without the text."""
+    assert observation.run("failures.py", "refused_text", postgres_url) == "UntranslatableCharacter"
+    spans = observation.spans()
+    save = spans.operation("save", outcome="error")
+    assert save.attributes[names.ERROR_CODE] == "serialization.unsupported_type"
+    messages = [event.attributes["exception.message"] for event in save.events if "exception.message" in event.attributes]
+    assert messages == ["unsupported Unicode escape sequence"]
+    assert "what the state contains" not in repr(list(spans))

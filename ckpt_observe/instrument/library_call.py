@@ -76,6 +76,11 @@ class LibraryOperation(AsyncOperation):
             total = self.sums.setdefault(phase, start_phase(self, phase, parent, _monotonic() - self.start))
         return total
 
+    def discard_sizes(self) -> None:
+        """Forget how many bytes the phases had so far: the library does the same once more, because it failed."""
+        for total in self.sums.values():
+            total.bytes_in = total.bytes_out = 0
+
     def attribute(self, name: str) -> Any:
         """Return an attribute with which the operation began."""
         return self.begin_attributes.get(name) if self.begin_attributes else None
@@ -207,6 +212,8 @@ class LibraryCall:
                 enclosing = position[0]
                 if type(enclosing) is LibraryOperation and enclosing.call.system == system:
                     if enclosing.name == self.operation and all(enclosing.attribute(name) == attributes.get(name) for name in IDENTITY):
+                        if enclosing.phase_failure is not None:
+                            enclosing.discard_sizes()
                         return None
                 elif self.inside != "operation":
                     return None if self.inside == "nothing" else Phase(enclosing, _PHASES.get(self.operation, "write"))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import collections
 import dataclasses
 import sqlite3
+from contextlib import closing
 
 import pytest
 from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
 
 from ckpt_observe.instrument.langgraph import LangGraphInstrumentor
 from ckpt_observe.record.guard import faults
@@ -120,3 +122,29 @@ def test_channels_with_the_same_value(recording):
     put(InMemorySaver(), first=value, second=value)
     attributes = span_of(recording, "checkpoint.save").attributes
     assert dict(zip(attributes[names.KEY_NAMES], attributes[names.KEY_SIZES], strict=True)) == {"first": 1004, "second": 1004}
+
+
+def test_saver_that_tries_again(recording, tmp_path):
+    """The size is that of the attempt that succeeded, not of all together."""
+
+    class Saver(SqliteSaver):
+        def put(self, *args, **kwargs):
+            try:
+                return super().put(*args, **kwargs)
+            except sqlite3.OperationalError:
+                other.rollback()
+                return super().put(*args, **kwargs)
+
+    with (
+        closing(sqlite3.connect(tmp_path / "checkpoints.db", timeout=0)) as connection,
+        closing(sqlite3.connect(tmp_path / "checkpoints.db")) as other,
+    ):
+        saver = Saver(connection)
+        saver.setup()
+        other.execute("BEGIN EXCLUSIVE")
+        put(saver, text="x" * 1000)
+        [[size]] = other.execute("SELECT length(checkpoint) FROM checkpoints").fetchall()
+    save = span_of(recording, "checkpoint.save")
+    assert (save.attributes[names.OUTCOME], save.attributes[names.SIZE_SERIALIZED]) == ("ok", size)
+    [serialize] = [span for span in recording.spans() if span.attributes.get(names.PHASE) == "serialize"]
+    assert serialize.attributes["checkpoint.phase.calls"] == 2

@@ -33,8 +33,12 @@ _MAX_COMPARED: Final = 4 << 20
 _MAX_VALUES: Final = 20_000
 _MAX_ATTEMPTS: Final = 500
 """Values that are serialized again at most, to find the one that cannot be."""
+_MAX_SEARCHED: Final = 16 << 20
+"""Bytes after which that search ends: the caller waits for it."""
 _NOTHING: Final = "null"
 """Begin of the format of None. It is stored as nothing, beside values in the format of the serializer."""
+_UNKNOWN: Final = object(), 0
+"""Version and size of a channel that was not saved before."""
 _PLAIN_TYPES: Final = (dict, list, tuple, str, int, float, bool, bytes)
 
 
@@ -54,8 +58,8 @@ class _ThreadSizes:
     __slots__ = ("channels", "largest_block", "smallest_block", "unsampled_saves")
 
     def __init__(self) -> None:
-        self.channels: dict[str, int] = {}
-        """Bytes of each channel when it was last saved."""
+        self.channels: dict[str, tuple[Any, int]] = {}
+        """Version and bytes of each channel when it was last saved. Another database may have another version of the same thread."""
         self.smallest_block = self.largest_block = self.unsampled_saves = 0
         """The channels of a block are not measured if its size is between these two, in as many saves."""
 
@@ -95,14 +99,17 @@ def items_of(argument: Any) -> Sequence[Any]:
 class StateDetails:
     """What is remembered about the state while one operation runs."""
 
-    __slots__ = ("_block", "_pairs", "_saver", "_sizes", "_sizes_by_id", "_state", "format", "loaded")
+    __slots__ = ("_block", "_pairs", "_saver", "_sizes", "_sizes_by_id", "_state", "_versions", "format", "loaded")
 
     def __init__(self, operation: str, saver: Any, arguments: Arguments) -> None:
         """`arguments` are those of a call of a saver."""
         self._saver = saver
         self._state: Collection[tuple[str, Any]] = ()
+        self._versions: Any = None
         if operation == "save":
-            self._state = (arguments["checkpoint"].get("channel_values") or {}).items()
+            checkpoint = arguments["checkpoint"]
+            self._state = (checkpoint.get("channel_values") or {}).items()
+            self._versions = checkpoint.get("channel_versions")
         elif operation == "append":
             self._state = items_of(arguments.get("writes"))
         self._sizes: dict[str, int] | None = None
@@ -182,19 +189,23 @@ class StateDetails:
             details._record_altered(operation)
 
     def _record_sizes(self, operation: LibraryOperation) -> None:
-        changed = self._sizes or {}
-        sizes_by_id = self._sizes_by_id or {}
-        for channel, value in self._state:
-            size = sizes_by_id.get(id(value))
-            if size is not None:
-                changed[channel] = size
-        if not changed:
+        if self._sizes is None and self._sizes_by_id is None:
             return
-        latest = _sizes_of_thread(operation).channels  # channels that did not change are not serialized again
-        latest.update(changed)
+        size_by_id, size_in_json, version_of = (self._sizes_by_id or {}).get, (self._sizes or {}).get, (self._versions or {}).get
+        latest = _sizes_of_thread(operation).channels
+        sizes: dict[str, int] = {}
+        for channel, value in self._state:
+            size, version = size_by_id(id(value), size_in_json(channel)), version_of(channel)
+            if size is not None:
+                latest[channel] = version, size
+            else:  # a channel that did not change is not serialized again
+                known_version, size = latest.get(channel, _UNKNOWN)
+                if known_version != version:
+                    continue
+            sizes[channel] = size
         while len(latest) > _MAX_CHANNELS:
             del latest[next(iter(latest))]
-        operation.set_trusted(size_attributes({channel: latest[channel] for channel, _ in self._state if channel in latest}))
+        operation.set_trusted(size_attributes(sizes))
 
     def _record_altered(self, operation: LibraryOperation) -> None:
         altered: dict[str, str] = {}
@@ -285,11 +296,12 @@ class _Search:
     def __init__(self, serialize: Any) -> None:
         self._serialize = serialize
         self._attempts = 0
+        self._bytes = 0
 
     def find(self, value: Any, path: str) -> str | None:
-        """Return the path of the value; None if this one can be serialized."""
+        """Return the path of the value, or of what contains it if the search ends early; None if this one can be serialized."""
         self._attempts += 1
-        if self._attempts > _MAX_ATTEMPTS or self._is_serializable(value):
+        if self._attempts > _MAX_ATTEMPTS or self._bytes > _MAX_SEARCHED or self._is_serializable(value):
             return None
         for step, child in _children(value):
             if (inner := self.find(child, path + step)) is not None:
@@ -298,7 +310,7 @@ class _Search:
 
     def _is_serializable(self, value: Any) -> bool:
         try:
-            self._serialize(value)
+            self._bytes += len(self._serialize(value)[1])
         except Exception as error:
             raise_host_exception(error)
             return False

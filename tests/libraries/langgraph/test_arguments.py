@@ -12,6 +12,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
+from ckpt_observe.instrument import langgraph_state
 from ckpt_observe.instrument.langgraph import LangGraphInstrumentor
 from ckpt_observe.record.guard import faults
 from ckpt_observe.semconv import attributes as names
@@ -124,6 +125,23 @@ def test_channels_with_the_same_value(recording):
     assert dict(zip(attributes[names.KEY_NAMES], attributes[names.KEY_SIZES], strict=True)) == {"first": 1004, "second": 1004}
 
 
+def test_same_thread_in_two_databases(recording):
+    """The size of a channel that did not change is the one in this database, or unknown: thread IDs such as `1` are in each of them."""
+
+    def save(saver, version, values, changed):
+        checkpoint = {**empty_checkpoint(), "channel_values": values, "channel_versions": dict.fromkeys(values, version)}
+        saver.put(config("twice"), checkpoint, {}, dict.fromkeys(changed, version))
+
+    first, second = InMemorySaver(), InMemorySaver()
+    save(first, "1.first", {"text": "x" * 10, "documents": ["x" * 10]}, ("text", "documents"))
+    save(second, "1.second", {"text": "x" * 10, "documents": ["x" * 1000]}, ("text", "documents"))
+    save(second, "1.second", {"text": "x" * 30, "documents": ["x" * 1000]}, ("text",))
+    save(first, "1.first", {"text": "x" * 20, "documents": ["x" * 10]}, ("text",))
+    saves = [span.attributes for span in recording.spans() if span.name == "checkpoint.save"]
+    sizes = [dict(zip(attributes[names.KEY_NAMES], attributes[names.KEY_SIZES], strict=True)) for attributes in saves]
+    assert sizes[2:] == [{"text": 31, "documents": 1004}, {"text": 21}]
+
+
 def test_saver_that_tries_again(recording, tmp_path):
     """The size is that of the attempt that succeeded, not of all together."""
 
@@ -148,3 +166,14 @@ def test_saver_that_tries_again(recording, tmp_path):
     assert (save.attributes[names.OUTCOME], save.attributes[names.SIZE_SERIALIZED]) == ("ok", size)
     [serialize] = [span for span in recording.spans() if span.attributes.get(names.PHASE) == "serialize"]
     assert serialize.attributes["checkpoint.phase.calls"] == 2
+
+
+def test_search_in_a_large_state(recording, monkeypatch):
+    """The search for the value that cannot be serialized ends after some bytes. It then names what contains the value."""
+    values = {"harmless": ["x" * 1000], "documents": [["x" * 1000], ["y" * 1000], [object()]]}
+    for limit, path in ((10_000, "documents[2][0]"), (1500, "documents")):
+        monkeypatch.setattr(langgraph_state, "_MAX_SEARCHED", limit)
+        with pytest.raises(TypeError):
+            put(InMemorySaver(), **values)
+        save = [span for span in recording.spans() if span.name == "checkpoint.save"][-1]
+        assert save.attributes[names.ERROR_PATH] == path

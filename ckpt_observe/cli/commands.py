@@ -12,18 +12,26 @@ from ckpt_observe.cli.output import until_pipe_closes
 
 
 class CommandParser(ArgumentParser):
-    """Accepts options between the arguments, as in `show STORE --json TASK`, which argparse of Python 3.11 refuses by default."""
+    """Accepts options between the arguments, as in `show STORE --json TASK`, which argparse of Python 3.11 refuses by default.
+
+    An unknown option is an error of the command, with its usage. By default, argparse shows the usage of the whole program.
+    """
 
     _is_intermixing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        if self._is_intermixing or not self._can_intermix():
+        if self._is_intermixing:
             return super().parse_known_args(args, namespace)
         self._is_intermixing = True
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            parse = self.parse_known_intermixed_args if self._can_intermix() else super().parse_known_args
+            namespace, unknown = parse(args, namespace)
         finally:
             self._is_intermixing = False
+        if unknown:
+            hint = suggest(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return namespace, unknown
 
     def _can_intermix(self) -> bool:
         grouped = {action for group in self._mutually_exclusive_groups for action in group._group_actions}

@@ -140,6 +140,8 @@ def _write_or_check(args: Namespace, command: str, contents: dict[str, str]) -> 
     encoded = {name: text.encode() for name, text in contents.items()}
     try:
         return _write(args.out, encoded) if args.out else _check(args.check, command, encoded)
+    except BrokenPipeError:  # the reader of our output has stopped reading: no file is at fault
+        raise
     except OSError as error:
         print_error(f"{error.filename}: {error.strerror}")
         return ERROR

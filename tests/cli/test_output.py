@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -115,6 +116,15 @@ def test_unknown_command(command, word, hint):
     assert suggest(word, main.COMMANDS) == hint
 
 
+@pytest.mark.parametrize(("arguments", "hint"), [(("show", "x", "--jsno"), "; did you mean '--json'?"), (("clean", "--qqq"), "")], ids=str)
+def test_unknown_option(command, arguments, hint):
+    """An unknown option is exit code 2, with the usage of its command and the most similar option."""
+    done = command(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"usage: ckpt-observe {arguments[0]} ")
+    assert done.stderr.endswith(f"ckpt-observe {arguments[0]}: error: unrecognized arguments: {arguments[-1]}{hint}\n")
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [(ConfigError("x"), 2), (MissingExtraError("x", "y"), 2), (CheckpointNotFoundError("x"), 4), (IntegrityError("x"), 1)],
@@ -171,3 +181,13 @@ def test_completion_names_its_extra(command, tmp_path):
     (tmp_path / "shtab.py").write_text("raise ImportError('shtab')")
     done = command("completion", "bash", PYTHONPATH=str(tmp_path))
     assert (done.returncode, "pip install 'ckpt-observe[completion]'" in done.stderr) == (2, True)
+
+
+def test_closed_pipe_is_not_a_fault_of_a_file(tmp_path):
+    """`ckpt-observe reference --out DIR | head -1` ends silently: the files are not at fault."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    arguments = [sys.executable, "-u", "-m", "ckpt_observe", "reference", "--out", str(tmp_path)]
+    done = subprocess.run(arguments, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")

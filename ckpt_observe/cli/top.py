@@ -20,6 +20,7 @@ from ckpt_observe.cli.tail import describe_failure
 from ckpt_observe.cli.trace_arguments import add_state_directory, read_settings
 from ckpt_observe.journal.locations import private_directory
 from ckpt_observe.query import Changes, ObservedOperation, OperationFilter, Progress, SavedStep, Traces, measure_progress
+from ckpt_observe.semconv import attributes as names
 from ckpt_observe.support.formatting import format_duration
 
 WINDOW: Final = 3600
@@ -51,7 +52,7 @@ class TaskActivity(msgspec.Struct, frozen=True, kw_only=True):
     operations_per_minute: float
     """Over the last hour, or since the first of them."""
     last_success_age: float | None
-    """Seconds since the newest successful save or append, however old. None if none is recorded."""
+    """Seconds since the newest successful save or append, however old; after a drill, also of its checkpoint. None if unknown."""
     failures: int
     """Operations that failed or were interrupted."""
     last_failure: str | None
@@ -122,6 +123,8 @@ class FinishedOperation(NamedTuple):
     end_unix_nano: int
     failure: str
     saved_step: SavedStep | None
+    saved_unix_nano: int | None
+    """When the checkpoint was saved that it wrote, or that a drill loaded. None if it failed, or did neither."""
 
 
 class TaskTable:
@@ -184,7 +187,7 @@ class TaskTable:
 
     def _find_last_success(self, task: str, finished: list[FinishedOperation]) -> int | None:
         """Return the end of the newest successful save. One that is older than what is kept is looked up once."""
-        saves = [operation.end_unix_nano for operation in finished if operation.name in _WRITES and operation.outcome == "ok"]
+        saves = [operation.saved_unix_nano for operation in finished if operation.saved_unix_nano is not None]
         if task not in self._last_success:
             self._last_success[task] = None if saves else self._look_up(task)
         self._last_success[task] = max(saves, default=self._last_success[task])
@@ -210,9 +213,19 @@ class TaskTable:
                     end,
                     describe_failure(operation),
                     SavedStep.of(operation),
+                    _saved_unix_nano(operation, end),
                 )
         for key in list(islice(self._finished, max(len(self._finished) - MAX_OPERATIONS, 0))):
             del self._finished[key]
+
+
+def _saved_unix_nano(operation: ObservedOperation, end_unix_nano: int) -> int | None:
+    if operation.outcome != "ok":
+        return None
+    if operation.name in _WRITES:
+        return end_unix_nano
+    age = operation.attributes.get(names.SOURCE_AGE) if operation.name == "drill" else None
+    return end_unix_nano - int(age * 1e9) if isinstance(age, (int, float)) else None
 
 
 def _format_running(running: list[RunningNow]) -> str:
@@ -225,7 +238,7 @@ def _format_running(running: list[RunningNow]) -> str:
 
 
 def _format_age(seconds: float | None) -> str:
-    return "never" if seconds is None else f"{format_duration(seconds)} ago"
+    return "none recorded" if seconds is None else f"{format_duration(seconds)} ago"
 
 
 def _format_progress(progress: Progress | None) -> str:

@@ -126,7 +126,7 @@ def test_running_operation_is_shown(program, tmp_path, capsys):
     assert "RUNNING" in listed
     assert re.search(r"save [\d.]+ (µs|ms|s), in write  task trainer", listed)
     assert main(["top", "--once", *state]) == 0
-    assert re.search(r"^trainer  save .*, in write +never ", capsys.readouterr().out, re.MULTILINE)
+    assert re.search(r"^trainer  save .*, in write +none recorded ", capsys.readouterr().out, re.MULTILINE)
     trace_id = listed.splitlines()[1][:12]
     assert main(["why", trace_id, *state]) == 0
     explanation = " ".join(capsys.readouterr().out.split())
@@ -159,6 +159,13 @@ def test_tail_for_programs(follow, program):
     program.end()
     event = validate("tail", read_until(tail, '"event":"finished"'))
     assert (event["operation"]["name"], event["operation"]["outcome"]) == ("save", "ok")
+
+
+def test_tail_of_a_task_that_is_not_recorded_yet(follow, program):
+    """It says that there is no such task, and follows: it may still come."""
+    tail = follow("tail", "--task", "trainer")
+    program.begin()
+    assert " trainer " in read_until(tail, "started +save")
 
 
 @pytest.mark.parametrize("arguments", [("tail",), ("top",)], ids=str)
@@ -280,6 +287,15 @@ def test_last_success_may_be_older_than_an_hour(traces, tmp_path):
     assert task.last_success_age == pytest.approx(7200, abs=1)
     table.add(changes([make_operation(3, start=7100)]))
     assert table.tasks(NOW)[0].last_success_age == pytest.approx(99.9)
+
+
+def test_drill_knows_the_last_good_save(traces):
+    """A task that was only drilled has a good save, of the age that the drill found; a failed drill says nothing about saves."""
+    table = TaskTable(traces)
+    table.add(changes([make_operation(1, "drill", start=7000, attributes={names.SOURCE_AGE: 500.0})]))
+    assert table.tasks(NOW)[0].last_success_age == pytest.approx(699.9)
+    table.add(changes([make_operation(2, "drill", task="other", start=7000, outcome="error", attributes={names.SOURCE_AGE: 500.0})]))
+    assert table.tasks(NOW)[1].last_success_age is None
 
 
 def test_running_task_without_recent_saves(traces, tmp_path):

@@ -19,6 +19,7 @@ from ckpt_observe import config
 from ckpt_observe.cli.commands import add_command, command_description
 from ckpt_observe.cli.exit_codes import ERROR, OK, PROBLEMS, USAGE
 from ckpt_observe.cli.json_output import print_structs
+from ckpt_observe.cli.next_commands import how_to_deliver
 from ckpt_observe.cli.output import Column, print_error, print_table
 from ckpt_observe.cli.trace_arguments import add_state_directory
 from ckpt_observe.delivery import daemon, save_index
@@ -98,6 +99,8 @@ def run(args: Namespace) -> int:
     for obstacle in obstacles:
         print_error(obstacle)
     if obstacles:
+        if args.yes:
+            print_error("nothing was removed")
         return PROBLEMS
     total = format_size(sum(part.bytes for part in parts))
     print_error(f"removed {total}" if args.yes else f"nothing was removed; to remove these {total}, add --yes")
@@ -144,7 +147,8 @@ def _undelivered(state: Path, journals: list[WaitingJournal]) -> Iterator[str]:
         if journal.is_waiting and not journal.is_alive:
             exporters = ", ".join(f"{format_size(size)} for {name.partition('@')[0]}" for name, size in journal.waiting.items())
             what = exporters or journal.problem or "operations in memory"
-            yield f"undelivered: {what}, of process {journal.pid} ({journal.service}); run `ckpt-observe deliver`, or add --undelivered"
+            owner = "" if journal.pid is None else f", of process {journal.pid} ({journal.service})"
+            yield f"undelivered: {what}{owner}; {how_to_deliver(journal)}, or add --undelivered"
     damaged = state / DAMAGED_JOURNALS
     if damaged.is_dir() and any(damaged.iterdir()):
         yield f"undelivered: {format_size(_size(damaged))} of damaged journals in {damaged}; keep a copy, or add --undelivered"

@@ -19,7 +19,7 @@ from ckpt_observe.cli.argument_types import duration
 from ckpt_observe.cli.commands import add_command, command_description
 from ckpt_observe.cli.exit_codes import OK, PROBLEMS, USAGE
 from ckpt_observe.cli.json_output import print_structs
-from ckpt_observe.cli.next_commands import TEST_SERVERS
+from ckpt_observe.cli.next_commands import START_DAEMON, TEST_SERVERS
 from ckpt_observe.cli.output import Column, print_error, print_table
 from ckpt_observe.cli.trace_arguments import add_state_directory
 from ckpt_observe.config import Settings
@@ -151,8 +151,8 @@ def _results(delivery: Delivery, missing: list[WaitingJournal]) -> Iterator[Expo
 
 
 def _reason(identity: str, error: str | None, journals: list[WaitingJournal], *, is_configured: bool) -> str:
-    if identity == DAEMON:
-        return "waits for a daemon: start `ckpt-observe daemon`, or set CKPT_OBSERVE_DELIVERY=daemon and its exporters here"
+    if identity == DAEMON or (not is_configured and all(journal.is_for_daemon for journal in journals)):
+        return f"waits for a daemon: {START_DAEMON}"
     if all(journal.is_alive for journal in journals):
         return f"running programs deliver it: process {', '.join(str(journal.pid) for journal in journals)}"
     if not is_configured:

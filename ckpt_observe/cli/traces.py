@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace, _SubParsersAction
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from ckpt_observe.cli.argument_types import positive_count
 from ckpt_observe.cli.commands import add_command
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_json
-from ckpt_observe.cli.next_commands import SEND_NOW
+from ckpt_observe.cli.next_commands import how_to_deliver
 from ckpt_observe.cli.output import Column, print_error, print_table, print_tsv
 from ckpt_observe.cli.trace_arguments import (
     ID_LENGTH,
@@ -76,8 +77,9 @@ def run(args: Namespace) -> int:
     if not summaries:
         print_error("no matching traces; `ckpt-observe traces` without filters lists all")
     settings = read_settings(args)
-    if dead := sum(not journal.is_alive for journal in read_waiting(settings.dir)):
-        print_error(f"records of dead processes ({dead}) wait for a daemon or a server; {SEND_NOW}")
+    dead = Counter(how_to_deliver(journal) for journal in read_waiting(settings.dir) if not (journal.is_alive or journal.problem))
+    for next_step, count in dead.items():
+        print_error(f"records of dead processes ({count}) wait for a daemon or a server; to send them now, {next_step}")
     if not args.trace:
         print_unobserved(settings)
     return NOT_FOUND if args.last and not summaries else OK

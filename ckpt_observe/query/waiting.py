@@ -35,6 +35,8 @@ class WaitingJournal(msgspec.Struct, frozen=True, kw_only=True):
     """Position behind the last record."""
     has_pages: bool = False
     """The process is dead, and its last operations are still in memory."""
+    is_for_daemon: bool = False
+    """Only a daemon sends these records: the program has no exporters of its own."""
     problem: str | None = None
     """Why the journal cannot be read."""
 
@@ -90,6 +92,7 @@ def _read(directory: str, name: str) -> WaitingJournal:
         is_alive=is_alive,
         waiting=waiting,
         end=(segments[-1], os.path.getsize(spool.segment_path(directory, segments[-1]))) if segments else (0, 0),
+        is_for_daemon=about.delivery == "daemon",
         has_pages=not is_alive and bool(list_page_files(directory, about)),
     )
 

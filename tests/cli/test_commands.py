@@ -13,6 +13,7 @@ import pytest
 
 from ckpt_observe.cli.generated_files import reference
 from ckpt_observe.cli.main import create_parser
+from ckpt_observe.cli.next_commands import START_DAEMON
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import from_json_line
 
@@ -92,10 +93,7 @@ def test_traces_reports_undelivered_records(command):
     command(*program, CKPT_OBSERVE_DELIVERY="daemon")
     done = command("traces")
     assert done.returncode == 0
-    assert (
-        done.stderr
-        == "ckpt-observe: records of dead processes (1) wait for a daemon or a server; to send them now, run: ckpt-observe deliver\n"
-    )
+    assert done.stderr == f"ckpt-observe: records of dead processes (1) wait for a daemon or a server; to send them now, {START_DAEMON}\n"
 
 
 def test_healthy_doctor_report(command):

@@ -13,7 +13,7 @@ import pytest
 from collectors import HttpCollector
 
 from ckpt_observe.cli.main import main
-from ckpt_observe.cli.next_commands import SEND_NOW, TEST_SERVERS
+from ckpt_observe.cli.next_commands import SEND_NOW, START_DAEMON, TEST_SERVERS
 from ckpt_observe.query import open_traces, read_waiting
 from ckpt_observe.tracestore import FILENAME
 
@@ -102,7 +102,7 @@ def test_deliver_to_a_server_that_is_down(state, collector, run):
     assert "sent again" not in captured.out, "the command has ended"
     assert "records of 1 process still wait; they are kept on disk" in captured.err
     assert TEST_SERVERS in captured.err
-    assert SEND_NOW in run("traces").err
+    assert "to send them now, run `ckpt-observe deliver`" in run("traces").err
     assert SEND_NOW in run("doctor").out
     collector.otherwise = 200
     assert "-" in run("deliver").out
@@ -129,7 +129,8 @@ def test_deliver_for_a_daemon(state, run, monkeypatch):
     monkeypatch.setenv("CKPT_OBSERVE_DELIVERY", "daemon")
     record()
     monkeypatch.delenv("CKPT_OBSERVE_DELIVERY")
-    assert "waits for a daemon" in run("deliver", code=3).out
+    assert f"waits for a daemon: {START_DAEMON}" in run("deliver", code=3).out
+    assert START_DAEMON in run("clean", code=3).err, "`deliver` alone refuses"
     monkeypatch.setenv("CKPT_OBSERVE_DELIVERY", "daemon")
     run("deliver")
     with open_traces(state) as traces:
@@ -170,6 +171,8 @@ def test_clean_refuses_what_is_undelivered(state, run, tmp_path):
     refused = run("clean", "--yes", code=3)
     assert "undelivered: " in refused.err
     assert "run `ckpt-observe deliver`, or add --undelivered" in refused.err
+    assert refused.err.endswith("ckpt-observe: nothing was removed\n")
+    assert "nothing was removed" not in run("clean", code=3).err, "nobody asked for it"
     assert read_waiting(state)
     run("clean", "--yes", "--undelivered")
     assert read_waiting(state) == []
@@ -200,7 +203,9 @@ def test_damaged_journal_is_named(state, run):
     (state / "journals" / journal.name / "about.json").write_text("{")
     [damaged] = read_waiting(state)
     assert "about.json is damaged" in damaged.problem
-    assert "about.json is damaged" in run("clean", "--yes", code=3).err
+    refused = run("clean", "--yes", code=3).err
+    assert "about.json is damaged" in refused
+    assert "ckpt-observe deliver" not in refused, "it cannot read the journal either"
     run("clean", "--yes", "--undelivered")
     assert not list((state / "journals").iterdir())
     assert not (state / "damaged").exists()

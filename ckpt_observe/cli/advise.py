@@ -8,13 +8,14 @@ import textwrap
 from argparse import Namespace, _SubParsersAction
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from ckpt_observe.cli.argument_types import duration, moment, positive_duration
 from ckpt_observe.cli.commands import add_command, command_description
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_structs
 from ckpt_observe.cli.output import print_error
-from ckpt_observe.cli.trace_arguments import add_state_directory, recorded_traces
-from ckpt_observe.query import OperationFilter
+from ckpt_observe.cli.trace_arguments import add_state_directory, find_task, recorded_traces
 from ckpt_observe.support.formatting import printable
 from ckpt_observe.tuning import Assumptions, Recommendation, recommend
 from ckpt_observe.tuning.recommendations import MIN_SAVES
@@ -46,12 +47,11 @@ def run(args: Namespace) -> int:
     """Print the recommendations."""
     since = None if args.since is None else int(args.since.timestamp() * 1e9)
     with recorded_traces(args) as traces:
-        statistics = traces.statistics(OperationFilter(task_name=args.task, since_unix_nano=since))
-        if args.task is not None and not statistics.tasks:  # without a task, it is called by the name of its program
-            statistics = traces.statistics(OperationFilter(service=args.task, since_unix_nano=since))
+        statistics = traces.statistics(replace(find_task(traces, args.task), since_unix_nano=since))
     recommendations = [each for each in recommend(statistics, Assumptions(args.mtbf, args.recovery)) if args.task in (None, each.task)]
     if not recommendations:
-        print_error(f"no task has {MIN_SAVES} recorded saves; `ckpt-observe stats` shows what was recorded")
+        shortage = f"no task has {MIN_SAVES}" if args.task is None else f"{args.task!r} has fewer than {MIN_SAVES}"
+        print_error(f"{shortage} recorded saves; `ckpt-observe stats` shows what was recorded")
         return NOT_FOUND
     if args.json:
         print_structs(recommendations)

@@ -54,7 +54,8 @@ def run(args: Namespace) -> int:
     settings = read_settings(args)
     private_directory(settings.dir)
     with query.open_traces(settings.dir) as traces, wiring.delivering_dead(settings, timeout=1.0):
-        for number, events in enumerate(events_of(traces.follow(matching=operation_filter(args)))):
+        matching = operation_filter(args, traces, is_following=True)
+        for number, events in enumerate(events_of(traces.follow(matching=matching))):
             if number == 0:
                 print_error(f"following {settings.dir}; stop with Ctrl-C")
             if args.json:

@@ -68,7 +68,7 @@ def run(args: Namespace) -> int:
 def _select(traces: Traces, args: Namespace) -> Sequence[ObservedOperation]:
     if args.id:
         return find_trace(traces, args.id)[0].operations
-    operations = (operation for operation in traces.operations(operation_filter(args)) if operation.kind == "operation")
+    operations = (operation for operation in traces.operations(operation_filter(args, traces)) if operation.kind == "operation")
     return list(islice(operations, MAX_OPERATIONS + 1))
 
 

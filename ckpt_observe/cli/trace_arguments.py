@@ -15,11 +15,10 @@ from ckpt_observe.cli.argument_types import moment
 from ckpt_observe.cli.commands import suggest
 from ckpt_observe.cli.output import print_error
 from ckpt_observe.config import Settings
-from ckpt_observe.errors import AmbiguousTraceError, TraceNotFoundError
+from ckpt_observe.errors import AmbiguousTraceError, ConfigError, TraceNotFoundError
 from ckpt_observe.journal import unobserved_programs
 from ckpt_observe.query import RUNNING, ObservedOperation, OperationFilter, Trace, Traces
 from ckpt_observe.semconv.values import ERROR_CLASSES, ERROR_CODES, OPERATIONS, OUTCOMES
-from ckpt_observe.support import entry_points
 from ckpt_observe.support.formatting import format_time, printable
 
 ID_LENGTH: Final = 12
@@ -38,26 +37,48 @@ def add_filters(parser: ArgumentParser, *, times: bool = True) -> None:
     if times:
         parser.add_argument("--since", type=_unix_nano, metavar="TIME", help="only what ended since: 90s, 15m, 1h, 7d, 2026-01-31T12:00Z")
         parser.add_argument("--until", type=_unix_nano, metavar="TIME", help="only what ended before this time")
-    parser.add_argument("--task", metavar="NAME", help="only this task")
+    parser.add_argument("--task", metavar="NAME", help="only this task or program")
     parser.add_argument("--operation", choices=OPERATIONS, metavar="NAME", help=f"only this operation: {', '.join(OPERATIONS)}")
     parser.add_argument("--outcome", choices=(*OUTCOMES, RUNNING), metavar="NAME", help=f"only: {', '.join((*OUTCOMES, RUNNING))}")
     parser.add_argument("--error", type=_error, metavar="NAME", help="only this error class or code, such as capacity or storage.no_space")
-    parser.add_argument("--library", type=_library, metavar="NAME", help="only this checkpoint library, such as langgraph or torch-dcp")
+    parser.add_argument("--library", metavar="NAME", help="only this checkpoint library, such as langgraph or torch-dcp")
 
 
-def operation_filter(args: Namespace) -> OperationFilter:
-    """Return the filter for the options of `add_filters`."""
+def operation_filter(args: Namespace, traces: Traces, *, is_following: bool = False) -> OperationFilter:
+    """Return the filter for the options of `add_filters`.
+
+    TraceNotFoundError if there is no such task or program, and ConfigError if there is no such library. `is_following`: both may still
+    come, so it only prints that.
+    """
     is_code = args.error in ERROR_CODES
+    try:
+        task = find_task(traces, args.task)
+        system = _find_system(traces, args.library)
+    except (TraceNotFoundError, ConfigError) as error:
+        if not is_following:
+            raise
+        print_error(error)
+        task, system = OperationFilter(task_name=args.task), _system(args.library)
     return OperationFilter(
         since_unix_nano=getattr(args, "since", None),
         until_unix_nano=getattr(args, "until", None),
-        task_name=args.task,
+        task_name=task.task_name,
+        service=task.service,
         operation=args.operation,
         outcome=args.outcome,
         error_code=args.error if is_code else None,
         error_class=None if is_code else args.error,
-        system=args.library,
+        system=system,
     )
+
+
+def find_task(traces: Traces, name: str | None) -> OperationFilter:
+    """Return a filter for the task with a name, or for the program. TraceNotFoundError, with a similar name, if neither is recorded."""
+    for matching in (OperationFilter(task_name=name), OperationFilter(service=name)):
+        if name is None or _is_recorded(traces, matching):
+            return matching
+    hint = suggest(str(name), traces.task_titles()) or "; `ckpt-observe traces` lists what is recorded"
+    raise TraceNotFoundError(f"no task or program {name!r} is recorded{hint}")
 
 
 def read_settings(args: Namespace) -> Settings:
@@ -114,12 +135,19 @@ def _error(text: str) -> str:
     return text
 
 
-def _library(text: str) -> str:
-    """Return the value of `checkpoint.system` for the name of a library, or for such a value itself."""
-    systems = {name: libraries.system_of(name) for name in libraries.LIBRARIES}
-    if text in (*systems.values(), libraries.CUSTOM):
-        return text
-    if text not in systems and not entry_points.names(libraries.ENTRY_POINT_GROUP):  # those of other packages record any value
-        names = (*systems, libraries.CUSTOM)
-        raise ArgumentTypeError(f"{text!r} is not a checkpoint library{suggest(text, names)}; use one of: {', '.join(names)}")
-    return systems.get(text, text)
+def _find_system(traces: Traces, name: str | None) -> str | None:
+    """Return the value of `checkpoint.system` for the name of a library, or for such a value itself. ConfigError if there is none."""
+    system = _system(name)
+    names = (*libraries.LIBRARIES, libraries.CUSTOM)
+    systems = (*map(libraries.system_of, names), *libraries.names())
+    if system is None or system in systems or _is_recorded(traces, OperationFilter(system=system)):  # own code may record any value
+        return system
+    raise ConfigError(f"--library: {name!r} is not a checkpoint library{suggest(str(name), names)}; use one of: {', '.join(names)}")
+
+
+def _system(name: str | None) -> str | None:
+    return libraries.system_of(name) if name in libraries.LIBRARIES else name
+
+
+def _is_recorded(traces: Traces, matching: OperationFilter) -> bool:
+    return next(traces.operations(matching, phases=False), None) is not None

@@ -72,7 +72,7 @@ def run(args: Namespace) -> int:
             trace, _ = find_trace(traces, args.trace)
             summaries = [trace.summary]
         else:
-            summaries = traces.traces(operation_filter(args), limit=1 if args.last else args.limit)
+            summaries = traces.traces(operation_filter(args, traces), limit=1 if args.last else args.limit)
         _print(traces, summaries, args)
     if not summaries:
         print_error("no matching traces; `ckpt-observe traces` without filters lists all")

@@ -13,7 +13,7 @@ from ckpt_observe.cli.commands import add_command, command_description
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_structs
 from ckpt_observe.cli.output import print_error
-from ckpt_observe.cli.trace_arguments import add_state_directory, find_trace, recorded_traces, short_id
+from ckpt_observe.cli.trace_arguments import add_state_directory, find_task, find_trace, recorded_traces, short_id
 from ckpt_observe.explain import TITLES, Explainer, OperationExplanation
 from ckpt_observe.query import ObservedOperation, Traces
 from ckpt_observe.support.formatting import printable
@@ -51,7 +51,8 @@ def run(args: Namespace) -> int:
         explainer = Explainer(traces, time.time_ns())
         operations = _select(traces, explainer, args.id, args.task)
         if not operations:
-            print_error("no operation failed or was interrupted; to have another one explained, give its ID from `ckpt-observe traces`")
+            subject = "no operation" if args.task is None else f"no operation of {args.task!r}"
+            print_error(f"{subject} failed or was interrupted; to have another one explained, give its ID from `ckpt-observe traces`")
             return OK
         explanations = [explainer.explain(operation) for operation in operations[:MAX_EXPLANATIONS]]
     if args.json:
@@ -65,6 +66,7 @@ def run(args: Namespace) -> int:
 
 def _select(traces: Traces, explainer: Explainer, id: str | None, task: str | None) -> list[ObservedOperation]:
     if id is None:
+        find_task(traces, task)
         failure = explainer.newest_failure(task)
         return [failure] if failure else []
     trace, operation = find_trace(traces, id)

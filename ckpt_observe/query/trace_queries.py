@@ -155,6 +155,11 @@ class Traces:
         reader = self._reader()
         return StoreTotals(*reader.totals(), tuple(Removal(*row) for row in reader.removed())) if reader else StoreTotals(0, 0)
 
+    def task_titles(self) -> list[str]:
+        """Return the names of all tasks and programs that are recorded or running, sorted."""
+        reader = self._reader()
+        return sorted({*(reader.task_titles() if reader else ()), *(operation.task_title for operation in self.running())} - {""})
+
     def unobserved_programs(self) -> list[UnobservedProgram]:
         """Return the programs that recorded nothing in their last run although they imported a checkpoint library, the newest first."""
         return unobserved_programs.read(self.state)

@@ -34,6 +34,8 @@ _LAST_STEP: Final = (
     f"WHERE task_id = ? AND operation = 'save' AND typeof(step) = 'integer' "
     f"AND json_extract(attributes, '$.\"{names.NAMESPACE}\"') IS NULL ORDER BY end_unix_nano DESC LIMIT 1"
 )
+_TASK_NAMES: Final = "SELECT DISTINCT task_name FROM operation WHERE task_name IS NOT NULL"
+_SERVICES: Final = f"SELECT DISTINCT json_extract(attributes, '$.\"{SERVICE}\"') AS service FROM resource WHERE service IS NOT NULL"  # noqa: S608, our own name
 _MAX_INTEGER: Final = (1 << 63) - 1
 
 
@@ -60,6 +62,11 @@ class TraceReader:
         with translate_errors(self.path):
             traces, operations = self._connection.execute("SELECT count(*), coalesce(sum(operations), 0) FROM trace").fetchone()
         return traces, operations
+
+    def task_titles(self) -> list[str]:
+        """Return the names of all tasks and programs, sorted."""
+        with translate_errors(self.path):
+            return sorted({str(name) for query in (_TASK_NAMES, _SERVICES) for (name,) in self._connection.execute(query)})
 
     def last_step(self, task_id: str) -> tuple[int, int] | None:
         """Return the start (Unix nanoseconds) and step of the save that ended last in a task run, whatever its outcome.

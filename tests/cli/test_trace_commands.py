@@ -102,9 +102,22 @@ def validate(command, text):
 def test_why_of_a_task(run):
     """With a task, the newest failure of this task is explained, and nothing of other tasks."""
     assert "The save of step 10 of trainer (run run-1)" in one_line(run("why", "--task", "trainer").out)
-    other = run("why", "--task", "another")
-    assert other.out == ""
-    assert "no operation failed or was interrupted" in other.err
+
+
+@pytest.mark.parametrize("command", ["why", "advise", "traces", "timeline"])
+def test_misspelt_task(run, command):
+    """A task that is not recorded is not found, with the most similar name: nothing is said about its operations."""
+    done = run(command, "--task", "trianer", code=4)
+    assert (done.out, done.err) == ("", "ckpt-observe: no task or program 'trianer' is recorded; did you mean 'trainer'?\n")
+
+
+def test_why_of_a_task_without_failures(tmp_path, capsys):
+    """A task that is recorded and did not fail is good news."""
+    exporter = LocalExporter(tmp_path)
+    exporter.send([make_span(1, "checkpoint.save", attributes={names.OPERATION: "save", names.OUTCOME: "ok", names.TASK_NAME: "good"})])
+    exporter.close()
+    assert main(["why", "--task", "good", "--dir", str(tmp_path)]) == 0
+    assert "no operation of 'good' failed or was interrupted" in capsys.readouterr().err
 
 
 TWO_TASKS = """
@@ -210,7 +223,6 @@ def test_ambiguous_operation(tmp_path, capsys):
     ("filters", "count"),
     [
         (("--task", "trainer"), 1),
-        (("--task", "nobody"), 0),
         (("--error", "storage.no_space"), 1),
         (("--error", "capacity"), 1),
         (("--error", "integrity"), 0),

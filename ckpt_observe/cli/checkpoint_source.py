@@ -21,7 +21,9 @@ from ckpt_observe.readers.formats import find_format
 from ckpt_observe.readers.reading import is_core_url, path_of_url
 from ckpt_observe.readers.request import ReadRequest
 
-STORE_HELP: Final = "URL of a store (sqlite:///runs.db, s3://bucket/runs, ...), or path of a store, checkpoint file, directory or database"
+STORE_HELP: Final = (
+    "URL of a store (sqlite:///data/a.db, s3://bucket/runs, ...), or path of a store, checkpoint file, directory or database"
+)
 REF_HELP: Final = "checkpoint: an ID or unique ID prefix, latest, latest~2, step:100 or at:2026-01-31T12:00Z"
 _PATH_SCHEMES: Final = ("file", "jsonl", "sqlite", "git")
 """Stores that are a path. They are opened only if it exists, because opening creates some of them."""
@@ -73,7 +75,7 @@ def store_url(location: str) -> str | None:
         return location if is_core_url(location, ReadRequest()) else None
     path = path_of_url(location) if separator else os.path.abspath(os.path.expanduser(location))
     if not location or not os.path.exists(path):
-        raise CheckpointNotFoundError(f"{location!r} does not exist; name a store, file, directory or database", code="not_found.path")
+        raise CheckpointNotFoundError(_describe_missing(location, path), code="not_found.path")
     if separator and scheme != "sqlite":
         return location
     with Candidate(path, ReadRequest()) as candidate:
@@ -81,6 +83,15 @@ def store_url(location: str) -> str | None:
     if format is None or format.name not in _PATH_SCHEMES:
         return None  # also for `sqlite://`: opening a database of another program as a store would create tables in it
     return location if scheme == format.name and separator else path_to_url(format.name, path)
+
+
+def _describe_missing(location: str, path: str) -> str:
+    """Say that a path does not exist. Three slashes are an absolute path, unlike in SQLAlchemy: say how to write a relative one."""
+    scheme, separator, rest = location.partition("://")
+    if separator and rest.startswith("/") and os.path.exists(rest.lstrip("/")):
+        return f"{location!r} means {path!r}, which does not exist; for the relative path, write {scheme}://{rest.lstrip('/')}"
+    named = f"{location!r} ({path})" if separator else repr(location)
+    return f"{named} does not exist; name a store, file, directory or database"
 
 
 def check_task(checkpointer: Checkpointer, task: str) -> str:

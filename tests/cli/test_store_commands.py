@@ -125,6 +125,23 @@ def test_option_of_a_jsonl_store(run, tmp_path):
     assert "unknown option ?zip" in run("list", f"jsonl://{tmp_path}/store?zip").err
 
 
+def test_absolute_and_relative_url(run, tmp_path, monkeypatch):
+    """Two slashes are relative, three absolute. Who follows SQLAlchemy reads which path was meant, and how to write the other one."""
+    monkeypatch.chdir(tmp_path)
+    fill("sqlite://runs.db")
+    assert run("list", "sqlite://runs.db").code == 0
+    done = run("list", "sqlite:///runs.db")
+    assert (done.code, done.out) == (4, "")
+    assert "'sqlite:///runs.db' means '/runs.db', which does not exist; for the relative path, write sqlite://runs.db" in done.err
+    assert f"'sqlite://other.db' ({tmp_path}/other.db) does not exist" in run("list", "sqlite://other.db").err
+
+
+def test_forecast_says_that_it_includes_growth(run, tmp_path):
+    """The checkpoints grow, and the forecast counts with that: it says so."""
+    fill(str(tmp_path / "store"))
+    assert "at the present rate and growth" in run("stats", tmp_path / "store").out
+
+
 @pytest.mark.parametrize("command", ["list", "show", "stats", "verify", "diff"])
 def test_unknown_format(run, tmp_path, command):
     """The message lists the formats and says what to name. It does not advise to install something."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import jsonschema
 import msgspec
@@ -172,6 +174,17 @@ def check_names(run, url):
         assert "Traceback" not in done.err
 
 
+def check_drill(run, url):
+    """The newest checkpoint of each task is loaded and checked."""
+    with mock.patch.dict(os.environ, {"CKPT_OBSERVE_ENABLED": "false"}):
+        assert [(line["task"], line["id"], line["state"]) for line in run("drill", url, "--json").lines] == [
+            ("broken", "only", "ok"),
+            (TASK, "step-003", "ok"),
+        ]
+        late = run("drill", url, TASK, "--max-time", "0s")
+    assert (late.code, late.out.split()[8:10]) == (3, ["late", TASK])
+
+
 def check_prune(run, url):
     """A dry run removes nothing and gives a reason per line; `--yes` removes what it showed."""
     policy = ("--keep-last", "1", "--keep-tag", "best")
@@ -187,5 +200,5 @@ def check_prune(run, url):
     assert run("prune", url).code == 2, "a policy is required"
 
 
-CHECKS = (check_list, check_show, check_diff, check_log, check_extract, check_verify, check_stats, check_names, check_prune)
+CHECKS = (check_list, check_show, check_diff, check_log, check_extract, check_verify, check_stats, check_names, check_drill, check_prune)
 """The last one removes checkpoints."""

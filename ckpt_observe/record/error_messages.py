@@ -1,11 +1,12 @@
 """The message of an exception, without values of the host program that some libraries quote in it.
 
 Content of checkpoints must not become telemetry: SQLAlchemy appends the parameters of the statement, Pydantic the invalid input, and
-PostgreSQL the place in a JSON document, the key of a row or the whole row.
+PostgreSQL the place in a JSON document, the key of a row or the whole row. Redis and its client quote the command.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -45,10 +46,19 @@ def _without_data(message: str, sqlstate: str | None) -> str:
     return message.partition(': "')[0] if (sqlstate or "").startswith("22") else message
 
 
+_REDIS_COMMAND: Final = re.compile(r" \(.*\)(?= of pipeline)|, with args beginning with: .*", re.DOTALL)
+
+
+def _read_redis_error(error: BaseException) -> str:
+    return _REDIS_COMMAND.sub("", str(error))
+
+
 _WITHOUT_VALUES: Final[Mapping[str, Callable[[Any], str]]] = {
     "sqlalchemy.exc.StatementError": _read_statement_error,
     "pydantic_core._pydantic_core.ValidationError": _read_validation_error,
     "psycopg.Error": _read_server_error,
     "psycopg2.Error": _read_server_error,
     "asyncpg.exceptions._base.PostgresError": _read_asyncpg_error,
+    "redis.exceptions.RedisError": _read_redis_error,
+    "redisvl.exceptions.RedisVLError": _read_redis_error,
 }

@@ -58,6 +58,8 @@ AGENT_NOTES: Final = {
             "Nodes, models and tools. If another instrumentation makes spans for them, checkpoints are in the same trace.",
             "Graphs that run on a server: observe the process of the server, because that is where checkpoints are saved.",
             "Contents of the state. Only names and sizes of channels, and types of altered values, are recorded.",
+            "Waiting, writing and committing in other databases than SQLite and PostgreSQL. Their savers have no such phases.",
+            "The saver of Redis is observed by its base class. It is tested only on a server without RedisJSON and RediSearch.",
         ),
         "[LangGraph in five minutes](../langgraph.md)",
     ),

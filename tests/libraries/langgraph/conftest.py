@@ -18,6 +18,8 @@ POSTGRES = ["postgresql", "aiopostgresql", "pool"] if HAS_POSTGRES else []
 
 # The environments with other versions of LangGraph have fewer packages; test_environment.py checks that none is missing.
 collect_ignore = ["test_postgres_failures.py"] if not HAS_POSTGRES else []
+if find_spec("langgraph.checkpoint.redis") is None:
+    collect_ignore.append("test_redis.py")
 if find_spec("langgraph.checkpoint.conformance") is None:
     collect_ignore.append("test_conformance.py")
 

@@ -1,11 +1,13 @@
-"""Runs of a graph as tasks: `tasks.py KIND`. KIND is `interrupt`, `failing_node`, `within_span` or `async_stream`."""
+"""Runs of a graph as tasks: `tasks.py KIND`. KIND is `interrupt`, `failing_node`, `within_span`, `async_stream` or `idle`."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import uuid
+from pathlib import Path
 from typing import TypedDict
 
 from langgraph.checkpoint.memory import InMemorySaver
@@ -96,6 +98,31 @@ def run_async_stream():
         "runs": [first["run_id"], second["run_id"]],
         "chunks": chunks,
     }
+
+
+def run_idle():
+    """The numbers of running tasks in the metrics, within a run and between two runs of a thread."""
+    import ckpt_observe  # noqa: PLC0415
+    from ckpt_observe.metricstore.snapshot import gather  # noqa: PLC0415
+    from ckpt_observe.semconv import metrics  # noqa: PLC0415
+
+    def read():
+        ckpt_observe.observe().flush()
+        _, snapshot = gather(Path(os.environ["CKPT_OBSERVE_DIR"]), "1")
+        points = {spec.name: dict(series) for spec, series in snapshot}
+        in_runs = [points.get(spec.name, {}).get(("assistant",)) for spec in (metrics.TASKS_IN_FLIGHT, metrics.TASKS_OLDEST_START)]
+        return {
+            "running": in_runs[0],
+            "has_start": in_runs[1] is not None,
+            "saved": ("save", "assistant") in points[metrics.LAST_SUCCESS.name],
+        }
+
+    def look(state):
+        return {"answer": json.dumps(read())}
+
+    app, config = build(look), new_config()
+    app.invoke({"answer": ""}, config)
+    return [json.loads(app.invoke({"answer": ""}, config)["answer"]), read()]
 
 
 if __name__ == "__main__":

@@ -100,3 +100,10 @@ def test_no_id_is_a_metric_label(observation, tmp_path):
     ids = {span.attributes[name] for span in spans.operations() for name in (names.ID, "checkpoint.writer.id") if name in span.attributes}
     assert ids
     assert [value for value in (result["thread"], *result["runs"], *ids) if value in metrics] == []
+
+
+def test_idle_thread_is_not_stale(observation):
+    """Between two runs, the last save gets older while the process lives. No task is running then, so its age raises no alert."""
+    within, between = observation.run("tasks.py", "idle", CKPT_OBSERVE_EXPORTERS="local,prometheus", CKPT_OBSERVE_METRICS_TEXTFILE="m.prom")
+    assert within == {"running": 1.0, "has_start": True, "saved": True}
+    assert between == {"running": 0.0, "has_start": False, "saved": True}

@@ -97,7 +97,7 @@ class Explainer:
         if operation.task_id is None:
             return None
         run = OperationFilter(task_id=operation.task_id, system=operation.system)
-        deletes = self._operations(replace(run, operation="delete", outcome="ok"))
+        deletes = [each for name in ("delete", "prune") for each in self._operations(replace(run, operation=name, outcome="ok"))]
         damaged = self._operations(replace(run, error_class="integrity"))
         lost = LostCheckpoints(other for other in (*deletes, *damaged) if _is_of_same_task(other, operation))
         saves = self._operations(replace(run, operation="save", outcome="ok"))

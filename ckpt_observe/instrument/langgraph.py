@@ -103,7 +103,9 @@ def _describe_delete(_saver: Any, arguments: Arguments) -> dict[str, Any]:
 
 def _describe_prune(_saver: Any, arguments: Arguments) -> dict[str, Any]:
     ids = items_of(arguments.get("thread_ids"))
-    return {names.TASK_ID: _text(ids[0]) if len(ids) == 1 else None}
+    if len(ids) != 1:
+        return {}
+    return {names.TASK_ID: _text(ids[0]), names.WHOLE_TASK: True if arguments.get("strategy") == "delete" else None}
 
 
 def _describe_copy(_saver: Any, arguments: Arguments) -> dict[str, Any]:

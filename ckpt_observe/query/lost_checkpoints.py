@@ -24,7 +24,7 @@ class LostCheckpoints:
             end = operation.end_unix_nano or 0
             is_deleted = operation.name == "delete" and operation.outcome == "ok"
             is_damaged = operation.name in _READ and operation.attributes.get(names.ERROR_CLASS) == "integrity"
-            if is_deleted and operation.attributes.get(names.WHOLE_TASK) is True:
+            if operation.name in ("delete", "prune") and operation.outcome == "ok" and operation.attributes.get(names.WHOLE_TASK) is True:
                 self._run_deleted = max(end, self._run_deleted)
             elif is_deleted or is_damaged:
                 self._lost[operation.checkpoint_id] = max(end, self._lost.get(operation.checkpoint_id, 0))

@@ -22,13 +22,14 @@ def test_checkpoint_is_lost_until_it_is_saved_again(loss):
     assert not lost.contains(make_operation(5, **{names.ID: "other.pt"}))
 
 
-def test_deleted_run_loses_all_its_checkpoints():
-    """A delete of the whole run loses every earlier save. A delete without an id that removed something else does not."""
-    deleted = LostCheckpoints([make_operation(10, name="delete", **{names.WHOLE_TASK: True})])
+@pytest.mark.parametrize("name", ["delete", "prune"])
+def test_deleted_run_loses_all_its_checkpoints(name):
+    """A delete of the whole run loses every earlier save. One without an id that removed something else does not."""
+    deleted = LostCheckpoints([make_operation(10, name=name, **{names.WHOLE_TASK: True})])
     assert deleted.contains(make_operation(5, **{names.ID: "a"}))
     assert deleted.run_is_deleted_after(make_operation(5, **{names.ID: "a"}))
     assert not deleted.contains(make_operation(20, **{names.ID: "a"}))
-    pending_feedback = LostCheckpoints([make_operation(10, name="delete")])
+    pending_feedback = LostCheckpoints([make_operation(10, name=name)])
     assert not pending_feedback.contains(make_operation(5, **{names.ID: "a"}))
 
 

@@ -17,7 +17,7 @@ SQLITE = ["sqlite", "aiosqlite"]
 POSTGRES = ["postgresql", "aiopostgresql", "pool"] if HAS_POSTGRES else []
 
 # The environments with other versions of LangGraph have fewer packages; test_environment.py checks that none is missing.
-collect_ignore = ["test_postgres_failures.py"] if not HAS_POSTGRES else []
+collect_ignore = ["test_postgres_failures.py", "test_prune.py"] if not HAS_POSTGRES else []
 if find_spec("langgraph.checkpoint.redis") is None:
     collect_ignore.append("test_redis.py")
 if find_spec("langgraph.checkpoint.conformance") is None:

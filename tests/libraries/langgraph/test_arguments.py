@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import dataclasses
 import sqlite3
@@ -177,3 +178,41 @@ def test_search_in_a_large_state(recording, monkeypatch):
             put(InMemorySaver(), **values)
         save = [span for span in recording.spans() if span.name == "checkpoint.save"][-1]
         assert save.attributes[names.ERROR_PATH] == path
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_methods_of_few_savers(recording, is_async):
+    """Few savers have these methods. A call is one operation, also if the asynchronous twin calls the other."""
+
+    class Saver(BaseCheckpointSaver):
+        def copy_thread(self, source_thread_id, target_thread_id):
+            pass
+
+        def delete_for_runs(self, run_ids):
+            pass
+
+        def prune(self, thread_ids, *, strategy="keep_latest"):
+            pass
+
+        async def acopy_thread(self, source_thread_id, target_thread_id):
+            self.copy_thread(source_thread_id, target_thread_id)
+
+        async def adelete_for_runs(self, run_ids):
+            self.delete_for_runs(run_ids)
+
+        async def aprune(self, thread_ids, *, strategy="keep_latest"):
+            self.prune(thread_ids, strategy=strategy)
+
+    saver, calls = Saver(), (("copy_thread", "a", "b"), ("delete_for_runs", ["run"]), ("prune", ["a"]), ("prune", ["a", "b"]))
+    for method, *arguments in calls:
+        if is_async:
+            asyncio.run(getattr(saver, f"a{method}")(*arguments))
+        else:
+            getattr(saver, method)(*arguments)
+    columns = (names.OPERATION, names.TASK_ID, names.TARGET_TASK_ID)
+    assert [tuple(span.attributes.get(name) for name in columns) for span in recording.spans()] == [
+        ("copy", "a", "b"),
+        ("delete", None, None),
+        ("prune", "a", None),
+        ("prune", None, None),
+    ]

@@ -1,4 +1,4 @@
-"""The saver of Redis on a server without its modules, RedisJSON and RediSearch: no package with them can be installed for the tests.
+"""The saver of Redis on a server without its modules, RedisJSON and RediSearch: Debian has no RedisJSON, and a RediSearch without JSON.
 
 So each operation that stores or searches fails. What succeeds on such a server is tested with the other savers, by the same base class.
 """

@@ -11,6 +11,7 @@ from contextlib import closing
 import pytest
 from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from ckpt_observe.instrument import langgraph_state
@@ -216,3 +217,25 @@ def test_methods_of_few_savers(recording, is_async):
         ("prune", "a", None),
         ("prune", None, None),
     ]
+
+
+def test_encryption(recording):
+    """Encryption has phases of its own, with the bytes before and after it. The cipher is any object with the methods of one."""
+
+    class PaddingCipher:
+        def encrypt(self, plaintext):
+            return "padding", plaintext + bytes(16)
+
+        def decrypt(self, ciphername, ciphertext):
+            return ciphertext[:-16]
+
+    saver = InMemorySaver(serde=EncryptedSerializer(PaddingCipher()))
+    loaded = saver.get_tuple(put(saver, text="x" * 100))
+    assert loaded.checkpoint["channel_values"] == {"text": "x" * 100}
+    spans = recording.spans()
+    for operation, phase in (("save", "encrypt"), ("load", "decrypt")):
+        span = span_of(recording, f"checkpoint.{operation}")
+        assert (span.attributes[names.FORMAT], span.attributes[names.CIPHER]) == ("msgpack", "padding")
+        [part] = [each for each in spans if each.attributes.get(names.PHASE) == phase]
+        calls, before, after = (part.attributes[name] for name in (names.PHASE_CALLS, names.PHASE_BYTES_IN, names.PHASE_BYTES_OUT))
+        assert after - before == (16 * calls if phase == "encrypt" else -16 * calls)

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from prometheus_client.parser import text_string_to_metric_families
 
 import ckpt_observe
+from ckpt_observe.core import Checkpointer
 from ckpt_observe.exporters.otlp_metrics import encode_snapshot
 from ckpt_observe.exporters.prometheus import ScrapeEndpoint
 from ckpt_observe.metricstore.snapshot import gather
@@ -25,6 +26,7 @@ from ckpt_observe.prometheus_settings import Prometheus
 from ckpt_observe.record import packed_context
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.record.trace_context import SPAN_KEY, get_current, parse_traceparent
+from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 from ckpt_observe.semconv.metrics import OPERATIONS
 
@@ -181,6 +183,18 @@ def test_host_program_sees_the_decision(monkeypatch, observe, state):
     assert inner.get_span_context().trace_id == int(task.trace_id, 16)
     assert not parse_traceparent(task.traceparent()).sampled
     assert not packed_context.unpack(packed)[SPAN_KEY].get_span_context().trace_flags.sampled
+
+
+def test_sampled_load_of_an_unsampled_save(observe, state, stored_spans, tmp_path):
+    """The load names its checkpoint, and has no link to a span that no backend has."""
+    watch, checkpointer = observe(), Checkpointer(tmp_path / "store")
+    with trace.use_span(UNSAMPLED_SPAN):
+        checkpointer.save("run-1", {"n": 1}, id="one")
+    checkpointer.load("run-1")
+    watch.close(10)
+    [load] = [span for span in stored_spans() if span.name == "checkpoint.load"]
+    assert load.attributes[names.ID] == "one"
+    assert (load.links, names.SOURCE_TRACE in load.attributes) == ((), False)
 
 
 def test_long_begin_line_keeps_the_decision(recording, monkeypatch):

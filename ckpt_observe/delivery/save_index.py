@@ -4,6 +4,9 @@ The reference core stores the trace of a save in the checkpoint itself. Other li
 index: library, task, namespace and checkpoint id lead to the span of the save. An id that is an absolute path says all of that by itself:
 training that continues often has another task id, and a later save to the same path replaces the earlier one. The index is bounded; a load
 whose save is not in it, because that was too long ago or made with another state directory, has the id of its checkpoint and no link.
+
+No backend has the span of a save whose trace is not sampled. Such a save is in the index without its span: it replaces an earlier save to
+the same path, and its loads get its age and no link.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ _SCHEMA: Final = (
 
 
 class Source(NamedTuple):
-    """The save of a checkpoint: its span, and when it ended, in Unix nanoseconds."""
+    """The save of a checkpoint: its span, empty if its trace is not sampled, and when it ended, in Unix nanoseconds."""
 
     trace_id: str
     span_id: str
@@ -182,15 +185,17 @@ class Lineage:
         key = save_key(attributes, checkpoint)
         if operation == "save":
             if attributes.get(names.SYSTEM) != "reference":  # which stores the trace in the checkpoint
-                self._index.add(key, Source(begin[5], begin[1], end[2]))
+                is_sampled = events.UNSAMPLED not in attributes
+                self._index.add(key, Source(begin[5], begin[1], end[2]) if is_sampled else Source("", "", end[2]))
             return False
         source = self._find(key, begin[2], search_dead) if operation in _READ else None
         if source is None or (os.path.isabs(checkpoint) and source.unix_nano > begin[2]):  # overwritten since the load
             return False
-        lines.insert(-1, [events.LINK, begin[1], begin[2], source.trace_id, source.span_id, {}])
-        age = round(max(begin[2] - source.unix_nano, 0) / 1e9, 3)
-        facts = {names.SOURCE_TRACE: source.trace_id, names.SOURCE_SPAN: source.span_id, names.SOURCE_AGE: age}
-        end[3] = {**facts, **(end[3] or {})}
+        added: dict[str, Any] = {names.SOURCE_AGE: round(max(begin[2] - source.unix_nano, 0) / 1e9, 3)}
+        if source.trace_id:
+            lines.insert(-1, [events.LINK, begin[1], begin[2], source.trace_id, source.span_id, {}])
+            added |= {names.SOURCE_TRACE: source.trace_id, names.SOURCE_SPAN: source.span_id}
+        end[3] = {**added, **(end[3] or {})}
         return True
 
     def _find(self, key: bytes, unix_nano: int, search_dead: Callable[[int], None]) -> Source | None:

@@ -65,7 +65,7 @@ def record_verified(operation: Operation, findings: Any) -> None:
 
 
 def record_loaded(operation: Operation, restored: Any) -> None:
-    """Record which checkpoint was loaded, what is wrong with it, and link to the save that wrote it."""
+    """Record which checkpoint was loaded, what is wrong with it, and link to the save that wrote it, if that was sampled."""
     info = restored.info
     operation.set_trusted(
         {
@@ -82,6 +82,6 @@ def record_loaded(operation: Operation, restored: Any) -> None:
         }
     )
     save = trace_context.parse_traceparent(info.context.get("traceparent", ""))
-    if save is not None:
+    if save is not None and save.sampled:  # else no backend has its span
         operation.set_trusted({names.SOURCE_TRACE: save.trace, names.SOURCE_SPAN: save.span})
         operation.link(save.trace, save.span)

@@ -126,7 +126,7 @@ ERROR_RECOVERY: Final = _attribute("checkpoint.error.recovery", "string", "faile
 ERROR_IMPACT: Final = _attribute("checkpoint.error.impact", "string", "failed", "Consequences for the task, if known.")
 CONTROL_FLOW: Final = _attribute("checkpoint.control_flow", "string", "operation, phase, task", "Class of the exception with which the library left the operation on purpose, such as `GraphInterrupt` for a pause. The outcome is not an error.")
 
-SOURCE_TRACE: Final = _attribute("checkpoint.source.trace_id", "string", "load, restore", "Trace ID of the save that created the checkpoint; the span also has a link to it.")
+SOURCE_TRACE: Final = _attribute("checkpoint.source.trace_id", "string", "load, restore", "Trace ID of the save that created the checkpoint, if it was sampled; the span also has a link to it.")
 SOURCE_SPAN: Final = _attribute("checkpoint.source.span_id", "string", "load, restore", "Span ID of the save that created the checkpoint.")
 SOURCE_AGE: Final = _attribute("checkpoint.source.age", "double", "load, restore, drill", "Seconds between the save of the checkpoint and its load, restore or drill.")
 STEPS_SINCE: Final = _attribute("checkpoint.source.steps_since", "int", "load, restore", "Steps that must be repeated: from this checkpoint to the last save that was started for the task, whether it succeeded or not. Omitted if no such save is known.")

@@ -114,6 +114,17 @@ def test_link_of_the_library_itself_stays(open_index):
     assert annotate(annotator, loaded) == loaded
 
 
+def test_unsampled_save_is_not_linked(open_index):
+    """No backend has the span of an unsampled save: a load has the age of its checkpoint and no link, also not to an earlier save."""
+    path = "/run/last.ckpt"
+    annotator = create_annotator(open_index())
+    annotate(annotator, record("save", 1_000_000_000, path))
+    annotate(annotator, record("save", 3_000_000_000, path, **{events.UNSAMPLED: events.NOTHING}))
+    for each in (annotator, create_annotator(open_index())):
+        assert source_of(each, 4_000_000_000, path) is None
+        assert msgspec.json.decode(annotate(each, record("load", 3_500_000_001, path)))[-1][3][names.SOURCE_AGE] == 0.5
+
+
 def test_save_of_a_process_that_just_died(open_index):
     """If the save is not in the index, dead processes are searched once: the last pages of one may contain it."""
     searches = []

@@ -36,8 +36,18 @@ class Sampler(NamedTuple):
             return ""
         omission = "of the other operations, only those that fail are exported" if exports_failures else "other operations are not recorded"
         effect = "metrics count every operation" if is_counted else f"{omission}; the exporter prometheus counts them"
+        return f"{self._share()}; {effect}"
+
+    def omission(self, *, exports_failures: bool) -> str:
+        """Return what recorded traces lack because of the sampler, for a message; empty if nothing."""
+        if self.ratio >= 1.0:
+            return ""
+        exception = ", except failures" if exports_failures else ""
+        return f"{self._share()}; operations of other traces are not included{exception}"
+
+    def _share(self) -> str:
         share = f"{self.ratio:.3g} of the new traces are" if self.ratio else "no new trace is"
-        return f"{share} sampled ({environment.TRACES_SAMPLER}={self.name}); {effect}"
+        return f"{share} sampled ({environment.TRACES_SAMPLER}={self.name})"
 
     def rule(self) -> Rule | None:
         """Return the decision as a function, or None for the default: sample every new trace, and keep the parent's decision."""

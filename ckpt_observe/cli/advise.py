@@ -15,7 +15,7 @@ from ckpt_observe.cli.commands import add_command, command_description
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_structs
 from ckpt_observe.cli.output import print_error
-from ckpt_observe.cli.trace_arguments import add_state_directory, find_task, recorded_traces
+from ckpt_observe.cli.trace_arguments import add_state_directory, find_task, print_omission, read_settings, recorded_traces
 from ckpt_observe.support.formatting import printable
 from ckpt_observe.tuning import Assumptions, Recommendation, recommend
 from ckpt_observe.tuning.recommendations import MIN_SAVES
@@ -48,6 +48,7 @@ def run(args: Namespace) -> int:
     since = None if args.since is None else int(args.since.timestamp() * 1e9)
     with recorded_traces(args) as traces:
         statistics = traces.statistics(replace(find_task(traces, args.task), since_unix_nano=since))
+    print_omission(read_settings(args))
     recommendations = [each for each in recommend(statistics, Assumptions(args.mtbf, args.recovery)) if args.task in (None, each.task)]
     if not recommendations:
         shortage = f"no task has {MIN_SAVES}" if args.task is None else f"{args.task!r} has fewer than {MIN_SAVES}"

@@ -18,7 +18,7 @@ from ckpt_observe.cli.commands import add_command, command_description
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_structs
 from ckpt_observe.cli.output import Column, drop_empty_columns, print_error, print_table
-from ckpt_observe.cli.trace_arguments import add_state_directory, recorded_traces
+from ckpt_observe.cli.trace_arguments import add_state_directory, print_omission, read_settings, recorded_traces
 from ckpt_observe.core import Checkpointer, Query
 from ckpt_observe.query import OperationStatistics
 from ckpt_observe.readers.reading import path_of_url
@@ -208,6 +208,7 @@ def _describe_forecast(seconds: float | None) -> str:
 def _show_recorded(args: Namespace) -> int:
     with recorded_traces(args) as traces:
         operations = traces.statistics().operations
+    print_omission(read_settings(args))
     if args.json:
         print_structs(map(RecordedOperations, operations))
     elif operations:

@@ -17,7 +17,7 @@ from ckpt_observe.cli.exit_codes import ERROR, INTERRUPTED, OK, USAGE
 from ckpt_observe.cli.json_output import print_structs
 from ckpt_observe.cli.output import Column, is_pipe_closed, live_table, print_error, print_table
 from ckpt_observe.cli.tail import describe_failure
-from ckpt_observe.cli.trace_arguments import add_state_directory, read_settings
+from ckpt_observe.cli.trace_arguments import add_state_directory, print_omission, read_settings
 from ckpt_observe.journal.locations import private_directory
 from ckpt_observe.query import Changes, ObservedOperation, OperationFilter, Progress, SavedStep, Traces, measure_progress
 from ckpt_observe.semconv import attributes as names
@@ -91,6 +91,7 @@ def run(args: Namespace) -> int:
         cursor = table.load(time.time_ns())
         if not table.tasks(time.time_ns()):
             print_error(f"nothing was recorded in {settings.dir} in the last hour; `ckpt-observe traces` lists what is older")
+        print_omission(settings)
         with _view(args) as show:
             show(table.tasks(time.time_ns()))
             for changes in traces.follow(cursor, interval=REFRESH) if not args.once else ():

@@ -95,6 +95,7 @@ def recorded_traces(args: Namespace) -> Iterator[Traces]:
     with query.open_traces(settings.dir) as traces:
         if not traces.path.exists() and not traces.running():
             print_unobserved(settings)
+            print_omission(settings)
             raise TraceNotFoundError(f"no traces recorded yet: {traces.path} does not exist; {_NEXT_STEPS}")
         yield traces
 
@@ -103,6 +104,12 @@ def print_unobserved(settings: Settings) -> None:
     """Mention the programs that recorded nothing in their last run: nobody finds what is missing in a list."""
     for program in unobserved_programs.read(settings.dir)[:_MAX_UNOBSERVED]:
         print_error(f"{format_time(program.ended_unix_nano)}: {printable(program.describe())}")
+
+
+def print_omission(settings: Settings) -> None:
+    """Mention that operations are missing because a sampler is set, so that nobody takes the numbers for all of them."""
+    if omission := settings.sampler.omission(exports_failures=settings.unsampled_failures):
+        print_error(omission)
 
 
 def short_id(operation: ObservedOperation) -> str:

@@ -21,6 +21,7 @@ from ckpt_observe.cli.trace_arguments import (
     add_state_directory,
     find_trace,
     operation_filter,
+    print_omission,
     print_unobserved,
     read_settings,
     recorded_traces,
@@ -82,6 +83,7 @@ def run(args: Namespace) -> int:
         print_error(f"records of dead processes ({count}) wait for a daemon or a server; to send them now, {next_step}")
     if not args.trace:
         print_unobserved(settings)
+        print_omission(settings)
     return NOT_FOUND if args.last and not summaries else OK
 
 

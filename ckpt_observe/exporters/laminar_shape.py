@@ -85,10 +85,12 @@ def _input_and_output(span: Span) -> dict[str, str]:
     return {name: to_json(value) for name, value in values.items() if value}
 
 
-def _source(span: Span) -> dict[str, str]:
-    """Return trace and span of the save that a load or restore came from, as Laminar writes ids: the page finds them by search."""
+def _source(span: Span) -> dict[str, Any]:
+    """Return step, trace and span of the save that a load or restore came from, with ids as Laminar writes them: the page finds them."""
     sources = {"source.trace": (names.SOURCE_TRACE, laminar.trace_uuid), "source.span": (names.SOURCE_SPAN, laminar.span_uuid)}
-    return {key: uuid(str(span.attributes[name])) for key, (name, uuid) in sources.items() if name in span.attributes}
+    ids = {key: uuid(str(span.attributes[name])) for key, (name, uuid) in sources.items() if name in span.attributes}
+    is_read = span.attributes.get(names.OPERATION) in ("load", "restore")
+    return {"source.step": finite(span.attributes[names.STEP]), **ids} if is_read and names.STEP in span.attributes else ids
 
 
 def _events(span: Span, end: int) -> tuple[SpanEvent, ...]:

@@ -7,6 +7,7 @@ what the page would show wrongly. It has no database, no search, and none of Lam
 from __future__ import annotations
 
 import json
+import math
 import re
 import uuid
 
@@ -30,7 +31,8 @@ class LaminarServer(HttpCollector):
         self.queries = []
 
     def keep(self, spans):
-        """Store the spans, and name each trace of the batch: after its root, else after the first path element of a span that came without."""
+        """Store the spans, except those of LangChain's inner steps, and name each trace of the batch: after its root, else after the first path element of a span that came without."""
+        spans = [span for span in spans if not re.search(r"Runnable.*\.task$", span.name)]
         self.rows += spans
         for span in spans:
             self.trace_names[span.trace_id] = (span.attributes.get("lmnr.span.path") or [span.name])[0]
@@ -52,7 +54,7 @@ class LaminarServer(HttpCollector):
     def query(self, text):
         self.queries.append(text)
         if not self.may_query:
-            return 403
+            return 404  # an ingest-only key
         traces, ids = (set(re.findall(r"'([0-9a-f-]{36})'", part)) for part in text.partition("AND")[::2])
         rows = [{"span_id": span_uuid(row)} for row in self.rows if trace_uuid(row) in traces and span_uuid(row) in ids]
         return 200, {"content-type": "application/json"}, json.dumps({"data": rows}).encode()
@@ -97,6 +99,17 @@ class LaminarServer(HttpCollector):
             yield f"{row.name}: tags are lost"
         if row.end_unix_nano < row.start_unix_nano:
             yield f"{row.name}: a negative duration"
+        if len(row.trace_id) != 32:
+            yield f"{row.name}: a trace id that the server cannot read"
+        if any(isinstance(value, float) and not math.isfinite(value) for value in facts.values()):
+            yield f"{row.name}: a number that becomes null"
+        if (row.name in self.red([row])) != (row.status == "error"):
+            yield f"{row.name}: " + ("not red, and the message is lost" if row.status == "error" else "red, although it did not fail")
+        for name, value in facts.items():
+            if name.startswith(ASSOCIATION + "metadata."):
+                values = [other.attributes[name] for other in self.rows if other.trace_id == row.trace_id and name in other.attributes]
+                if not isinstance(value, str) or any(other != value for other in values):
+                    yield f"{row.name}: {name} is lost, or overwritten by another span"
         if any(name.startswith(("gen_ai.", "ai.toolCall.")) for name in facts):
             yield f"{row.name}: a model call"
 
@@ -109,9 +122,9 @@ class LaminarServer(HttpCollector):
         """Return the default view: only spans with a type."""
         return [row.name for row in self.rows if row.attributes.get("lmnr.span.type", "DEFAULT") != "DEFAULT"]
 
-    def red(self):
-        """Return the spans that are shown as failed."""
-        return [row.name for row in self.rows if any(event.name == "exception" for event in row.events)]
+    def red(self, rows=None):
+        """Return the spans that are shown as failed; of all, unless some are given."""
+        return [row.name for row in (self.rows if rows is None else rows) if any(event.name == "exception" for event in row.events)]
 
 
 def span_uuid(span):

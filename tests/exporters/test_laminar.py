@@ -186,9 +186,10 @@ def test_preview_is_readable(laminar, attributes, fields, preview):
 
 
 def test_restore_names_its_source():
-    """The output of a restore has age and steps to repeat, and the ids of the save in Laminar's notation."""
+    """The output of a restore has step, age and steps to repeat, and the ids of the save in Laminar's notation."""
     facts = {
         "checkpoint.operation": "restore",
+        "checkpoint.step": 3,
         "checkpoint.source.age": 12.5,
         "checkpoint.source.steps_since": 2,
         "checkpoint.source.trace_id": "ab" * 16,
@@ -198,6 +199,7 @@ def test_restore_names_its_source():
     assert output == {
         "source.age": 12.5,
         "source.steps_since": 2,
+        "source.step": 3,
         "source.trace": "abababab-abab-abab-abab-abababababab",
         "source.span": "00000000-0000-0000-cdcd-cdcdcdcdcdcd",
     }
@@ -283,6 +285,58 @@ def test_non_finite_numbers_and_negative_durations():
     span = shape(make_span(1, "x", attributes={"a": math.nan, "b": -math.inf}, end_unix_nano=5))
     assert (span.attributes["a"], span.attributes["b"]) == ("nan", "-inf")
     assert span.end_unix_nano == span.start_unix_nano
+
+
+SAVE = {"checkpoint.operation": "save", "lmnr.span.type": "TOOL"}
+EXCEPTION = SpanEvent("exception", START_UNIX_NANO, {})
+WRONG_SPANS = {
+    "not in the transcript": {"attributes": {"checkpoint.operation": "save"}},
+    "a line that hides others": {"attributes": {"lmnr.span.type": "TOOL"}},
+    "a type that becomes DEFAULT": {"attributes": {**SAVE, "lmnr.span.type": "SPAN"}},
+    "no readable preview": {"attributes": {**SAVE, "checkpoint.step": 1, "lmnr.span.input": '{"step": 1}'}},
+    "an empty page of the trace": {"name": "task demo"},
+    "path and ids path do not match": {"attributes": {"lmnr.span.path": ["task", "x"], "lmnr.span.ids_path": ["1"]}},
+    "a path that does not end with it": {"attributes": {"lmnr.span.path": ["task demo"]}},
+    "re-parented, or a false root": {"parent": 2, "attributes": {"lmnr.span.path": ["x"], "lmnr.span.ids_path": ["1"]}},
+    "a link that leads nowhere": {"attributes": {"link.trace_id": ["ab" * 16]}},
+    "hidden, because its parent": {"parent": 2},
+    "lmnr.span.output is lost": {"attributes": {"lmnr.span.output": 1}},
+    "session_id is lost": {"attributes": {ASSOCIATION + "session_id": 1}},
+    "tags are lost": {"attributes": {ASSOCIATION + "tags": [1]}},
+    "metadata.step is lost": {"attributes": {ASSOCIATION + "metadata.step": 1}},
+    "a negative duration": {"end_unix_nano": 0},
+    "a number that becomes null": {"attributes": {"a": math.nan}},
+    "not red, and the message is lost": {"status": "error"},
+    "red, although it did not fail": {"events": (EXCEPTION,)},
+    "a trace id that the server": {"trace_id": "ab" * 8},
+    "a model call": {"attributes": {"gen_ai.system": "x"}},
+}
+"""Fields of a span by what the page does with it."""
+
+
+@pytest.mark.parametrize("complaint", WRONG_SPANS)
+def test_stand_in_reports_wrong_spans(laminar, complaint):
+    """Control: the stand-in reports each mistake, and nothing about a plain span."""
+    fields = {"attributes": {}, **WRONG_SPANS[complaint]}
+    changes = {key: fields.pop(key) for key in ("trace_id", "end_unix_nano") if key in fields}
+    laminar.keep([make_span(7, "plain")])
+    assert laminar.complaints() == []
+    laminar.rows.clear()
+    laminar.keep([structs.replace(make_span(1, fields.pop("name", "x"), **fields), **changes)])
+    assert any(complaint in each for each in laminar.complaints()), laminar.complaints()
+
+
+def test_stand_in_reports_what_several_spans_do(laminar):
+    """Control: a second copy, metadata that differ within a trace, and a later span that renames the trace are noticed; some are dropped."""
+    step = ASSOCIATION + "metadata.step"
+    copy = make_span(1, "x", attributes={step: "1"})
+    laminar.keep([copy, copy, make_span(2, "y", attributes={step: "2"}), make_span(3, "RunnableLambda.task")])
+    complaints = laminar.complaints()
+    assert any("stored twice" in each for each in complaints)
+    assert any("overwritten by another span" in each for each in complaints)
+    assert "RunnableLambda.task" not in [row.name for row in laminar.rows]
+    laminar.keep([make_span(4, "checkpoint.serialize", parent=3)])
+    assert list(laminar.trace_names.values()) == ["checkpoint.serialize"]
 
 
 # No span is stored twice

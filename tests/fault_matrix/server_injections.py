@@ -23,8 +23,8 @@ from tests.fault_matrix.rig import STATE, Trouble
 from tests.fault_matrix.servers import SECRET
 from tests.faults.power import mounted
 
-_SECONDS = 1.0
-"""Timeout of requests to a server that does not answer."""
+_SECONDS = 3.0
+"""Timeout of requests to a server that does not answer. Preparing a checkpoint on a busy disk must take less."""
 _LARGE_STATE = {**STATE, "text": "x" * 1_000_000}
 _HALF = 500_000
 """Bytes of an answer with this state that arrive."""

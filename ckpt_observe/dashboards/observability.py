@@ -41,7 +41,7 @@ def _status() -> list[Panel]:
             "Delivery backlog",
             queries.backlog,
             "bytes",
-            "Records on disk that wait for an exporter. If it rises, a backend is down (see Retries). At the disk limit the oldest records are dropped.",
+            "Records on disk that an exporter has not received. If it rises, a backend is down (see Retries). At the disk limit the oldest records are dropped.",
             empty=NO_METRICS,
             steps=above(16 * MIB, 64 * MIB),
             width=4,
@@ -83,7 +83,7 @@ def _delivery() -> list[Panel]:
             "Delivery backlog by instance",
             [queries.backlog_by_instance],
             "bytes",
-            "The eight instances with the largest backlog. A sawtooth up to 4 MiB is normal, because a file of records counts until all of it is delivered. If a line rises above, an exporter of that instance cannot deliver.",
+            "The eight instances with the largest backlog. Near zero is normal. If a line rises, an exporter of that instance cannot deliver.",
             empty=NO_METRICS,
         ),
         lines(

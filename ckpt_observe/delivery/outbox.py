@@ -7,22 +7,20 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias
-
-import msgspec
+from typing import Any, Final, NamedTuple
 
 from ckpt_observe.delivery.assemble import assemble
 from ckpt_observe.delivery.record_losses import RecordLosses
 from ckpt_observe.delivery.send_marks import SendMarks
 from ckpt_observe.delivery.set_aside import SetAside
-from ckpt_observe.errors import DamagedFileError
 from ckpt_observe.journal import spool
+from ckpt_observe.journal.cursors import read_cursors, write_cursors
 from ckpt_observe.journal.directory import Counts
 from ckpt_observe.journal.pool import Annotate
 from ckpt_observe.journal.spool import Cursor
 from ckpt_observe.semconv import metrics
 from ckpt_observe.span import Span
-from ckpt_observe.support.files import read_json, replace_file, set_aside
+from ckpt_observe.support.files import set_aside
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
 SPOOL_LIMIT: Final = 256 << 20
@@ -36,9 +34,6 @@ small batches, that takes three queries instead of twenty, and a short program g
 
 _CACHED_SPANS: Final = 10_000
 """Spans that are kept in memory for exporters that are slower than the others, besides the latest batch: those of a full one."""
-_CURSORS: Final = "cursors.json"
-_Position: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-_StoredCursors: TypeAlias = dict[str, tuple[_Position, _Position]]
 
 
 class _Batch(NamedTuple):
@@ -73,7 +68,7 @@ class Outbox:
         self._attributes = attributes or {}
         self.directory, self._resource, self._annotate, self._genai_events = directory, resource, annotate, genai_events
         self._lock = threading.Lock()
-        stored = _load_cursors(directory, quarantine=True)
+        stored = read_cursors(directory, quarantine=True)
         self._cursors = {exporter: stored.get(exporter, Cursor()) for exporter in exporters}
         self._limits = {exporter: SMALL_BATCH if exporter in small_batches else BATCH for exporter in self._cursors}
         self._cache: dict[tuple[Cursor, int], _Batch] = {}
@@ -272,7 +267,7 @@ class Outbox:
     def save_cursors(self) -> None:
         """Write the cursors to disk. A failure is harmless: they are right in memory, and delivering twice does no damage."""
         try:
-            replace_file(os.path.join(self.directory, _CURSORS), msgspec.json.encode(self._cursors), sync=False)
+            write_cursors(self.directory, self._cursors)
         except OSError as error:  # disk full or gone
             raise_host_exception(error)
             self.counts["cursor not saved"] += 1
@@ -297,33 +292,10 @@ def _empty_batch(end: Cursor) -> _Batch:
 
 def backlog(directory: str, exporters: Iterable[str]) -> dict[str, int]:
     """Return how many bytes of a journal's spool each exporter has not received, according to the cursors on disk."""
-    stored = _load_cursors(directory)
+    stored = read_cursors(directory)
     return {exporter: spool.size(directory, stored.get(exporter, Cursor())) for exporter in exporters}
 
 
 def exporters_with_cursor(directory: str) -> set[str]:
     """Return the exporters of the process that delivers this journal, which stores a cursor for each. Empty before it has done so."""
-    return set(_load_cursors(directory))
-
-
-def positions(directory: str) -> dict[str, Cursor]:
-    """Return until where each exporter has received a journal, according to the cursors on disk."""
-    return _load_cursors(directory)
-
-
-def _load_cursors(directory: str, *, quarantine: bool = False) -> dict[str, Cursor]:
-    """Return the stored cursors. Those that are missing or damaged start at the beginning: delivering twice does no damage.
-
-    `quarantine`: move a damaged file aside. Only for the process that delivers.
-    """
-    path = os.path.join(directory, _CURSORS)
-    try:
-        stored: dict[str, tuple[int, int]] = read_json(path, _StoredCursors)
-        cursors = {exporter: Cursor(*position) for exporter, position in stored.items()}
-        return {exporter: cursor for exporter, cursor in cursors.items() if spool.is_boundary(directory, cursor)}
-    except DamagedFileError:
-        if quarantine:
-            set_aside(path)
-    except OSError as error:  # none yet
-        raise_host_exception(error)
-    return {}
+    return set(read_cursors(directory))

@@ -14,6 +14,7 @@ from typing import Any
 
 from ckpt_observe.errors import DamagedFileError, JournalError
 from ckpt_observe.journal import spool
+from ckpt_observe.journal.cursors import read_cursors
 from ckpt_observe.journal.directory import JOURNALS, OWNER_LOCK, UNFINISHED, list_page_files, read_about
 from ckpt_observe.journal.page_reader import begin_line, parse_lines, read_running
 from ckpt_observe.support.host_exceptions import raise_host_exception
@@ -40,18 +41,18 @@ class Activity:
     live_processes: int = 0
     dead_processes: int = 0
     """Processes that ended before all their records were delivered."""
-    spooled_bytes: int = 0
-    """Size of all spools. A segment counts until every exporter has received all of it."""
+    waiting_bytes: int = 0
+    """Bytes of all spools that an exporter has not received yet."""
 
 
 def read_activity(state: Path) -> Activity:
-    """Return what is running now, and how many bytes the spools hold. Journals that cannot be read are skipped."""
+    """Return what is running now, and how many bytes wait for delivery. Journals that cannot be read are skipped."""
     activity = Activity()
     for directory in sorted(glob.glob(os.path.join(glob.escape(str(state / JOURNALS)), "*"))):
         if directory.endswith(UNFINISHED):
             continue
         try:
-            activity.spooled_bytes += spool.size(directory)
+            activity.waiting_bytes += _waiting_bytes(directory)
             is_owned = is_locked(os.path.join(directory, OWNER_LOCK))
             page_files = list_page_files(directory, read_about(directory)) if is_owned else []
             if not page_files:  # without pages, the lock is held by the process that adopted the journal of a dead one
@@ -63,6 +64,11 @@ def read_activity(state: Path) -> Activity:
             raise_host_exception(error)
             continue
     return activity
+
+
+def _waiting_bytes(directory: str) -> int:
+    """Return the bytes behind the cursor of the slowest exporter. All of them wait if nothing was delivered yet."""
+    return spool.size(directory, min(read_cursors(directory).values(), default=spool.Cursor()))
 
 
 def _running_operations(page_files: list[str]) -> Iterator[RunningOperation]:

@@ -167,7 +167,7 @@ class Spool:
 def size(directory: str, start: Cursor = _START) -> int:
     """Return the bytes on disk from a position on."""
     sizes = {number: _file_size(segment_path(directory, number)) for number in segments(directory) if number >= start.segment}
-    return sum(sizes.values()) - (start.offset if sizes.get(start.segment) else 0)
+    return sum(sizes.values()) - min(start.offset, sizes.get(start.segment, 0))  # somebody may have truncated the file
 
 
 def _file_size(path: str) -> int:

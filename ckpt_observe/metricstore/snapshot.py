@@ -55,7 +55,7 @@ def build_snapshot(stored: StoredMetrics, activity: Activity, version: str, spac
     _add_running(series, stored, activity.running)
     series[metrics.BUILD.name] = {(version,): 1.0}
     series[metrics.PROCESSES.name] = {("live",): float(activity.live_processes), ("dead",): float(activity.dead_processes)}
-    series[metrics.SPOOL_SIZE.name] = {(): float(activity.spooled_bytes)}
+    series[metrics.SPOOL_SIZE.name] = {(): float(activity.waiting_bytes)}
     return [(spec, series[spec.name]) for spec in METRICS if series.get(spec.name)]
 
 

@@ -12,6 +12,7 @@ from ckpt_observe.delivery import outbox
 from ckpt_observe.delivery.set_aside import SetAside
 from ckpt_observe.errors import JournalError
 from ckpt_observe.journal import spool
+from ckpt_observe.journal.cursors import read_cursors
 from ckpt_observe.journal.directory import JOURNALS, OWNER_LOCK, UNFINISHED, list_page_files, read_about
 from ckpt_observe.support.host_exceptions import raise_host_exception
 from ckpt_observe.support.locks import is_locked
@@ -69,7 +70,7 @@ def is_received(journal: WaitingJournal, state: Path) -> bool:
     directory = str(state / JOURNALS / journal.name)
     if not os.path.exists(directory):  # delivered and removed
         return True
-    positions = outbox.positions(directory)
+    positions = read_cursors(directory)
     return all(positions.get(exporter, spool.Cursor()) >= journal.end for exporter in journal.waiting)
 
 

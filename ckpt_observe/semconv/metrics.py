@@ -107,7 +107,7 @@ MEMORY_PEAK: Final = MetricSpec("checkpoint.memory.peak", "gauge", "By", _TASK, 
 
 BUILD: Final = MetricSpec("ckpt_observe.build.info", "gauge", "", ("version",), "Always 1 while metrics are served.")
 PROCESSES: Final = MetricSpec("ckpt_observe.processes", "gauge", "{process}", ("state",), "Processes that have a journal: live ones, and dead ones with undelivered records.")
-SPOOL_SIZE: Final = MetricSpec("ckpt_observe.spool.size", "gauge", "By", (), "Bytes on disk that wait for delivery, of all processes.")
+SPOOL_SIZE: Final = MetricSpec("ckpt_observe.spool.size", "gauge", "By", (), "Bytes of records on disk that an exporter has not received, of all processes.")
 RECORDS: Final = MetricSpec("ckpt_observe.records", "counter", "{operation}", ("event",), "Operations recorded with a fallback: spilled (all pages were in use, so the caller wrote to disk) or unprotected (no free page, so only in memory until it ended).")
 DROPPED_RECORDS: Final = MetricSpec("ckpt_observe.dropped", "counter", "{operation}", ("reason",), "Operations that were not recorded or not delivered, by reason.")
 DELIVERED_SPANS: Final = MetricSpec("ckpt_observe.delivered", "counter", "{span}", ("exporter",), "Spans delivered to an exporter.")

@@ -87,7 +87,7 @@ def test_control(damaged_state, little_memory, monkeypatch):
             raise DamagedFileError(22, str(error), path) from error
 
     monkeypatch.setattr(files, "read_json", read_json)
-    monkeypatch.setattr("ckpt_observe.delivery.outbox.read_json", read_json)
+    monkeypatch.setattr("ckpt_observe.journal.cursors.read_json", read_json)
     with pytest.raises(AssertionError, match="UnicodeDecodeError"):
         run(damaged_state, 1, 400)
 

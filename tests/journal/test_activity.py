@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import ckpt_observe
+from ckpt_observe.journal import spool
 from ckpt_observe.journal.activity import read_activity
+from ckpt_observe.journal.cursors import write_cursors
 from ckpt_observe.journal.directory import list_page_files
 from ckpt_observe.journal.pages import PAGE_SIZE
 
@@ -53,10 +55,36 @@ def test_adopted_journal_is_not_a_live_process(watch, tmp_path):
         assert (activity.live_processes, activity.dead_processes, activity.running) == (0, 1, [])
 
 
+def test_delivered_records_do_not_wait(watch, tmp_path):
+    """Records that every exporter has do not wait, although their file remains until it is full."""
+    with ckpt_observe.checkpoint("save"):
+        pass
+    assert watch.flush(20)
+    assert spool.size(watch._journal.directory) > 0
+    assert read_activity(tmp_path / "state").waiting_bytes == 0
+
+
+def test_records_wait_for_the_slowest_exporter(tmp_path):
+    """Records that one of two exporters has not received wait, and no others do."""
+    state, journal = tmp_path / "state", tmp_path / "state" / "journals" / "one"
+    journal.mkdir(parents=True)
+    writer = spool.Spool(str(journal))
+    writer.append([b"[1]"])
+    assert read_activity(state).waiting_bytes == spool.size(str(journal)), "nothing is delivered yet"
+    first = spool.read(str(journal), spool.Cursor()).end
+    writer.append([b"[2]", b"[3]"])
+    last = spool.read(str(journal), first).end
+    write_cursors(str(journal), {"fast": last, "slow": first})
+    assert read_activity(state).waiting_bytes == spool.size(str(journal), first) > 0
+    write_cursors(str(journal), {"fast": last, "slow": last})
+    assert read_activity(state).waiting_bytes == 0
+    writer.close()
+
+
 def test_missing_state_directory(tmp_path):
     """A state directory that does not exist shows no activity."""
     activity = read_activity(tmp_path / "none")
-    assert (activity.running, activity.live_processes, activity.dead_processes, activity.spooled_bytes) == ([], 0, 0, 0)
+    assert (activity.running, activity.live_processes, activity.dead_processes, activity.waiting_bytes) == ([], 0, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """All metrics at one moment, in the order of `semconv.metrics.METRICS`: the stored totals, what runs now, and zeros.
 
 A counter that first appears with the value 1 has never increased as far as Prometheus can tell. As soon as an operation of a task has been
-counted, every outcome and error class therefore has a series, with the value 0 if needed, so that an alert sees the first failure.
+counted, every outcome and error class therefore has a series, with the value 0 if needed, so that an alert sees the first failure. The same
+holds for damage and altered keys, which any operation that reads may find.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ Series: TypeAlias = dict[tuple[str, ...], Point | float]
 """The points of one metric by label values. Gauges are plain floats."""
 Snapshot: TypeAlias = list[tuple[MetricSpec, Series]]
 
+_READS: Final = ("load", "restore", "verify", "drill")
 _OUTCOMES_WITH_CLASS: Final = (
     ("ok", ""),
     ("skipped", ""),
@@ -68,8 +70,8 @@ def _add_zeros(series: dict[str, Series]) -> None:
     origins = {(operation, *rest) for operation, _, _, *rest in series.get(metrics.OPERATIONS.name, {})}
     tasks = {(operation, rest[-1]) for operation, *rest in origins}
     add(metrics.OPERATIONS, ((operation, *end, *rest) for operation, *rest in origins for end in _OUTCOMES_WITH_CLASS))
-    for spec in (metrics.CORRUPTION, metrics.ALTERED_KEYS):
-        add(spec, ((operation, task) for operation, task in tasks if operation in ("load", "restore", "verify", "drill")))
+    for spec in (metrics.CORRUPTION, metrics.ALTERED_KEYS):  # of tasks that only saved, too: their first restore may be the one that fails
+        add(spec, ((operation, task) for operation in _READS for _, task in tasks))
     for spec in (metrics.DELETED_CHECKPOINTS, metrics.FREED_BYTES):
         add(spec, ((operation, task) for operation, task in tasks if operation in ("delete", "prune")))
     add(metrics.TASKS, [(task, outcome) for task, _ in series.get(metrics.TASKS.name, {}) for outcome in OUTCOMES if outcome != "skipped"])

@@ -55,6 +55,15 @@ def test_all_outcomes_and_classes_exist_from_the_first_operation(store):
     assert counts["interrupted", "interrupted"] == 0
 
 
+def test_damage_found_by_the_first_restore_is_an_increase(store):
+    """A task that has only saved has series for what its first restore may find; otherwise dashboards would show no damage."""
+    store.add_spans([operation(1, "save")])
+    for spec in (metrics.CORRUPTION, metrics.ALTERED_KEYS):
+        assert {labels: point.value for labels, point in series(store, spec).items()} == {
+            (each, "demo"): 0 for each in ("load", "restore", "verify", "drill")
+        }
+
+
 def test_never_succeeded_has_no_last_success(store):
     """A first attempt without a last success tells an alert that no save ever worked."""
     store.add_spans(make_tree(1, outcome="error"))
@@ -108,6 +117,7 @@ def test_corruption_and_deletions(store):
         ("load", "demo"): 1,
         ("restore", "demo"): 2,
         ("verify", "demo"): 3,
+        ("drill", "demo"): 0,
     }
     assert {labels: point.value for labels, point in series(store, metrics.DELETED_CHECKPOINTS).items()} == {
         ("prune", "demo"): 4,
@@ -128,6 +138,7 @@ def test_altered_keys(store):
         ("restore", "demo"): 2,
         ("load", "demo"): 0,
         ("verify", "demo"): 1,
+        ("drill", "demo"): 0,
     }
     assert sorted(series(store, metrics.LAST_ALTERED)) == [("restore", "demo"), ("verify", "demo")]
 

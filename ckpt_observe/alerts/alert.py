@@ -38,6 +38,11 @@ INTERRUPTED: Final = 'error_class="interrupted"'
 DAMAGED: Final = 'error_class="integrity"'
 
 
+_OF_TASK: Final = ("job", "instance", "task")
+OF_OPERATION: Final = (*_OF_TASK, "operation")
+"""Labels that select a task, and one of its operations, on a dashboard."""
+
+
 class Alert(NamedTuple):
     """An alert. The runbook has a section with its name."""
 
@@ -54,8 +59,8 @@ class Alert(NamedTuple):
     """Names of alerts that are not sent for the same task while this one fires."""
     labels: dict[str, str] = {}  # noqa: RUF012 - never changed
     dashboard: str = "overview"
-    """Name of the dashboard that shows more."""
-    links_by: tuple[str, ...] = ("job", "instance", "task")
+    """Name of the dashboard that shows the trouble."""
+    links_by: tuple[str, ...] = _OF_TASK
     """Labels of the alert that select the same series on the dashboard."""
     traces: tuple[tuple[str, str], ...] | None = None
     """Attributes of the operations that caused the alert, besides their task. None if traces do not explain it."""

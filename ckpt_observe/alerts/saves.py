@@ -10,6 +10,7 @@ from ckpt_observe.alerts.alert import (
     DURATION,
     FAILED,
     INTERRUPTED,
+    OF_OPERATION,
     OPERATION,
     PERCENTAGE,
     SAVE,
@@ -175,7 +176,6 @@ def stuck(site: Site) -> Alert:
         f"{longer_than_interval(f'({age} > 10 * {longest})', site, SETTLE_PART)}\nor ({longer_than_interval(age, site)} unless {longest})",
         "A checkpoint operation is taking far longer than usual.",
         f"A {OPERATION} of {TASK} has been running for {DURATION}.",
-        dashboard="operations",
     )
 
 
@@ -205,6 +205,7 @@ def slow(site: Site) -> Alert:
         f"A save of {TASK} takes {DURATION} on average.",
         hold=site.settle_time,
         dashboard="operations",
+        links_by=OF_OPERATION,
         traces=_SAVES,
     )
 

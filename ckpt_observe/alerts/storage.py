@@ -6,6 +6,7 @@ from ckpt_observe.alerts.alert import (
     BYTES,
     CRITICAL,
     DAMAGED,
+    OF_OPERATION,
     OPERATION,
     READ,
     STORED,
@@ -38,7 +39,6 @@ def corrupted() -> Alert:
         "A stored checkpoint is damaged, and no checkpoint has been read back successfully since.",
         f"A {OPERATION} of {TASK} found a damaged checkpoint at {TIMESTAMP}.",
         inhibits=("CheckpointRestoreFailing",),
-        dashboard="storage",
         traces=((names.ERROR_CLASS, "integrity"),),
     )
 
@@ -50,7 +50,6 @@ def altered() -> Alert:
         _since_last_verified(series(metrics.LAST_ALTERED)),
         "A restored state differs from what was saved, and no state has been restored correctly since.",
         f"A {OPERATION} of {TASK} returned a state with missing keys or keys of another type at {TIMESTAMP}.",
-        dashboard="storage",
         traces=((names.OPERATION, OPERATION),),
     )
 
@@ -65,6 +64,8 @@ def restore_failing(site: Site) -> Alert:
         f"{series(metrics.CONSECUTIVE_FAILURES, READ)} > 0\nand ({unresolved}) > time() - {number(site.abandoned_after)}",
         "Reading a checkpoint failed and has not succeeded since.",
         f"The last {VALUE} attempts to {OPERATION} {TASK} failed.",
+        dashboard="operations",
+        links_by=OF_OPERATION,
         traces=((names.OPERATION, OPERATION), ("error", "true")),
     )
 

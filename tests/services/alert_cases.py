@@ -168,6 +168,12 @@ CASES = (
         {4: None, 5: Fires(f"If {WHO} died now, 4m 0s of work would be lost.")},
     ),
     Case(
+        "a task that saves every ten seconds, under rules for 30 minutes",
+        "CheckpointStale",
+        (RUNNING, of(metrics.EXPECTED_INTERVAL, 10), save(metrics.LAST_SUCCESS, 60)),
+        {2: None, 3: Fires(f"If {WHO} died now, 2m 0s of work would be lost.")},
+    ),
+    Case(
         "a task that saves once a day, under rules for 30 minutes",
         "CheckpointStale",
         (RUNNING, of(metrics.EXPECTED_INTERVAL, 86400), save(metrics.LAST_SUCCESS, 3600)),

@@ -100,7 +100,7 @@ class Prometheus(Service):
         for name, text in files:
             (targets_directory / name).write_text(re.sub(r"[a-z]+:\d+", lambda address: f"127.0.0.1:{ports[address[0]]}", text))
 
-    query, exemplars = telemetry.Prometheus.query, telemetry.Prometheus.exemplars
+    query, samples, exemplars = telemetry.Prometheus.query, telemetry.Prometheus.samples, telemetry.Prometheus.exemplars
 
     def get(self, path, **parameters):
         return telemetry.get(f"http://127.0.0.1:{self.port}/api/v1/{path}", **parameters)["data"]

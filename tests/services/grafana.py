@@ -37,21 +37,22 @@ def panels(dashboard):
     return [each for panel in dashboard["panels"] for each in (panel["panels"] if panel["type"] == "row" else [panel])]
 
 
-def interpolated(dashboard, panel, expression):
-    """Return the expression with all variables replaced as Grafana does if `All` is selected, and the step."""
+def interpolated(dashboard, panel, expression, selected=None):
+    """Return the expression with all variables replaced as Grafana does if `All` or one value is selected, and the step."""
     step = max(STEP, _seconds(panel.get("interval", "1s")))
     chosen = {variable["name"]: variable.get("allValue", "") for variable in dashboard["templating"]["list"]}
     resolved = {**chosen, **VARIABLES, "__interval": f"{step}s", "__rate_interval": f"{max(step + SCRAPE, 4 * SCRAPE) * 1000:.0f}ms"}
+    resolved |= {name: re.escape(value).replace("\\", "\\\\") for name, value in (selected or {}).items()}
     return re.sub(r"\$(\w+)|\$\{(\w+)\}", lambda match: resolved[match[1] or match[2]], expression), step
 
 
-def run_queries(server, dashboard, panel, moment=None):
-    """Run every query of a panel, with a time range that ends now or at a moment."""
-    return [_answer(server, dashboard, panel, target, moment or time.time()) for target in panel["targets"]]
+def run_queries(server, dashboard, panel, moment=None, selected=None):
+    """Run every query of a panel, with a time range that ends now or at a moment. `selected` has values of variables."""
+    return [_answer(server, dashboard, panel, target, moment or time.time(), selected) for target in panel["targets"]]
 
 
-def _answer(server, dashboard, panel, target, now):
-    expression, step = interpolated(dashboard, panel, target["expr"])
+def _answer(server, dashboard, panel, target, now, selected):
+    expression, step = interpolated(dashboard, panel, target["expr"], selected)
     when = {"time": now} if target["instant"] else {"start": now - RANGE, "end": now, "step": step}
     url = f"http://127.0.0.1:{server.port}/api/v1/query{'' if target['instant'] else '_range'}"
     answer = Answer(expression)

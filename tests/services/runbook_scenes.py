@@ -142,20 +142,31 @@ def killed(store):
 
     with ckpt_observe.task("killed", id=RUN):
         Checkpointer(store).save(RUN, {"step": 0}, step=0)
+        wait_for_input()  # for a scrape without an interruption
         broken(store, die).save(RUN, {"step": 1}, step=1)
 
 
 def damaged(store):
     """The first load ever finds a damaged checkpoint. After the remedy, a load succeeds."""
+    find_damage("damaged", store, Checkpointer.load)
+
+
+def checked(store):
+    """The first load ever finds a damaged checkpoint. After the remedy, the program verifies all."""
+    find_damage("checked", store, Checkpointer.verify)
+
+
+def find_damage(task, store, read):
     checkpointer = Checkpointer(store)
-    with ckpt_observe.task("damaged", id=RUN):
+    with ckpt_observe.task(task, id=RUN):
         checkpointer.save(RUN, {"weights": [0.5] * 100}, step=0)
         saved = checkpointer.save(RUN, {"weights": [0.5] * 100}, step=1)
         file = next(path for path in Path(store).rglob("*") if saved.id in path.name and path.is_file())
         file.write_bytes(file.read_bytes().replace(b"0.5", b"0.6"))
+        wait_for_input()  # for a scrape without damage
         attempt(checkpointer.load, RUN)
         wait_for_input()
-        checkpointer.load(RUN)
+        read(checkpointer, RUN)
         wait_for_input()
 
 
@@ -170,11 +181,13 @@ def altered(store):
 
 
 def unreadable(store):
-    """The store does not answer when the program restores."""
+    """The store does not answer when the program restores, and when it tries again."""
+    away = broken(store, raising(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")), "get")
     with ckpt_observe.task("unreadable", id=RUN):
         Checkpointer(store).save(RUN, {"step": 0}, step=0)
-        attempt(broken(store, raising(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")), "get").restore, RUN)
-        wait_for_input()
+        for _ in range(2):
+            attempt(away.restore, RUN)
+            wait_for_input()
 
 
 def growing(store):
@@ -242,6 +255,7 @@ SCENES = {
         stuck,
         killed,
         damaged,
+        checked,
         altered,
         unreadable,
         growing,

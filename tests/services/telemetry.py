@@ -141,10 +141,14 @@ class Prometheus(Server):
     def ready(self):
         return processes.answers(f"http://127.0.0.1:{self.port}/-/ready")
 
-    def query(self, expression):
-        """Return an instant vector by label values, in the order of the label names."""
-        result = get(f"http://127.0.0.1:{self.port}/api/v1/query", query=expression)["data"]["result"]
-        return {tuple(value for _, value in sorted(each["metric"].items())): float(each["value"][1]) for each in result}
+    def query(self, expression, **when):
+        """Return an instant vector by label values, in the order of the label names. Of now, or of a `time`."""
+        return {tuple(value for _, value in sorted(labels.items())): value for labels, value in self.samples(expression, **when)}
+
+    def samples(self, expression, **when):
+        """Return the labels and value of each element of an instant vector."""
+        result = get(f"http://127.0.0.1:{self.port}/api/v1/query", query=expression, **when)["data"]["result"]
+        return [(each["metric"], float(each["value"][1])) for each in result]
 
     def exemplars(self, expression):
         """Return the exemplars of each series."""

@@ -96,6 +96,11 @@ class Machine:
         self.resume(scene)
         self.wait_until_done(scene)
 
+    def go_on_when(self, scene, expression):
+        """Let a scene go on when Prometheus has an answer to this expression."""
+        processes.eventually(lambda: self.prometheus.query(expression), f"{expression} before {scene} goes on")
+        self.go_on(scene)
+
     def go_on_after_failure(self, scene, *jobs):
         """Let a scene go on when Prometheus has the first failed save of each of these jobs."""
         failures = f'checkpoint_operations_total{{operation="save", outcome="error", task="{scene}"}} == 1'

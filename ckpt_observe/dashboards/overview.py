@@ -175,7 +175,7 @@ def _history() -> list[Panel]:
             "Saves by outcome",
             [queries.saves_by_outcome],
             COUNT,
-            "Finished saves in each step, of the eight jobs with the most saves. For errors, see Errors by class in Operations. interrupted: the process died.",
+            "Finished saves in each step: the eight most frequent failures of any job, and the other saves of the eight jobs with the most. For errors, see Errors by class in Operations. interrupted: the process died.",
             empty="no save in this time range",
             width=24,
             traces=f"{names.OUTCOME}=${{__field.labels.outcome}}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import grafana
 import panel_table
 import pytest
@@ -108,6 +110,20 @@ def test_forecast_is_plausible(run):
     [now], [later] = free.values, forecast.values
     assert len(later) > grafana.WINDOW
     assert all(each <= limit for each, limit in zip(later[::-1], now[::-1], strict=False))
+
+
+def test_storage_is_that_of_the_disk(run):
+    """Free space is what the file system says, the saves that fit are free space divided by the size of the largest save, and storage
+    that was empty before the run has grown by all that it uses."""
+    tiles = {title: next(iter(values.values()), None) for title, values in panel_values(run.faulty)["storage"].items()}
+    assert tiles["Free space"] == pytest.approx(shutil.disk_usage(run.prometheus.directory).free, rel=0.2)
+    sizes = panel_values(run.faulty)["storage"]["Checkpoint size by task"]
+    assert tiles["Saves that fit"] == pytest.approx(tiles["Free space"] / max(sizes.values()), rel=0.01)
+    assert tiles["Storage growth"] == tiles["Storage used"] == pytest.approx(sum(stored_sizes(run)), rel=0.01)
+
+
+def stored_sizes(run):
+    return panel_values(run.faulty)["storage"]["Storage used by task"].values()
 
 
 def test_thresholds_are_crossed_by_the_faults(run):

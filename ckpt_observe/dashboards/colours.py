@@ -1,7 +1,7 @@
 """Colours by meaning, the same on every dashboard: ok is green, an error red, an interruption purple.
 
-Series with known names that are neither good nor bad have neutral colours, so that nothing looks like a failure that is none. Lines of tasks,
-jobs, instances and exporters, whose names are not known in advance, have those of Grafana's palette, which a reader can tell apart.
+Series with known names that are neither good nor bad have neutral colours, so that nothing looks like a failure that is none. The names of
+tasks, jobs, instances and exporters are not known in advance: their lines have colours of Grafana's palette, which are easy to tell apart.
 """
 
 from __future__ import annotations

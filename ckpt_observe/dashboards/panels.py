@@ -125,13 +125,23 @@ def lines(
     minimum: float | None = 0,
     logarithmic: bool = False,
     colours: Mapping[str, str] | None = None,
+    dashed: str = "",
 ) -> Panel:
-    """Return a line graph. `minimum` is the start of the axis (None: automatic); a logarithmic axis, for large differences, ignores it."""
+    """Return a line graph. `minimum` is the start of the axis (None: automatic); a logarithmic axis, for large differences, ignores it.
+
+    Lines whose names match the regular expression `dashed` are dashed.
+    """
     style: dict[str, Any] = {"thresholdsStyle": {"mode": "dashed"}} if steps else {}
     if logarithmic:
         style, minimum = {"scaleDistribution": {"type": "log", "log": 10}}, None
     graph = _time_series(style, minimum, width, ("lastNotNull",), {"thresholds": thresholds(steps)} if steps else {})
-    return Panel("timeseries", title, queries, unit, description, empty, width, 8, *graph, overrides=series_colours(colours or {}))
+    overrides = [*series_colours(colours or {}), *([_dashed_lines(dashed)] if dashed else [])]
+    return Panel("timeseries", title, queries, unit, description, empty, width, 8, *graph, overrides=overrides)
+
+
+def _dashed_lines(series: str) -> dict[str, Any]:
+    style = {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [10, 10]}}
+    return {"matcher": {"id": "byRegexp", "options": f"/{series}/"}, "properties": [style]}
 
 
 def bars(

@@ -90,9 +90,10 @@ def _growth() -> list[Panel]:
             "Free space and forecast",
             [queries.free_space, queries.free_space_forecast],
             "bytes",
-            "Free space that checkpoints of each instance have, least first, and in one window from now if it goes on shrinking as in the last window. The forecast is never above the free space: that somebody freed space is no trend. Below zero: full within the window.",
+            "Free space that checkpoints of each instance have, least first, and, dashed, in one window from now if it goes on shrinking as in the last window. The forecast is never above the free space: that somebody freed space is no trend. Below zero: full within the window.",
             empty=REMOTE,
             minimum=None,
+            dashed=" in [0-9]+[a-z]+$",
         ),
         bars(
             "Bytes saved and removed",

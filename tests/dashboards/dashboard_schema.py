@@ -84,7 +84,9 @@ class Matcher(Strict):
 
 
 class Property(Strict):
-    id: Literal["unit", "decimals", "mappings", "thresholds", "color", "custom.cellOptions", "custom.filterable", "custom.width"]
+    id: Literal[
+        "unit", "decimals", "mappings", "thresholds", "color", "custom.cellOptions", "custom.filterable", "custom.width", "custom.lineStyle"
+    ]
     value: Any
 
 

@@ -17,6 +17,7 @@ import pytest
 from ckpt_observe.cli.main import main
 from ckpt_observe.dashboards import colours, dashboards, promql
 from ckpt_observe.dashboards.layout import COLUMNS
+from ckpt_observe.dashboards.layout import WINDOWS as WINDOW_CHOICES
 from ckpt_observe.semconv import metrics
 from ckpt_observe.semconv.metrics import METRICS
 from ckpt_observe.semconv.values import ERROR_CLASSES, OUTCOMES
@@ -265,6 +266,22 @@ def test_no_text_is_clipped(name):
         if panel["type"] == "timeseries":
             is_beside = panel["options"]["legend"]["placement"] == "right"
             assert is_beside == (panel["gridPos"]["w"] >= COLUMNS // 2), panel["title"]
+
+
+def test_forecast_is_dashed():
+    """A forecast can be told from what was measured: its line is dashed, for every window, and no other line is."""
+    dashed = {}
+    for dashboard in DASHBOARDS.values():
+        for panel in panels(dashboard):
+            for override in panel["fieldConfig"]["overrides"]:
+                if any(each["id"] == "custom.lineStyle" for each in override["properties"]):
+                    dashed[panel["title"]] = override["matcher"]["options"].strip("/"), [each["legendFormat"] for each in panel["targets"]]
+    [(title, (series, [measured, forecast]))] = dashed.items()
+    assert title == "Free space and forecast"
+    name = lambda legend, window: legend.replace("{{job}}", "train in 3").replace("{{instance}}", "host:1").replace("$window", window)  # noqa: E731
+    for window in WINDOW_CHOICES:
+        assert re.search(series, name(forecast, window))
+        assert not re.search(series, name(measured, window))
 
 
 def test_exemplars_do_not_cover_lines():

@@ -39,7 +39,7 @@ def corrupted() -> Alert:
         "A stored checkpoint is damaged, and no checkpoint has been read back successfully since.",
         f"A {OPERATION} of {TASK} found a damaged checkpoint at {TIMESTAMP}.",
         inhibits=("CheckpointRestoreFailing",),
-        traces=((names.ERROR_CLASS, "integrity"),),
+        traces=((names.OPERATION, OPERATION),),  # not the class of the error: a verify that finds damage has not failed
     )
 
 

@@ -577,12 +577,12 @@ def _alert(case, fires):
     exporters = case.alert.startswith("CkptObserve")
     labels = {} if case.alert in SOURCELESS else FROM if exporters else {**FROM, "task": "train"}
     labels = {**labels, **fires.labels, "severity": fires.severity}
-    links = {name: _with_labels(text, labels) for name, text in about.items() if name.endswith("_url")}
+    links = {name: with_labels(text, labels) for name, text in about.items() if name.endswith("_url")}
     return {"exp_labels": labels, "exp_annotations": {"summary": about["summary"], "description": fires.says, **links}}
 
 
-def _with_labels(template, labels):
-    """The link that Prometheus makes of a template. Each label that a condition names exists."""
+def with_labels(template, labels):
+    """Return the link that Prometheus makes of a template. Each label that a condition names exists."""
     template = re.sub(r"\{\{ (if \$labels\.\w+|end) \}\}", "", template)
     return re.sub(r"\{\{ \$labels\.(\w+)(?: \| urlquery)? \}\}", lambda match: urllib.parse.quote(labels[match[1]]), template)
 

@@ -152,7 +152,7 @@ def damaged(store):
 
 
 def checked(store):
-    """The first load ever finds a damaged checkpoint. After the remedy, the program verifies all."""
+    """The first verify ever finds a damaged checkpoint. After the remedy, it finds none."""
     find_damage("checked", store, Checkpointer.verify)
 
 
@@ -164,7 +164,7 @@ def find_damage(task, store, read):
         file = next(path for path in Path(store).rglob("*") if saved.id in path.name and path.is_file())
         file.write_bytes(file.read_bytes().replace(b"0.5", b"0.6"))
         wait_for_input()  # for a scrape without damage
-        attempt(checkpointer.load, RUN)
+        attempt(read, checkpointer, RUN)
         wait_for_input()
         read(checkpointer, RUN)
         wait_for_input()

@@ -9,7 +9,9 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
+import alert_cases
 import grafana
 import processes
 import pytest
@@ -18,6 +20,7 @@ import telemetry
 from processes import eventually
 from troubled_machine import Machine
 
+from ckpt_observe.alerts.links import links
 from ckpt_observe.alerts.rule_files import RUNBOOK, all_alerts, files
 from ckpt_observe.alerts.site import Site
 from ckpt_observe.core import Checkpointer
@@ -25,6 +28,7 @@ from ckpt_observe.dashboards import dashboards
 from ckpt_observe.delivery.outbox import SPOOL_LIMIT
 from ckpt_observe.environment import VARIABLES
 from ckpt_observe.exporter_selection import EXPORTERS
+from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.metrics import DROP_REASONS
 from ckpt_observe.semconv.values import ERROR_CLASSES, OPERATIONS, PHASES
 
@@ -141,8 +145,10 @@ def test_section(machine, alert):
     """The alert fires for the task that is in this trouble, its dashboard shows it, and everything that its section says is so."""
     task = EXPECTED[alert]
     eventually(lambda: machine.has_fired(alert, task=task), f"{alert} of {task} fires", 120)
+    urls = links_of(machine, alert, task)
     if alert not in WITHOUT_PANEL:
-        eventually(lambda: is_shown(machine, alert, task), f"{SHOWN[alert]} of {task}", 30)
+        eventually(lambda: is_shown(machine, urls["dashboard_url"], *SHOWN[alert]), f"{SHOWN[alert]} of {task}", 30)
+    assert "traces_url" not in urls or is_traced(machine, urls["traces_url"])
     for statement, check in CHECKS[alert].items():
         if statement == "query":
             query = query_of(alert)
@@ -156,17 +162,31 @@ def test_section(machine, alert):
             check(machine, statement.replace("$task", task).replace("$store", machine.store(task)))
 
 
-def is_shown(machine, alert, task):
-    """Whether the dashboard that the alert links to shows the trouble, with the labels of the alert as variables."""
-    title, low, high = SHOWN[alert]
+def links_of(machine, alert, task):
+    """Return the annotations with links of an alert that fired."""
     rule = next(each for each in all_alerts(machine.site) if each.name == alert)
     fired = f'last_over_time(ALERTS{{alertname="{alert}", alertstate="firing", task="{task}"}}[1h])'
     labels = machine.prometheus.samples(fired)[0][0]
-    dashboard = dashboards()[f"checkpoint-{rule.dashboard}.json"]
+    return {name: alert_cases.with_labels(text, labels) for name, text in links(rule, Site(**alert_cases.STACK)).items()}
+
+
+def is_shown(machine, link, title, low, high):
+    """Whether a panel of the dashboard of a link shows a value in the range, with the variables of the link."""
+    address = urlsplit(link)
+    [dashboard] = [each for each in dashboards().values() if address.path == f"/d/{each['uid']}"]
     [panel] = [panel for panel in grafana.panels(dashboard) if panel["title"] == title]
-    selected = {"window": "5m", **{name: labels[name] for name in rule.links_by}}
-    values = grafana.values(panel, grafana.run_queries(machine.prometheus, dashboard, panel, selected=selected))
+    selected = {name.removeprefix("var-"): value for name, [value] in parse_qs(address.query).items() if name.startswith("var-")}
+    answers = grafana.run_queries(machine.prometheus, dashboard, panel, selected={"window": "5m", **selected})
+    values = grafana.values(panel, answers)
     return bool(values) and low <= max(values.values()) <= high
+
+
+def is_traced(machine, link):
+    """Whether an operation has all tags for which a link searches in Jaeger, where spans of failed operations have the tag `error`."""
+    tags = dict(tag.split(":", 1) for tag in parse_qs(urlsplit(link).query)["tag"])
+    spans = machine.command("traces", "--task", tags[names.TASK_NAME], "--json").replace("} {", "}\n{").splitlines()
+    tagged = [{**span["attributes"], "error": str(span["status"] == "error").lower()} for span in map(json.loads, spans)]
+    return any(tags.items() <= {name: str(value) for name, value in span.items()}.items() for span in tagged)
 
 
 def run(machine, statement, *, codes=(0,), **replacements):
@@ -360,6 +380,8 @@ def damaged_list(machine, statement):
 
 @executes("CheckpointCorrupted", "Checkpointer(...).verify(...)")
 def damaged_resolved(machine, _statement):
+    eventually(lambda: machine.is_firing("CheckpointCorrupted", task="checked"), "damage that a verify found")
+    assert is_traced(machine, links_of(machine, "CheckpointCorrupted", "checked")["traces_url"])
     machine.command("verify", machine.store("checked"), "--quarantine", codes=(3,))
     for task in ("damaged", "checked"):
         assert machine.is_firing("CheckpointCorrupted", task=task)

@@ -153,9 +153,12 @@ def test_batch_has_no_alerts_on_missing_metrics():
 
 
 def test_routing():
-    """An alert inhibits others only for the same task, and the receivers use the webhook of the site."""
+    """An alert inhibits others only for the same task, as the runbook says, and the receivers use the webhook of the site."""
     content = routing(Site(), "http://hooks.example/x/")
     assert [rule["equal"] for rule in content["inhibit_rules"]] == [["job", "instance", "task"]] * 3
+    inhibited = {rule["source_matchers"][0]: rule["target_matchers"][0] for rule in content["inhibit_rules"]}
+    assert "CheckpointFailureRatio" in inhibited['alertname="CheckpointFailing"']
+    assert inhibited['alertname="CheckpointCorrupted"'] == 'alertname=~"CheckpointRestoreFailing"'
     assert [receiver["webhook_configs"][0]["url"] for receiver in content["receivers"]] == [
         f"http://hooks.example/x/{name}" for name in ("ticket", "page", "deadman")
     ]

@@ -306,6 +306,7 @@ def stuck_traces(machine, statement):
     text = run(machine, statement)
     assert re.search(r"save [\w. ]+, in write", text)
     assert trace_id(machine, "stuck")[:12] in text
+    assert re.search(r"stuck save [\w. ]+, in write", run(machine, "ckpt-observe top --once")), "what a task is doing now"
 
 
 @executes("CheckpointStuck", "py-spy dump --pid PID")

@@ -237,6 +237,9 @@ def doctor(machine, statement):
     text = machine.command(*statement.split()[1:], codes=(3,), environ=machine.environ_with_backend)
     assert f"127.0.0.1:{machine.backend}" in text
     assert "Connection refused" in text
+    state = re.escape(str(machine.directory / "state"))
+    assert re.search(rf"setting CKPT_OBSERVE_DIR {state} \(from CKPT_OBSERVE_DIR\)", text)
+    assert re.search(rf"state directory {state} is writable", text)
 
 
 def test_introduction(machine):

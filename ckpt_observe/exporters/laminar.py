@@ -23,7 +23,9 @@ from ckpt_observe.exporters.laminar_shape import shape
 from ckpt_observe.exporters.limited_span import limit_spans
 from ckpt_observe.exporters.otlp import OtlpExporter
 from ckpt_observe.exporters.otlp_http import HttpTransport
+from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import laminar
+from ckpt_observe.semconv.spans import TASK_PREFIX
 from ckpt_observe.span import Span
 from ckpt_observe.span_limits import SpanLimits
 from ckpt_observe.support.answers import decode_json
@@ -73,10 +75,12 @@ class LaminarExporter(OtlpExporter):
         self._send([shape(span, self._root_names.get(span.trace_id, "")) for span in absent])
 
     def _remember_roots(self, spans: Sequence[Span]) -> None:
-        """Remember the name of each trace's root, for spans of other processes that do not know it."""
+        """Remember the name of each trace's root, for spans that do not know it: in other processes, only operations name their task."""
         for span in spans:
             if span.ancestors is not UNSET:
                 self._root_names[span.trace_id] = span.ancestors[0][1] if span.ancestors else span.name
+            elif names.TASK_NAME in span.attributes:
+                self._root_names.setdefault(span.trace_id, TASK_PREFIX + str(span.attributes[names.TASK_NAME]))
         _remove_oldest(self._root_names, _MAX_ROOTS)
 
     def doubt(self, spans: Sequence[Span]) -> None:

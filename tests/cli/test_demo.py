@@ -105,10 +105,11 @@ def test_demo_prints_its_tree_whatever_the_server_does(command, closed_port, exp
 
 
 def test_demo_sends_to_the_backends_that_are_configured(command):
-    """With nothing but a Laminar key, Laminar gets the whole trace, and the demo prints its address there, with the trace ID as a UUID."""
+    """With nothing but a Laminar key, Laminar gets the whole trace under the name of its task, and the demo prints its address there."""
     with LaminarServer() as server:
         done = command("demo", LMNR_PROJECT_API_KEY=server.key, LMNR_BASE_URL=server.url)
         assert (done.returncode, done.stderr) == (0, "")
+        assert (list(server.trace_names.values()), server.complaints()) == (["task demo-agent"], [])
         [trace_id] = {row.trace_id for row in server.rows}
     uuid = f"{trace_id[:8]}-{trace_id[8:12]}-{trace_id[12:16]}-{trace_id[16:20]}-{trace_id[20:]}"
     assert f"Open it:        http://127.0.0.1:5667/traces/{uuid}\n" in done.stdout

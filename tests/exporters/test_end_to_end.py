@@ -160,6 +160,24 @@ def test_records_of_a_killed_process_are_delivered(tmp_path, collector, laminar,
     assert sorted(laminar.red()) == ["checkpoint.save", "checkpoint.write", "task agent"]
 
 
+def test_process_that_knows_only_its_parent(watch, laminar, tmp_path):
+    """A child under `TRACEPARENT` that begins the task again, as docs/processes.md says, neither renames the trace nor hides its operations."""
+    child = """
+        import ckpt_observe
+        ckpt_observe.observe()
+        with ckpt_observe.task("agent"), ckpt_observe.checkpoint("save") as save, save.phase("write"): pass
+        """
+    with ckpt_observe.task("agent") as task:
+        environ = {"TRACEPARENT": task.traceparent(), "CKPT_OBSERVE_DIR": str(tmp_path / "child"), "CKPT_OBSERVE_EXPORTERS": "laminar"}
+        done = python(child, OTEL_SERVICE_NAME="test", **environ)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert list(laminar.trace_names.values()) == ["task agent"]
+        assert laminar.transcript() == ["checkpoint.save"]
+    assert watch.flush()
+    assert outline(laminar.rows) == "task agent\n  task agent\n    checkpoint.save\n      checkpoint.write"
+    assert (list(laminar.trace_names.values()), laminar.complaints()) == (["task agent"], [])
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("has_arrived", [True, False])
 def test_process_killed_while_it_sends(tmp_path, laminar, has_arrived):

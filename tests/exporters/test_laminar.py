@@ -118,6 +118,7 @@ def test_operations_of_a_running_task(laminar, exporter):
     """Operations of a running task have the complete path, so that the page shows them."""
     exporter.send(with_ancestors(make_tree())[:-1])
     assert laminar.complaints() == []
+    assert laminar.tree() == [span.name for span in make_tree()[:-1]]
     save = next(row for row in laminar.rows if row.name == "checkpoint.save")
     assert save.attributes["lmnr.span.path"] == ["task demo", "checkpoint.save"]
     assert save.attributes["lmnr.span.ids_path"] == ["00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"]
@@ -135,6 +136,15 @@ def test_trace_keeps_the_name_of_its_task(laminar, exporter):
     """Spans of another process that know only their parent come last, and do not rename the trace."""
     exporter.send(with_ancestors(make_tree()))
     exporter.send([make_span(9, "checkpoint.write", parent=8), make_span(8, "checkpoint.save", parent=1)])
+    assert list(laminar.trace_names.values()) == ["task demo"]
+
+
+def test_batches_of_another_process_keep_the_name(laminar, exporter):
+    """Phases of a process that knows only its parent do not name the trace, although only their operation names the task."""
+    phase, other, save, _ = make_tree()
+    exporter.send([save, phase, other])
+    assert list(laminar.trace_names.values()) == ["task demo"]
+    exporter.send([make_span(9, "checkpoint.read", parent=8)])
     assert list(laminar.trace_names.values()) == ["task demo"]
 
 
@@ -302,7 +312,7 @@ WRONG_SPANS = {
     "hidden, because its parent": {"parent": 2},
     "lmnr.span.output is lost": {"attributes": {"lmnr.span.output": 1}},
     "session_id is lost": {"attributes": {ASSOCIATION + "session_id": 1}},
-    "tags are lost": {"attributes": {ASSOCIATION + "tags": [1]}},
+    "tags are lost": {"attributes": {ASSOCIATION + "tags": "checkpoint"}},
     "metadata.step is lost": {"attributes": {ASSOCIATION + "metadata.step": 1}},
     "a negative duration": {"end_unix_nano": 0},
     "a number that becomes null": {"attributes": {"a": math.nan}},
@@ -310,14 +320,32 @@ WRONG_SPANS = {
     "red, although it did not fail": {"events": (EXCEPTION,)},
     "a trace id that the server": {"trace_id": "ab" * 8},
     "a model call": {"attributes": {"gen_ai.system": "x"}},
+    "loses its quotes": {"attributes": {"a": '"x"'}},
+    "not found by its session.id": {"attributes": {"session.id": "s1"}},
+    "the resource is lost": {"name": "checkpoint.write", "resource": {"service.name": "trainer"}},
+    "a link is lost": {"links": (SpanLink("ab" * 16, "cd" * 8),)},
+    "does not name its source": {"attributes": {"checkpoint.source.span_id": "cd" * 8}},
 }
 """Fields of a span by what the page does with it."""
 
 
-@pytest.mark.parametrize("complaint", WRONG_SPANS)
-def test_stand_in_reports_wrong_spans(laminar, complaint):
+OTHER_MISTAKES = [
+    ("tags are lost", {"attributes": {ASSOCIATION + "tags": [1]}}),
+    ("a number that becomes null", {"attributes": {"list": [1.0, math.inf]}}),
+    ("a number that becomes null", {"attributes": {"lmnr.span.output": '{"ratio": NaN}'}}),
+    ("re-parented, or a false root", {"attributes": {"lmnr.span.path": ["a", "x"], "lmnr.span.ids_path": ["1", "00000000-0000-0000-0000-000000000001"]}}),
+    ("hidden, because its parent", {"parent": 2, "attributes": {"lmnr.span.path": ["task", "x"]}}),
+    ("no readable preview", {"attributes": {**SAVE, "checkpoint.size.stored": 9, "lmnr.span.input": '{"summary": "1"}'}}),
+    ("no readable preview", {"status": "error", "attributes": {**SAVE, "checkpoint.step": 1, "lmnr.span.input": '{"summary": "step 1"}', "checkpoint.outcome": "error"}, "events": (EXCEPTION,)}),
+    ("a link that leads nowhere", {"attributes": {"checkpoint.source.span_id": "cd" * 8, "lmnr.span.output": '{"source.trace": "abab", "source.span": "cdcd"}'}}),
+]  # fmt: skip
+"""The same mistakes, made in another way."""
+
+
+@pytest.mark.parametrize(("complaint", "mistake"), [*WRONG_SPANS.items(), *OTHER_MISTAKES])
+def test_stand_in_reports_wrong_spans(laminar, complaint, mistake):
     """Control: the stand-in reports each mistake, and nothing about a plain span."""
-    fields = {"attributes": {}, **WRONG_SPANS[complaint]}
+    fields = {"attributes": {}, **mistake}
     changes = {key: fields.pop(key) for key in ("trace_id", "end_unix_nano") if key in fields}
     laminar.keep([make_span(7, "plain")])
     assert laminar.complaints() == []
@@ -327,7 +355,7 @@ def test_stand_in_reports_wrong_spans(laminar, complaint):
 
 
 def test_stand_in_reports_what_several_spans_do(laminar):
-    """Control: a second copy, metadata that differ within a trace, and a later span that renames the trace are noticed; some are dropped."""
+    """Control: a second copy, metadata that differ within a trace, and a later span that renames or moves the trace are noticed; some are dropped."""
     step = ASSOCIATION + "metadata.step"
     copy = make_span(1, "x", attributes={step: "1"})
     laminar.keep([copy, copy, make_span(2, "y", attributes={step: "2"}), make_span(3, "RunnableLambda.task")])
@@ -335,8 +363,23 @@ def test_stand_in_reports_what_several_spans_do(laminar):
     assert any("stored twice" in each for each in complaints)
     assert any("overwritten by another span" in each for each in complaints)
     assert "RunnableLambda.task" not in [row.name for row in laminar.rows]
-    laminar.keep([make_span(4, "checkpoint.serialize", parent=3)])
+    laminar.keep([make_span(4, "checkpoint.serialize", parent=1, start=-120_000)])
     assert list(laminar.trace_names.values()) == ["checkpoint.serialize"]
+    complaints = laminar.complaints()
+    assert any("its trace is called checkpoint.serialize" in each for each in complaints)
+    assert any("moves its trace" in each for each in complaints)
+
+
+def test_stand_in_shows_incomplete_traces(laminar):
+    """Control: below a task that has not ended, spans with the whole path are in the tree, and every operation is in the transcript."""
+    ids = [f"00000000-0000-0000-0000-{number:012x}" for number in (1, 2)]
+    path = {"lmnr.span.path": ["task demo", "checkpoint.save"]}
+    laminar.keep([make_span(2, "checkpoint.save", parent=1, attributes={**SAVE, **path, "lmnr.span.ids_path": ids})])
+    laminar.keep([make_span(3, "checkpoint.load", parent=1, attributes=SAVE), make_span(4, "checkpoint.write", parent=1, attributes=path)])
+    assert laminar.tree() == ["checkpoint.save"]
+    assert laminar.transcript() == ["checkpoint.save", "checkpoint.load"]
+    laminar.keep([make_span(1, "task demo")])
+    assert len(laminar.tree()) == len(laminar.rows)
 
 
 # No span is stored twice
@@ -388,6 +431,21 @@ def test_negative_answer_is_not_final_at_once(laminar, impatient_exporter, clock
     clock.now += 1
     impatient_exporter.send(with_ancestors(make_tree(1)))
     assert len(laminar.rows) == len(make_tree(1))
+
+
+def test_server_that_finds_its_spans_late(laminar, exporter, clock):
+    """What has arrived may not be found at once: the server is asked again before anything is sent again, and each span is stored once."""
+    laminar.answers.append("cut")
+    laminar.is_slow = True
+    with pytest.raises(ExporterUnclearError):
+        exporter.send(with_ancestors(make_tree(1)))
+    with pytest.raises(ExporterRetryError, match="asked again"):
+        exporter.send(with_ancestors(make_tree(1)))
+    laminar.settle()
+    clock.now += SETTLE_SECONDS
+    exporter.send(with_ancestors(make_tree(1)))
+    assert len(laminar.rows) == len(make_tree(1))
+    assert laminar.complaints() == []
 
 
 def test_refused_span_does_not_duplicate_others(laminar, exporter, monkeypatch):

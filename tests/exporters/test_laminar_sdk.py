@@ -82,6 +82,24 @@ def test_task_outside_of_laminar_spans(laminar, tmp_path):
     assert laminar.complaints() == []
 
 
+def test_process_that_continues_a_trace(laminar, tmp_path):
+    """With `LMNR_SPAN_CONTEXT` as the SDK writes it, a process without the SDK saves below that span, with its path, session and user."""
+    child = "import ckpt_observe.auto\nwith ckpt_observe.task('train'), ckpt_observe.checkpoint('save') as save, save.phase('write'): pass"
+    code = f"""
+    import subprocess, sys
+    @observe(name="step", session_id="s1", user_id="u1")
+    def step():
+        context = Laminar.serialize_span_context()
+        subprocess.run([sys.executable, "-c", {child!r}], env={{**os.environ, "LMNR_SPAN_CONTEXT": context}}, check=True)
+    step()
+    """
+    run(laminar, tmp_path, code, LMNR_BASE_URL=laminar.url)
+    assert outline(laminar.rows) == "step\n  task train\n    checkpoint.save\n      checkpoint.write"
+    assert laminar.complaints() == []
+    [save] = [row.attributes for row in laminar.rows if row.name == "checkpoint.save"]
+    assert (save["lmnr.span.path"], save["session.id"], save["user.id"]) == (["step", "task train", "checkpoint.save"], "s1", "u1")
+
+
 def test_otlp_beside_laminar(laminar, tmp_path, collector):
     """One exporter sends to Laminar, the other to the configured OTLP endpoint, without Laminar's attributes."""
     run(laminar, tmp_path, "save()", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import mmap
 import os
+import sys
 import threading
 import types
 
@@ -17,6 +18,7 @@ import ckpt_observe
 from ckpt_observe.journal.journal import Journal
 from ckpt_observe.journal.pool import MAX_PAGES, SPILL_BATCH
 from ckpt_observe.record.recorder import recorder
+from ckpt_observe.semconv import events
 
 
 @pytest.fixture
@@ -76,6 +78,36 @@ def test_no_system_call_below_the_limit(journal, system_calls):
     for _ in range(SPILL_BATCH - 1):
         save()
     assert system_calls == [], "many at once, so that the next ones do not have to"
+
+
+@pytest.fixture
+def count_calls(journal):
+    """A function that returns the number of functions called by a save, with the rule of a sampler and what becomes of unsampled operations."""
+
+    def count(samples, unsampled):
+        recorder.samples, recorder.unsampled = samples, unsampled
+        calls = 0
+
+        def on_event(_frame, event, _argument):
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        save()
+        sys.setprofile(on_event)
+        try:
+            save()
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    return count
+
+
+def test_unsampled_operation_costs_no_more(count_calls):
+    """An operation that only metrics count calls as many functions as a sampled one, but for its mark; one that nothing counts, far fewer."""
+    sampled = count_calls(lambda _trace, _parent: True, events.NOTHING)
+    assert count_calls(lambda _trace, _parent: False, events.NOTHING) <= sampled + 5
+    assert count_calls(lambda _trace, _parent: False, None) < 0.6 * sampled
 
 
 def test_page_collector_is_woken(journal):

@@ -11,6 +11,7 @@ import textwrap
 
 import pytest
 from laminar_server import LaminarServer
+from opentelemetry.sdk.trace import TracerProvider
 
 import ckpt_observe
 from ckpt_observe import config, wiring
@@ -100,6 +101,27 @@ def test_ancestors_are_not_sent_as_attributes(watch, collector):
     run()
     assert watch.flush()
     assert not [name for span in collector.spans.values() for name in span.attributes if "ancestors" in name or name.startswith("lmnr")]
+
+
+def test_limits_hold_for_servers(tmp_path, collector, laminar, monkeypatch, stored_spans):
+    """Every server gets texts and numbers of attributes within the limits, as of spans of the SDK. The local store has everything."""
+    for variable, value in (
+        ("ATTRIBUTE_VALUE_LENGTH_LIMIT", "5"),
+        ("SPAN_ATTRIBUTE_COUNT_LIMIT", "9"),
+        ("EXPORTER_OTLP_ENDPOINT", collector.url),
+    ):
+        monkeypatch.setenv(f"OTEL_{variable}", value)
+    attributes = {"mine": "x" * 50, **{f"number-{number}": number for number in range(50)}}
+    watch = ckpt_observe.observe(exporters="otlp,laminar,local", dir=tmp_path / "state")
+    with ckpt_observe.checkpoint("save", attributes=attributes):
+        pass
+    assert watch.close(30)
+    theirs = TracerProvider(shutdown_on_exit=False).get_tracer("theirs").start_span("save", attributes={"mine": "x" * 50})
+    [sent], [shown], [stored] = collector.spans.values(), laminar.rows, stored_spans()
+    assert sent.attributes["mine"] == shown.attributes["mine"] == theirs.attributes["mine"]
+    assert len(sent.attributes) == 9
+    assert len(sent.attributes.keys() & attributes.keys()) == len(shown.attributes.keys() & attributes.keys()) < 9
+    assert stored.attributes.items() >= attributes.items()
 
 
 def test_outage_neither_loses_nor_duplicates_spans(watch, collector, laminar):

@@ -170,8 +170,10 @@ def _otlp(settings: Settings) -> Exporter:
 
 def _laminar(settings: Settings) -> Exporter:
     from ckpt_observe.exporters.laminar import LaminarExporter  # noqa: PLC0415
+    from ckpt_observe.tracestore import FILENAME  # noqa: PLC0415
 
-    return LaminarExporter(_laminar_endpoint(settings) or settings.endpoints["laminar"], settings.span_limits)
+    endpoint = _laminar_endpoint(settings) or settings.endpoints["laminar"]
+    return LaminarExporter(endpoint, settings.span_limits, settings.dir / FILENAME)
 
 
 def _laminar_endpoint(settings: Settings) -> Endpoint | None:

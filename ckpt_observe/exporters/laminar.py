@@ -12,13 +12,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET
 
 from ckpt_observe.endpoints import TRACES_PATH, Endpoint
-from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, ExporterSetupError, ExporterUnclearError
+from ckpt_observe.errors import ExporterRefusedError, ExporterRetryError, ExporterSetupError, ExporterUnclearError, TraceStoreError
 from ckpt_observe.exporters.laminar_shape import shape
 from ckpt_observe.exporters.limited_span import limit_spans
 from ckpt_observe.exporters.otlp import OtlpExporter
@@ -30,6 +32,7 @@ from ckpt_observe.span import Span
 from ckpt_observe.span_limits import SpanLimits
 from ckpt_observe.support.answers import decode_json
 from ckpt_observe.support.logs import WarningLog
+from ckpt_observe.tracestore import TraceReader
 
 QUERY_PATH: Final = "/v1/sql/query"
 SETTLE_SECONDS: Final = 5.0
@@ -49,8 +52,10 @@ class LaminarExporter(OtlpExporter):
 
     settle_seconds = SETTLE_SECONDS
 
-    def __init__(self, endpoint: Endpoint, limits: SpanLimits | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, limits: SpanLimits | None = None, trace_store: Path | None = None) -> None:
+        """`trace_store` is the file of the local store, which may know the task of another process. It need not exist."""
         super().__init__(endpoint, "laminar", limits)
+        self._trace_store = trace_store
         self._stored: dict[_SpanKey, None] = {}
         """Spans that the server certainly has, oldest first."""
         self._uncertain: dict[_SpanKey, float] = {}
@@ -81,7 +86,18 @@ class LaminarExporter(OtlpExporter):
                 self._root_names[span.trace_id] = span.ancestors[0][1] if span.ancestors else span.name
             elif names.TASK_NAME in span.attributes:
                 self._root_names.setdefault(span.trace_id, TASK_PREFIX + str(span.attributes[names.TASK_NAME]))
+        self._find_roots({span.trace_id for span in spans} - self._root_names.keys())
         _remove_oldest(self._root_names, _MAX_ROOTS)
+
+    def _find_roots(self, trace_ids: set[str]) -> None:
+        """Look for the tasks of these traces in the local store: the spans know only the id of a parent in another process."""
+        if not trace_ids or self._trace_store is None:
+            return
+        with suppress(TraceStoreError), TraceReader(self._trace_store) as reader:
+            for trace_id in trace_ids:
+                summary = reader.summary(trace_id)
+                if summary is not None and summary.name.startswith(TASK_PREFIX):
+                    self._root_names[trace_id] = summary.name
 
     def doubt(self, spans: Sequence[Span]) -> None:
         """Ask the server for these spans before they are sent. It has had time to store what another process sent."""

@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import Span
+from ckpt_observe.support import sqlite
 from ckpt_observe.tracestore import database
 from ckpt_observe.tracestore.database import UNINDEXED, translate_errors
 from ckpt_observe.tracestore.operation_filter import ALL, ATTRIBUTES, SERVICE, OperationFilter
@@ -96,10 +97,10 @@ class TraceReader:
             return [TraceSummary(*row) for trace in traces for row in self._connection.execute(f"{_SUMMARY} WHERE id = ?", (trace,))]
 
     def summary(self, trace_id: str) -> TraceSummary | None:
-        """Return the summary of a trace, or None if there is no such trace."""
-        with translate_errors(self.path):
-            row = self._connection.execute(_BY_ID, (trace_id,)).fetchone()
-            return TraceSummary(*row) if row else None
+        """Return the summary of a trace, or None if there is no such trace. Safe in a program that forks."""
+        with translate_errors(self.path), sqlite.snapshot(self._connection):
+            rows = self._connection.execute(_BY_ID, (trace_id,)).fetchall()
+            return TraceSummary(*rows[0]) if rows else None
 
     def find(self, prefix: str, limit: int = 20) -> list[TraceSummary]:
         """Return up to `limit` traces whose id starts with `prefix`, by id: several if it is ambiguous, an empty list if there is none."""

@@ -200,6 +200,19 @@ def test_process_that_knows_only_its_parent(watch, laminar, tmp_path):
     assert (list(laminar.trace_names.values()), laminar.complaints()) == (["task agent"], [])
 
 
+def test_killed_child_does_not_rename_the_trace(tmp_path, laminar):
+    """What a killed child without a task left arrives last, from a process that did not see the task. The local store knows its name."""
+    variables = {"CKPT_OBSERVE_DIR": str(tmp_path), "CKPT_OBSERVE_EXPORTERS": "laminar,local"}
+    start = "import ckpt_observe, os, signal; watch = ckpt_observe.observe()\n"
+    parent = start + "with ckpt_observe.task('agent') as task: print(task.traceparent())\nwatch.close(60)"
+    traceparent = python(parent, **variables).stdout.strip()
+    child = start + "with ckpt_observe.checkpoint('save'), ckpt_observe.phase('write'): os.kill(os.getpid(), signal.SIGKILL)"
+    assert python(child, TRACEPARENT=traceparent, **variables).returncode == -signal.SIGKILL
+    wiring.deliver_dead(config.read(exporters="laminar,local", dir=tmp_path), 60)
+    assert outline(laminar.rows) == "task agent\n  checkpoint.save\n    checkpoint.write"
+    assert (list(laminar.trace_names.values()), laminar.complaints()) == (["task agent"], [])
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("has_arrived", [True, False])
 def test_process_killed_while_it_sends(tmp_path, laminar, has_arrived):

@@ -148,6 +148,19 @@ def test_batches_of_another_process_keep_the_name(laminar, exporter):
     assert list(laminar.trace_names.values()) == ["task demo"]
 
 
+@pytest.mark.parametrize("content", [None, b"damaged" * 999])
+def test_local_store_that_cannot_be_read(laminar, tmp_path, content):
+    """Without a local store, or with a damaged one, a span of another process is sent all the same, and the file is as it was."""
+    store = tmp_path / "operations.db"
+    if content is not None:
+        store.write_bytes(content)
+    LaminarExporter(Endpoint(f"{laminar.url}/v1/traces", headers={"authorization": laminar.authorization}), None, store).send(
+        [make_span(2, "checkpoint.save", parent=1)]
+    )
+    assert [row.name for row in laminar.rows] == ["checkpoint.save"]
+    assert (store.read_bytes() if store.exists() else None) == content
+
+
 def test_remembered_roots_are_bounded(laminar, exporter, monkeypatch):
     """The names of roots are remembered for the newest traces only."""
     monkeypatch.setattr(module, "_MAX_ROOTS", 3)

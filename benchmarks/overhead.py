@@ -3,8 +3,8 @@
 A save with four phases, in a library that does nothing, runs alternately in one process: (a) bare, (b) patched by ckpt_observe, (c) with
 the same span tree and attributes written by hand with the OpenTelemetry SDK and its batch processor. Both (b) and (c) have an exporter that
 discards spans. The output is what (b) and (c) add to (a), alone and with three busy threads. `unsampled` is (b) in a trace that is not
-sampled, so that only metrics count it; `dropped` is the same without metrics, so that it is not recorded. Then `benchmarks.saturation`
-measures (b) and (c) for SECONDS each, 60 by default.
+sampled, so that only metrics count it; `dropped` is the same without metrics, so that it is not recorded: as the root of a trace, and
+`inside` one that is not recorded. Then `benchmarks.saturation` measures (b) and (c) for SECONDS each, 60 by default.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import ckpt_observe
 from benchmarks import saturation
 from benchmarks.nothing import Library, NothingInstrumentor
 from ckpt_observe.record.recorder import recorder
@@ -38,7 +39,7 @@ def measure(busy: int) -> dict[str, list[float]]:
     library, by_hand = Library(), saturation.by_hand()
     instrumentor = NothingInstrumentor()
     stop = saturation.start_busy_threads(busy)
-    times: dict[str, list[float]] = {"bare": [], "ours": [], "unsampled": [], "dropped": [], "sdk": [], "off": []}
+    times: dict[str, list[float]] = {"bare": [], "ours": [], "unsampled": [], "dropped": [], "inside": [], "sdk": [], "off": []}
     gc.collect()
     for _ in range(TURNS):
         times["bare"] += measure_calls(lambda: library.save("run-42", None, step=12))
@@ -49,6 +50,8 @@ def measure(busy: int) -> dict[str, list[float]]:
         times["unsampled"] += measure_calls(lambda: library.save("run-42", None, step=12))
         recorder.unsampled = None
         times["dropped"] += measure_calls(lambda: library.save("run-42", None, step=12))
+        with ckpt_observe.task("left out"):
+            times["inside"] += measure_calls(lambda: library.save("run-42", None, step=12))
         recorder.samples = None
         patches = list(instrumentor._patches.values())
         for patch in patches:

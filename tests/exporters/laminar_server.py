@@ -66,10 +66,10 @@ class LaminarServer(HttpCollector):
         if not self.may_query:
             return 404  # an ingest-only key
         traces, ids = (set(re.findall(r"'([0-9a-f-]{36})'", part)) for part in text.partition("AND")[::2])
-        rows = [{"span_id": span_uuid(row)} for row in self._found() if trace_uuid(row) in traces and span_uuid(row) in ids]
+        rows = [{"span_id": span_uuid(row)} for row in self._queryable_rows() if trace_uuid(row) in traces and span_uuid(row) in ids]
         return 200, {"content-type": "application/json"}, json.dumps({"data": rows}).encode()
 
-    def _found(self):
+    def _queryable_rows(self):
         return self.rows[: len(self.rows) - self._queued]
 
     def complaints(self):
@@ -127,8 +127,8 @@ class LaminarServer(HttpCollector):
     def preview(row):
         """Return the line of a span in the transcript: `description`, `summary` or `command` of its input, else whatever comes first."""
         values = json.loads(row.attributes.get("lmnr.span.input", "{}"))
-        found = [values[key] for key in ("description", "summary", "command") if key in values]
-        return next(iter([*found, *values.values()]), "")
+        lines = [values[key] for key in ("description", "summary", "command") if key in values]
+        return next(iter([*lines, *values.values()]), "")
 
     def transcript(self):
         """Return the default view: only spans with a type, also those whose parent has not arrived."""

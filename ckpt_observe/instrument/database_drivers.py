@@ -24,7 +24,12 @@ def _aiosqlite_phase(operation: LibraryOperation, args: tuple[Any, ...]) -> str 
     return phases[1] if phases else None
 
 
+def _column_exists(error: BaseException) -> bool:
+    """Return whether SQLite refused to add a column that is there: it has no `ADD COLUMN IF NOT EXISTS`, so savers try it."""
+    return type(error).__name__ == "OperationalError" and str(error).startswith("duplicate column name")
+
+
 AIOSQLITE: Final = Target(
-    "aiosqlite.core", "Connection._execute", SummedPhase("", _aiosqlite_phase), required=False,
+    "aiosqlite.core", "Connection._execute", SummedPhase("", _aiosqlite_phase, is_expected=_column_exists), required=False,
     why="what an asynchronous library waits for", versions=Versions("aiosqlite"),
 )  # fmt: skip

@@ -19,6 +19,7 @@ from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.langgraph_state import StateDetails, items_of
 from ckpt_observe.instrument.library_call import Arguments, Describe, LibraryCall, LibraryOperation
 from ckpt_observe.instrument.managed_phases import ManagedPhases
+from ckpt_observe.instrument.observed_locks import ObservedLocks
 from ckpt_observe.instrument.phase_calls import SummedPhase
 from ckpt_observe.instrument.runs import RunCall
 from ckpt_observe.instrument.saver_attributes import attributes_of_class
@@ -223,6 +224,7 @@ class LangGraphInstrumentor(Instrumentor):
     """Observes runs of graphs as tasks, and every checkpoint saver with its serializer and database.
 
     All savers inherit from `BaseCheckpointSaver`: those of LangGraph (memory, SQLite, PostgreSQL, Redis), of other packages, and your own.
+    Waiting for the `asyncio.Lock` of an asynchronous saver, its attribute `lock`, is the phase `wait`.
     """
 
     name = "langgraph"
@@ -234,6 +236,7 @@ class LangGraphInstrumentor(Instrumentor):
         super().__init__()
         savers = Family(_BASE, "BaseCheckpointSaver", _saver_rows(self._prepare), declared=_DECLARED_METHODS)
         self._families_table = (savers, SERIALIZERS, CIPHERS)
+        self._locks = ObservedLocks()
         self._last_adopted: weakref.ref[type] | None = None
         """The class of the last serializer that was adopted. A cache: `adopt` would take 3 µs to find nothing to do."""
 
@@ -244,12 +247,14 @@ class LangGraphInstrumentor(Instrumentor):
         return self._families_table
 
     def uninstrument(self) -> None:
-        """Put the originals back, and forget which serializers were adopted."""
+        """Put the originals back, and forget which serializers and locks were adopted."""
         super().uninstrument()
+        self._locks.release()
         self._last_adopted = None
 
     def _prepare(self, operation: LibraryOperation, saver: Any, arguments: Arguments) -> None:
-        """Observe the serializer of a saver, which may have any class: LangGraph asks only for its methods."""
+        """Observe the lock of an asynchronous saver, and its serializer, which may have any class: LangGraph asks only for its methods."""
+        self._locks.observe(getattr(saver, "lock", None))
         serializer = getattr(saver, "serde", None)
         if self._last_adopted is None or self._last_adopted() is not type(serializer):
             self.adopt(SERIALIZERS.name, serializer)

@@ -39,6 +39,8 @@ class SummedPhase:
     """Called with the result of each call, also of a call within another one, whose sizes do not count."""
     record_error: Callable[[LibraryOperation, Args, Kwargs, Exception], object] | None = None
     """Called with the exception of a call. Libraries catch some of them, for example to skip what cannot be decoded."""
+    is_expected: Callable[[BaseException], bool] | None = None
+    """Returns whether the library asks a question by this exception, such as whether a column exists. It is not a failure of the phase."""
 
     def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
         """Return the wrapper for a callable."""
@@ -171,9 +173,11 @@ class SummedPhase:
         try:
             if self.record_error is not None and isinstance(error, Exception) and operation.open_page:
                 self.record_error(operation, args, kwargs, error)
+            failure = None if self.is_expected is not None and self.is_expected(error) else error
         except Exception as fault:
             record_fault(fault)
-        _end_call(operation, *call, error)
+            failure = error
+        _end_call(operation, *call, failure)
 
 
 def _end_call(operation: LibraryOperation, total: PhaseSum | None, token: Any, start: int, error: BaseException | None = None) -> None:

@@ -16,8 +16,8 @@ from ckpt_observe.semconv import attributes as names
 
 ROOT = Path(__file__).parents[2]
 GENERAL_MODULES = {
-    *("database_drivers", "families", "instrumentor", "library_call", "managed_phases", "patching", "phase_calls", "saver_attributes"),
-    *("runs", "targets", "wrappers"),
+    *("database_drivers", "families", "instrumentor", "library_call", "managed_phases", "observed_locks", "patching", "phase_calls"),
+    *("runs", "saver_attributes", "targets", "wrappers"),
 }
 """Modules that all instrumentors use. What they set is in the notes of a library only if it is worth a line there."""
 PACKAGE = "ckpt_observe.instrument"

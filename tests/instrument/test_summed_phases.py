@@ -16,6 +16,7 @@ from opentelemetry import trace
 
 from ckpt_observe.instrument.library_call import LibraryCall
 from ckpt_observe.instrument.managed_phases import ManagedPhases
+from ckpt_observe.instrument.observed_locks import ObservedLocks
 from ckpt_observe.instrument.phase_calls import SummedPhase
 from ckpt_observe.record.operation import current_operation
 from ckpt_observe.semconv import attributes as names
@@ -111,6 +112,45 @@ def test_coroutine_is_timed_while_it_waits(recording):
     assert recording.pages[0].marks[3]
 
 
+def test_wait_for_a_lock(recording):
+    """An operation that waits for an observed lock is in the phase `wait` meanwhile; outside an operation, the lock records nothing."""
+    locks = ObservedLocks()
+
+    async def main():
+        lock = asyncio.Lock()
+        locks.observe(lock)
+
+        async def save():
+            async with lock:
+                return lock.locked()
+
+        async with lock:
+            task = asyncio.ensure_future(observe_operation(save)())
+            await asyncio.sleep(0)
+            waiting = dict(recording.pages[0].marks)
+        assert await task
+        locks.release()
+        return waiting, type(lock), lock.locked()
+
+    waiting, lock_type, is_locked = asyncio.run(main())
+    assert (waiting[2] & 0xFF, waiting.get(3)) == (PHASE_CODES["wait"], None)
+    assert [span.attributes.get(names.PHASE) for span in recording.spans()] == ["wait", None]
+    assert (lock_type, is_locked) == (asyncio.Lock, False)
+
+
+def test_locks_of_other_types_stay_as_they_are(recording):
+    """A saver's `lock` may be anything."""
+
+    class OwnLock(asyncio.Lock):
+        pass
+
+    locks, values = ObservedLocks(), [None, threading.RLock(), OwnLock()]
+    types = [type(value) for value in values]
+    for value in values:
+        locks.observe(value)
+    assert [type(value) for value in values] == types
+
+
 def test_running_call_has_no_end_mark(recording):
     """A process that dies during the second call of a phase is reported in that phase; between two calls it is not."""
     marks = []
@@ -193,6 +233,21 @@ def test_handled_failure_is_not_the_failed_phase(recording):
         observe_operation(save)()
     assert phase(recording, "serialize").attributes[names.ERROR_PHASE] == "serialize"
     assert names.ERROR_PHASE not in recording.spans()[-1].attributes
+
+
+@pytest.mark.parametrize(("column", "outcome"), [("known", "ok"), ("unknown", "error")])
+def test_expected_exception_is_no_failure(recording, column, outcome):
+    """An exception by which the library asks a question is not a failure of the phase; any other one is."""
+
+    def ask(column):
+        raise LookupError(column)
+
+    def save():
+        with contextlib.suppress(LookupError):
+            observe(SummedPhase("toy", "write", is_expected=lambda error: str(error) == "known"), ask)(column)
+
+    observe_operation(save)()
+    assert phase(recording, "write").attributes.get(names.OUTCOME) == outcome
 
 
 @pytest.mark.parametrize("drop", [False, True])

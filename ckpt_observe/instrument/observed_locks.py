@@ -1,0 +1,41 @@
+"""Waiting for the `asyncio.Lock` of an object of a library is a phase: asynchronous savers let one task after another use their connection.
+
+The class of such a lock is replaced by a subclass, because all locks of a program have the same class, and most have nothing to do with us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import Final, Literal
+
+from ckpt_observe.instrument.phase_calls import SummedPhase
+
+_wait: Final = SummedPhase("", "wait").wrapper_for(asyncio.Lock.acquire)
+
+
+class _ObservedLock(asyncio.Lock):
+    """A lock whose `acquire` is the phase `wait` of the running operation. Outside an operation it is an ordinary lock."""
+
+    async def acquire(self) -> Literal[True]:
+        await _wait(super().acquire, self, (), {})
+        return True
+
+
+class ObservedLocks:
+    """Locks that an instrumentor observes."""
+
+    def __init__(self) -> None:
+        self._locks: weakref.WeakSet[asyncio.Lock] = weakref.WeakSet()
+
+    def observe(self, lock: object) -> None:
+        """Observe a lock. Anything else, and a subclass of the host program, stays as it is."""
+        if type(lock) is asyncio.Lock:
+            lock.__class__ = _ObservedLock
+            self._locks.add(lock)
+
+    def release(self) -> None:
+        """Make all of them ordinary locks again."""
+        for lock in self._locks:
+            lock.__class__ = asyncio.Lock
+        self._locks.clear()

@@ -11,6 +11,7 @@ task demo-agent                    1.2 s
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
@@ -36,6 +37,7 @@ _LINE_WIDTH: Final = 120
 _MIN_DETAIL_WIDTH: Final = 60
 """Width of the text of failure details at any depth."""
 
+_UUID: Final = re.compile(r":[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _COLOURS: Final = {"ok": "32", "error": "31", "interrupted": "35", "cancelled": "33", "skipped": "36"}
 
 
@@ -154,12 +156,18 @@ def _line(node: TreeNode, rails: str) -> _Line:
 
 
 def _format_position(span: Span) -> str:
-    """Return where in the run the operation was: its step, or the node that appended and why, such as `approve (interrupt)`."""
+    """Return where in the run the operation was: its step, or the node that appended and why, such as `approve (interrupt) in research`."""
     attributes = span.attributes
-    if names.STEP in attributes:
-        return printable(f"step {attributes[names.STEP]}")
     node, reason = attributes.get(names.NODE), attributes.get(names.REASON)
-    return printable(f"{node} ({reason})" if node and reason else str(node or reason or ""))
+    if names.STEP in attributes:
+        position = f"step {attributes[names.STEP]}"
+    else:
+        position = f"{node} ({reason})" if node and reason else str(node or reason or "")
+    namespace = attributes.get(names.NAMESPACE)
+    if namespace:
+        # The steps of a subgraph are counted on their own. The IDs in its name differ from run to run.
+        position = f"{position} in {_UUID.sub('', str(namespace)).replace('|', '/')}".lstrip()
+    return printable(position)
 
 
 def _format_sizes(span: Span) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import uuid
 
 import pytest
 
@@ -144,6 +145,23 @@ def test_append_names_its_node():
     [plain] = render([make_span(1, "checkpoint.append", attributes={names.NODE: "search"})])
     [paused] = render([make_span(1, "checkpoint.append", attributes={names.NODE: "approve", names.REASON: "interrupt"})])
     assert (plain, paused) == ("checkpoint.append  search  1.0 ms", "checkpoint.append  approve (interrupt)  1.0 ms")
+
+
+@pytest.mark.parametrize(
+    ("operation", "attributes", "position"),
+    [
+        ("save", {names.STEP: 0}, "step 0 in research"),
+        ("append", {names.NODE: "approve", names.REASON: "interrupt"}, "approve (interrupt) in research"),
+        ("load", {}, "in research"),
+    ],
+)
+def test_part_of_the_task(operation, attributes, position):
+    """The steps of a subgraph are counted on their own, so its name is beside them, without the IDs that LangGraph adds."""
+    name = f"checkpoint.{operation}"
+    [line] = render([make_span(1, name, attributes={**attributes, names.NAMESPACE: f"research:{uuid.uuid4()}"})])
+    assert line == f"{name}  {position}  1.0 ms"
+    [inner] = render([make_span(1, name, attributes={names.NAMESPACE: f"research:{uuid.uuid4()}|inner:{uuid.uuid4()}"})])
+    assert inner == f"{name}  in research/inner  1.0 ms"
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,31 @@ def test_spans_are_nested_and_stored_once(laminar, tmp_path):
     assert laminar.transcript() == ["checkpoint.save", "checkpoint.save"]
 
 
+def test_run_of_a_library_within_laminar_spans(laminar, tmp_path):
+    """A run of a library such as LangGraph is below Laminar's span, and its saves below the run, also in a thread."""
+    run(
+        laminar,
+        tmp_path,
+        """
+        from ckpt_observe.instrument.library_call import LibraryCall
+        from ckpt_observe.instrument.runs import RunCall
+        ids = {"checkpoint.task.name": "assistant", "checkpoint.task.id": "thread-1", "session.id": "thread-1"}
+        call_run = RunCall("toy", lambda *call: ids).wrapper_for(save)
+        call_save = LibraryCall("toy", "save", lambda *call: {"checkpoint.system": "toy", "checkpoint.task.id": "thread-1"}).wrapper_for(save)
+        def put():
+            call_save(lambda: None, None, (), {})
+        def graph():
+            put()
+            thread = threading.Thread(target=put)
+            thread.start()
+            thread.join()
+        observe(name="request")(lambda: call_run(graph, None, (), {}))()
+        """,
+    )
+    assert outline(laminar.rows) == "request\n  task assistant\n    checkpoint.save\n    checkpoint.save"
+    assert laminar.complaints() == []
+
+
 def test_task_outside_of_laminar_spans(laminar, tmp_path):
     """Outside of Laminar's spans a task is a root and is sent to Laminar, too."""
     run(laminar, tmp_path, "with ckpt_observe.task('train', session='s2'): save()")

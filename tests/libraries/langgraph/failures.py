@@ -85,6 +85,50 @@ def unserializable_write(path):
     builder.compile(checkpointer=InMemorySaver()).invoke({"documents": None}, CONFIG)
 
 
+def async_put(path, prepare, **values):
+    """Save with the asynchronous saver, after a change of its database that makes this fail."""
+
+    async def run():
+        async with AsyncSqliteSaver.from_conn_string(path) as saver:
+            await saver.setup()
+            await prepare(saver.conn)
+            checkpoint = {**empty_checkpoint(), "channel_values": values, "channel_versions": dict.fromkeys(values, "1")}
+            await saver.aput(CONFIG, checkpoint, {"step": 1, "source": "loop"}, {})
+
+    asyncio.run(run())
+
+
+def async_locked(path):
+    async def lock(connection):
+        await connection.execute("PRAGMA busy_timeout = 20")
+        other.execute("BEGIN EXCLUSIVE")
+
+    with closing(sqlite3.connect(path, check_same_thread=False)) as other:
+        async_put(path, lock, text="x")
+
+
+def async_full(path):
+    async_put(path, lambda connection: connection.execute("PRAGMA max_page_count = 12"), text="x" * 100_000)
+
+
+def async_read_only(path):
+    async_put(path, lambda connection: connection.execute("PRAGMA query_only = true"), text="x")
+
+
+def async_unserializable_state(path):
+    async_put(path, lambda connection: connection.execute("SELECT 1"), **UNSERIALIZABLE)
+
+
+def async_corrupted(path):
+    async def run():
+        async with AsyncSqliteSaver.from_conn_string(path) as saver:
+            await saver.aput(CONFIG, {**empty_checkpoint(), "channel_values": {"text": "x"}}, {"step": 1, "source": "loop"}, {})
+            await saver.conn.execute("UPDATE checkpoints SET checkpoint = x'c1ff00'")
+            await saver.aget_tuple(CONFIG)
+
+    asyncio.run(run())
+
+
 def unsupported_async(path):
     """The synchronous saver has asynchronous methods that only raise."""
     with closing(sqlite3.connect(path, check_same_thread=False)) as connection:
@@ -126,6 +170,37 @@ def terminated(url):
         put(saver, documents=["x"])
         with psycopg.connect(url, autocommit=True) as other:
             other.execute("SELECT pg_terminate_backend(%s, 10000)", (saver.conn.info.backend_pid,))
+        put(saver, documents=["y"])
+
+
+def terminated_async(url):
+    import psycopg  # noqa: PLC0415
+    from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver  # noqa: PLC0415
+
+    async def run():
+        async with AsyncPostgresSaver.from_conn_string(url) as saver:
+            await saver.setup()
+            with psycopg.connect(url, autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 10000)", (saver.conn.info.backend_pid,))
+            await saver.aput(CONFIG, {**empty_checkpoint(), "channel_values": {}}, {"step": 1, "source": "loop"}, {})
+
+    asyncio.run(run())
+
+
+def terminated_in_pool(url):
+    import psycopg  # noqa: PLC0415
+    from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
+    from psycopg.rows import dict_row  # noqa: PLC0415
+    from psycopg_pool import ConnectionPool  # noqa: PLC0415
+
+    options = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+    with ConnectionPool(url, min_size=1, max_size=1, kwargs=options) as pool:
+        saver = PostgresSaver(pool)
+        saver.setup()
+        with pool.connection() as connection:
+            pid = connection.info.backend_pid
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
         put(saver, documents=["y"])
 
 

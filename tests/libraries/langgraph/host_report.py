@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import inspect
@@ -58,6 +59,7 @@ def results(connection):
     writes = saver.put_writes(config, [("text", "y")], "task", "")
     loaded, listing = saver.get_tuple(CONFIG), saver.list(CONFIG)
     return [
+        asyncio.run(async_results()),
         config["configurable"]["checkpoint_id"] == checkpoint["id"],
         sorted(config["configurable"]),
         writes,
@@ -70,6 +72,33 @@ def results(connection):
         saver.get_tuple(CONFIG),
         build(InMemorySaver(), {"text": "z"}).invoke({"text": ""}, CONFIG),
     ]
+
+
+async def async_results():
+    checkpoint = empty_checkpoint()
+    async with AsyncSqliteSaver.from_conn_string(":memory:") as saver:
+        config = await saver.aput(CONFIG, checkpoint, {"step": 1, "source": "loop"}, {})
+        writes = await saver.aput_writes(config, [("text", "y")], "task", "")
+        loaded, listing = await saver.aget_tuple(CONFIG), saver.alist(CONFIG)
+        return [
+            config["configurable"]["checkpoint_id"] == checkpoint["id"],
+            writes,
+            loaded.checkpoint == checkpoint,
+            loaded.pending_writes,
+            [inspect.isawaitable(listing), type(listing).__name__],
+            [type(item).__name__ async for item in listing],
+            isinstance(saver.lock, asyncio.Lock),
+            saver.lock.locked(),
+            await saver.adelete_thread("host"),
+            await saver.aget_tuple(CONFIG),
+            await build(saver, {"text": "z"}).ainvoke({"text": ""}, CONFIG),
+        ]
+
+
+async def async_exceptions(call):
+    async with AsyncSqliteSaver.from_conn_string(":memory:") as saver:
+        await saver.setup()
+        await call(saver)
 
 
 def exceptions(connection):
@@ -88,6 +117,9 @@ def exceptions(connection):
         call(lambda: SqliteSaver(connection).put({}, {}, {}, {})),
         call(lambda: SqliteSaver(connection).put()),
         call(lambda: SqliteSaver(connection).get_tuple(None)),
+        call(lambda: asyncio.run(async_exceptions(lambda saver: saver.aput({}, {}, {}, {})))),
+        call(lambda: asyncio.run(async_exceptions(lambda saver: saver.aget_tuple(None)))),
+        call(lambda: asyncio.run(SqliteSaver(connection).aget_tuple(CONFIG))),
         call(lambda: build(InMemorySaver(), {"lock": threading.Lock()}).invoke({"text": ""}, CONFIG)),
         call(lambda: build(InMemorySaver(), {"unknown": 1}).invoke({"unknown": ""}, {})),
     ]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import operator
 import pickle
 import sqlite3
 import sys
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from typing import Annotated, TypedDict
 
+import aiosqlite
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
 
 
@@ -107,28 +110,130 @@ def duck_typed_serde(connection):
     return SqliteSaver(connection, serde=PickleSerde())
 
 
-KINDS = {kind.__name__: kind for kind in (in_function, any_arguments, two_levels, delegation, returned_generator, duck_typed_serde)}
+def async_in_function(connection):
+    class LocalAsyncSaver(AsyncSqliteSaver):
+        async def aput(self, config, checkpoint, metadata, new_versions):
+            return await super().aput(config, checkpoint, metadata, new_versions)
+
+    return LocalAsyncSaver(connection)
+
+
+def async_any_arguments(connection):
+    class AnyArgumentsAsyncSaver(AsyncSqliteSaver):
+        async def aput(self, *args, **kwargs):
+            return await super().aput(*args, **kwargs)
+
+        async def aput_writes(self, *args, **kwargs):
+            return await super().aput_writes(*args, **kwargs)
+
+        def aget_tuple(self, *args, **kwargs):  # hands on the coroutine
+            return super().aget_tuple(*args, **kwargs)
+
+        async def alist(self, *args, **kwargs):
+            async for item in super().alist(*args, **kwargs):
+                yield item
+
+        async def adelete_thread(self, *args, **kwargs):
+            return await super().adelete_thread(*args, **kwargs)
+
+    return AnyArgumentsAsyncSaver(connection)
+
+
+def async_delegation(connection):
+    class DelegatingAsyncSaver(BaseCheckpointSaver):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        async def aput(self, config, checkpoint, metadata, new_versions):
+            return await self.inner.aput(config, checkpoint, metadata, new_versions)
+
+        async def aput_writes(self, config, writes, task_id, task_path=""):
+            return await self.inner.aput_writes(config, writes, task_id, task_path)
+
+        async def aget_tuple(self, config):
+            return await self.inner.aget_tuple(config)
+
+        async def alist(self, config, **kwargs):
+            async for item in self.inner.alist(config, **kwargs):
+                yield item
+
+        async def adelete_thread(self, thread_id):
+            return await self.inner.adelete_thread(thread_id)
+
+        def get_next_version(self, current, channel):
+            return self.inner.get_next_version(current, channel)
+
+    return DelegatingAsyncSaver(AsyncSqliteSaver(connection))
+
+
+def async_over_sync(connection):
+    class ThreadSaver(SqliteSaver):
+        """As programs do that have only a synchronous driver: another thread does the work."""
+
+        async def aput(self, *args):
+            return await asyncio.to_thread(self.put, *args)
+
+        async def aput_writes(self, *args):
+            return await asyncio.to_thread(self.put_writes, *args)
+
+        async def aget_tuple(self, config):
+            return await asyncio.to_thread(self.get_tuple, config)
+
+        async def alist(self, *args, **kwargs):
+            for item in await asyncio.to_thread(lambda: list(self.list(*args, **kwargs))):
+                yield item
+
+        async def adelete_thread(self, thread_id):
+            await asyncio.to_thread(self.delete_thread, thread_id)
+
+    return ThreadSaver(connection)
+
+
+SYNC = (in_function, any_arguments, two_levels, delegation, returned_generator, duck_typed_serde)
+ASYNC = (async_in_function, async_any_arguments, async_delegation, async_over_sync)
+KINDS = {kind.__name__: kind for kind in SYNC + ASYNC}
 
 
 class State(TypedDict):
     log: Annotated[list, operator.add]
 
 
-def main(kind, path):
+def build(saver):
+    builder = StateGraph(State)
+    for name in ("left", "right"):
+        builder.add_node(name, lambda state, name=name: {"log": [name * 100]})
+        builder.add_edge(START, name)
+        builder.add_edge(name, END)
+    return builder.compile(checkpointer=saver, name="late")
+
+
+CONFIG = {"configurable": {"thread_id": "late"}}
+
+
+def run(kind, path):
     with closing(sqlite3.connect(path, check_same_thread=False)) as connection:
         saver = KINDS[kind](connection)
-        builder = StateGraph(State)
-        for name in ("left", "right"):
-            builder.add_node(name, lambda state, name=name: {"log": [name * 100]})
-            builder.add_edge(START, name)
-            builder.add_edge(name, END)
-        app = builder.compile(checkpointer=saver, name="late")
-        config = {"configurable": {"thread_id": "late"}}
-        app.invoke({"log": []}, config)
-        history = len(list(app.get_state_history(config)))
+        app = build(saver)
+        app.invoke({"log": []}, CONFIG)
+        history = len(list(app.get_state_history(CONFIG)))
         saver.delete_thread("another")
-    print(json.dumps({"history": history, "saver": type(saver).__name__}))
+    return {"history": history, "saver": type(saver).__name__}
+
+
+async def run_async(kind, path):
+    async with AsyncExitStack() as stack:
+        if kind == "async_over_sync":
+            connection = stack.enter_context(closing(sqlite3.connect(path, check_same_thread=False)))
+        else:
+            connection = await stack.enter_async_context(aiosqlite.connect(path))
+        saver = KINDS[kind](connection)
+        app = build(saver)
+        await app.ainvoke({"log": []}, CONFIG)
+        history = len([state async for state in app.aget_state_history(CONFIG)])
+        await saver.adelete_thread("another")
+    return {"history": history, "saver": type(saver).__name__}
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    print(json.dumps(asyncio.run(run_async(*sys.argv[1:])) if KINDS[sys.argv[1]] in ASYNC else run(*sys.argv[1:])))

@@ -1,4 +1,4 @@
-"""Runs of a graph as tasks: `tasks.py KIND`. KIND is `interrupt`, `failing_node`, `within_span`, `async_stream` or `idle`."""
+"""Runs of a graph as tasks: `tasks.py KIND`. KIND is the name of a function without `run_`."""
 
 from __future__ import annotations
 
@@ -60,21 +60,31 @@ def run_failing_node():
     raise AssertionError
 
 
-def run_within_span():
+def run_within_span(*, is_async=False):
     from opentelemetry import trace  # noqa: PLC0415
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
 
     trace.set_tracer_provider(TracerProvider())
-    config = new_config()
     with trace.get_tracer("program").start_as_current_span("request") as span:
-        build(answer).invoke({"answer": ""}, config)
-        context = span.get_span_context()
-    return {
-        "thread": config["configurable"]["thread_id"],
-        "runs": [config["run_id"]],
-        "trace": f"{context.trace_id:032x}",
-        "span": f"{context.span_id:016x}",
-    }
+        return {**run_once(is_async=is_async), **ids_of(span)}
+
+
+def run_within_span_async():
+    return run_within_span(is_async=True)
+
+
+def run_once(*, is_async=False):
+    app, config = build(answer), new_config()
+    if is_async:
+        asyncio.run(app.ainvoke({"answer": ""}, config))
+    else:
+        app.invoke({"answer": ""}, config)
+    return {"thread": config["configurable"]["thread_id"], "runs": [config["run_id"]]}
+
+
+def ids_of(span):
+    context = span.get_span_context()
+    return {"trace": f"{context.trace_id:032x}", "span": f"{context.span_id:016x}"}
 
 
 def run_async_stream():

@@ -127,6 +127,21 @@ def test_channels_with_the_same_value(recording):
     assert dict(zip(attributes[names.KEY_NAMES], attributes[names.KEY_SIZES], strict=True)) == {"first": 1004, "second": 1004}
 
 
+@pytest.mark.parametrize(("sizes", "measured"), [([1000] * 41, [0, 20, 40]), ([1000, 1050, 1090, 1300, 1350, 900], [0, 3, 5])])
+def test_channels_of_a_block_are_sampled(recording, monkeypatch, sizes, measured):
+    """They are measured after 20 saves, or when the block is 10 % larger or smaller than when they were measured last. A span says so."""
+    monkeypatch.setattr(langgraph_state, "_threads", {})
+    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection:
+        saver = SqliteSaver(connection)
+        for size in sizes:
+            put(saver, text="x" * size)
+    saves = [span.attributes for span in recording.spans() if span.name == "checkpoint.save"]
+    assert [number for number, attributes in enumerate(saves) if names.KEY_SIZES in attributes] == measured
+    for number, attributes in enumerate(saves):
+        assert attributes.get(names.KEY_SIZES_SAMPLED) is (True if number in measured else None)
+        assert attributes.get(names.KEY_SIZES) == ([sizes[number] + 3] if number in measured else None)
+
+
 def test_same_thread_in_two_databases(recording):
     """The size of a channel that did not change is the one in this database, or unknown: thread IDs such as `1` are in each of them."""
 

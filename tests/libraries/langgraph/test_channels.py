@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ckpt_observe.semconv import attributes as names
@@ -20,11 +22,14 @@ def check_large_channel(spans):
     entries = last.attributes[names.STEP]  # the node of step N added the N-th entry
     assert entries * 10_000 <= channels["transcript"] <= entries * 10_000 + 500
     assert list(channels.values()) == sorted(channels.values(), reverse=True)
+    grown = dict(zip(last.attributes[names.GROWN_KEYS], last.attributes[names.GROWN_SIZES], strict=True))
+    assert next(iter(grown)) == "transcript"
+    assert grown["transcript"] % 10_000 < 500 <= grown["transcript"]  # whole entries, perhaps several: a block is not always measured
     return last
 
 
 def test_large_channel(observation, database):
-    """The largest channel is named first, with its size. Where the checkpoint is one blob, the sizes are sampled, and marked so."""
+    """The largest channel is named first, with its size, and so is the one that grew. Where the checkpoint is one blob, the sizes are sampled, and marked so."""
     observation.run("channels.py", database.saver_url)
     spans = observation.spans()
     last = check_large_channel(spans)
@@ -39,6 +44,18 @@ def test_large_channel_in_memory(observation):
     """In memory, each channel is serialized on its own, so nothing is sampled."""
     observation.run("channels.py", "memory:")
     assert "checkpoint.state.sampled" not in check_large_channel(observation.spans()).attributes
+
+
+def test_large_channel_in_the_metrics(observation, tmp_path):
+    """The metric of key sizes has the channels of the last save. No thread is a label."""
+    variables = {"CKPT_OBSERVE_EXPORTERS": "local,prometheus", "CKPT_OBSERVE_METRICS_TEXTFILE": tmp_path / "metrics.prom"}
+    observation.run("channels.py", "memory:", **variables)
+    last = check_large_channel(observation.spans())
+    lines = re.findall(r"^checkpoint_key_size_bytes\{(.*)\} (\S+)$", (tmp_path / "metrics.prom").read_text(), re.MULTILINE)
+    sizes = {re.search(r'key="(.*?)"', labels)[1]: float(value) for labels, value in lines}
+    channels = dict(zip(last.attributes[names.KEY_NAMES], last.attributes[names.KEY_SIZES], strict=True))
+    assert {key: size for key, size in sizes.items() if key in channels} == channels
+    assert all('task="channels"' in labels for labels, _ in lines)
 
 
 def test_altered_values(observation, tmp_path):

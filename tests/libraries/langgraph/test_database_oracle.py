@@ -11,7 +11,10 @@ pytestmark = pytest.mark.libraries
 
 
 def test_database_and_spans_agree(observation, database, seed):
-    """One save per row of `checkpoints`, by ID, parent and namespace; appends for exactly the rows of `writes`; one trace per run."""
+    """One save per row of `checkpoints`, by ID, parent and namespace; appends for exactly the rows of `writes`; one trace per run.
+
+    Each save and append has the phases of the serializer and of the database, whichever saver it is.
+    """
     result = observation.run("drawn_graph.py", seed, database.saver_url)
     spans = observation.spans()
     compare(database, spans)
@@ -19,6 +22,8 @@ def test_database_and_spans_agree(observation, database, seed):
     assert [span.name for span in spans.roots()] == ["task drawn"] * result["runs"]
     assert {span.attributes["checkpoint.system"] for span in spans.operations()} == {"langgraph"}
     assert [span.name for span in spans if span.status == "error"] == []
+    for span in spans.operations("save", "append"):
+        assert {"serialize", "wait", "write", "commit"} <= spans.phase_names(span)
     if database.is_sqlite:
         assert len(spans.operations("save", "append")) == result["commits"]
 

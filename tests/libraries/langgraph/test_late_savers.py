@@ -10,7 +10,11 @@ from ckpt_observe.semconv import attributes as names
 pytestmark = pytest.mark.libraries
 
 
-@pytest.mark.parametrize("kind", ["in_function", "any_arguments", "two_levels", "delegation", "returned_generator", "duck_typed_serde"])
+SYNC = ["in_function", "any_arguments", "two_levels", "delegation", "returned_generator", "duck_typed_serde"]
+ASYNC = ["async_in_function", "async_any_arguments", "async_delegation", "async_over_sync"]
+
+
+@pytest.mark.parametrize("kind", SYNC + ASYNC)
 def test_one_span_per_operation(observation, tmp_path, kind):
     """However the saver is defined and however it hands on the call, there is one span per operation."""
     result = observation.run("late_savers.py", kind, "checkpoints.db")

@@ -9,9 +9,10 @@ from ckpt_observe.semconv import attributes as names
 pytestmark = pytest.mark.libraries
 
 
-def test_server_ends_the_connection(observation, postgres_url):
+@pytest.mark.parametrize("kind", ["terminated", "terminated_async", "terminated_in_pool"])
+def test_server_ends_the_connection(observation, postgres_url, kind):
     """The save fails because the server cannot be reached, and may be retried."""
-    assert observation.run("failures.py", "terminated", postgres_url) in {"AdminShutdown", "OperationalError"}
+    assert observation.run("failures.py", kind, postgres_url) in {"AdminShutdown", "OperationalError"}
     span = observation.spans().operation("save", outcome="error")
     assert span.attributes[names.ERROR_CLASS] == "unavailable"
     assert span.attributes[names.ERROR_CODE] == "unavailable.connection"

@@ -15,9 +15,17 @@ RUNS = 40
 NODES = ["first", "second", "third"]
 
 
-@pytest.mark.parametrize("url", ["memory:", "sqlite:checkpoints.db"])
-def test_long_history(observation, url):
+def test_long_history_in_memory(observation):
+    """As below."""
+    check_long_history(observation, "memory:")
+
+
+def test_long_history(observation, database):
     """A history of 2,000 checkpoints is one span with a few phases, which count every call of the serializer."""
+    check_long_history(observation, database.saver_url)
+
+
+def check_long_history(observation, url):
     result = observation.run("history.py", url, CHECKPOINTS)
     assert result["items"] == CHECKPOINTS
     spans = observation.spans()

@@ -63,9 +63,10 @@ def test_failure_of_a_node_is_not_one_of_the_saver(observation):
     assert spans.operations("append", reason="error")
 
 
-def test_run_is_within_the_span_of_the_program(observation):
+@pytest.mark.parametrize("kind", ["within_span", "within_span_async"])
+def test_run_is_within_the_span_of_the_program(observation, kind):
     """If the program has a span of its own, the run is its child."""
-    result = observation.run("tasks.py", "within_span")
+    result = observation.run("tasks.py", kind)
     spans = observation.spans()
     [task] = spans.tasks()
     assert (task.trace_id, task.parent_span_id) == (result["trace"], result["span"])

@@ -32,6 +32,12 @@ def test_every_example_is_tested():
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED)
 
 
+def test_every_example_of_a_library_is_tested():
+    """A test in the environment of its library runs it."""
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "libraries").glob("*/test_*.py"))
+    assert [path.name for path in (EXAMPLES / "libraries").glob("*.py") if f'"{path.name}"' not in tests] == []
+
+
 def traces_of(program, tmp_path, **settings):
     """Run a program. Return the outline of each trace that it leaves, the oldest first."""
     environ = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_PAGES_DIR": str(tmp_path / "pages"), **settings}

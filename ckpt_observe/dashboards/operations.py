@@ -71,7 +71,7 @@ def _counts() -> list[Panel]:
             "Work lost by restores",
             [queries.lost_work],
             "s",
-            "Age of the checkpoints that restores and loads returned to: the work since then was lost. The eight tasks that lost most. If this is a lot, save more often.",
+            "Age of the checkpoints that restores returned to: the work since then was lost. The eight tasks that lost most. If this is a lot, save more often.",
             empty="no restore in this time range",
             width=24,
         ),

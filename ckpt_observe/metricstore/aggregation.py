@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import UNSET
 
-from ckpt_observe.metricstore.attempts import READING_OPERATIONS, SIZES, LimitLabel, amount, to_attempt
+from ckpt_observe.metricstore.attempts import SIZES, LimitLabel, amount, to_attempt
 from ckpt_observe.metricstore.operation_status import Attempt
 from ckpt_observe.metricstore.points import Counter, Exemplar, HistogramBuilder
 from ckpt_observe.semconv import attributes as names
@@ -39,7 +39,7 @@ _ASYNC_TIMES: Final = (
     (metrics.ASYNC_RELEASED, names.ASYNC_RELEASED),
     (metrics.ASYNC_DURABLE, names.ASYNC_DURABLE),
 )
-_AGE_METRICS: Final = {name: metrics.DRILL_AGE if name == "drill" else metrics.RESTORE_AGE for name in READING_OPERATIONS}
+_AGE_METRICS: Final = {"restore": metrics.RESTORE_AGE, "drill": metrics.DRILL_AGE}
 """For each operation that reads a checkpoint, the metric for its age."""
 
 

@@ -213,6 +213,17 @@ def test_resources_and_sizes(store):
     assert sum(series(store, metrics.THROUGHPUT)["save",].counts) == 2
 
 
+def test_load_is_not_a_restore(store):
+    """A load, without a task or with one, loses no work and leaves the time of the last save as it is."""
+    store.add_spans([operation(1, "save")])
+    before = series(store, metrics.LAST_SUCCESS)
+    aged = {names.SOURCE_AGE: 3 * 86400.0}
+    store.add_spans([operation(2, "load", **aged), make_span(3, "checkpoint.load", attributes={names.OPERATION: "load", **aged})])
+    after = series(store, metrics.LAST_SUCCESS)
+    assert {labels: value for labels, value in after.items() if labels[0] != "load"} == before
+    assert series(store, metrics.RESTORE_AGE) == {}
+
+
 def test_kept_bytes_are_saved_minus_freed(store):
     """Freed bytes reduce the kept bytes, which never become negative."""
     store.add_spans([operation(number, "save", **{names.SIZE_STORED: 1000}) for number in (1, 2, 3)])

@@ -17,6 +17,8 @@ _wait: Final = SummedPhase("", "wait").wrapper_for(asyncio.Lock.acquire)
 class _ObservedLock(asyncio.Lock):
     """A lock whose `acquire` is the phase `wait` of the running operation. Outside an operation it is an ordinary lock."""
 
+    __module__, __qualname__ = asyncio.Lock.__module__, asyncio.Lock.__qualname__  # `repr` prints them
+
     async def acquire(self) -> Literal[True]:
         await _wait(super().acquire, self, (), {})
         return True

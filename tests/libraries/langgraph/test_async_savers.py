@@ -69,7 +69,7 @@ def test_wait_for_the_lock(recording, instrumentor):
 
 
 def test_lock_is_ordinary_again(recording):
-    """Without the instrumentor, the saver has the lock that it was created with, and the lock works."""
+    """The lock looks like any other meanwhile. Without the instrumentor, it is the one that the saver was created with, and works."""
     instrumentor = LangGraphInstrumentor()
     instrumentor.instrument()
 
@@ -77,6 +77,7 @@ def test_lock_is_ordinary_again(recording):
         async with AsyncSqliteSaver.from_conn_string(":memory:") as saver:
             await put(saver)
             observed = type(saver.lock)
+            assert repr(saver.lock).startswith("<asyncio.locks.Lock object")
             instrumentor.uninstrument()
             await put(saver)
             return observed, type(saver.lock), saver.lock.locked()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -17,6 +18,10 @@ from ckpt_observe.cli.output import Column
 from ckpt_observe.support.formatting import printable, wants_colour
 
 Rows = Iterable[Sequence[Any]]
+_GAP: Final = 2
+"""Spaces between columns."""
+_NARROW: Final = 10
+"""A column of names keeps this width before IDs are broken, too."""
 
 
 def console(file: TextIO) -> Console:
@@ -26,14 +31,52 @@ def console(file: TextIO) -> Console:
     )
 
 
-def table(columns: Sequence[Column], rows: Rows) -> Table:
-    """Return a table whose cells are folded if the terminal is too narrow: a shortened id would be useless."""
-    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        drawn.add_column(column.header, justify="right" if column.align_right else "left", overflow="fold")
-    for row in rows:
-        drawn.add_row(*(_cell(column, value) for column, value in zip(columns, row, strict=True)))
+def print_table(columns: Sequence[Column], rows: Rows, file: TextIO) -> None:
+    """Print a table that fits the terminal."""
+    terminal = console(file)
+    terminal.print(table(columns, rows, terminal.width))
+
+
+def table(columns: Sequence[Column], rows: Rows, width: int) -> Table:
+    """Return a table that fits the width. Cells are folded and never shortened: a shortened ID would be useless."""
+    cells = [[_cell(column, value) for column, value in zip(columns, row, strict=True)] for row in rows]
+    drawn = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for column, fixed_width in zip(columns, _fixed_widths(columns, cells, width), strict=True):
+        justify: JustifyMethod = "right" if column.align_right else "left"
+        drawn.add_column(column.header, justify=justify, overflow="fold", width=fixed_width)
+    for row in cells:
+        drawn.add_row(*row)
     return drawn
+
+
+def _fixed_widths(columns: Sequence[Column], cells: Sequence[Sequence[Text]], width: int) -> Sequence[int | None]:
+    """Return the width of each column whose values stay whole, and None for those that may be folded anywhere.
+
+    If the terminal is too narrow, names and sentences are folded first, then times between their words, then IDs, and numbers last.
+    """
+    values = [[row[index].plain for row in cells] for index in range(len(columns))]
+    natural = [_longest([column.header, *texts]) for column, texts in zip(columns, values, strict=True)]
+    available = width - _GAP * (len(columns) - 1)
+    if sum(natural) <= available:
+        return [None] * len(columns)
+    lines = [_longest([*column.header.split(), *texts]) for column, texts in zip(columns, values, strict=True)]
+    words = [_longest(" ".join([column.header, *texts]).split()) for column, texts in zip(columns, values, strict=True)]
+    indices = range(len(columns))
+    numbers = [lines[index] if columns[index].align_right else None for index in indices]
+    for fixed, narrowest in (
+        ([lines[index] if columns[index].whole else numbers[index] for index in indices], _NARROW),
+        ([words[index] if columns[index].whole else numbers[index] for index in indices], _NARROW),
+        ([words[index] if columns[index].whole and words[index] < lines[index] else numbers[index] for index in indices], 4),
+    ):
+        needed = (min(text, narrowest) if width is None else width for width, text in zip(fixed, natural, strict=True))
+        if sum(needed) <= available:
+            return fixed
+    return [None] * len(columns)
+
+
+def _longest(texts: Iterable[str]) -> int:
+    """Return the width of the longest text in cells of the terminal."""
+    return max(map(cell_len, texts), default=0)
 
 
 def _cell(column: Column, value: Any) -> Text:
@@ -52,5 +95,6 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[], None]]:
 @contextmanager
 def live_view(columns: Sequence[Column]) -> Iterator[Callable[[Rows], None]]:
     """Return a function that redraws a table on standard output."""
-    with Live(table(columns, ()), console=console(sys.stdout), auto_refresh=False) as view:
-        yield lambda rows: view.update(table(columns, rows), refresh=True)
+    terminal = console(sys.stdout)
+    with Live(table(columns, (), terminal.width), console=terminal, auto_refresh=False) as view:
+        yield lambda rows: view.update(table(columns, rows, terminal.width), refresh=True)

@@ -46,12 +46,12 @@ _DIGEST_LENGTH: Final = 24
 """Characters of a digest in a table; `--json` has all."""
 _COLUMNS: Final = (
     Column("", lambda changed: _MARKS[changed], style=lambda changed: "yellow" if changed else ""),
-    Column("ID"),
-    Column("CREATED", format_moment),
+    Column("ID", whole=True),
+    Column("CREATED", format_moment, whole=True),
     Column("STEP", format_optional, align_right=True),
     Column("NODE"),
     Column("SIZE", lambda size: "missing" if size is None else format_size(size), align_right=True),
-    Column("DIGEST", lambda digest: digest[:_DIGEST_LENGTH]),
+    Column("DIGEST", lambda digest: digest[:_DIGEST_LENGTH], whole=True),
 )
 
 
@@ -154,7 +154,7 @@ def _print_last_versions(versions: Sequence[KeyVersion], args: Namespace) -> Non
     if args.json:
         print_structs(versions)
         return
-    columns = (Column("KEY"), *_COLUMNS[-2:], Column("UNCHANGED SINCE"))
+    columns = (Column("KEY"), *_COLUMNS[-2:], Column("UNCHANGED SINCE", whole=True))
     print_table(columns, ((v.key, v.size, v.digest, v.first_with_value) for v in versions))
 
 

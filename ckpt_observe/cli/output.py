@@ -30,6 +30,8 @@ class Column(NamedTuple):
     align_right: bool = False
     style: Callable[[Any], str] | None = None
     """Returns the style of a value on a terminal, such as `red`, in the words of rich; an empty string for none."""
+    whole: bool = False
+    """Whether values such as IDs and times are broken last if the terminal is too narrow. Numbers, which are right-aligned, always are."""
 
 
 def accept_every_character() -> None:
@@ -51,7 +53,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], file: 
     if file.isatty():
         from ckpt_observe.cli import drawing  # noqa: PLC0415 (rich takes longer to import than most commands to run)
 
-        drawing.console(file).print(drawing.table(columns, rows))
+        drawing.print_table(columns, rows, file)
     else:
         for line in table_lines(columns, rows):
             print(line, file=file)

@@ -56,7 +56,7 @@ _STYLES: Final = {"ok": "green", "late": "yellow", "altered": "bold red", "faile
 _COLUMNS: Final = (
     Column("STATE", style=_STYLES.__getitem__),
     Column("TASK"),
-    Column("ID"),
+    Column("ID", whole=True),
     Column("STEP", format_optional, align_right=True),
     Column("AGE", lambda seconds: "" if seconds is None else format_duration(seconds), align_right=True),
     Column("RECOVERY", lambda seconds: "" if seconds is None else format_duration(seconds), align_right=True),

@@ -85,8 +85,8 @@ def format_optional(value: object) -> str:
 
 _COLUMNS: Final = (
     Column("TASK"),
-    Column("ID"),
-    Column("CREATED", format_moment),
+    Column("ID", whole=True),
+    Column("CREATED", format_moment, whole=True),
     Column("STEP", format_optional, align_right=True),
     Column("STATUS", style=lambda status: "red" if status == "failed" else ""),
     Column("KEYS", format_optional, align_right=True),
@@ -158,7 +158,10 @@ def run(args: Namespace) -> int:
         print_table(_TASK_COLUMNS, map(astuple, tasks))
         print_error("these are tasks (threads); `ckpt-observe list STORE TASK` lists the checkpoints of one")
     elif shown:
-        print_table(*drop_empty_columns(_COLUMNS, [_row(each) for each in shown if isinstance(each, ListedCheckpoint)]))
+        columns, rows = drop_empty_columns(_COLUMNS, [_row(each) for each in shown if isinstance(each, ListedCheckpoint)])
+        if args.task is not None:  # the user knows it; an ID needs the room
+            columns, rows = columns[1:], [row[1:] for row in rows]
+        print_table(columns, rows)
     if not listed:
         print_error("no matching checkpoint")
     elif len(listed) > len(shown):

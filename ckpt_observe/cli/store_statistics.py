@@ -72,7 +72,7 @@ _TASK_COLUMNS: Final = (
 )
 _OPERATION_COLUMNS: Final = (
     Column("TASK"),
-    Column("OPERATION"),
+    Column("OPERATION", whole=True),
     Column("OK", align_right=True),
     Column("FAILED", align_right=True, style=lambda count: "red" if count else ""),
     *(

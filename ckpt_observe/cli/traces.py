@@ -33,8 +33,8 @@ from ckpt_observe.tracestore.tree import render
 
 JSON: Final = {"traces": Span}
 _COLUMNS: Final = (
-    Column("TRACE", lambda trace_id: str(trace_id)[:ID_LENGTH]),
-    Column("LAST", format_time, align_right=True),
+    Column("TRACE", lambda trace_id: str(trace_id)[:ID_LENGTH], whole=True),
+    Column("LAST", format_time, align_right=True, whole=True),
     Column("DURATION", format_duration, align_right=True),
     Column("OPERATIONS", align_right=True),
     Column("ERRORS", align_right=True, style=lambda count: "red" if count else ""),

@@ -119,7 +119,7 @@ def run_verify(args: Namespace) -> int:
     if args.json:
         print_structs(results)
     else:
-        columns = (Column("STATE", style=_STYLES.__getitem__), Column("TASK"), Column("ID"), Column("DETAIL"))
+        columns = (Column("STATE", style=_STYLES.__getitem__), Column("TASK"), Column("ID", whole=True), Column("DETAIL"))
         bad = [result for result in results if result.state != "good"]
         if bad:
             print_table(columns, ((result.state, result.task, result.id, _detail(result)) for result in bad))
@@ -199,8 +199,8 @@ def run_prune(args: Namespace) -> int:
         columns = (
             Column("ACTION", lambda keep: "keep" if keep else "remove", style=lambda keep: _STYLES["keep" if keep else "remove"]),
             Column("TASK"),
-            Column("ID"),
-            Column("CREATED", format_moment),
+            Column("ID", whole=True),
+            Column("CREATED", format_moment, whole=True),
             Column("STEP", format_optional, align_right=True),
             Column("STORED", format_size, align_right=True),
             Column("REASON"),

@@ -89,8 +89,9 @@ def check_list(run, url):
     assert len(listed("--since", "1h")) == 5
     none = run("list", url, "--until", "1h")
     assert (none.code, none.out, none.err) == (0, "", "ckpt-observe: no matching checkpoint\n")
+    assert run("list", url).out.split()[:2] == ["TASK", "ID"]
     table = run("list", url, TASK).out.splitlines()
-    assert table[0].split() == ["TASK", "ID", "CREATED", "STEP", "STATUS", "KEYS", "SIZE", "STORED", "NOTES"]
+    assert table[0].split() == ["ID", "CREATED", "STEP", "STATUS", "KEYS", "SIZE", "STORED", "NOTES"]
     assert "node node-2, best" in table[2]
 
 

@@ -72,6 +72,35 @@ def test_narrow_terminal_loses_no_character(terminal, monkeypatch):
     assert "0123456789abcdefghij" in re.sub(r"\s|5 B", "", text)
 
 
+CHECKPOINTS = (Column("TASK"), Column("ID", whole=True), Column("CREATED", whole=True), Column("SIZE OF ALL", align_right=True))
+ID = "20261118T201023-d628a835"
+
+
+@pytest.mark.parametrize(
+    ("width", "folded"),
+    [
+        (90, set()),
+        (70, {"TASK"}),
+        (60, {"TASK", "CREATED"}),
+        (40, {"TASK", "ID", "CREATED"}),
+        (9, {"TASK", "ID", "CREATED", "SIZE OF ALL"}),
+    ],
+)
+def test_narrow_terminal_folds_names_first(terminal, monkeypatch, width, folded):
+    """Names are folded first, then times between their words, then IDs, and numbers last. No line is too long."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    row = ("a-long-name-of-a-task", ID, "2026-11-18 20:10:23", "23.4 kB")
+    print_table(CHECKPOINTS, [row], terminal)
+    lines = ESCAPE.sub("", terminal.getvalue()).splitlines()
+    assert max(map(len, lines)) <= width
+    body = "\n".join(lines[1:])
+    whole = {column.header for column, value in zip(CHECKPOINTS, row, strict=True) if value in body}
+    assert whole == {column.header for column in CHECKPOINTS} - folded
+    if "CREATED" in folded and width > 9:
+        assert "2026-11-18" in body
+        assert "20:10:23" in body
+
+
 def test_plain_output_does_not_import_rich(tmp_path):
     """Without a terminal, no command pays for the import of rich."""
     with Checkpointer(tmp_path) as checkpointer:

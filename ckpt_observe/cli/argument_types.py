@@ -37,14 +37,24 @@ def positive_duration(text: str) -> float:
 
 
 def moment(text: str) -> dt.datetime:
-    """Return the time of an age such as `7d`, or of an ISO time such as `2026-01-31T12:00Z` (UTC unless it has a zone)."""
+    """Return the time of an age such as `7d`, or an ISO time such as `2026-01-31T12:00Z`. Without a zone it is local, as in tables."""
     try:
         if re.fullmatch(r"[\d.]+[smhdw]", text):
             return dt.datetime.now(dt.UTC) - dt.timedelta(seconds=duration(text))
-        time = dt.datetime.fromisoformat(text)
+        return dt.datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
         raise ArgumentTypeError(f"{text!r} is neither an age such as 90s, 15m, 1h or 7d nor a time such as 2026-01-31T12:00Z") from None
-    return time if time.tzinfo else time.replace(tzinfo=dt.UTC)
+
+
+def reference(text: str) -> str:
+    """Return a reference to a checkpoint. A time without a zone is local, as tables print it; for the library it would be UTC."""
+    kind, separator, time = text.partition("at:")
+    if kind or not separator:
+        return text
+    try:
+        return f"at:{dt.datetime.fromisoformat(time).astimezone().isoformat()}"
+    except (ValueError, OverflowError):
+        return text  # whoever resolves it says what is wrong
 
 
 def byte_count(text: str) -> int:

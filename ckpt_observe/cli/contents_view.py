@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from ckpt_observe import readers
-from ckpt_observe.cli.argument_types import positive_count
+from ckpt_observe.cli.argument_types import positive_count, reference
 from ckpt_observe.cli.checkpoint_source import REF_HELP, add_store, check_task, find_checkpoint, require_checkpointer, store_url
 from ckpt_observe.cli.commands import add_command
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, PROBLEMS, USAGE
@@ -39,7 +39,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     )
     add_store(show)
     show.add_argument("task", nargs="?", metavar="TASK", help="only this task (LangGraph: thread)")
-    show.add_argument("reference", nargs="?", metavar="REF", help=REF_HELP)
+    show.add_argument("reference", nargs="?", type=reference, metavar="REF", help=REF_HELP)
     show.add_argument("--by", metavar="GROUP", help="also group the bytes by task (LangGraph: thread), step or checkpoint")
     show.add_argument("--depth", type=positive_count, default=1, metavar="N", help="levels of nested keys (default 1)")
     show.add_argument("--limit", type=positive_count, default=20, metavar="N", help="rows of each table (default 20)")
@@ -163,7 +163,7 @@ def run_diff(args: Namespace) -> int:
         old, new = (read_contents(location, depth=args.depth) for location in args.operands)
     elif len(args.operands) == 4:
         store, task, first, second = args.operands
-        old, new = (read_contents(store, task, reference, args.depth) for reference in (first, second))
+        old, new = (read_contents(store, task, reference(each), args.depth) for each in (first, second))
     else:
         raise ConfigError("diff compares two files (FILE FILE) or two checkpoints of a task (STORE TASK REF REF)")
     difference = readers.diff(old, new)

@@ -9,6 +9,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from ckpt_observe.cli.argument_types import reference
 from ckpt_observe.cli.checkpoint_source import REF_HELP, add_store, find_checkpoint, require_checkpointer
 from ckpt_observe.cli.commands import add_command, suggest
 from ckpt_observe.cli.contents_view import read_contents
@@ -82,7 +83,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     )
     add_store(text)
     text.add_argument("task", metavar="TASK", help="task of the checkpoint")
-    text.add_argument("reference", nargs="?", default="latest", metavar="REF", help=REF_HELP)
+    text.add_argument("reference", nargs="?", type=reference, default="latest", metavar="REF", help=REF_HELP)
     text.add_argument("--format", choices=get_args(Style), default="markdown", help="format of the text (default %(default)s)")
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import pickle
 import random
+import re
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -24,6 +27,16 @@ from ckpt_observe.core.ciphers import AeadCipher
 @pytest.fixture
 def run(capsys):
     return Commands(capsys)
+
+
+@pytest.fixture(params=["UTC", "America/New_York", "Asia/Kolkata"])
+def zone(request, monkeypatch):
+    """The time zone of the machine."""
+    with monkeypatch.context() as environment:
+        environment.setenv("TZ", request.param)
+        time.tzset()
+        yield request.param
+    time.tzset()
 
 
 @pytest.fixture
@@ -134,6 +147,21 @@ def test_absolute_and_relative_url(run, tmp_path, monkeypatch):
     assert (done.code, done.out) == (4, "")
     assert "'sqlite:///runs.db' means '/runs.db', which does not exist; for the relative path, write sqlite://runs.db" in done.err
     assert f"'sqlite://other.db' ({tmp_path}/other.db) does not exist" in run("list", "sqlite://other.db").err
+
+
+@pytest.mark.usefixtures("zone")
+def test_times_of_tables_can_be_typed(run, tmp_path):
+    """Tables print local times, and `at:` and the filters read a time without a zone as local: what is printed can be typed."""
+    with Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.save("run", {"a": 1}, id="only")
+    store = tmp_path / "store"
+    printed = dt.datetime.fromisoformat(re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", run("list", store).out)[0])
+    before, after = (str(printed + seconds * dt.timedelta(seconds=1)) for seconds in (-1, 1))
+    for command in (("show", store, "run"), ("extract", store, "run")):
+        assert [run(*command, f"at:{moment}").code for moment in (before, after)] == [4, 0]
+    assert [run("diff", store, "run", "only", f"at:{moment}").code for moment in (before, after)] == [4, 0]
+    assert [bool(run("list", store, "--until", moment).out) for moment in (before, after)] == [False, True]
+    assert [bool(run("list", store, "--since", moment).out) for moment in (before, after)] == [True, False]
 
 
 def test_forecast_says_that_it_includes_growth(run, tmp_path):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser
-from collections.abc import Sequence
 from typing import Final
 
-from ckpt_observe.cli.commands import suggest
 from ckpt_observe.core import Checkpointer, CheckpointInfo
 from ckpt_observe.core.ciphers import KEY_VARIABLE, AeadCipher
 from ckpt_observe.core.format.names import check_name
@@ -20,6 +18,8 @@ from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.formats import find_format
 from ckpt_observe.readers.reading import is_core_url, path_of_url
 from ckpt_observe.readers.request import ReadRequest
+from ckpt_observe.readers.selection import expand_prefix
+from ckpt_observe.support.suggestions import suggest
 
 STORE_HELP: Final = (
     "URL of a store (sqlite:///data/a.db, s3://bucket/runs, ...), or path of a store, checkpoint file, directory or database"
@@ -27,8 +27,6 @@ STORE_HELP: Final = (
 REF_HELP: Final = "checkpoint: an ID or unique ID prefix, latest, latest~2, step:100 or at:2026-01-31T12:00Z"
 _PATH_SCHEMES: Final = ("file", "jsonl", "sqlite", "git")
 """Stores that are a path. They are opened only if it exists, because opening creates some of them."""
-_MAX_CANDIDATES: Final = 10
-"""IDs that a message about an ambiguous prefix lists."""
 _ALTERNATIVES: Final = {
     "drill": "`ckpt-observe verify` checks its structure",
     "extract": "`ckpt-observe show` shows its keys, types and sizes",
@@ -113,15 +111,3 @@ def find_checkpoint(checkpointer: Checkpointer, task: str, reference: str) -> Ch
         return checkpointer.resolve(task, reference)
     except CheckpointNotFoundError:
         return checkpointer.resolve(task, expand_prefix(checkpointer.store.ids(task), task, reference))
-
-
-def expand_prefix(ids: Sequence[str], task: str, prefix: str) -> str:
-    """Return the only id that starts with the prefix."""
-    matches = sorted(id for id in ids if id.startswith(prefix))
-    if len(matches) > 1:
-        listed = ", ".join(matches[:_MAX_CANDIDATES]) + (", ..." if len(matches) > _MAX_CANDIDATES else "")
-        raise ConfigError(f"{prefix!r} is ambiguous: it is the start of {len(matches)} checkpoint IDs of {task!r}: {listed}")
-    if not matches:
-        hint = suggest(prefix, ids) or "; `ckpt-observe list STORE TASK` lists them"
-        raise CheckpointNotFoundError(f"{task!r} has no checkpoint {prefix!r}{hint}")
-    return matches[0]

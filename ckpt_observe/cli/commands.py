@@ -1,20 +1,21 @@
-"""Adds commands to the parser, all in the same way, and suggests names for those that do not exist."""
+"""Adds commands to the parser, all in the same way."""
 
 from __future__ import annotations
 
-import difflib
-from argparse import PARSER, REMAINDER, ArgumentParser, Namespace, _SubParsersAction
+from argparse import PARSER, REMAINDER, Action, ArgumentError, ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from ckpt_observe.cli.exit_codes import describe_codes
 from ckpt_observe.cli.output import until_pipe_closes
+from ckpt_observe.support.suggestions import suggest
 
 
 class CommandParser(ArgumentParser):
     """Accepts options between the arguments, as in `show STORE --json TASK`, which argparse of Python 3.11 refuses by default.
 
-    An unknown option is an error of the command, with its usage. By default, argparse shows the usage of the whole program.
+    An unknown option is an error of the command, with its usage. By default, argparse shows the usage of the whole program. The
+    message about a wrong option or choice suggests a similar one.
     """
 
     _is_intermixing = False
@@ -32,6 +33,13 @@ class CommandParser(ArgumentParser):
             hint = suggest(unknown[0].partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return namespace, unknown
+
+    def _check_value(self, action: Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except ArgumentError as error:
+            error.message += suggest(str(value), map(str, action.choices or ()))
+            raise
 
     def _can_intermix(self) -> bool:
         grouped = {action for group in self._mutually_exclusive_groups for action in group._group_actions}
@@ -60,12 +68,6 @@ def add_command(
         parser.add_argument("--json", action="store_true", help=f"print each {json} as a JSON object on its own line")
     parser.set_defaults(run=until_pipe_closes(run))
     return parser
-
-
-def suggest(word: str, candidates: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` for the most similar candidate, or an empty string if none is similar."""
-    matches = difflib.get_close_matches(word, candidates, n=1)
-    return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
 def command_description(docstring: str | None) -> str:

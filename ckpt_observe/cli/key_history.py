@@ -11,7 +11,7 @@ import msgspec
 
 from ckpt_observe.cli.argument_types import reference
 from ckpt_observe.cli.checkpoint_source import REF_HELP, add_store, find_checkpoint, require_checkpointer
-from ckpt_observe.cli.commands import add_command, suggest
+from ckpt_observe.cli.commands import add_command
 from ckpt_observe.cli.contents_view import read_contents
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_structs
@@ -22,6 +22,7 @@ from ckpt_observe.core.extract import Style, extract
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError
 from ckpt_observe.readers import Entry
 from ckpt_observe.support.formatting import format_size
+from ckpt_observe.support.suggestions import suggest
 
 
 class KeyVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

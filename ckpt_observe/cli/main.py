@@ -10,10 +10,11 @@ from importlib import import_module
 from typing import Final
 
 from ckpt_observe import __version__
-from ckpt_observe.cli.commands import CommandParser, suggest
-from ckpt_observe.cli.exit_codes import INTERRUPTED, code_of, describe_codes
+from ckpt_observe.cli.commands import CommandParser
+from ckpt_observe.cli.exit_codes import INTERRUPTED, USAGE, code_of, describe_codes
 from ckpt_observe.cli.output import accept_every_character, print_error
 from ckpt_observe.errors import CkptObserveError
+from ckpt_observe.support.suggestions import suggest
 
 GROUPS: Final = {
     "Start": {"demo": "demo", "run": "run", "doctor": "doctor.command"},
@@ -92,6 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     accept_every_character()
     try:
+        if not arguments:
+            create_parser(()).print_help(sys.stderr)
+            return USAGE
         args = create_parser(arguments).parse_args(arguments)
         code: int = args.run(args)
     except CkptObserveError as error:

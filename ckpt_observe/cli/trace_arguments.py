@@ -12,7 +12,6 @@ from typing import Final
 
 from ckpt_observe import config, libraries, query, wiring
 from ckpt_observe.cli.argument_types import moment
-from ckpt_observe.cli.commands import suggest
 from ckpt_observe.cli.output import print_error
 from ckpt_observe.config import Settings
 from ckpt_observe.errors import AmbiguousTraceError, ConfigError, TraceNotFoundError
@@ -20,6 +19,7 @@ from ckpt_observe.journal import unobserved_programs
 from ckpt_observe.query import RUNNING, ObservedOperation, OperationFilter, Trace, Traces
 from ckpt_observe.semconv.values import ERROR_CLASSES, ERROR_CODES, OPERATIONS, OUTCOMES
 from ckpt_observe.support.formatting import format_time, printable
+from ckpt_observe.support.suggestions import suggest
 
 ID_LENGTH: Final = 12
 """Characters of a trace ID that are printed. Two of a million traces share them with a probability of 1 in 500."""

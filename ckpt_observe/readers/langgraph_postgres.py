@@ -16,9 +16,8 @@ from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, Compat
 from ckpt_observe.readers.contents import Breakdown, Contents, Entry, largest_first
 from ckpt_observe.readers.langgraph_rows import ENCODINGS, Channels, ThreadCheckpoint
 from ckpt_observe.readers.request import ReadRequest
-from ckpt_observe.readers.selection import select_checkpoint
+from ckpt_observe.readers.selection import no_thread, select_checkpoint
 from ckpt_observe.support import sqlstates
-from ckpt_observe.support.advice import add_advice
 
 import psycopg  # isort: skip
 from ckpt_observe.core.stores import postgres_connection  # isort: skip
@@ -114,7 +113,7 @@ def _read_all(connection: Any, url: str, request: ReadRequest) -> Contents:
 
     threads = select(_THREADS)
     if request.task is not None and not threads:
-        raise _no_thread(url, request)
+        raise _no_thread(connection, url, request)
     size = sum(int(row[2]) for row in threads)
     inline, blobs, steps = select(_INLINE), select(_BLOBS), select(_STEPS)
     [(metadata_size, writes_size, stored_size)] = select(_REST)
@@ -151,7 +150,7 @@ def _read_all(connection: Any, url: str, request: ReadRequest) -> Contents:
 def _read_checkpoint(connection: Any, url: str, request: ReadRequest) -> Contents:
     rows = [_checkpoint(row) for row in connection.execute(_CHECKPOINTS, {"thread": request.task})]
     if not rows:
-        raise _no_thread(url, request)
+        raise _no_thread(connection, url, request)
     selected = select_checkpoint(rows, request.task or "", request.checkpoint or "")
     key = {"thread": request.task, "namespace": selected.namespace, "id": selected.id}
     groups: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
@@ -234,5 +233,6 @@ def _location(url: str) -> str:
     return PostgresStore(url).location
 
 
-def _no_thread(url: str, request: ReadRequest) -> CheckpointNotFoundError:
-    return CheckpointNotFoundError(add_advice(f"{_location(url)} has no thread {request.task!r}", "not_found.checkpoint"))
+def _no_thread(connection: Any, url: str, request: ReadRequest) -> CheckpointNotFoundError:
+    threads = [str(thread) for (thread,) in connection.execute("SELECT DISTINCT thread_id FROM checkpoints LIMIT 10000")]
+    return no_thread(_location(url), request.task, threads)

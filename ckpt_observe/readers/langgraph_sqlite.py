@@ -15,9 +15,8 @@ from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.contents import Breakdown, Contents, Entry, largest_first
 from ckpt_observe.readers.langgraph_rows import UNCLEAR, ThreadCheckpoint, ThreadTotals, decode_channels, decode_metadata
 from ckpt_observe.readers.request import ReadRequest
-from ckpt_observe.readers.selection import select_checkpoint
+from ckpt_observe.readers.selection import no_thread, select_checkpoint
 from ckpt_observe.readers.sqlite_database import is_interrupted, open_database
-from ckpt_observe.support.advice import add_advice
 
 COLUMNS: Final = frozenset({"thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id", "type", "checkpoint", "metadata"})
 _WRITES_COLUMNS: Final = frozenset({"thread_id", "checkpoint_ns", "checkpoint_id", "value"})
@@ -154,7 +153,8 @@ class _Database:
         return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
 
     def _no_thread(self) -> CheckpointNotFoundError:
-        return CheckpointNotFoundError(add_advice(f"{self._path} has no thread {self._request.task!r}", "not_found.checkpoint"))
+        threads = [str(thread) for (thread,) in self._connection.execute("SELECT DISTINCT thread_id FROM checkpoints LIMIT 10000")]
+        return no_thread(self._path, self._request.task, threads)
 
 
 class _Lengths:

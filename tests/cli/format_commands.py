@@ -59,6 +59,11 @@ COMMANDS = (
     Command("show FILE THREAD", Outcome(2, NO_TASKS), Outcome(0, "\nKEY ")),
     Command("show FILE THREAD latest --json", Outcome(2, NO_TASKS), Outcome(0, '"name":"KEY"')),
     Command("show FILE nobody", Outcome(2, NO_TASKS), Outcome(4, NO_THREAD)),
+    Command("show FILE THREADS", Outcome(2, NO_TASKS), Outcome(4, "did you mean 'THREAD'?")),
+    Command("show FILE THREAD step:-1", Outcome(2, NO_TASKS), Outcome(0, "\nstep ")),
+    Command("show FILE THREAD step:9999", Outcome(2, NO_TASKS), Outcome(4, "has no checkpoint 'step:9999' among its ")),
+    Command("show FILE THREAD at:2001-01-01", Outcome(2, NO_TASKS), Outcome(4, "has no checkpoint 'at:2001-01-01")),
+    Command("show FILE THREAD 1", Outcome(2, NO_TASKS), Outcome(2, "'1' is ambiguous: it is the start of ")),
     Command("diff FILE FILE", Outcome(0, "0 changed"), Outcome(0, "0 changed")),
     Command("diff FILE FILE --json", Outcome(0, '"changes":[]'), Outcome(0, '"changes":[]')),
     Command("diff FILE THREAD latest~1 latest", Outcome(2, NO_TASKS), Outcome(3, "changed")),
@@ -108,7 +113,7 @@ def check_commands(run, checkpoints):
 
 
 def check_command(run, command, checkpoints):
-    words = {"FILE": checkpoints.location, "THREAD": checkpoints.thread, "KEY": checkpoints.key}
+    words = {"FILE": checkpoints.location, "THREAD": checkpoints.thread, "KEY": checkpoints.key, "THREADS": f"{checkpoints.thread}s"}
     done = run(*(words.get(word, word) for word in command.arguments.split()))
     expected = command.database if checkpoints.is_database else command.single
     text = expected.text.replace("LOCATION", re.sub("//.*@", "//", checkpoints.location)).replace("FORMAT", checkpoints.format)

@@ -167,6 +167,13 @@ def check_names(run, url):
         (("list", url, "run-24"), 4, "did you mean 'run-42'?"),
         (("extract", url, TASK, "stop-001"), 4, "did you mean 'step-001'?"),
         (("extract", url, TASK, "step-0"), 2, "ambiguous: it is the start of 4 checkpoint IDs of 'run-42': step-000, step-001"),
+        (("show", url, TASK, "lastest"), 4, "did you mean 'latest'?"),
+        (
+            ("show", url, TASK, "latest~4"),
+            4,
+            "'run-42' has no checkpoint 'latest~4' among its 4; `ckpt-observe list STORE TASK` lists them",
+        ),
+        (("show", url, TASK, "step:7"), 4, "'run-42' has no checkpoint 'step:7' among its 4; `ckpt-observe list STORE TASK` lists them"),
         (("show", url, TASK, "at:yesterday"), 2, "'yesterday' is not a time"),
     ):
         done = run(*arguments)

@@ -15,12 +15,12 @@ import jsonschema
 import pytest
 
 from ckpt_observe.cli import command_pages, main
-from ckpt_observe.cli.commands import suggest
 from ckpt_observe.cli.completion import SHELLS
 from ckpt_observe.cli.exit_codes import MEANINGS, code_of
 from ckpt_observe.cli.output import Column, live_table, print_table, progress
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError, MissingExtraError
+from ckpt_observe.support.suggestions import suggest
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = (Column("NAME", style=lambda name: "red" if name == "bad" else ""), Column("SIZE", "{} B".format, align_right=True))
@@ -152,6 +152,29 @@ def test_unknown_option(command, arguments, hint):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"usage: ckpt-observe {arguments[0]} ")
     assert done.stderr.endswith(f"ckpt-observe {arguments[0]}: error: unrecognized arguments: {arguments[-1]}{hint}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("traces", "--operation", "sav"), "; did you mean 'save'?"),
+        (("extract", "x", "y", "--format", "yml"), "; did you mean 'yaml'?"),
+        (("completion", "qqq"), ""),
+    ],
+    ids=str,
+)
+def test_unknown_choice(command, arguments, hint):
+    """A value that an option does not have is exit code 2, with the values that it has and the most similar one."""
+    done = command(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.search(rf"invalid choice: '{arguments[-1]}' \(choose from .*\){re.escape(hint)}\n$", done.stderr)
+
+
+def test_no_command(command):
+    """Without a command, the help says which ones there are. That is wrong usage, so it is not a result."""
+    done = command()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == command("--help").stdout
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def _rank(outcome: str) -> int:
 def _explain_text(timeline: Timeline, scale: TimeScale) -> list[str]:
     bars = timeline.bars
     last = max(bar.end_unix_nano for bar in bars)
-    lines = [f"{format_time(bars[0].start_unix_nano)} to {format_time(last)}; {len(bars)} operations"]
+    lines = [f"{format_time(bars[0].start_unix_nano)} to {format_time(last)}; operations: {len(bars)}"]
     if timeline.left_out:
         lines[0] += f" ({timeline.left_out} more in lanes that are not shown)"
     lines.append(", ".join(f"{SYMBOLS[outcome]} {MEANINGS[outcome]}" for outcome in timeline.outcomes()))

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import commands as benchmark
 from ckpt_observe.cli.generated_files import reference
-from ckpt_observe.cli.main import create_parser
+from ckpt_observe.cli.main import COMMANDS, create_parser
 from ckpt_observe.cli.next_commands import START_DAEMON
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import from_json_line
@@ -205,3 +206,9 @@ def test_readme_commands():
     commands = set(next(action.choices for action in create_parser(())._actions if action.choices and action.metavar == "COMMAND"))
     assert used
     assert used <= commands
+
+
+def test_start_of_every_command_is_measured():
+    """`benchmarks.commands` measures the start of each command against `import argparse`."""
+    measured = [command.split()[0] for command in benchmark.COMMANDS if not command.startswith("--")]
+    assert {*measured, *benchmark.HELP_ONLY} == set(COMMANDS)

@@ -101,7 +101,7 @@ def run_log(args: Namespace) -> int:
         raise CheckpointNotFoundError(f"no checkpoint of {args.task!r} has a key {args.key!r}{hint}")
     if args.key is None:
         histories = [history(oldest_first, key) for key in keys]
-        _print_last_versions([versions[-1] for versions in histories], args)
+        _print_last_versions(histories, args)
     else:
         _print_versions(history(oldest_first, args.key), args)
     return OK
@@ -146,18 +146,27 @@ def _print_versions(versions: Sequence[KeyVersion], args: Namespace) -> None:
         print_structs(versions)
         return
     print_table(*drop_empty_columns(_COLUMNS, [(v.changed, v.id, v.created, v.step, v.node, v.size, v.digest) for v in versions]))
-    last = versions[-1]
-    first = next(version for version in versions if version.id == last.first_with_value)
+    first = _first_with_present_value(versions)
     step = "" if first.step is None else f", step {first.step}"
     print_error(f"{args.key!r} has its present value since checkpoint {first.id}{step}{f', node {first.node}' if first.node else ''}")
 
 
-def _print_last_versions(versions: Sequence[KeyVersion], args: Namespace) -> None:
+def _print_last_versions(histories: Sequence[Sequence[KeyVersion]], args: Namespace) -> None:
     if args.json:
-        print_structs(versions)
+        print_structs([versions[-1] for versions in histories])
         return
-    columns = (Column("KEY"), *_COLUMNS[-2:], Column("UNCHANGED SINCE", whole=True))
-    print_table(columns, ((v.key, v.size, v.digest, v.first_with_value) for v in versions))
+    size, digest = _COLUMNS[-2:]
+    step = Column("STEP", format_optional, align_right=True)
+    columns = (Column("KEY"), size, digest, Column("UNCHANGED SINCE", whole=True), step, Column("NODE"))
+    rows = []
+    for versions in histories:
+        first, last = _first_with_present_value(versions), versions[-1]
+        rows.append((last.key, last.size, last.digest, first.id, first.step, first.node))
+    print_table(*drop_empty_columns(columns, rows))
+
+
+def _first_with_present_value(versions: Sequence[KeyVersion]) -> KeyVersion:
+    return next(version for version in versions if version.id == versions[-1].first_with_value)
 
 
 def run_extract(args: Namespace) -> int:

@@ -125,6 +125,8 @@ def check_log(run, url):
     assert [(line["id"], line["changed"]) for line in done.lines] == list(zip(IDS, [True, False, True, False], strict=True))
     assert done.lines[-1]["first_with_value"] == "step-002"
     assert "'plan' has its present value since checkpoint step-002, step 2, node node-2" in run("log", url, TASK, "--key", "plan").err
+    [plan] = [line for line in run("log", url, TASK).out.splitlines() if line.startswith("plan ")]
+    assert plan.split()[-3:] == ["step-002", "2", "node-2"]
     versions = {line["key"]: line["first_with_value"] for line in run("log", url, TASK, "--json").lines}
     assert versions == {"step": "step-003", "messages": "step-003", "plan": "step-002"}
     missing = run("log", url, TASK, "--key", "plam")

@@ -78,13 +78,17 @@ def run_show(args: Namespace) -> int:
     width = max(len(name) for name, _ in summary)
     for name, value in summary:
         print(f"{name:{width}}  {printable(value)}")
-    for warning in contents.warnings:
-        print_error(f"warning: {printable(warning)}")
+    _print_warnings([contents])
     is_channel = contents.format.startswith("langgraph")
     _print_entries("CHANNEL" if is_channel else "KEY", contents.entries, contents.size, contents.other_size, args.limit)
     if breakdown is not None:
         _print_entries(breakdown.by.upper(), breakdown.entries, contents.size, breakdown.other_size, args.limit)
     return OK
+
+
+def _print_warnings(read: Iterable[Contents]) -> None:
+    for warning in dict.fromkeys(warning for contents in read for warning in contents.warnings):
+        print_error(f"warning: {printable(warning)}")
 
 
 def _breakdown(contents: Contents, by: str | None) -> Breakdown | None:
@@ -170,6 +174,7 @@ def run_diff(args: Namespace) -> int:
     if args.json:
         print_structs([difference])
     else:
+        _print_warnings([old, new])
         _print_difference(difference)
     return PROBLEMS if difference.changes else OK
 

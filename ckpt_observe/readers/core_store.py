@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.query import Query
@@ -45,11 +45,11 @@ def read_store(url: str, request: ReadRequest) -> Contents:
             text = f"{request.task!r} has no readable checkpoint in {store.location}"
             raise CheckpointNotFoundError(add_advice(text, "not_found.checkpoint"))
         if request.task is not None and request.checkpoint is not None:
-            return _read_checkpoint(store, select_checkpoint(infos, request.task, request.checkpoint))
+            return _read_checkpoint(store, select_checkpoint(infos, request.task, request.checkpoint), request.depth)
         return _read_checkpoints(store, infos, request)
 
 
-def _read_checkpoint(store: Store, info: CheckpointInfo) -> Contents:
+def _read_checkpoint(store: Store, info: CheckpointInfo, depth: int) -> Contents:
     entries = [_key_entry(info, name) for name in info.keys]
     elsewhere = sum(key.size for key in info.keys.values() if key.base)  # values that earlier checkpoints hold
     size = info.serialized_size + elsewhere
@@ -60,7 +60,7 @@ def _read_checkpoint(store: Store, info: CheckpointInfo) -> Contents:
         entries=largest_first(entries),
         other_size=size - sum(entry.size for entry in entries),
         stored_size=info.stored_size,
-        warnings=_warnings([info]),
+        warnings=tuple(_warnings([info], depth)),
         metadata={**_details(info), "state_type": info.state_type, "items": info.items, "depth": info.depth, "metadata": info.metadata},
         version=str(info.version),
     )
@@ -87,7 +87,7 @@ def _read_checkpoints(store: Store, infos: Sequence[CheckpointInfo], request: Re
         breakdowns=_breakdowns(infos, request),
         repeated_size=_repeated_size(infos),
         prunable_size=_prunable_size(infos),
-        warnings=_warnings(infos),
+        warnings=tuple(_warnings(infos, request.depth)),
     )
 
 
@@ -166,7 +166,8 @@ def _prunable_size(infos: Sequence[CheckpointInfo]) -> int:
     return sum(info.stored_size for info in infos if info.id not in needed[info.task])
 
 
-def _warnings(infos: Iterable[CheckpointInfo]) -> tuple[str, ...]:
+def _warnings(infos: Iterable[CheckpointInfo], depth: int) -> Iterator[str]:
     if any(info.format == "pickle" for info in infos):
-        return ("a state is a pickle: loading it imports and runs what the pickle names. Load it only if you trust its writer",)
-    return ()
+        yield "a state is a pickle: loading it imports and runs what the pickle names. Load it only if you trust its writer"
+    if depth > 1:
+        yield "headers describe only the top-level keys, so nothing below them is shown; `ckpt-observe extract` prints the state"

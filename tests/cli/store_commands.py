@@ -106,6 +106,11 @@ def check_show(run, url):
     assert any(line.startswith("other ") for line in lines)
     assert "step-003" in run("show", url, TASK, "--by", "checkpoint").out
     assert run("show", url, "--by", "colour").code == 2
+    for arguments in (("show", url, TASK, "latest"), ("show", url), ("diff", url, TASK, "step:0", "latest")):
+        assert "nothing below them is shown" in run(*arguments, "--depth", "2").err, (
+            "a depth that headers do not have is not ignored in silence"
+        )
+        assert "shown" not in run(*arguments).err
 
 
 def check_diff(run, url):

@@ -37,9 +37,8 @@ COMMANDS = (
     "deliver",
     "clean",
     "semconv",
-    "completion bash",
 )
-HELP_ONLY = ("demo", "doctor", "tail", "ui", "daemon", "dashboards", "rules", "libraries", "reference")
+HELP_ONLY = ("demo", "doctor", "tail", "ui", "daemon", "dashboards", "rules", "libraries", "reference", "completion")
 """Commands that run until they are stopped, or do much more than start: their help is measured."""
 PROGRAM = """
 import sys

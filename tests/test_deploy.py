@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_observe.cli.main import create_parser
+from ckpt_observe.cli.main import create_complete_parser
 from ckpt_observe.environment import VARIABLES
 from ckpt_observe.semconv.values import OUTCOMES
 
@@ -58,7 +58,7 @@ def test_commands(path, expected):
     assert [command[1] for command in rows] == expected
     for program, *arguments in rows:
         assert program.endswith("ckpt-observe")
-        create_parser(()).parse_args(arguments)
+        create_complete_parser().parse_args(arguments)
 
 
 @pytest.mark.parametrize("path", [SERVICE, SIDECAR, *DRILLS], ids=lambda path: path.name)

@@ -15,7 +15,7 @@ import pytest
 import ckpt_observe
 import ckpt_observe.core
 from ckpt_observe import environment, query
-from ckpt_observe.cli.main import create_parser, main
+from ckpt_observe.cli.main import create_complete_parser, main
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.spans import outline
 from ckpt_observe.tracestore import FILENAME, TraceReader
@@ -84,7 +84,7 @@ def test_files(page):
 def test_names(page):
     """Every command, setting and metric that a page names exists."""
     text = located(page).read_text(encoding="utf-8")
-    commands = next(action.choices for action in create_parser(())._actions if action.choices and action.metavar == "COMMAND")
+    commands = next(action.choices for action in create_complete_parser()._actions if action.choices and action.metavar == "COMMAND")
     settings = {variable.name for variable in environment.VARIABLES}
     assert set(re.findall(r"ckpt-observe ([a-z]+)", "\n".join(code_of(text)))) <= set(commands)
     assert set(re.findall(r"\bCKPT_OBSERVE_[A-Z_]+\b", text)) <= settings

@@ -30,7 +30,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "advise",
         run,
-        summary="recommend how often to save and what to change, from measurements",
         description=command_description(__doc__),
         notes=f"A task needs {MIN_SAVES} recorded saves. The interval is the optimum for the measured cost of a save and rate of failures.",
         codes=(OK, ERROR, USAGE, NOT_FOUND),

@@ -70,7 +70,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "clean",
         run,
-        summary="remove recorded data; a dry run by default",
         description=command_description(__doc__),
         notes="Code 3 means that it refused, because records are undelivered or programs are running.",
         codes=(OK, ERROR, USAGE, PROBLEMS),

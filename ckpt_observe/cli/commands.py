@@ -51,7 +51,6 @@ def add_command(
     name: str,
     run: Callable[[Namespace], int],
     *,
-    summary: str,
     description: str,
     codes: Iterable[int],
     notes: str = "",
@@ -59,11 +58,11 @@ def add_command(
 ) -> ArgumentParser:
     """Add a command and return its parser.
 
-    `summary` is its line in the list of commands, `description` the sentence in its help. `json` says what a line of `--json` is, such as
+    `description` is the sentence in its help. `json` says what a line of `--json` is, such as
     `checkpoint`; an empty string means that the command has no such option. `codes` are its exit codes, and `notes` come before them.
     """
     epilog = f"{notes} {describe_codes(*codes)}".strip()
-    parser: ArgumentParser = subparsers.add_parser(name, help=summary, description=description, epilog=epilog)
+    parser: ArgumentParser = subparsers.add_parser(name, description=description, epilog=epilog)
     if json:
         parser.add_argument("--json", action="store_true", help=f"print each {json} as a JSON object on its own line")
     parser.set_defaults(run=until_pipe_closes(run))

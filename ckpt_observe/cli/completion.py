@@ -24,7 +24,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "completion",
         run,
-        summary="print the completion script of a shell",
         description=command_description(__doc__),
         notes=_NOTES,
         codes=(OK, USAGE),
@@ -38,5 +37,5 @@ def run(args: Namespace) -> int:
         import shtab  # noqa: PLC0415 (an extra)
     except ImportError:
         raise MissingExtraError("`ckpt-observe completion`", "completion") from None
-    print(shtab.complete(main.create_parser(()), args.shell).rstrip())
+    print(shtab.complete(main.create_complete_parser(), args.shell).rstrip())
     return OK

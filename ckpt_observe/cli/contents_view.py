@@ -30,7 +30,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "show",
         run_show,
-        summary="show what is in a checkpoint, file, directory, database or store",
         description="Shows keys, types, shapes and bytes, the largest first: of a whole store or database, of a task (LangGraph: thread), "
         "or of one checkpoint.",
         notes=_NOTHING_IS_EXECUTED,
@@ -47,7 +46,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "diff",
         run_diff,
-        summary="compare two checkpoints of a task, or two files",
         description="Compares two checkpoints of a task, or two files, directories or databases: keys that were added, removed or changed.",
         notes=f"Marks: + added, - removed, ~ changed. {_NOTHING_IS_EXECUTED}",
         codes=(OK, ERROR, USAGE, PROBLEMS, NOT_FOUND),

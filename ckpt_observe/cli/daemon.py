@@ -28,7 +28,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
         "daemon",
-        help="deliver the records of all programs with CKPT_OBSERVE_DELIVERY=daemon",
         description=command_description(__doc__),
         epilog="Exit codes: 0 stopped by a signal, 1 the state directory already has a daemon, 2 wrong settings.",
     )

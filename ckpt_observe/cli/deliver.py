@@ -67,7 +67,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "deliver",
         run,
-        summary="send the records that wait on disk now",
         description=command_description(__doc__),
         notes="Code 0 means that everything has arrived, 3 that something still waits or was refused.",
         codes=(OK, USAGE, PROBLEMS),

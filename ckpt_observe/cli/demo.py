@@ -67,8 +67,7 @@ with ckpt_observe.task(sys.argv[2], id=sys.argv[3]):
 
 def register(subparsers: _SubParsersAction[Any]) -> None:
     """Add the command."""
-    summary = "run a small agent with a failure and a kill -9, and show its trace"
-    parser = subparsers.add_parser("demo", help=summary, description=command_description(__doc__))
+    parser = subparsers.add_parser("demo", description=command_description(__doc__))
     parser.add_argument("--dir", metavar="DIR", help="state directory (default $CKPT_OBSERVE_DIR)")
     parser.add_argument("--exporters", metavar="LIST", help="exporters besides local, such as otlp (default: those that are configured)")
     parser.add_argument("--ui", action="store_true", help="then show the trace in the browser (extra `ui`), until Ctrl-C")

@@ -35,15 +35,13 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     _register_libraries(subparsers)
     _register_reference(subparsers)
     description = "Prints the reference of all names as Markdown, from the same tables that the code uses."
-    parser = subparsers.add_parser(
-        "semconv", help="print the reference of span, attribute, metric and setting names", description=description
-    )
+    parser = subparsers.add_parser("semconv", description=description)
     parser.set_defaults(run=run_semconv)
 
 
 def _register_dashboards(subparsers: _SubParsersAction[Any]) -> None:
     description = "Writes the Grafana dashboards as JSON files, for file provisioning or import."
-    parser = subparsers.add_parser("dashboards", help="write the Grafana dashboards", description=description, epilog=_EXIT_CODES)
+    parser = subparsers.add_parser("dashboards", description=description, epilog=_EXIT_CODES)
     _add_out_and_check(parser)
     parser.add_argument("--traces", choices=("jaeger", "tempo"), default="jaeger", help="data source for traces (default jaeger)")
     parser.set_defaults(run=run_dashboards)
@@ -52,7 +50,6 @@ def _register_dashboards(subparsers: _SubParsersAction[Any]) -> None:
 def _register_rules(subparsers: _SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "rules",
-        help="write alerts for Prometheus and Alertmanager, and their runbook",
         description="Writes alert rules for Prometheus, an example configuration for Alertmanager, and the runbook that alerts link to.",
         epilog=_EXIT_CODES,
     )
@@ -74,18 +71,14 @@ def _register_libraries(subparsers: _SubParsersAction[Any]) -> None:
     description = (
         "Writes the pages about the observed libraries, docs/libraries/*.md, and the generated sections of other pages of a checkout."
     )
-    parser = subparsers.add_parser(
-        "libraries", help="write the pages about the observed libraries", description=description, epilog=_EXIT_CODES
-    )
+    parser = subparsers.add_parser("libraries", description=description, epilog=_EXIT_CODES)
     _add_out_and_check(parser)
     parser.set_defaults(run=run_libraries)
 
 
 def _register_reference(subparsers: _SubParsersAction[Any]) -> None:
     description = "Writes the reference of all commands, docs/cli.md, and the JSON schemas of their output, docs/schemas/*.json."
-    parser = subparsers.add_parser(
-        "reference", help="write the reference of the commands and the schemas of their JSON", description=description, epilog=_EXIT_CODES
-    )
+    parser = subparsers.add_parser("reference", description=description, epilog=_EXIT_CODES)
     _add_out_and_check(parser)
     parser.set_defaults(run=run_reference)
 

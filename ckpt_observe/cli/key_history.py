@@ -63,7 +63,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "log",
         run_log,
-        summary="show the history of the keys of a task",
         description="Shows size and digest of a key at each checkpoint of a task, and since which checkpoint, step or node it has its "
         "present value. Without --key, shows the latter for every key.",
         notes="Marks: ~ the value changed, ? unknown because a digest is missing.",
@@ -77,7 +76,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "extract",
         run_extract,
-        summary="print a checkpoint as Markdown, YAML or JSON",
         description="Prints header and state of a checkpoint in a store of ckpt_observe.core as text. The default is the newest.",
         notes="An encrypted checkpoint needs its key in CKPT_ENCRYPTION_KEY. A pickle is never loaded.",
         codes=(OK, ERROR, USAGE, NOT_FOUND),

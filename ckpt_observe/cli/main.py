@@ -1,4 +1,4 @@
-"""`ckpt-observe`: parses arguments and runs a command. Command modules are imported on demand; importing all of them takes 0.4 s."""
+"""`ckpt-observe`: parses arguments and runs a command. The module of a command is imported on demand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import textwrap
 from argparse import Action, ArgumentParser, HelpFormatter, _SubParsersAction
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from ckpt_observe import __version__
 from ckpt_observe.cli.commands import CommandParser
@@ -17,42 +17,58 @@ from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.support.suggestions import suggest
 
 GROUPS: Final = {
-    "Start": {"demo": "demo", "run": "run", "doctor": "doctor.command"},
+    "Start": {
+        "demo": ("demo", "run a small agent with a failure and a kill -9, and show its trace"),
+        "run": ("run", "run a program and record its checkpoint operations"),
+        "doctor": ("doctor.command", "check settings, directories, journals, servers and patches"),
+    },
     "See what happened": {
-        "traces": "traces",
-        "why": "why",
-        "tail": "tail",
-        "top": "top",
-        "timeline": "timeline",
-        "report": "report",
-        "ui": "ui",
+        "traces": ("traces", "list the newest traces, or show one as a tree"),
+        "why": ("why", "explain why an operation failed, was interrupted, is slow or hangs"),
+        "tail": ("tail", "print operations as they start and finish"),
+        "top": ("top", "show what each task is doing now, live"),
+        "timeline": ("timeline", "draw operations over time, as text, SVG or HTML"),
+        "report": ("report", "write a report about a trace as one HTML file, for a ticket"),
+        "ui": ("ui", "show traces and running operations in the browser"),
     },
     "Look into checkpoints": {
-        "list": "store_listing",
-        "show": "contents_view",
-        "diff": "contents_view",
-        "log": "key_history",
-        "extract": "key_history",
+        "list": ("store_listing", "list the checkpoints of a store"),
+        "show": ("contents_view", "show what is in a checkpoint, file, directory, database or store"),
+        "diff": ("contents_view", "compare two checkpoints of a task, or two files"),
+        "log": ("key_history", "show the history of the keys of a task"),
+        "extract": ("key_history", "print a checkpoint as Markdown, YAML or JSON"),
     },
     "Take care of checkpoints": {
-        "verify": "upkeep",
-        "prune": "upkeep",
-        "drill": "restore_drill",
-        "stats": "store_statistics",
-        "advise": "advise",
+        "verify": ("upkeep", "check that stored checkpoints can be loaded"),
+        "prune": ("upkeep", "remove checkpoints that a policy does not keep, after a dry run"),
+        "drill": ("restore_drill", "rehearse a restart: load and check the newest checkpoint of each task"),
+        "stats": ("store_statistics", "show sizes, growth, largest keys and when the disk will be full"),
+        "advise": ("advise", "recommend how often to save and what to change, from measurements"),
     },
-    "Deliver and remove records": {"deliver": "deliver", "daemon": "daemon", "clean": "clean"},
+    "Deliver and remove records": {
+        "deliver": ("deliver", "send the records that wait on disk now"),
+        "daemon": ("daemon", "deliver the records of all programs with CKPT_OBSERVE_DELIVERY=daemon"),
+        "clean": ("clean", "remove recorded data; a dry run by default"),
+    },
     "Generate files": {
-        "dashboards": "generated_files",
-        "rules": "generated_files",
-        "libraries": "generated_files",
-        "reference": "generated_files",
-        "semconv": "generated_files",
-        "completion": "completion",
+        "dashboards": ("generated_files", "write the Grafana dashboards"),
+        "rules": ("generated_files", "write alerts for Prometheus and Alertmanager, and their runbook"),
+        "libraries": ("generated_files", "write the pages about the observed libraries"),
+        "reference": ("generated_files", "write the reference of the commands and the schemas of their JSON"),
+        "semconv": ("generated_files", "print the reference of span, attribute, metric and setting names"),
+        "completion": ("completion", "print the completion script of a shell"),
     },
 }
-"""The commands as the help lists them, with the module of each."""
-COMMANDS: Final = {name: module for group in GROUPS.values() for name, module in group.items()}
+"""The commands as the help lists them, with the module and summary of each. The help imports no module: all of them take 0.4 s."""
+COMMANDS: Final = {name: module for group in GROUPS.values() for name, (module, _) in group.items()}
+SUMMARIES: Final = {name: summary for group in GROUPS.values() for name, (_, summary) in group.items()}
+
+
+class _Commands(_SubParsersAction):  # type: ignore[type-arg] # it is not generic at run time
+    """Lists each command with its summary."""
+
+    def add_parser(self, name: str, **options: Any) -> Any:
+        return super().add_parser(name, help=SUMMARIES[name], **options)
 
 
 class _GroupedHelp(HelpFormatter):
@@ -70,7 +86,28 @@ class _GroupedHelp(HelpFormatter):
 
 
 def create_parser(arguments: Sequence[str]) -> ArgumentParser:
-    """Return a parser for the command in the arguments, or for all commands if they contain none."""
+    """Return a parser for the command in the arguments, or one that knows only the names of commands if they contain none."""
+    parser, subparsers = _create_parser()
+    command = next((argument for argument in arguments if not argument.startswith("-")), "")
+    if not command:
+        for name in COMMANDS:
+            subparsers.add_parser(name)
+    elif command in COMMANDS:
+        import_module(f"ckpt_observe.cli.{COMMANDS[command]}").register(subparsers)
+    else:
+        parser.error(f"unknown command {command!r}{suggest(command, COMMANDS)}")
+    return parser
+
+
+def create_complete_parser() -> ArgumentParser:
+    """Return a parser for all commands."""
+    parser, subparsers = _create_parser()
+    for module in dict.fromkeys(COMMANDS.values()):
+        import_module(f"ckpt_observe.cli.{module}").register(subparsers)
+    return parser
+
+
+def _create_parser() -> tuple[ArgumentParser, _SubParsersAction[CommandParser]]:
     parser = ArgumentParser(
         prog="ckpt-observe",
         description="Records every checkpoint operation of a program as a trace that survives a crash of the process.",
@@ -78,14 +115,8 @@ def create_parser(arguments: Sequence[str]) -> ArgumentParser:
         formatter_class=_GroupedHelp,
     )
     parser.add_argument("--version", action="version", version=f"ckpt-observe {__version__}")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=CommandParser)
-    command = next((argument for argument in arguments if not argument.startswith("-")), "")
-    if command and command not in COMMANDS:
-        parser.error(f"unknown command {command!r}{suggest(command, COMMANDS)}")
-    modules = [COMMANDS[command]] if command else () if "--version" in arguments else dict.fromkeys(COMMANDS.values())
-    for module in modules:
-        import_module(f"ckpt_observe.cli.{module}").register(subparsers)
-    return parser
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=CommandParser, action=_Commands)
+    return parser, subparsers
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

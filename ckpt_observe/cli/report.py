@@ -31,7 +31,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "report",
         run,
-        summary="write a report about a trace as one HTML file, for a ticket",
         description=command_description(__doc__),
         codes=(OK, ERROR, USAGE, NOT_FOUND),
     )

@@ -71,7 +71,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "drill",
         run,
-        summary="rehearse a restart: load and check the newest checkpoint of each task",
         description=command_description(__doc__),
         notes="CKPT_OBSERVE_EXPORTERS says where trace and metrics go; CKPT_OBSERVE_ENABLED=false records nothing.",
         codes=(OK, ERROR, USAGE, PROBLEMS, NOT_FOUND),

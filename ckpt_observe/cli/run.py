@@ -35,7 +35,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "run",
         usage="ckpt-observe run [-h] [--exporters LIST] [--service NAME] [--dir DIR] -- CMD",
-        help="run a program and record its checkpoint operations",
         description=command_description(__doc__),
         epilog="Exit codes: that of the program; or, if it did not start, 2 wrong usage, 126 permission denied, 127 not found.",
     )

@@ -109,7 +109,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "list",
         run,
-        summary="list the checkpoints of a store",
         description=command_description(__doc__),
         notes="A checkpoint must match all filters.",
         codes=(OK, ERROR, USAGE, NOT_FOUND),

@@ -90,7 +90,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "stats",
         run,
-        summary="show sizes, growth, largest keys and when the disk will be full",
         description=command_description(__doc__),
         codes=(OK, ERROR, USAGE, NOT_FOUND),
         json="task, store or kind of operation",

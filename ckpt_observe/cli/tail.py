@@ -40,7 +40,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "tail",
         run,
-        summary="print operations as they start and finish",
         description=command_description(__doc__),
         codes=(OK, ERROR, USAGE, INTERRUPTED),
         json="event",

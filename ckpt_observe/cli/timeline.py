@@ -33,7 +33,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "timeline",
         run,
-        summary="draw operations over time, as text, SVG or HTML",
         description=command_description(__doc__),
         notes=f"It draws the newest {MAX_OPERATIONS} operations. Long times without an operation are folded.",
         codes=(OK, ERROR, USAGE, NOT_FOUND),

@@ -71,7 +71,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "top",
         run,
-        summary="show what each task is doing now, live",
         description=command_description(__doc__),
         notes=f"Rate and failures are those of the last hour, and of at most {MAX_OPERATIONS} operations.",
         codes=(OK, ERROR, USAGE, INTERRUPTED),

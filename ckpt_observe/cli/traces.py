@@ -50,7 +50,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "traces",
         run,
-        summary="list the newest traces, or show one as a tree",
         description="Lists the newest traces, running ones first, or shows one trace as a tree. One operation must match all filters.",
         notes="Columns of --tsv: id, end in Unix nanoseconds, seconds, operations, errors, interrupted, name.",
         codes=(OK, ERROR, USAGE, NOT_FOUND),

@@ -26,7 +26,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "ui",
         run,
-        summary="show traces and running operations in the browser",
         description=command_description(__doc__),
         notes="Needs the extra `ui`. Ends with Ctrl-C.",
         codes=(OK, ERROR, USAGE),

@@ -77,7 +77,6 @@ def _register_verify(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "verify",
         run_verify,
-        summary="check that stored checkpoints can be loaded",
         description="Reads and checks every checkpoint of a store or task as a load does. Of a file or database of another library, "
         "checks the structure, without executing it.",
         codes=(OK, ERROR, USAGE, PROBLEMS, NOT_FOUND),
@@ -94,7 +93,6 @@ def _register_prune(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "prune",
         run_prune,
-        summary="remove checkpoints that a policy does not keep, after a dry run",
         description="Shows which checkpoints the policy keeps and removes, with a reason for each. Removes them only with --yes.",
         notes="What one of the options keeps stays. The newest checkpoint of a task and the bases of incremental ones always stay, "
         "and so do all checkpoints of a task whose newest one is damaged.",

@@ -32,7 +32,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "why",
         run,
-        summary="explain why an operation failed, was interrupted, is slow or hangs",
         description=command_description(__doc__),
         notes="Of a trace, it explains what failed; if nothing did, what is running, was slow, waited for a slow rank, or took longest.",
         codes=(OK, ERROR, USAGE, NOT_FOUND),

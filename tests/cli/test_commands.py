@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import commands as benchmark
 from ckpt_observe.cli.generated_files import reference
-from ckpt_observe.cli.main import COMMANDS, create_parser
+from ckpt_observe.cli.main import COMMANDS, create_complete_parser
 from ckpt_observe.cli.next_commands import START_DAEMON
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.span import from_json_line
@@ -203,7 +203,7 @@ def test_readme_commands():
     """Every command in the README exists."""
     text = "\n".join(blocks("sh")) + "\n".join(re.findall(r"`(ckpt-observe [^`]+)`", (ROOT / "README.md").read_text(encoding="utf-8")))
     used = set(re.findall(r"ckpt-observe (\w+)", text))
-    commands = set(next(action.choices for action in create_parser(())._actions if action.choices and action.metavar == "COMMAND"))
+    commands = set(next(action.choices for action in create_complete_parser()._actions if action.choices and action.metavar == "COMMAND"))
     assert used
     assert used <= commands
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import jsonschema
 import pytest
@@ -168,6 +169,16 @@ def test_unknown_choice(command, arguments, hint):
     done = command(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert re.search(rf"invalid choice: '{arguments[-1]}' \(choose from .*\){re.escape(hint)}\n$", done.stderr)
+
+
+def test_help_imports_no_command():
+    """The list of commands is there at once: it does not need their modules, and is the same as with them."""
+    code = "import sys; from ckpt_observe.cli.main import main\ntry: main(['--help'])\nfinally: print('ckpt_observe.core' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "80"})
+    listed, _, imported = done.stdout.rstrip().rpartition("\n")
+    assert (done.returncode, imported) == (0, "False")
+    with mock.patch.dict(os.environ, {"COLUMNS": "80"}):
+        assert listed == main.create_complete_parser().format_help().rstrip()
 
 
 def test_no_command(command):

@@ -45,7 +45,6 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "doctor",
         run,
-        summary="check settings, directories, journals, servers and patches",
         description=command_description(__doc__),
         notes="States: ok, note (for information), problem.",
         codes=(OK, USAGE, PROBLEMS),

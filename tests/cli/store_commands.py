@@ -12,6 +12,8 @@ from unittest import mock
 import jsonschema
 import msgspec
 
+from ckpt_observe.cli import command_pages
+from ckpt_observe.cli.exit_codes import MEANINGS
 from ckpt_observe.cli.main import main
 from ckpt_observe.core import Checkpointer, extract
 
@@ -35,8 +37,14 @@ def validator(command):
     return jsonschema.Draft202012Validator(json.loads((SCHEMAS / f"{command}.json").read_text(encoding="utf-8")))
 
 
+@cache
+def documentation(command):
+    """The end of the help of a command, which lists its exit codes."""
+    return command_pages.command_parsers()[command].epilog
+
+
 class Commands:
-    """Runs commands in this process. The output of `--json` is validated."""
+    """Runs commands in this process. The output of `--json` is validated, and the exit code is one that the help lists."""
 
     def __init__(self, capsys):
         self._capsys = capsys
@@ -48,6 +56,7 @@ class Commands:
         except SystemExit as exit:
             code = exit.code
         done = Done(code, *self._capsys.readouterr())
+        assert f" {code} {MEANINGS[code]}" in documentation(arguments[0]), f"{arguments}: the help does not list exit code {code}"
         if "--json" in arguments and code in (0, 3):
             assert done.out
             for line in done.lines:

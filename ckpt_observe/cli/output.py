@@ -83,9 +83,9 @@ def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> lis
 def progress(description: str, total: int) -> Iterator[Callable[[], None]]:
     """Show a bar with the time left on standard error while the block runs. Call the returned function after each of `total` parts.
 
-    Without a terminal, nothing is shown: a log needs only the result.
+    Without a terminal whose cursor can move, nothing is shown: a log needs only the result.
     """
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda: None
         return
     from ckpt_observe.cli import drawing  # noqa: PLC0415
@@ -109,6 +109,12 @@ def live_table(columns: Sequence[Column]) -> Iterator[Callable[[Iterable[Sequenc
 def print_error(message: object) -> None:
     """Print a message to standard error, so that standard output contains only the result."""
     print(f"ckpt-observe: {message}", file=sys.stderr)
+
+
+def print_left_out(count: int, limit: int) -> None:
+    """Say that `--limit` left something out, if it did: a list that ends in silence looks complete."""
+    if count > limit:
+        print_error(f"there are more than {limit}; --limit N lists more")
 
 
 def until_pipe_closes(run: Callable[[Namespace], int]) -> Callable[[Namespace], int]:

@@ -16,7 +16,7 @@ from ckpt_observe.cli.checkpoint_source import add_store, check_task, open_check
 from ckpt_observe.cli.commands import add_command, command_description
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_structs
-from ckpt_observe.cli.output import Column, drop_empty_columns, print_error, print_table
+from ckpt_observe.cli.output import Column, drop_empty_columns, print_error, print_left_out, print_table
 from ckpt_observe.core import Checkpointer, CheckpointInfo, Query
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.readers import Contents, Entry
@@ -157,14 +157,12 @@ def run(args: Namespace) -> int:
         print_table(_TASK_COLUMNS, map(astuple, tasks))
         print_error("these are tasks (threads); `ckpt-observe list STORE TASK` lists the checkpoints of one")
     elif shown:
-        columns, rows = drop_empty_columns(_COLUMNS, [_row(each) for each in shown if isinstance(each, ListedCheckpoint)])
-        if args.task is not None:  # the user knows it; an ID needs the room
-            columns, rows = columns[1:], [row[1:] for row in rows]
-        print_table(columns, rows)
+        first = 0 if args.task is None else 1  # without the task, which the user has named: an ID needs the room
+        rows = [_row(each)[first:] for each in shown if isinstance(each, ListedCheckpoint)]
+        print_table(*drop_empty_columns(_COLUMNS[first:], rows))
     if not listed:
         print_error("no matching checkpoint")
-    elif len(listed) > len(shown):
-        print_error(f"there are more than {args.limit}; --limit N lists more")
+    print_left_out(len(listed), args.limit)
     return OK
 
 

@@ -17,7 +17,7 @@ from ckpt_observe.cli.checkpoint_source import STORE_HELP, open_checkpointer
 from ckpt_observe.cli.commands import add_command, command_description
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_structs
-from ckpt_observe.cli.output import Column, drop_empty_columns, print_error, print_table
+from ckpt_observe.cli.output import Column, drop_empty_columns, print_error, print_left_out, print_table
 from ckpt_observe.cli.trace_arguments import add_state_directory, print_omission, read_settings, recorded_traces
 from ckpt_observe.core import Checkpointer, Query
 from ckpt_observe.query import OperationStatistics
@@ -114,6 +114,7 @@ def run(args: Namespace) -> int:
         return OK
     if tasks:
         print_table(*drop_empty_columns(_TASK_COLUMNS, [_task_row(task) for task in tasks[: args.limit]]))
+        print_left_out(len(tasks), args.limit)
         print()
     for line in _summary(store):
         print(line)
@@ -212,6 +213,7 @@ def _show_recorded(args: Namespace) -> int:
         print_structs(map(RecordedOperations, operations))
     elif operations:
         print_table(_OPERATION_COLUMNS, map(_operation_row, operations[: args.limit]))
+        print_left_out(len(operations), args.limit)
     else:
         print_error("no operation was recorded yet; `ckpt-observe stats STORE` looks into a store")
         return NOT_FOUND

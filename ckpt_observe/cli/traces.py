@@ -14,7 +14,7 @@ from ckpt_observe.cli.commands import add_command
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_json
 from ckpt_observe.cli.next_commands import how_to_deliver
-from ckpt_observe.cli.output import Column, print_error, print_table, print_tsv
+from ckpt_observe.cli.output import Column, print_error, print_left_out, print_table, print_tsv
 from ckpt_observe.cli.trace_arguments import (
     ID_LENGTH,
     add_filters,
@@ -72,8 +72,9 @@ def run(args: Namespace) -> int:
             trace, _ = find_trace(traces, args.trace)
             summaries = [trace.summary]
         else:
-            summaries = traces.traces(operation_filter(args, traces), limit=1 if args.last else args.limit)
-        _print(traces, summaries, args)
+            summaries = traces.traces(operation_filter(args, traces), limit=1 if args.last else args.limit + 1)
+        _print(traces, summaries[: args.limit], args)
+    print_left_out(len(summaries), args.limit)
     if not summaries:
         print_error("no matching traces; `ckpt-observe traces` without filters lists all")
     settings = read_settings(args)

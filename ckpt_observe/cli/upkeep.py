@@ -18,7 +18,7 @@ from ckpt_observe.cli.checkpoint_source import add_store, check_task, open_check
 from ckpt_observe.cli.commands import add_command
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, PROBLEMS, USAGE
 from ckpt_observe.cli.json_output import print_structs
-from ckpt_observe.cli.output import Column, print_error, print_table, progress
+from ckpt_observe.cli.output import Column, drop_empty_columns, print_error, print_table, progress
 from ckpt_observe.cli.store_listing import format_moment, format_optional
 from ckpt_observe.core import Checkpointer, Finding, steps
 from ckpt_observe.core.retention import Decision, KeepEvery, KeepFor, KeepLast, KeepTagged, KeepWithin, Retention
@@ -120,7 +120,7 @@ def run_verify(args: Namespace) -> int:
         columns = (Column("STATE", style=_STYLES.__getitem__), Column("TASK"), Column("ID", whole=True), Column("DETAIL"))
         bad = [result for result in results if result.state != "good"]
         if bad:
-            print_table(columns, ((result.state, result.task, result.id, _detail(result)) for result in bad))
+            print_table(*drop_empty_columns(columns, [(result.state, result.task, result.id, _detail(result)) for result in bad]))
         what = "the structure of " if any(result.checked == "structure" for result in results) else ""
         print_error(f"checked {what}{len(results)}: {len(results) - len(bad)} good, {len(bad)} with problems")
     return PROBLEMS if any(result.state != "good" for result in results) else OK

@@ -172,6 +172,7 @@ def check_stats(run, url):
     assert (store["type"], store["checkpoints"], store["keys"][0]["name"]) == ("store", 5, "messages")
     assert store["stored_size"] == sum(task["stored_size"] for task in tasks)
     text = run("stats", url).out
+    assert [("there are more than 1" in run("stats", url, "--limit", limit).err) for limit in ("1", "2")] == [True, False]
     assert "largest keys: messages" in text
     assert (store["free_size"] is not None) == ("free on its disk" in text)
 

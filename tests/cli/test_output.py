@@ -122,6 +122,11 @@ def test_progress_shows_the_time_left_on_a_terminal_only(terminal, monkeypatch, 
             advance()
     assert "Reading" in terminal.getvalue()
     assert re.search(r"4/4 0:00:00", ESCAPE.sub("", terminal.getvalue()))
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "dumb")
+    with progress("Reading", 4) as advance:
+        advance()
+    assert sys.stderr.getvalue() == "", "its cursor cannot move"
 
 
 def test_live_table_is_redrawn_on_a_terminal_and_repeated_in_a_log(terminal, monkeypatch, capsys):

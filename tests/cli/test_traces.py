@@ -56,6 +56,14 @@ def test_tab_separated_list(command, capsys):
     assert first == ["b0" + "0" * 30, str(START_UNIX_NANO + 3006 * 1_000_000), "0.005", "1", "1", "0", "task demo"]
 
 
+@pytest.mark.parametrize(("limit", "is_cut"), [("2", True), ("3", False)])
+@pytest.mark.parametrize("form", [(), ("--tsv",), ("--json",)], ids=str)
+def test_limit_is_mentioned(command, capsys, form, limit, is_cut):
+    """A list that leaves traces out says so; one that is complete does not."""
+    assert command("--limit", limit, *form) == 0
+    assert (f"there are more than {limit}" in capsys.readouterr().err) == is_cut
+
+
 @pytest.mark.parametrize("screen", [Terminal(), io.StringIO()], ids=["terminal", "pipe"])
 def test_list_is_a_table(command, monkeypatch, screen):
     """On a terminal and in a pipe, the list has a header, short ids and units."""

@@ -1,20 +1,28 @@
-"""Stores of the reference core, through its own API: everything here is in the headers, so no payload is read."""
+"""Stores of the reference core, through its own API, and its database files: everything is in the headers, so no payload is read."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
+from ckpt_observe.core.format.container import MAX_HEADER
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.core.query import Query
-from ckpt_observe.core.stores.store import Store
+from ckpt_observe.core.stores.store import decode_headers
 from ckpt_observe.core.stores.urls import open_store, path_to_url
 from ckpt_observe.errors import CheckpointNotFoundError
 from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.contents import Breakdown, Contents, Entry, largest_first
 from ckpt_observe.readers.request import ReadRequest
 from ckpt_observe.readers.selection import select_checkpoint
+from ckpt_observe.readers.sqlite_database import open_database
 from ckpt_observe.support.advice import add_advice
+
+_HEADERS: Final = """
+SELECT task, id, CASE WHEN length(header) <= :max THEN header END FROM checkpoints
+WHERE :task IS NULL OR task = :task ORDER BY created DESC, id DESC
+"""
 
 
 def read_file_store(candidate: Candidate) -> Contents:
@@ -33,29 +41,36 @@ def read_git_store(candidate: Candidate) -> Contents:
 
 
 def read_sqlite_store(candidate: Candidate) -> Contents:
-    """Read a database file."""
-    return read_store(path_to_url("sqlite", candidate.path), candidate.request)
+    """Read a database file, with a connection that cannot change anything: the store itself would upgrade an old schema."""
+    path, request = candidate.path, candidate.request
+    with open_database(path, request.limits) as connection:
+        connection.text_factory = lambda text: text.decode(errors="replace")  # a damaged row must not hide the others
+        rows = connection.execute(_HEADERS, {"task": request.task, "max": MAX_HEADER}).fetchall()
+    return _read_headers(decode_headers(rows), "sqlite", path_to_url("sqlite", path), request)
 
 
 def read_store(url: str, request: ReadRequest) -> Contents:
     """Return the keys of all checkpoints in a store, of those of a task, or of a single one."""
     with open_store(url) as store:
-        infos = store.find(Query(task=request.task))
-        if request.task is not None and not infos:
-            text = f"{request.task!r} has no readable checkpoint in {store.location}"
-            raise CheckpointNotFoundError(add_advice(text, "not_found.checkpoint"))
-        if request.task is not None and request.checkpoint is not None:
-            return _read_checkpoint(store, select_checkpoint(infos, request.task, request.checkpoint), request.depth)
-        return _read_checkpoints(store, infos, request)
+        return _read_headers(store.find(Query(task=request.task)), store.kind, store.location, request)
 
 
-def _read_checkpoint(store: Store, info: CheckpointInfo, depth: int) -> Contents:
+def _read_headers(infos: Sequence[CheckpointInfo], kind: str, location: str, request: ReadRequest) -> Contents:
+    if request.task is not None and not infos:
+        text = f"{request.task!r} has no readable checkpoint in {location}"
+        raise CheckpointNotFoundError(add_advice(text, "not_found.checkpoint"))
+    if request.task is not None and request.checkpoint is not None:
+        return _read_checkpoint(select_checkpoint(infos, request.task, request.checkpoint), kind, location, request.depth)
+    return _read_checkpoints(infos, kind, location, request)
+
+
+def _read_checkpoint(info: CheckpointInfo, kind: str, location: str, depth: int) -> Contents:
     entries = [_key_entry(info, name) for name in info.keys]
     elsewhere = sum(key.size for key in info.keys.values() if key.base)  # values that earlier checkpoints hold
     size = info.serialized_size + elsewhere
     return Contents(
-        format=store.kind,
-        location=store.location,
+        format=kind,
+        location=location,
         size=size,
         entries=largest_first(entries),
         other_size=size - sum(entry.size for entry in entries),
@@ -66,7 +81,7 @@ def _read_checkpoint(store: Store, info: CheckpointInfo, depth: int) -> Contents
     )
 
 
-def _read_checkpoints(store: Store, infos: Sequence[CheckpointInfo], request: ReadRequest) -> Contents:
+def _read_checkpoints(infos: Sequence[CheckpointInfo], kind: str, location: str, request: ReadRequest) -> Contents:
     sizes: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     types: dict[str, str] = {}
@@ -78,8 +93,8 @@ def _read_checkpoints(store: Store, infos: Sequence[CheckpointInfo], request: Re
     size = sum(info.serialized_size for info in infos)
     keys = [Entry(name=name, type=types[name], size=sizes[name], details={"checkpoints": counts[name]}) for name in counts]
     return Contents(
-        format=store.kind,
-        location=store.location,
+        format=kind,
+        location=location,
         size=size,
         entries=largest_first(keys),
         other_size=size - sum(sizes.values()),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import sqlite3
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -33,6 +35,41 @@ def test_directories_of_the_core_are_recognized(tmp_path, scheme):
     for breakdown in contents.breakdowns:
         assert sum(entry.size for entry in breakdown.entries) + breakdown.other_size == contents.size
     assert contents.repeated_size == 302  # the JSON string of the constant
+    assert [entry.name for entry in contents.breakdown("task").entries] == ["run/1", "run/2"]
+
+
+def test_a_database_of_the_core_is_not_changed(tmp_path):
+    """A database of an older version, in another journal mode, is shown as it is: not upgraded, not switched to a log of its own."""
+    path = tmp_path / "a.db"
+    save_twice(f"sqlite://{path}")
+    expected = readers.read(path)
+    assert (expected.format, [entry.name for entry in expected.entries]) == ("sqlite", ["messages", "constant", "step"])
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in (
+            *("DROP INDEX checkpoints_by_task", "DROP INDEX checkpoints_by_time", "ALTER TABLE checkpoints DROP COLUMN facts"),
+            *("PRAGMA user_version = 1", "PRAGMA journal_mode = DELETE"),
+        ):
+            connection.execute(statement)
+    before = path.read_bytes()
+    assert readers.read(path) == expected
+    assert readers.read(path, task="run/1", checkpoint="latest").metadata["step"] == 1
+    with pytest.raises(CheckpointNotFoundError):
+        readers.read(path, task="run/9")
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.db"]
+
+
+def test_damaged_rows_hide_no_others(tmp_path):
+    """Rows of a database of the core whose header or text is damaged, or absurdly large, are left out, and the others are shown."""
+    path = tmp_path / "a.db"
+    save_twice(f"sqlite://{path}")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        insert = "INSERT INTO checkpoints (task, id, created, status, stored_size, header, payload) VALUES (?, ?, 1, '', 1, {}, x'')"
+        connection.execute(insert.format("x'00'"), ("run/3", "1"))
+        connection.execute(insert.format("zeroblob(20000000)"), ("run/3", "2"))
+        connection.execute(insert.format("7"), ("run/3", "3"))
+        connection.execute("UPDATE checkpoints SET id = CAST(x'ff' AS TEXT) WHERE task = 'run/3' AND id = '1'")
+    contents = readers.read(path)
     assert [entry.name for entry in contents.breakdown("task").entries] == ["run/1", "run/2"]
 
 

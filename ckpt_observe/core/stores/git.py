@@ -95,7 +95,7 @@ class GitStore(Store):
         """Yield the headers that are intact and belong to their reference and repository."""
         for reference, commit in repository.references(_CHECKPOINTS).items():
             try:
-                info = container.read_header(repository.run("cat-file", "blob", f"{commit}:checkpoint"))
+                info = container.read_header(repository.start_of_blob(f"{commit}:checkpoint", container.MAX_HEADER))
             except (IntegrityError, CompatibilityError):
                 continue
             if to_reference(info.id) == reference and self.repository(info.task).path == repository.path:

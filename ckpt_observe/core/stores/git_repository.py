@@ -2,6 +2,9 @@
 
 The user's git settings do not affect it: no global configuration, hooks, filters or attributes that change content. Objects and
 references are synced when a command returns.
+
+A repository may be somebody else's, and its configuration can name commands, so git runs without hooks, and with no protocol: without
+an object, git would fetch it from a "promisor", whose address and `core.sshCommand` are in the configuration.
 """
 
 from __future__ import annotations
@@ -11,7 +14,10 @@ import re
 import secrets
 import shutil
 import subprocess
-from collections.abc import Mapping
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from ckpt_observe.core.format.names import id_from_file_name, id_to_file_name
 from ckpt_observe.errors import (
@@ -32,8 +38,18 @@ from ckpt_observe.support.host_exceptions import raise_host_exception
 NO_COMMIT = "0" * 40
 """Stands for the commit of a damaged reference. To git it means that a reference does not exist."""
 
-_SETTINGS = ("core.fsync=all", "core.fsyncMethod=fsync", "gc.auto=0", "user.name=ckpt", "user.email=ckpt@localhost")
-_ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+_SETTINGS = (
+    *("core.fsync=all", "core.fsyncMethod=fsync", "gc.auto=0", "user.name=ckpt", "user.email=ckpt@localhost"),
+    *(f"core.hooksPath={os.devnull}", "core.fsmonitor=false"),
+)
+_ENVIRONMENT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_NO_LAZY_FETCH": "1",
+    "LC_ALL": "C",
+}
 _ATTRIBUTES = "* -text -filter -ident -working-tree-encoding -diff\n"
 """Overrides any .gitattributes of a workspace, so that its files are stored byte for byte."""
 _TIMEOUT_SECONDS = 600
@@ -115,27 +131,52 @@ class GitRepository:
     def _run(
         self, *arguments: str, data: bytes | None = None, environment: Mapping[str, str] | None = None, cwd: str | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        settings = [part for setting in _SETTINGS for part in ("-c", setting)]
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        try:
+        with self._translate_errors(arguments[0]):
             process = subprocess.run(
-                ["git", *settings, "--git-dir", self.path, *arguments],
+                self._command(arguments),
                 input=data,
                 capture_output=True,
                 check=False,
                 timeout=_TIMEOUT_SECONDS,
                 cwd=cwd,
-                env={**inherited, **_ENVIRONMENT, **(environment or {})},
+                env={**_environment(), **(environment or {})},
             )
-        except OSError as error:
-            raise_host_exception(error)
-            raise to_checkpoint_error(error, f"git {arguments[0]} in {self.path}") from error
-        except subprocess.TimeoutExpired as error:
-            text = f"git {arguments[0]} in {self.path} took more than {_TIMEOUT_SECONDS} s and was stopped; check the storage device"
-            raise DeadlineError(text) from error
         if process.returncode:
             raise self._error(process.stderr, f"git {arguments[0]} in {self.path}")
         return process
+
+    def start_of_blob(self, name: str, size: int) -> bytes:
+        """Return up to `size` bytes from the start of a blob, which may have gigabytes, without reading the rest."""
+        arguments = ("cat-file", "blob", name)
+        with self._translate_errors(arguments[0]), tempfile.TemporaryFile() as messages:
+            with subprocess.Popen(self._command(arguments), stdout=subprocess.PIPE, stderr=messages, env=_environment()) as process:
+                timer = threading.Timer(_TIMEOUT_SECONDS, process.kill)
+                timer.start()
+                try:
+                    data = process.stdout.read(size) if process.stdout else b""
+                    is_cut = len(data) == size
+                    if is_cut:
+                        process.kill()
+                finally:
+                    timer.cancel()
+            if process.returncode and not is_cut:
+                messages.seek(0)
+                raise self._error(messages.read(), f"git {arguments[0]} in {self.path}")
+        return data
+
+    def _command(self, arguments: Sequence[str]) -> list[str]:
+        return ["git", *(part for setting in _SETTINGS for part in ("-c", setting)), "--git-dir", self.path, *arguments]
+
+    @contextmanager
+    def _translate_errors(self, command: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise_host_exception(error)
+            raise to_checkpoint_error(error, f"git {command} in {self.path}") from error
+        except subprocess.TimeoutExpired as error:
+            text = f"git {command} in {self.path} took more than {_TIMEOUT_SECONDS} s and was stopped; check the storage device"
+            raise DeadlineError(text) from error
 
     def commit(self, tree: str, reference: str, message: str) -> str:
         """Commit a tree under a new reference and return the commit. ConflictError if the reference exists."""
@@ -172,6 +213,10 @@ class GitRepository:
             return to_checkpoint_error(unreadable, action)
         text = stderr.decode(errors="replace").strip()[:300]
         return kind(add_advice(f"{action}: {text}", code), code=code, retryable=retryable)
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _ENVIRONMENT
 
 
 def _read_error(stderr: bytes) -> OSError | None:

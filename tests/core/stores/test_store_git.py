@@ -6,10 +6,13 @@ import os
 import shutil
 import subprocess
 import tempfile
+import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from ckpt_observe import readers
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.stores.git import GitStore
 from ckpt_observe.core.stores.git_repository import GitRepository, from_reference, to_reference
@@ -17,6 +20,7 @@ from ckpt_observe.core.workspace import Change, Workspace
 from ckpt_observe.errors import (
     CapacityError,
     CheckpointNotFoundError,
+    CkptObserveError,
     ConfigError,
     ConflictError,
     IntegrityError,
@@ -70,14 +74,11 @@ class TestGitStore(StoreContract):
     def test_listing_is_complete_or_raises(self, store, checkpointer, monkeypatch):
         """An object that git cannot read for lack of memory is not damaged: a listing must not omit it."""
         checkpointer.save("t", {"n": 1})
-        run = GitRepository.run
 
-        def out_of_memory(self, *arguments, **options):
-            if arguments[0] == "cat-file":
-                raise CapacityError("out of memory")
-            return run(self, *arguments, **options)
+        def out_of_memory(self, name, size):
+            raise CapacityError("out of memory")
 
-        monkeypatch.setattr(GitRepository, "run", out_of_memory)
+        monkeypatch.setattr(GitRepository, "start_of_blob", out_of_memory)
         with pytest.raises(CapacityError):
             checkpointer.list("t")
 
@@ -99,12 +100,60 @@ class TestGitStore(StoreContract):
             checkpointer.store.repository("t").run("cat-file")
         assert (caught.value.code, caught.value.retryable) == ("storage.io", True)
 
+    def test_headers_are_read_without_payloads(self, store, checkpointer):
+        """A listing reads the start of each blob, which may be larger than the memory."""
+        info = checkpointer.save("t", {"n": "x" * 100_000})
+        repository = store.repository("t")
+        name = f"refs/checkpoints/{to_reference(info.id)}:checkpoint"
+        blob = repository.run("cat-file", "blob", name)
+        assert repository.start_of_blob(name, 1000) == blob[:1000]
+        assert repository.start_of_blob(name, 10**9) == blob
+        with pytest.raises(IntegrityError):
+            repository.start_of_blob(name + "x", 1000)
+        large = repository.line("hash-object", "-w", "--stdin", data=bytes(64 * 2**20))
+        tree = repository.line("mktree", data=f"100644 blob {large}\tcheckpoint\n".encode())
+        repository.commit(tree, "refs/checkpoints/large", "large")
+        tracemalloc.start()
+        assert [listed.id for listed in checkpointer.list("t")] == [info.id]
+        assert tracemalloc.get_traced_memory()[1] < 48 * 2**20
+        tracemalloc.stop()
+
     def test_user_git_configuration_has_no_effect(self, store, checkpointer, monkeypatch, tmp_path):
         """Hooks, identities and directories of the user's git are ignored."""
         monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
         monkeypatch.setenv("GIT_CONFIG_COUNT", "nonsense")
         checkpointer.save("t", {"n": 1})
         assert checkpointer.load("t") == {"n": 1}
+
+    def test_configuration_of_a_repository_runs_no_command(self, store, checkpointer, tmp_path):
+        """A repository may name commands: hooks, and a command to fetch a lost object. They do not run. The control: git runs both."""
+        checkpointer.save("t", {"n": 1})
+        repository, marker = Path(store.repository("t").path), tmp_path / "executed"
+        settings = {
+            "core.repositoryFormatVersion": "1",
+            "extensions.partialClone": "origin",
+            "remote.origin.promisor": "true",
+            "remote.origin.url": "ssh://host/path",
+            "core.sshCommand": f"touch {marker}-ssh; false",
+            "core.hooksPath": str(tmp_path / "hooks"),
+        }
+        git = ["git", "--git-dir", str(repository)]
+        for name, value in settings.items():
+            subprocess.run([*git, "config", name, value], check=True)
+        (tmp_path / "hooks").mkdir()
+        (tmp_path / "hooks" / "reference-transaction").write_text(f"#!/bin/sh\ntouch {marker}-hook\n")
+        (tmp_path / "hooks" / "reference-transaction").chmod(0o700)
+        checkpointer.save("t", {"n": 2})
+        for path in (repository / "objects").glob("??/*"):
+            path.unlink()
+        for lookup in (lambda: checkpointer.list("t"), lambda: readers.read(repository.parent), lambda: checkpointer.load("t")):
+            with suppress(CkptObserveError):
+                lookup()
+        assert list(tmp_path.glob("executed*")) == []
+        subprocess.run([*git, "cat-file", "-p", "1" * 40], check=False)
+        empty = subprocess.run([*git, "hash-object", "-w", "--stdin"], input=b"", capture_output=True, check=True).stdout.decode().strip()
+        subprocess.run([*git, "update-ref", "refs/blobs/empty", empty], check=True)
+        assert {path.name for path in tmp_path.glob("executed*")} == {"executed-ssh", "executed-hook"}
 
 
 @pytest.mark.parametrize("name", [*HOSTILE_NAMES, "a..b", "a.lock", "_", "_1", "_2", "@{", "^"])

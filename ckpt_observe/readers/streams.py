@@ -173,16 +173,17 @@ class _DecompressedFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        try:
-            while not self._decompressor.eof:
-                data = self._file.read(_PIECE) if self._decompressor.needs_input else b""
-                if self._decompressor.needs_input and not data:
-                    raise truncated(self._location, "its compressed data ends too early")
-                if output := self._decompressor.decompress(data, max_length=len(buffer)):
-                    buffer[: len(output)] = output
-                    return len(output)
-        except (zlib.error, lzma.LZMAError, RuntimeError, EOFError, ValueError) as error:  # lz4 raises RuntimeError
-            raise_host_exception(error)
-            text = f"{self._location} cannot be decompressed: {error}"
-            raise CompressionError(add_advice(text, "compression.malformed"), code="compression.malformed") from error
+        while not self._decompressor.eof:
+            data = self._file.read(_PIECE) if self._decompressor.needs_input else b""
+            if self._decompressor.needs_input and not data:
+                raise truncated(self._location, "its compressed data ends too early")
+            try:
+                output = self._decompressor.decompress(data, max_length=len(buffer))
+            except (zlib.error, lzma.LZMAError, RuntimeError, EOFError, ValueError, OSError) as error:  # lz4: RuntimeError, bz2: OSError
+                raise_host_exception(error)
+                text = f"{self._location} cannot be decompressed: {error}"
+                raise CompressionError(add_advice(text, "compression.malformed"), code="compression.malformed") from error
+            if output:
+                buffer[: len(output)] = output
+                return len(output)
         return 0

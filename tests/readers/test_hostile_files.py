@@ -307,6 +307,16 @@ def test_control_fuzzing_finds_an_untyped_error(tmp_path, monkeypatch):
         fuzz(tmp_path / "file", "model.safetensors", seed=1, count=300)
 
 
+@pytest.mark.parametrize("name", ["zlib.joblib", "bz2.joblib", "xz.joblib"])
+def test_damaged_compression(tmp_path, name):
+    """Compressed data that is damaged is a CompressionError for every algorithm, and not an error of the disk."""
+    data = bytearray((GOLDEN / name).read_bytes())
+    data[20:60] = bytes(40)
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(CompressionError):
+        readers.read(tmp_path / name)
+
+
 def test_truncated_files(tmp_path):
     """A file that ends anywhere is a typed error, or what is left is read."""
     for name in FILES:

@@ -275,14 +275,45 @@ def test_architecture_shows_the_same_rules():
     }
 
 
-def test_only_the_query_layer_reads_traces():
-    """Commands and viewers read the trace store through `query`. `doctor` opens it for writing, as the local exporter does."""
-    readers = {"TraceReader", "ckpt_observe.tracestore.reader", "ckpt_observe.journal.live_operations"}
-    wrong = [
-        f"{path.relative_to(PACKAGE)}: {name}"
+READERS_OF_RECORDED_DATA = {
+    "sqlite3",
+    "ckpt_observe.support.sqlite",
+    "ckpt_observe.tracestore.TraceReader",
+    "ckpt_observe.tracestore.database",
+    "ckpt_observe.tracestore.reader",
+    "ckpt_observe.journal.activity",
+    "ckpt_observe.journal.directory.read_about",
+    "ckpt_observe.journal.live_operations",
+    "ckpt_observe.journal.page_reader",
+    "ckpt_observe.journal.recovery",
+    "ckpt_observe.journal.spool",
+    "ckpt_observe.journal.unobserved_programs.read",
+}
+DELIVERS = {"cli/companion.py", "cli/daemon.py", "cli/health.py"}
+"""Commands that are a part of delivery, which journals are for."""
+
+
+def test_only_the_query_layer_reads_recorded_data():
+    """Commands, viewers and what they draw read trace store and journals through `query`. `doctor` writes to the store, to test it."""
+    reading = [
+        f"{place}: {name}"
+        for path in modules()
+        if package_of(path) in ("cli", "viewer", "explain", "pictures", "tuning")
+        and (place := path.relative_to(PACKAGE).as_posix()) not in DELIVERS
+        for name, _ in imports(path)
+        if any(name == reader or name.startswith(f"{reader}.") for reader in READERS_OF_RECORDED_DATA)
+    ]
+    assert reading == []
+
+
+def test_unobserved_programs_are_read_through_queries():
+    """The notes about programs that recorded nothing are imported for the name of their directory, which `clean` removes, only."""
+    name = "ckpt_observe.journal.unobserved_programs"
+    users = {
+        path.relative_to(PACKAGE).as_posix()
         for path in modules()
         if package_of(path) in ("cli", "viewer")
-        for name, _ in imports(path)
-        if any(part in name for part in readers)
-    ]
-    assert wrong == []
+        for each, _ in imports(path)
+        if each == name
+    }
+    assert users == {"cli/clean.py"}

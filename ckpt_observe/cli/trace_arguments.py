@@ -15,7 +15,6 @@ from ckpt_observe.cli.argument_types import moment
 from ckpt_observe.cli.output import print_error
 from ckpt_observe.config import Settings
 from ckpt_observe.errors import AmbiguousTraceError, ConfigError, TraceNotFoundError
-from ckpt_observe.journal import unobserved_programs
 from ckpt_observe.query import RUNNING, ObservedOperation, OperationFilter, Trace, Traces
 from ckpt_observe.semconv.values import ERROR_CLASSES, ERROR_CODES, OPERATIONS, OUTCOMES
 from ckpt_observe.support.formatting import format_time, printable
@@ -102,7 +101,7 @@ def recorded_traces(args: Namespace) -> Iterator[Traces]:
 
 def print_unobserved(settings: Settings) -> None:
     """Mention the programs that recorded nothing in their last run: nobody finds what is missing in a list."""
-    for program in unobserved_programs.read(settings.dir)[:_MAX_UNOBSERVED]:
+    for program in query.open_traces(settings.dir).unobserved_programs()[:_MAX_UNOBSERVED]:
         print_error(f"{format_time(program.ended_unix_nano)}: {printable(program.describe())}")
 
 

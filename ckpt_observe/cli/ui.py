@@ -14,7 +14,7 @@ from ckpt_observe.cli.exit_codes import ERROR, OK, USAGE
 from ckpt_observe.cli.output import print_error
 from ckpt_observe.config import Settings
 from ckpt_observe.errors import MissingExtraError
-from ckpt_observe.journal.activity import read_activity
+from ckpt_observe.query import read_waiting
 
 _ADOPTION_SECONDS: Final = 1.0
 """Time between two looks for dead processes."""
@@ -66,6 +66,6 @@ class Adopter:
     def __call__(self) -> None:
         """Look for dead processes, unless that was done a moment ago."""
         if time.monotonic() >= self._next and self._settings.dir.exists():
-            if read_activity(self._settings.dir).dead_processes:
+            if not all(journal.is_alive for journal in read_waiting(self._settings.dir)):
                 wiring.deliver_dead(self._settings)
             self._next = time.monotonic() + _ADOPTION_SECONDS

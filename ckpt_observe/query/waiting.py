@@ -34,6 +34,10 @@ class WaitingJournal(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that each exporter has not received, by its identity. Empty if everything has arrived."""
     end: tuple[int, int] = (0, 0)
     """Position behind the last record."""
+    size: int = 0
+    """Bytes of its records on disk."""
+    missed_operations: int = 0
+    """Operations of its start that were not recorded, because it could not be created at once."""
     has_pages: bool = False
     """The process is dead, and its last operations are still in memory."""
     is_for_daemon: bool = False
@@ -93,6 +97,8 @@ def _read(directory: str, name: str) -> WaitingJournal:
         is_alive=is_alive,
         waiting=waiting,
         end=(segments[-1], os.path.getsize(spool.segment_path(directory, segments[-1]))) if segments else (0, 0),
+        size=spool.size(directory),
+        missed_operations=about.missed,
         is_for_daemon=about.delivery == "daemon",
         has_pages=not is_alive and bool(list_page_files(directory, about)),
     )

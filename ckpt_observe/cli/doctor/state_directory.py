@@ -15,8 +15,8 @@ from ckpt_observe.cli.next_commands import SEND_NOW
 from ckpt_observe.config import Settings
 from ckpt_observe.delivery import daemon, outbox
 from ckpt_observe.errors import CkptObserveError, JournalError
-from ckpt_observe.journal import locations, spool, unobserved_programs
-from ckpt_observe.journal.directory import JOURNALS, About, read_about
+from ckpt_observe.journal import locations
+from ckpt_observe.journal.directory import JOURNALS
 from ckpt_observe.journal.fallback import fallback_directories, usable_directory
 from ckpt_observe.journal.locations import file_system, has_private_shared_memory, is_on_volume, page_places, private_directory
 from ckpt_observe.query import WaitingJournal
@@ -129,16 +129,12 @@ def check_journals(settings: Settings) -> Iterator[Diagnosis]:
     """Report each journal that has a backlog or whose process is dead, a summary, and whether a daemon is running if one is needed."""
     live = dead = total_size = daemon_journals = 0
     for journal in query.read_waiting(settings.dir):
-        directory = settings.dir / JOURNALS / journal.name
-        try:
-            about, size = read_about(str(directory)), spool.size(str(directory))
-        except (CkptObserveError, OSError) as error:
-            if directory.exists():  # otherwise it was delivered and removed in the meantime
-                yield Diagnosis(PROBLEM, f"journal {journal.name}", str(error))
+        if journal.problem is not None:
+            yield Diagnosis(PROBLEM, f"journal {journal.name}", journal.problem)
             continue
-        live, dead, total_size = live + journal.is_alive, dead + (not journal.is_alive), total_size + size
-        daemon_journals += about.delivery == "daemon"
-        finding = _check_journal(journal, about, size)
+        live, dead, total_size = live + journal.is_alive, dead + (not journal.is_alive), total_size + journal.size
+        daemon_journals += journal.is_for_daemon
+        finding = _check_journal(journal)
         if finding is not None:
             yield finding
     yield Diagnosis(OK, "journals", f"{live} of live processes, {dead} of dead processes, {format_size(total_size)} on disk")
@@ -160,28 +156,29 @@ def check_records(settings: Settings) -> Iterator[Diagnosis]:
             yield Diagnosis(OK, "removed", f"because of their {removal.reason} ({setting}): {count}")
     else:
         yield Diagnosis(OK, "recorded", "nothing yet in the local store; try: ckpt-observe demo")
-    for program in unobserved_programs.read(settings.dir):
+    for program in traces.unobserved_programs():
         yield Diagnosis(NOTE, f"program {program.service}", f"{format_time(program.ended_unix_nano)}: {program.describe()}")
 
 
-def _check_journal(journal: WaitingJournal, about: About, size: int) -> Diagnosis | None:
-    """Return a finding, or None if there is nothing to report. `size` is that of its records on disk."""
+def _check_journal(journal: WaitingJournal) -> Diagnosis | None:
+    """Return a finding, or None if there is nothing to report."""
     parts = [f"{format_size(count)} for {_exporter(identity)}" for identity, count in sorted(journal.waiting.items())]
     if journal.has_pages:
         parts.append("operations in memory")  # not yet recovered
-    owner = f"process {about.pid} ({about.resource.get('service.name', '?')}), {'alive' if journal.is_alive else 'dead'}"
+    owner = f"process {journal.pid} ({journal.service or '?'}), {'alive' if journal.is_alive else 'dead'}"
     detail = f"{owner}; waiting: {', '.join(parts) or 'nothing'}"
     subject = f"journal {journal.name}"
-    if about.missed:
-        detail += f"; its first {about.missed} operations were not recorded, because the journal could not be created at once (see the log)"
-    if size > outbox.SPOOL_LIMIT // 2:
-        percentage = size * 100 // outbox.SPOOL_LIMIT
+    if journal.missed_operations:
+        reason = "because the journal could not be created at once (see the log)"
+        detail += f"; its first {journal.missed_operations} operations were not recorded, {reason}"
+    if journal.size > outbox.SPOOL_LIMIT // 2:
+        percentage = journal.size * 100 // outbox.SPOOL_LIMIT
         return Diagnosis(PROBLEM, subject, f"{detail}; {percentage} % full: at 100 % the oldest records are dropped")
     if not journal.is_alive:
         by_program = f"the next program with the same exporters sends them; {SEND_NOW}"
-        next_step = "the daemon delivers it" if about.delivery == "daemon" else by_program
+        next_step = "the daemon delivers it" if journal.is_for_daemon else by_program
         return Diagnosis(NOTE, subject, f"{detail}; {next_step}")
-    if about.missed:
+    if journal.missed_operations:
         return Diagnosis(PROBLEM, subject, detail)
     return Diagnosis(OK, subject, detail) if journal.waiting else None
 

@@ -23,6 +23,9 @@ from ckpt_observe.errors import ConfigError, IntegrityError
 from ckpt_observe.support import files
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_SIZE = 4
+"""Bytes at the end of a gzip file that say how many bytes it has when it is decompressed."""
+_USUAL_HEADER = 64 * 1024
 _PLAIN, _GZIP = ".jsonl", ".jsonl.gz"
 
 
@@ -76,16 +79,37 @@ class JsonlStore(FileStore):
     def _read_header(self, directory: int, name: str) -> CheckpointInfo:
         file = os.open(name, OPEN_FLAGS, dir_fd=directory)
         try:
-            return container.read_header(_decode(files.read_range(file, 0, os.fstat(file).st_size)))
+            size = os.fstat(file).st_size
+            start = bytes(files.read_range(file, 0, min(size, _USUAL_HEADER)))
+            if start.startswith(_GZIP_MAGIC) or b"\n" not in start:
+                start = bytes(files.read_range(file, 0, min(size, container.MAX_HEADER)))
+            end = bytes(files.read_range(file, max(0, size - _GZIP_SIZE), _GZIP_SIZE))
         finally:
             os.close(file)
+        return _read_start(start, end, size)
+
+
+def _read_start(start: bytes, end: bytes, size: int) -> CheckpointInfo:
+    """Return the header of a file from its start. Its size or end tell whether it is complete, so that a large file is not read."""
+    if not start.startswith(_GZIP_MAGIC):
+        info = container.read_header(start)
+        if end[-1:] != b"\n" or size <= info.stored_size:
+            raise _truncated()
+        return info
+    try:
+        info = container.read_header(zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(start, container.MAX_HEADER))
+    except zlib.error as error:
+        raise _damaged(error) from error
+    if int.from_bytes(end, "little") != (info.stored_size + 1) % (1 << 8 * _GZIP_SIZE):
+        raise _truncated()
+    return info
 
 
 def _decode(stored: Buffer) -> Buffer:
     """Return the checkpoint in a file: decompressed if necessary, without the final newline."""
     lines = _decompress(stored) if bytes(stored[:2]) == _GZIP_MAGIC else stored
     if bytes(lines[-1:]) != b"\n":
-        raise IntegrityError("this file does not end with a newline: it is truncated", code="integrity.truncated")
+        raise _truncated()
     return lines[:-1]
 
 
@@ -97,8 +121,16 @@ def _decompress(stored: Buffer) -> bytes:
         size = container.read_header(start).stored_size + 1
         lines = start + stream.decompress(stream.unconsumed_tail, max(1, size + 1 - len(start)))
     except zlib.error as error:
-        raise IntegrityError(f"this gzip file is damaged: {error}", code="integrity.malformed") from error
+        raise _damaged(error) from error
     if len(lines) != size or not stream.eof:
         text = f"this gzip file contains {len(lines)} bytes, but its first line says {size}"
         raise IntegrityError(text, code="integrity.size_mismatch")
     return lines
+
+
+def _truncated() -> IntegrityError:
+    return IntegrityError("this file is truncated: it does not end where its first line says", code="integrity.truncated")
+
+
+def _damaged(error: zlib.error) -> IntegrityError:
+    return IntegrityError(f"this gzip file is damaged: {error}", code="integrity.malformed")

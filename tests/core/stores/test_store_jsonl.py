@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import tracemalloc
 
 import pytest
 
@@ -59,6 +60,22 @@ class TestJsonlStore(StoreContract):
                 except CheckpointError:
                     continue
                 assert damaged != raw[:at]
+
+
+@pytest.mark.parametrize("option", ["", "?gzip"])
+def test_a_listing_reads_headers_only(tmp_path, option):
+    """A listing finds long headers, leaves out files that are cut off, and does not read the states, however large they are."""
+    with Checkpointer(f"jsonl://{tmp_path}{option}", format="json") as checkpointer:
+        checkpointer.save("t", {"n": "x" * 50_000_000}, id="large")
+        checkpointer.save("t", {"n": 1}, id="long", metadata={"digits": os.urandom(100_000).hex()})
+        cut = checkpointer.save("t", {"n": 2}, id="cut")
+        [path] = (path for path in (tmp_path / "t").iterdir() if path.name.startswith(cut.id))
+        path.write_bytes(path.read_bytes()[:-1])
+    with Checkpointer(f"jsonl://{tmp_path}{option}", format="json") as checkpointer:
+        tracemalloc.start()
+        assert [info.id for info in checkpointer.list("t")] == ["long", "large"]
+        assert tracemalloc.get_traced_memory()[1] < 45_000_000
+        tracemalloc.stop()
 
 
 def test_gzip_halves_a_typical_state(tmp_path, state):

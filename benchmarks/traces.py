@@ -23,7 +23,7 @@ from ckpt_observe.span import Span, SpanEvent
 from ckpt_observe.tracestore import FILENAME, OperationFilter, TraceLimits, TraceReader, TraceWriter
 from ckpt_observe.tracestore.former_store import FORMER_FILENAME, FormerStore
 
-SPANS, RUN, BATCH, SECOND = 200_000, 50, 200, 1_000_000_000
+SPANS, RUN, BATCH, SECOND, ROUNDS = 200_000, 50, 200, 1_000_000_000, 20
 END = time.time_ns()
 PHASES = {"serialize": (None, 2048), "compress": (2048, 800), "write": (800, None), "validate": (800, None)}
 
@@ -76,14 +76,16 @@ def write_all(write: Callable[[list[Span]], None], count: int) -> float:
     return cpu / count * 1e6
 
 
-def best_time(query: Callable[[], object]) -> float:
-    """Return the shortest of 20 times of a query, in ms."""
-    times = []
-    for _ in range(20):
-        start = time.perf_counter()
-        query()
-        times.append((time.perf_counter() - start) * 1000)
-    return min(times)
+def best_times(*queries: Callable[[], object]) -> list[float]:
+    """Return the shortest time of each query, in ms. They take turns, so that a busy machine disturbs all of them."""
+    best = [math.inf] * len(queries)
+    for _ in range(ROUNDS):
+        for number, query in enumerate(queries):
+            for _ in range(10):
+                start = time.perf_counter()
+                query()
+                best[number] = min(best[number], (time.perf_counter() - start) * 1000)
+    return best
 
 
 def compare_queries(former: FormerTraces, reader: TraceReader) -> None:
@@ -102,7 +104,7 @@ def compare_queries(former: FormerTraces, reader: TraceReader) -> None:
             lambda matching=matching: reader.newest(matching=matching),  # type: ignore[misc]
         )
     for label, (old, new) in queries.items():
-        before, now = best_time(old), best_time(new)
+        before, now = best_times(old, new)
         print(f"{label:40} {before:8.3f} ms   {now:8.3f} ms   {now / before:5.2f} x")
 
 

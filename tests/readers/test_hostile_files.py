@@ -262,6 +262,67 @@ def test_sparse_files_of_10_gib(tmp_path):
     assert int(growth[1]) < 400
 
 
+SPARSE_PARTS = """
+import os, resource, shutil, struct, sys
+from pathlib import Path
+from ckpt_observe import readers
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.errors import CheckpointError
+size, directory, golden = 10 * 2**30, Path(sys.argv[1]), Path(sys.argv[2])
+
+def extend(path, start=None):
+    with open(path, "r+b" if start is None else "wb") as file:
+        file.write(start or b"")
+        file.truncate(size)
+
+for name in ("dcp", "orbax"):
+    for part in ("structure", "data"):
+        shutil.copytree(golden / name, directory / f"{name}-{part}")
+extend(directory / "dcp-structure/.metadata", b"\\x80\\x05\\x8e" + struct.pack("<Q", size))
+extend(directory / "dcp-data/__0_0.distcp")
+extend(directory / "orbax-structure/_METADATA", b"{")
+extend(directory / "orbax-data/manifest.ocdbt")
+for scheme in ("file", "jsonl", "sqlite"):
+    path = directory / scheme
+    with Checkpointer(f"{scheme}://{path}", format="json") as checkpointer:
+        checkpointer.save("run", {"n": 1})
+    extend(path if scheme == "sqlite" else next((path / "run").iterdir()))
+shutil.copy(golden / "langgraph.db", directory / "langgraph")
+extend(directory / "langgraph")
+for name in ("sqlite", "langgraph"):  # the header says how many pages there are
+    with open(directory / name, "r+b") as file:
+        file.seek(28)
+        file.write(struct.pack(">L", size // 4096))
+readers.read(golden / "torch.pt")  # what is imported now does not count
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for path in sorted(directory.iterdir()):
+    try:
+        result = readers.read(path).format
+    except CheckpointError as error:
+        result = type(error).__name__
+    print(path.name, result)
+print("grew", (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_sparse_files_in_directories_and_databases(tmp_path):
+    """The same for files in the directories of checkpoints, and for databases that claim to have 10 GiB of pages."""
+    command = [sys.executable, "-c", SPARSE_PARTS, str(tmp_path), str(GOLDEN)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    *answers, growth = [line.split() for line in result.stdout.splitlines()]
+    assert dict(answers) == {
+        "dcp-data": "dcp",
+        "dcp-structure": "IntegrityError",
+        "file": "file",
+        "jsonl": "jsonl",
+        "langgraph": "langgraph-sqlite",
+        "orbax-data": "orbax",
+        "orbax-structure": "CapacityError",
+        "sqlite": "sqlite",
+    }
+    assert int(growth[1]) < 400
+
+
 def mutate(data, generator):
     """Change, remove or repeat a few bytes."""
     data = bytearray(data)

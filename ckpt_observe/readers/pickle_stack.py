@@ -45,8 +45,10 @@ class PickleStack:
         if len(nodes) < count:
             raise IndexError("the stack is empty")
         del self.values[-count:]
-        for node, following in zip(nodes, [*(node.start for node in nodes[1:]), self.position], strict=True):
-            node.size = following - node.start
+        end = self.position
+        for node in reversed(nodes):
+            node.size = end - node.start
+            end = node.start
         return nodes
 
     def pop_mark(self) -> tuple[int, list[Node]]:
@@ -55,7 +57,7 @@ class PickleStack:
         return start, self.pop(len(self.values) - index)
 
     def push_reference(self, target: Node) -> None:
-        self.push(target.reference(self.position))
+        self.values.append(Node(target.type, self.position, target.value, target.target or target))
 
     def push_container(self, type_name: str, start: int, nodes: Sequence[Node]) -> None:
         container = Composite(type_name, start)

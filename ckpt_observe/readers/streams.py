@@ -33,13 +33,13 @@ class ByteStream:
         self._buffer = b""
         self._offset = 0
         """Where the next byte is in the buffer."""
-        self._buffer_end = 0
-        """Where the buffer ends in the stream."""
+        self._buffer_start = 0
+        """Where the buffer starts in the stream."""
 
     @property
     def position(self) -> int:
         """Number of bytes that were read or skipped."""
-        return self._buffer_end - len(self._buffer) + self._offset
+        return self._buffer_start + self._offset
 
     def read(self, size: int) -> bytes:
         """Return the next bytes."""
@@ -75,11 +75,11 @@ class ByteStream:
         self._offset += in_buffer
         size -= in_buffer
         if self._size is not None and size:
-            self._check(self._buffer_end + size)
+            end = self._buffer_start + len(self._buffer) + size
+            self._check(end)
             with translate_os_errors(f"reading {self._location}"):
                 self._file.seek(size, io.SEEK_CUR)
-            self._buffer, self._offset = b"", 0
-            self._buffer_end += size
+            self._buffer, self._buffer_start, self._offset = b"", end, 0
             return
         while size > 0:
             size -= len(self.read(min(size, _PIECE)))
@@ -90,10 +90,10 @@ class ByteStream:
         rest = self._buffer[self._offset :]
         with translate_os_errors(f"reading {self._location}"):
             more = self._file.read(max(size - len(rest), ahead))
+        self._buffer_start += self._offset
         self._buffer, self._offset = rest + more, 0
-        self._buffer_end += len(more)
         if len(self._buffer) < size:
-            raise truncated(self._location, f"it ends after {self._buffer_end} bytes")
+            raise truncated(self._location, f"it ends after {self._buffer_start + len(self._buffer)} bytes")
 
     def _check(self, end: int) -> None:
         if self._size is not None and end > self._size:

@@ -1,4 +1,7 @@
-"""Every command that prints a result: a reader that stops early, and Ctrl-C while it prints, are no errors."""
+"""Every command that prints a result: a reader that stops early, and Ctrl-C while it prints, are no errors.
+
+Marked `faults`, because they start 48 processes.
+"""
 
 from __future__ import annotations
 
@@ -93,6 +96,7 @@ def start(recorded, trace_id, tmp_path):
     return start
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_closed_pipe(start, name):
     """`ckpt-observe ... | head` ends without an error: the exit code is 0, and standard error has nothing about the pipe."""
@@ -103,6 +107,7 @@ def test_closed_pipe(start, name):
     assert (code, "Traceback" in errors, "pipe" in errors) == (0, False, False), errors
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_ctrl_c(start, name):
     """Ctrl-C while a command prints ends it with its exit code, without a traceback."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ckpt_observe.instrument import patching
 from ckpt_observe.instrument.patching import Patch, PatchedCallable
-from ckpt_observe.instrument.targets import Family, TargetReport, wrapper_for
+from ckpt_observe.instrument.targets import Family, TargetReport, WrapperFactory, wrapper_for
 from ckpt_observe.instrument.wrapper_chain import wrapper_chain
+from ckpt_observe.instrument.wrappers import Args, Kwargs, Wrapper
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
@@ -25,7 +27,8 @@ class FamilyPatches:
 
     def __init__(self, family: Family, base: type) -> None:
         self._family, self.base = family, base
-        self._members: weakref.WeakSet[type] = weakref.WeakSet()
+        self._members: weakref.WeakValueDictionary[int, type] = weakref.WeakValueDictionary()
+        """By identity, because a metaclass may make its classes unhashable."""
         self._failures: dict[str, TargetReport] = {}
         self._lock = threading.RLock()
         self._hook: classmethod[Any, Any, None] | None = None
@@ -74,19 +77,28 @@ class FamilyPatches:
 
     def adopt_instance(self, instance: object) -> None:
         """Patch the class of an object and the classes that it inherits from, whether or not they inherit from the base class."""
-        for member in type(instance).__mro__[:-1]:
-            if member is not self.base or self._family.include_base:
-                self.adopt(member)
+        kind = type(instance)
+        if _inherits(kind, self.base):
+            self.adopt(kind)
+        else:
+            for member in kind.__mro__[:-1]:
+                self._patch_methods(member)
 
     def adopt(self, member: type) -> None:
-        """Patch the methods that a class defines itself."""
+        """Patch the methods that a class defines itself, and those that it has from mixins, which do not inherit from the base class."""
+        for each in member.__mro__:
+            if each is member or not _inherits(self.base, each):
+                self._patch_methods(each, is_mixin=not _inherits(each, self.base))
+
+    def _patch_methods(self, member: type, *, is_mixin: bool = False) -> None:
         with self._lock:
-            if member in self._members:
+            if self._members.get(id(member)) is member:
                 return
-            self._members.add(member)
+            self._members[id(member)] = member
         for method, row in self._family.methods.items():
             if method in vars(member):
-                create_wrapper = partial(wrapper_for, row, declared=vars(self.base).get(method))
+                row_of_member = _MixinMethod(row, self.base) if is_mixin else row
+                create_wrapper = partial(wrapper_for, row_of_member, declared=vars(self.base).get(method))
                 try:
                     patching.apply(member, method, create_wrapper)
                 except Exception as error:
@@ -97,7 +109,7 @@ class FamilyPatches:
     def detach(self) -> None:
         """Put the originals back."""
         with self._lock:
-            members = list(self._members)
+            members = list(self._members.values())
             self._members.clear()
             self._failures.clear()
             if self._hook is not None and self.base.__dict__.get("__init_subclass__") is self._hook:
@@ -117,9 +129,31 @@ class FamilyPatches:
 
     def report(self) -> list[TargetReport]:
         """Return the state of each method of each class."""
-        patches = list(self._patches(list(self._members)))
+        patches = list(self._patches(list(self._members.values())))
         rows = [TargetReport(_name(patch.owner, patch.path), "patched" if patch.in_place else "failed") for patch in patches]
         return rows + list(self._failures.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _MixinMethod:
+    """A method of a mixin. It is observed for members of the family, and not for other classes that have the mixin."""
+
+    row: Wrapper | WrapperFactory
+    base: type
+
+    def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
+        """Return the wrapper for a method."""
+        observe = wrapper_for(self.row, original, declared)
+
+        def call(wrapped: Callable[..., Any], instance: Any, args: Args, kwargs: Kwargs) -> Any:
+            return observe(wrapped, instance, args, kwargs) if _inherits(type(instance), self.base) else wrapped(*args, **kwargs)
+
+        return call
+
+
+def _inherits(kind: type, base: type) -> bool:
+    """Return whether a class really has this base class. `issubclass` also says so of what looks like a `Protocol`."""
+    return any(each is base for each in kind.__mro__)
 
 
 def _name(member: type, method: str) -> str:
@@ -128,11 +162,11 @@ def _name(member: type, method: str) -> str:
 
 def subclasses(base: type) -> Iterator[type]:
     """Yield all direct and indirect subclasses, each once."""
-    visited: set[type] = set()
+    visited: set[int] = set()
     waiting: list[type] = type.__subclasses__(base)
     while waiting:
         member = waiting.pop()
-        if member not in visited:
-            visited.add(member)
+        if id(member) not in visited:  # a metaclass may make its classes unhashable
+            visited.add(id(member))
             yield member
             waiting += type.__subclasses__(member)

@@ -72,8 +72,8 @@ class Target:
 class Family:
     """A base class of a library with all its subclasses: those that exist, and those that are defined later, in any module or function.
 
-    Only methods that a class defines itself are patched. A patched copy of an inherited method would look like an override, and libraries
-    ask classes what they override.
+    A method is patched in the class that defines it, which may be a mixin. A patched copy of an inherited method would look like an
+    override, and libraries ask classes what they override.
     """
 
     module: str

@@ -119,6 +119,48 @@ def test_inherited_methods_are_not_wrapped(instrumentor):
     assert not hasattr(vars(Saver)["put"], "__wrapped__")
 
 
+def test_methods_of_a_mixin_are_observed(instrumentor, recording):
+    """A member may have its methods from a class beside the base class. Other classes that have them are not observed."""
+
+    class Storing:
+        def put(self, id, state):
+            return id
+
+    class Mixed(Storing, Saver):
+        pass
+
+    class Other(Storing):
+        pass
+
+    assert Other().put("a", 1) == "a"
+    assert Mixed().put("b", 2) == "b"
+    assert operations(recording) == [("save", "b")]
+    assert "put" not in vars(Mixed)
+    instrumentor.uninstrument()
+    assert inspect.isfunction(vars(Storing)["put"])
+
+
+def test_unhashable_class_is_observed(instrumentor, recording):
+    """A metaclass that compares classes and defines no hash disturbs neither its own class nor the others, however old it is."""
+
+    class Comparing(type):
+        def __eq__(cls, other):
+            return cls is other
+
+        __hash__ = None
+
+    class Unhashable(Saver, metaclass=Comparing):
+        def put(self, id, state):
+            return id
+
+    Unhashable().put("late", 1)
+    instrumentor.uninstrument()
+    instrumentor.instrument()
+    Unhashable().put("early", 1)
+    Early().put("other", 1)
+    assert operations(recording) == [("save", "late"), ("save", "early"), ("save", "other")]
+
+
 def test_hook_of_the_base_class_still_runs(instrumentor):
     """The base class's own `__init_subclass__` is called, with its arguments, and is put back."""
 

@@ -21,6 +21,8 @@ from ckpt_observe.semconv import attributes as names
 
 LOCK_PHASES: Final = {operation: (wait, work, work) for operation, (wait, work, _commit) in CURSOR_PHASES.items()}
 """Phases of a lock that is held during the whole work, including the commit."""
+_MAX_SESSIONS: Final = 8
+"""Sessions within each other that are asked for their store. One that has every attribute, such as a mock, would never end."""
 
 
 def outermost_call(
@@ -44,11 +46,14 @@ def outermost_call(
 
 def _store(instance: Any) -> str:
     """Return the kind of store that an object uses. A session that encrypts uses that of another session."""
-    while (inner := getattr(instance, "underlying_session", None)) is not None:
+    for _ in range(_MAX_SESSIONS):
+        if (inner := getattr(instance, "underlying_session", None)) is None:
+            break
         instance = inner
     engine = getattr(instance, "_engine", None) or getattr(instance, "db_engine", None)  # of SQLAlchemy
-    if engine is not None:
-        return str(engine.dialect.name)
+    dialect = getattr(getattr(engine, "dialect", None), "name", None)
+    if isinstance(dialect, str):
+        return dialect
     kind: Any = type(instance)
     return "file" if hasattr(instance, "storage_path") else store_of_class(kind)
 

@@ -18,7 +18,7 @@ from msgspec import Raw
 from ckpt_observe.instrument.database_drivers import AIOSQLITE, CURSOR_PHASES
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.langgraph_state import StateDetails, items_of
-from ckpt_observe.instrument.library_call import Arguments, Describe, LibraryCall, LibraryOperation
+from ckpt_observe.instrument.library_call import Arguments, Describe, LibraryCall, LibraryOperation, MemberArgument
 from ckpt_observe.instrument.managed_phases import ManagedPhases
 from ckpt_observe.instrument.observed_locks import ObservedLocks
 from ckpt_observe.instrument.phase_calls import SummedPhase
@@ -238,12 +238,14 @@ class LangGraphInstrumentor(Instrumentor):
         super().__init__()
         savers = Family(_BASE, "BaseCheckpointSaver", _saver_rows(self._prepare), declared=_DECLARED_METHODS)
         self._families_table = (savers, SERIALIZERS, CIPHERS)
+        graphs = Target(_PREGEL, "Pregel.__init__", MemberArgument(self, savers.name, "checkpointer"), versions=Versions("langgraph"))
+        self._targets_table = (*TARGETS, graphs)
         self._locks = ObservedLocks()
         self._last_adopted: weakref.ref[type] | None = None
         """The class of the last serializer that was adopted. A cache: `adopt` would take 3 µs to find nothing to do."""
 
     def targets(self) -> Sequence[Target]:
-        return TARGETS
+        return self._targets_table
 
     def families(self) -> Sequence[Family]:
         return self._families_table

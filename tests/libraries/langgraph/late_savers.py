@@ -64,31 +64,49 @@ def two_levels(connection):
     return ChildSaver(connection)
 
 
+class Delegating:
+    """The methods of a saver that hands on to another one, without the base class of savers."""
+
+    def __init__(self, inner):
+        BaseCheckpointSaver.__init__(self)
+        self.inner = inner
+
+    def put(self, config, checkpoint, metadata, new_versions):
+        return self.inner.put(config, checkpoint, metadata, new_versions)
+
+    def put_writes(self, config, writes, task_id, task_path=""):
+        return self.inner.put_writes(config, writes, task_id, task_path)
+
+    def get_tuple(self, config):
+        return self.inner.get_tuple(config)
+
+    def list(self, config, **kwargs):
+        yield from self.inner.list(config, **kwargs)
+
+    def delete_thread(self, thread_id):
+        return self.inner.delete_thread(thread_id)
+
+    def get_next_version(self, current, channel):
+        return self.inner.get_next_version(current, channel)
+
+
+METHODS = {name: method for name, method in vars(Delegating).items() if callable(method)}
+
+
 def delegation(connection):
-    class DelegatingSaver(BaseCheckpointSaver):
-        def __init__(self, inner):
-            super().__init__()
-            self.inner = inner
+    return type("DelegatingSaver", (BaseCheckpointSaver,), METHODS)(SqliteSaver(connection))
 
-        def put(self, config, checkpoint, metadata, new_versions):
-            return self.inner.put(config, checkpoint, metadata, new_versions)
 
-        def put_writes(self, config, writes, task_id, task_path=""):
-            return self.inner.put_writes(config, writes, task_id, task_path)
+def mixin(connection):
+    return type("MixinSaver", (Delegating, BaseCheckpointSaver), {})(SqliteSaver(connection))
 
-        def get_tuple(self, config):
-            return self.inner.get_tuple(config)
 
-        def list(self, config, **kwargs):
-            yield from self.inner.list(config, **kwargs)
+def hidden_subclass(connection):
+    class Hiding:
+        def __init_subclass__(cls):
+            """Let no other class know: `super().__init_subclass__` is not called."""
 
-        def delete_thread(self, thread_id):
-            return self.inner.delete_thread(thread_id)
-
-        def get_next_version(self, current, channel):
-            return self.inner.get_next_version(current, channel)
-
-    return DelegatingSaver(SqliteSaver(connection))
+    return type("HiddenSaver", (Hiding, BaseCheckpointSaver), METHODS)(SqliteSaver(connection))
 
 
 def returned_generator(connection):
@@ -190,7 +208,7 @@ def async_over_sync(connection):
     return ThreadSaver(connection)
 
 
-SYNC = (in_function, any_arguments, two_levels, delegation, returned_generator, duck_typed_serde)
+SYNC = (in_function, any_arguments, two_levels, delegation, mixin, hidden_subclass, returned_generator, duck_typed_serde)
 ASYNC = (async_in_function, async_any_arguments, async_delegation, async_over_sync)
 KINDS = {kind.__name__: kind for kind in SYNC + ASYNC}
 

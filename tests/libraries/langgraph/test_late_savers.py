@@ -10,7 +10,7 @@ from ckpt_observe.semconv import attributes as names
 pytestmark = pytest.mark.libraries
 
 
-SYNC = ["in_function", "any_arguments", "two_levels", "delegation", "returned_generator", "duck_typed_serde"]
+SYNC = ["in_function", "any_arguments", "two_levels", "delegation", "mixin", "hidden_subclass", "returned_generator", "duck_typed_serde"]
 ASYNC = ["async_in_function", "async_any_arguments", "async_delegation", "async_over_sync"]
 
 

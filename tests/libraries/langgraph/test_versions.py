@@ -35,7 +35,7 @@ def test_installed_version_has_every_target(observation):
 @pytest.mark.parametrize(
     ("renamed", "targets"),
     [
-        ("class", ["langgraph.pregel.main.Pregel.astream", "langgraph.pregel.main.Pregel.stream"]),
+        ("class", [f"langgraph.pregel.main.Pregel.{method}" for method in ("__init__", "astream", "stream")]),
         ("method", ["langgraph.checkpoint.base.BaseCheckpointSaver.put_writes"]),
     ],
 )

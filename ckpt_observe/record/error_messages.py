@@ -1,7 +1,8 @@
 """The message of an exception, without values of the host program that some libraries quote in it.
 
 Content of checkpoints must not become telemetry: SQLAlchemy appends the parameters of the statement, Pydantic the invalid input, and
-PostgreSQL the place in a JSON document, the key of a row or the whole row. Redis and its client quote the command.
+PostgreSQL the place in a JSON document, the key of a row or the whole row. Redis and its client quote the command, MongoDB and its client
+the document, and the client of AWS the value of a parameter.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def _read_validation_error(error: Any) -> str:
 
 
 def _read_server_error(error: Any) -> str:
-    """Return what PostgreSQL says first, without details, context and statement. What it says about wrong data ends with the data."""
+    """Return what PostgreSQL says first, without details, context and statement. What it says about wrong data quotes the data."""
     message = error.diag.message_primary  # None if the message is of the driver, such as that a connection cannot be made
     return str(error) if message is None else _without_data(message, error.sqlstate if hasattr(error, "sqlstate") else error.pgcode)
 
@@ -42,8 +43,12 @@ def _read_asyncpg_error(error: Any) -> str:
     return _without_data(str(message), error.sqlstate)
 
 
+_QUOTED: Final = re.compile(r':? ?["„“«»].*["“”«»]', re.DOTALL)
+"""From the first quotation mark to the last, because the data may contain some. Servers speak many languages."""
+
+
 def _without_data(message: str, sqlstate: str | None) -> str:
-    return message.partition(': "')[0] if (sqlstate or "").startswith("22") else message
+    return _QUOTED.sub("", message) if (sqlstate or "").startswith("22") else message
 
 
 _REDIS_COMMAND: Final = re.compile(r" \(.*\)(?= of pipeline)|, with args beginning with: .*", re.DOTALL)
@@ -51,6 +56,26 @@ _REDIS_COMMAND: Final = re.compile(r" \(.*\)(?= of pipeline)|, with args beginni
 
 def _read_redis_error(error: BaseException) -> str:
     return _REDIS_COMMAND.sub("", str(error))
+
+
+_DOCUMENT: Final = re.compile(r"(, full error| dup key)?:? *\{.*", re.DOTALL)
+
+
+def _read_mongo_error(error: BaseException) -> str:
+    return _DOCUMENT.sub("", str(error))
+
+
+_BSON_TYPE: Final = re.compile(r", of type: <class '([\w.]+)'>$")
+
+
+def _read_bson_error(error: BaseException) -> str:
+    """Return the type of the object that cannot be encoded, if the message names it."""
+    match = _BSON_TYPE.search(str(error))
+    return "invalid document" if match is None else f"invalid document: cannot encode an object of type {match[1]}"
+
+
+def _read_parameter_error(error: BaseException) -> str:
+    return str(error).partition(", value: ")[0]
 
 
 _WITHOUT_VALUES: Final[Mapping[str, Callable[[Any], str]]] = {
@@ -61,4 +86,7 @@ _WITHOUT_VALUES: Final[Mapping[str, Callable[[Any], str]]] = {
     "asyncpg.exceptions._base.PostgresError": _read_asyncpg_error,
     "redis.exceptions.RedisError": _read_redis_error,
     "redisvl.exceptions.RedisVLError": _read_redis_error,
+    "pymongo.errors.PyMongoError": _read_mongo_error,
+    "bson.errors.InvalidDocument": _read_bson_error,
+    "botocore.exceptions.ParamValidationError": _read_parameter_error,
 }

@@ -39,6 +39,17 @@ def code_of(function):
     return failure_of(function).code
 
 
+def message_of(error):
+    return exception_attributes(error, stack=False)["exception.message"]
+
+
+class Content:
+    """A value of a state, whose representation is its content."""
+
+    def __repr__(self):
+        return "content"
+
+
 @pytest.mark.parametrize("name", sorted({*TYPES, *DEFAULTS, *MESSAGES, *NATIVE_CODES} - NOT_HERE - PURE_PYTHON))
 def test_types_exist(name):
     """Every type in the tables has this name in its library."""
@@ -271,6 +282,8 @@ class TestDatabases:
         ("statement", "message"),
         [
             ("SELECT 'content'::integer", "invalid input syntax for type integer"),
+            ("SELECT 'a \"quoted\" content'::integer", "invalid input syntax for type integer"),
+            ("SELECT '91847362519'::integer", "value is out of range for type integer"),
             ("SELECT '{\"text\": content'::jsonb", "invalid input syntax for type json"),
             (
                 "CREATE TABLE t (id text PRIMARY KEY); INSERT INTO t VALUES ('content'), ('content')",
@@ -280,9 +293,38 @@ class TestDatabases:
     )
     def test_content_is_not_in_the_message(self, postgres_database, driver, statement, message):
         """PostgreSQL quotes the data that it refuses, and drivers add its details and the statement to their messages."""
-        with pytest.raises(Exception, match="content") as caught:
+        with pytest.raises(Exception, match=r"content|91847362519") as caught:
             run_statement(postgres_database[driver], driver, statement)
-        assert exception_attributes(caught.value, stack=False)["exception.message"] == message
+        assert message_of(caught.value) == message
+
+    def test_content_is_not_in_another_language(self):
+        """Servers quote data with the marks of their language."""
+        error = importlib.import_module("asyncpg").InvalidTextRepresentationError("ungültige Eingabesyntax für Typ integer: »content«")
+        assert message_of(error) == "ungültige Eingabesyntax für Typ integer"
+
+    def test_content_of_documents_is_not_in_the_message(self):
+        """The client of MongoDB quotes what it cannot encode, and the reply of the server, which has the whole document of a bulk write."""
+        bson, errors = importlib.import_module("bson"), importlib.import_module("pymongo.errors")
+        with pytest.raises(errors.InvalidDocument, match="content") as caught:
+            bson.encode({"state": {"messages": Content()}})
+        assert message_of(caught.value) == f"invalid document: cannot encode an object of type {__name__}.Content"
+        with pytest.raises(errors.InvalidDocument) as caught:
+            bson.encode({("content",): 1})
+        assert message_of(caught.value) == "invalid document"
+        reply = {"writeErrors": [{"op": {"state": "content"}}]}
+        assert message_of(errors.BulkWriteError(reply)) == "batch op errors occurred"
+        duplicate = errors.DuplicateKeyError(
+            'E11000 duplicate key error collection: a.b index: _id_ dup key: { _id: "content" }', 11000, reply
+        )
+        assert message_of(duplicate) == "E11000 duplicate key error collection: a.b index: _id_"
+
+    def test_content_of_parameters_is_not_in_the_message(self):
+        """The client of AWS quotes a parameter of the wrong type."""
+        session = importlib.import_module("botocore.session").Session()
+        client = session.create_client("s3", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
+        with pytest.raises(Exception, match="content") as caught:
+            client.put_object(Bucket="b", Key="k", Body={"state": "content"})
+        assert message_of(caught.value) == "Parameter validation failed:\nInvalid type for parameter Body"
 
     def test_closed_aiosqlite(self):
         """A connection of aiosqlite after its end."""

@@ -225,7 +225,9 @@ def _saved_unix_nano(operation: ObservedOperation, end_unix_nano: int) -> int | 
     if operation.name in _WRITES:
         return end_unix_nano
     age = operation.attributes.get(names.SOURCE_AGE) if operation.name == "drill" else None
-    return end_unix_nano - int(age * 1e9) if isinstance(age, (int, float)) else None
+    if isinstance(age, (int, float)) and 0 <= age <= end_unix_nano / 1e9:  # own code may record any number
+        return end_unix_nano - int(age * 1e9)
+    return None
 
 
 def _format_running(running: list[RunningNow]) -> str:

@@ -298,6 +298,14 @@ def test_drill_knows_the_last_good_save(traces):
     assert table.tasks(NOW)[1].last_success_age is None
 
 
+@pytest.mark.parametrize("age", [1e300, 10**30, -1, "old"])
+def test_impossible_age_is_not_shown(traces, age):
+    """An age that a program recorded and that cannot be is ignored."""
+    table = TaskTable(traces)
+    table.add(changes([make_operation(1, "drill", start=7000, attributes={names.SOURCE_AGE: age})]))
+    assert table.tasks(NOW)[0].last_success_age is None
+
+
 def test_running_task_without_recent_saves(traces, tmp_path):
     """A task that is running is shown although its last save is older than an hour: saves may be hours apart, or late."""
     attributes = {names.OPERATION: "save", names.OUTCOME: "ok", names.TASK_NAME: "agent"}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ckpt_observe.cli.exit_codes import describe_codes
-from ckpt_observe.cli.output import until_pipe_closes
+from ckpt_observe.cli.output import until_output_ends
 from ckpt_observe.support.suggestions import suggest
 
 
@@ -65,7 +65,7 @@ def add_command(
     parser: ArgumentParser = subparsers.add_parser(name, description=description, epilog=epilog)
     if json:
         parser.add_argument("--json", action="store_true", help=f"print each {json} as a JSON object on its own line")
-    parser.set_defaults(run=until_pipe_closes(run))
+    parser.set_defaults(run=until_output_ends(run))
     return parser
 
 

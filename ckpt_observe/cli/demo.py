@@ -16,7 +16,7 @@ from ckpt_observe.api import Watch, observe_environment
 from ckpt_observe.cli.commands import command_description
 from ckpt_observe.cli.exit_codes import OK
 from ckpt_observe.cli.next_commands import SEND_NOW, TEST_SERVERS
-from ckpt_observe.cli.output import print_error, until_pipe_closes
+from ckpt_observe.cli.output import print_error, until_output_ends
 from ckpt_observe.cli.trace_links import trace_links
 from ckpt_observe.cli.ui import serve
 from ckpt_observe.config import Settings
@@ -74,7 +74,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     parser.set_defaults(run=run)
 
 
-@until_pipe_closes
+@until_output_ends
 def run(args: Namespace) -> int:
     """Run the agent, print its trace and where else to look at it, and return the exit code."""
     place = _set_environment(args)

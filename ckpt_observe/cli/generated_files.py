@@ -12,7 +12,7 @@ from ckpt_observe.alerts.rule_files import files
 from ckpt_observe.alerts.site import Site, format_duration, parse_duration
 from ckpt_observe.cli import command_pages, library_pages
 from ckpt_observe.cli.exit_codes import ERROR, OK
-from ckpt_observe.cli.output import print_error, until_pipe_closes
+from ckpt_observe.cli.output import print_error, until_output_ends
 from ckpt_observe.dashboards import dashboards
 from ckpt_observe.environment import VARIABLES
 from ckpt_observe.errors import ConfigError
@@ -90,33 +90,33 @@ def _duration(text: str) -> float:
         raise ArgumentTypeError(str(error)) from error
 
 
-@until_pipe_closes
+@until_output_ends
 def run_dashboards(args: Namespace) -> int:
     """Write or check the dashboards."""
     contents = {name: json.dumps(content, indent=2, ensure_ascii=False) + "\n" for name, content in dashboards(args.traces).items()}
     return _write_or_check(args, "dashboards", contents)
 
 
-@until_pipe_closes
+@until_output_ends
 def run_rules(args: Namespace) -> int:
     """Write or check the rules, the routing and the runbook."""
     site = Site(args.interval, args.slo, args.batch, args.runbook_url, args.grafana_url, args.jaeger_url)
     return _write_or_check(args, "rules", files(site, args.webhook))
 
 
-@until_pipe_closes
+@until_output_ends
 def run_libraries(args: Namespace) -> int:
     """Write or check the pages about libraries."""
     return _write_or_check(args, "libraries", library_pages.files(args.out or args.check))
 
 
-@until_pipe_closes
+@until_output_ends
 def run_reference(args: Namespace) -> int:
     """Write or check the reference of the commands."""
     return _write_or_check(args, "reference", command_pages.files())
 
 
-@until_pipe_closes
+@until_output_ends
 def run_semconv(_args: Namespace) -> int:
     """Print the reference."""
     print(reference(), end="")

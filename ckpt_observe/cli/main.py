@@ -12,7 +12,7 @@ from typing import Any, Final
 from ckpt_observe import __version__
 from ckpt_observe.cli.commands import CommandParser
 from ckpt_observe.cli.exit_codes import INTERRUPTED, USAGE, code_of, describe_codes
-from ckpt_observe.cli.output import accept_every_character, print_error
+from ckpt_observe.cli.output import prepare_streams, print_error
 from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.support.suggestions import suggest
 
@@ -122,7 +122,7 @@ def _create_parser() -> tuple[ArgumentParser, _SubParsersAction[CommandParser]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command in `arguments` (None: those of this process) and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    accept_every_character()
+    prepare_streams()
     try:
         if not arguments:
             create_parser(()).print_help(sys.stderr)

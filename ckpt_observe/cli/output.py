@@ -6,6 +6,7 @@ output cannot show are replaced with similar ones, or escaped.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import select
@@ -15,11 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, Final, NamedTuple, TextIO
 
-from ckpt_observe.cli.exit_codes import OK
+from ckpt_observe.cli.exit_codes import ERROR, OK
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.support.formatting import PLAIN_TEXT, printable
+
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Column(NamedTuple):
@@ -34,8 +37,13 @@ class Column(NamedTuple):
     """Whether values such as IDs and times are broken last if the terminal is too narrow. Numbers, which are right-aligned, always are."""
 
 
-def accept_every_character() -> None:
-    """Let standard output and standard error replace what their encoding lacks, such as with `PYTHONIOENCODING=ascii`."""
+def prepare_streams() -> None:
+    """Let standard output and standard error replace what their encoding lacks, such as with `PYTHONIOENCODING=ascii`.
+
+    A stream that is closed, as with `2>&-`, swallows what is printed. `print` would print to standard output instead.
+    """
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=PLAIN_TEXT)
@@ -117,8 +125,11 @@ def print_left_out(count: int, limit: int) -> None:
         print_error(f"there are more than {limit}; --limit N lists more")
 
 
-def until_pipe_closes(run: Callable[[Namespace], int]) -> Callable[[Namespace], int]:
-    """Let a command exit silently, with code 0, if the reader of its output stops reading, as in `... | head`."""
+def until_output_ends(run: Callable[[Namespace], int]) -> Callable[[Namespace], int]:
+    """Let a command exit silently, with code 0, if the reader of its output stops reading, as in `... | head`.
+
+    If the disk is full, say so.
+    """
 
     @wraps(run)
     def wrapper(args: Namespace) -> int:
@@ -126,12 +137,22 @@ def until_pipe_closes(run: Callable[[Namespace], int]) -> Callable[[Namespace], 
             code = run(args)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Python flushes again at exit, which would fail again: docs.python.org/3/library/signal.html#note-on-sigpipe
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()
             return OK
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            _discard_output()
+            print_error(f"{error.filename or 'the output'} cannot be written: {error.strerror}")
+            return ERROR
         return code
 
     return wrapper
+
+
+def _discard_output() -> None:
+    """Let the flush at exit succeed: see docs.python.org/3/library/signal.html#note-on-sigpipe."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_result(path: Path, text: str) -> None:

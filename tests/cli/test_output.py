@@ -259,3 +259,27 @@ def test_closed_pipe_is_not_a_fault_of_a_file(tmp_path):
     done = subprocess.run(arguments, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def shell(script):
+    script = script.replace("ckpt-observe", f"{sys.executable} -m ckpt_observe")
+    return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_full_disk(unbuffered):
+    """Output that cannot be written is exit code 1 with a message, and without a traceback."""
+    done = shell(f"PYTHONUNBUFFERED={unbuffered} ckpt-observe semconv > /dev/full")
+    assert (done.returncode, done.stderr) == (1, "ckpt-observe: the output cannot be written: No space left on device\n")
+
+
+def test_closed_output_swallows_the_result():
+    """Without standard output, as in some schedulers, a command works and says nothing."""
+    done = shell("ckpt-observe semconv >&-")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_closed_standard_error_swallows_messages():
+    """Without standard error, no message is printed to standard output, where a program expects only the result."""
+    done = shell("ckpt-observe show no-such-file --json 2>&-")
+    assert (done.returncode, done.stdout) == (4, "")

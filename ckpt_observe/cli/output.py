@@ -115,8 +115,9 @@ def live_table(columns: Sequence[Column]) -> Iterator[Callable[[Iterable[Sequenc
 
 
 def print_error(message: object) -> None:
-    """Print a message to standard error, so that standard output contains only the result."""
-    print(f"ckpt-observe: {message}", file=sys.stderr)
+    """Print a message to standard error, so that standard output contains only the result. It may quote the name of a file."""
+    for line in f"ckpt-observe: {message}".split("\n"):
+        print(printable(line), file=sys.stderr)
 
 
 def print_left_out(count: int, limit: int) -> None:

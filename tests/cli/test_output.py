@@ -266,6 +266,12 @@ def shell(script):
     return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
 
 
+def test_control_characters_of_a_path_are_escaped(command, tmp_path):
+    """The name of a directory in a message does not colour the terminal."""
+    done = command("traces", "--dir", str(tmp_path / "\x1b[31m"))
+    assert (done.returncode, "\x1b" in done.stderr, r"\x1b[31m" in done.stderr) == (4, False, True)
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_full_disk(unbuffered):
     """Output that cannot be written is exit code 1 with a message, and without a traceback."""

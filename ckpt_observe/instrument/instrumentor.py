@@ -154,6 +154,10 @@ class Instrumentor(ABC):
         if previous is not None:
             if previous.in_place:
                 return
+            with self._lock:
+                if self._patches.get(target.name) is not previous:  # another thread replaces it
+                    return
+                del self._patches[target.name]
             previous.remove()  # the module was reloaded or the name replaced; calls through the old wrapper must not count twice
         try:
             patch = patching.apply(module, target.path, target.wrapper_for)  # without our lock: may import a module that is waiting for us
@@ -166,11 +170,11 @@ class Instrumentor(ABC):
             self._failures[target.name] = TargetReport(target.name, "failed", f"{type(error).__name__}: {error}")
             return
         with self._lock:
-            if self._enabled:
+            if self._enabled and target.name not in self._patches:
                 self._patches[target.name] = patch
                 self._failures.pop(target.name, None)
                 return
-        patch.remove()  # switched off meanwhile
+        patch.remove()  # switched off meanwhile, or patched by another thread, which shares the wrapper
 
     def _attach(self, family: Family) -> None:
         from ckpt_observe.instrument.families import FamilyPatches  # noqa: PLC0415

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from ckpt_observe.instrument import patching
 from ckpt_observe.instrument.patching import PatchedCallable
 from ckpt_observe.instrument.targets import Target
 
@@ -139,6 +140,23 @@ def test_instrumenting_during_the_import_of_the_library(modules, tmp_path, monke
     other.uninstrument()
     for name in ("halfway", "toy_start"):
         del sys.modules[name]
+
+
+def test_target_that_two_threads_patch(modules, instrumentor, monkeypatch):
+    """If another thread patches a target at the same moment, `uninstrument` puts the original back all the same."""
+    apply, original, other_threads = patching.apply, modules.lib.save, [instrumentor.instrument]
+
+    def apply_while_another_thread_does(*arguments):
+        patch = apply(*arguments)
+        if other_threads:
+            other_threads.pop()()
+        return patch
+
+    monkeypatch.setattr(patching, "apply", apply_while_another_thread_does)
+    instrumentor.instrument()
+    assert modules.lib.save.__wrapped__ is original
+    instrumentor.uninstrument()
+    assert modules.lib.save is original
 
 
 def test_threads_may_instrument_concurrently(modules, instrumentor):

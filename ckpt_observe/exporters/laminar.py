@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -31,6 +30,7 @@ from ckpt_observe.semconv.spans import TASK_PREFIX
 from ckpt_observe.span import Span
 from ckpt_observe.span_limits import SpanLimits
 from ckpt_observe.support.answers import decode_json
+from ckpt_observe.support.host_exceptions import ignore_errors
 from ckpt_observe.support.logs import WarningLog
 from ckpt_observe.tracestore import TraceReader
 
@@ -93,7 +93,7 @@ class LaminarExporter(OtlpExporter):
         """Look for the tasks of these traces in the local store: the spans know only the id of a parent in another process."""
         if not trace_ids or self._trace_store is None:
             return
-        with suppress(TraceStoreError), TraceReader(self._trace_store) as reader:
+        with ignore_errors(TraceStoreError), TraceReader(self._trace_store) as reader:
             for trace_id in trace_ids:
                 summary = reader.summary(trace_id)
                 if summary is not None and summary.name.startswith(TASK_PREFIX):

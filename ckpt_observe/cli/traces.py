@@ -27,6 +27,7 @@ from ckpt_observe.cli.trace_arguments import (
     recorded_traces,
 )
 from ckpt_observe.query import ObservedOperation, Traces, TraceSummary, read_waiting
+from ckpt_observe.semconv.spans import TASK_PREFIX
 from ckpt_observe.span import Span, to_json_line
 from ckpt_observe.support.formatting import format_duration, format_time, wants_colour
 from ckpt_observe.tracestore.tree import render
@@ -74,7 +75,11 @@ def run(args: Namespace) -> int:
         else:
             summaries = traces.traces(operation_filter(args, traces), limit=1 if args.last else args.limit + 1)
         _print(traces, summaries[: args.limit], args)
+        newest_run = _find_newest_run(traces, args, summaries[0]) if args.last and summaries else None
     print_left_out(len(summaries), args.limit)
+    if newest_run is not None:
+        command = f"ckpt-observe traces {newest_run.trace_id[:ID_LENGTH]}"
+        print_error(f"this trace is one operation outside a run; `{command}` shows the newest run")
     if not summaries:
         print_error("no matching traces; `ckpt-observe traces` without filters lists all")
     settings = read_settings(args)
@@ -85,6 +90,14 @@ def run(args: Namespace) -> int:
         print_unobserved(settings)
         print_omission(settings)
     return NOT_FOUND if args.last and not summaries else OK
+
+
+def _find_newest_run(traces: Traces, args: Namespace, newest: TraceSummary) -> TraceSummary | None:
+    """Return the trace to look at instead, if the newest one is a single operation, such as LangGraph's `get_state` after a run."""
+    if newest.name.startswith(TASK_PREFIX) or newest.operations > 1:
+        return None
+    recent = traces.traces(operation_filter(args, traces), limit=args.limit)
+    return next((trace for trace in recent if trace.name.startswith(TASK_PREFIX)), None)
 
 
 def _print(traces: Traces, summaries: Sequence[TraceSummary], args: Namespace) -> None:

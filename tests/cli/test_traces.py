@@ -127,6 +127,19 @@ def test_last_shows_the_newest_trace(command, capsys, filters, trace_id):
     assert {from_json_line(line).trace_id[:2] for line in capsys.readouterr().out.splitlines()} == {trace_id}
 
 
+def test_last_names_the_newest_run(command, capsys, store):
+    """If the newest trace is an operation outside a run, `--last` says which trace is the newest run. The control: it is one itself."""
+    assert command("--last") == 0
+    assert "outside a run" not in capsys.readouterr().err
+    exporter = LocalExporter(store)
+    exporter.send([make_span(1, "checkpoint.load", trace=0xDD << 120, end_unix_nano=START_UNIX_NANO + 10_000_000_000)])
+    exporter.close()
+    assert command("--last") == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("checkpoint.load")
+    assert "outside a run; `ckpt-observe traces b00000000000` shows the newest run" in shown.err
+
+
 def test_last_of_nothing_is_not_found(command, capsys):
     """`--last` with a filter that nothing matches has the exit code of a missing trace."""
     assert command("--last", "--task", "other", "--operation", "list") == 4

@@ -37,6 +37,8 @@ _LINE_WIDTH: Final = 120
 _MIN_DETAIL_WIDTH: Final = 60
 """Width of the text of failure details at any depth."""
 
+_ABOUT_CHECKPOINTS: Final = ("list", "prune", "save", "verify")
+"""Operations that count checkpoints. Others, such as those on sessions, count items."""
 _UUID: Final = re.compile(r":[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _COLOURS: Final = {"ok": "32", "error": "31", "interrupted": "35", "cancelled": "33", "skipped": "36"}
 
@@ -215,6 +217,9 @@ def _notes(span: Span) -> Iterator[str]:
         yield "from a save of this trace" if trace_id == span.trace_id else f"from trace {trace_id}"[:19]
     if attributes.get(names.EXISTS) is False:
         yield "no checkpoint found"
+    if isinstance(count := attributes.get(names.COUNT), int):
+        noun = "checkpoint" if attributes.get(names.OPERATION) in _ABOUT_CHECKPOINTS else "item"
+        yield f"{count} {noun}{'' if count == 1 else 's'}"
     if altered := _values(attributes.get(names.ALTERED_KEYS)):
         yield f"altered: {' '.join(map(str, altered))}"
     sizes = _key_sizes(attributes, names.KEY_NAMES, names.KEY_SIZES)

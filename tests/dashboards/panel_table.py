@@ -78,7 +78,7 @@ OPERATIONS = {
     "Errors by class": Expectation("locale", {"scraped · serialization": (3, 3.5), "scraped · interrupted": (1, 1.5), ANY: (1, 1.5)}),
     "Operations by type": counts(save=(27, 45), load=(1, 4), restore=(2, 4), delete=(1, 3), list=(1, 3), verify=(2, 5), prune=(20, 45)),
     "Task runs by outcome": counts(ok=(1, 3)),
-    "Work lost by restores": Expectation("s", {"scraped · train": (0.1, 900), "scraped · evaluate": (0.001, 60)}),
+    "Work lost by restores": Expectation("s", {"scraped · train": (0.1, 900)}),
     "Save duration percentiles": Expectation("s", {"p50": DURATION, "p95": DURATION, "p99": DURATION}),
     "95th percentile duration by operation": Expectation(
         "s", dict.fromkeys(("save", "load", "restore", "delete", "list", "verify", "prune"), DURATION)

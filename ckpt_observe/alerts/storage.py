@@ -6,7 +6,6 @@ from ckpt_observe.alerts.alert import (
     BYTES,
     CRITICAL,
     DAMAGED,
-    OF_OPERATION,
     OPERATION,
     READ,
     STORED,
@@ -64,8 +63,6 @@ def restore_failing(site: Site) -> Alert:
         f"{series(metrics.CONSECUTIVE_FAILURES, READ)} > 0\nand ({unresolved}) > time() - {number(site.abandoned_after)}",
         "Reading a checkpoint failed and has not succeeded since.",
         f"The last {VALUE} attempts to {OPERATION} {TASK} failed.",
-        dashboard="operations",
-        links_by=OF_OPERATION,
         traces=((names.OPERATION, OPERATION), ("error", "true")),
     )
 

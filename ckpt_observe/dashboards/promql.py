@@ -48,14 +48,14 @@ def with_task_name(expr: str) -> str:
     return f'label_replace({expr}, "task", "(no task)", "task", "")'
 
 
-def current(spec: MetricSpec, **matchers: str) -> str:
+def current(spec: MetricSpec, by: str = TASK_LABELS, **matchers: str) -> str:
     """Return an expression for the highest current value of each task."""
-    return f"max by ({TASK_LABELS}) ({series(spec, **matchers)})"
+    return f"max by ({by}) ({series(spec, **matchers)})"
 
 
-def last_known(spec: MetricSpec, **matchers: str) -> str:
+def last_known(spec: MetricSpec, by: str = TASK_LABELS, **matchers: str) -> str:
     """Return an expression for the highest last value of each task in the time range, including ended series; the latest of timestamps."""
-    return f"max by ({TASK_LABELS}) (last_over_time({series(spec, **matchers)}[$__range]))"
+    return f"max by ({by}) (last_over_time({series(spec, **matchers)}[$__range]))"
 
 
 def current_or_last(spec: MetricSpec, **matchers: str) -> str:

@@ -8,6 +8,7 @@ instance show the `LINES` that matter most at the end of the time range.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from ckpt_observe.dashboards.promql import (
@@ -54,6 +55,35 @@ LATENESS: Final = f"({WORK_AT_RISK}) / on ({TASK_LABELS}) {INTERVAL}"
 FAILING: Final = f"2 * ({FAILURES} > bool 0)"
 SILENT: Final = f"(({last_known(metrics.TASKS_IN_FLIGHT)} > 0) unless on ({TASK_LABELS}) {current(metrics.TASKS_IN_FLIGHT)}) * 0 - 1"
 """-1 for each task that was running when its metrics were last seen, and that has no metrics now."""
+READ: Final = {"operation": "load|restore|verify|drill"}
+
+
+def _failed_reads(value: Callable[..., str]) -> str:
+    """Return an expression for the failed reads since the last good one of each task; `value` is `current` or `last_known`.
+
+    As in the alert: of the worst instance and operation, and 0 if all failures were `not_found`, as in the first run of a task.
+    """
+    by = f"instance, {TASK_LABELS}, operation"
+    by_class = f"{by}, error_class"
+    failures, success = (value(spec, by, **READ) for spec in (metrics.CONSECUTIVE_FAILURES, metrics.LAST_SUCCESS))
+    failure, not_found = (value(metrics.LAST_FAILURE, by_class, **READ, **each) for each in ({}, {"error_class": "not_found"}))
+    none = f"0 * {failures}"
+    return f"max by ({TASK_LABELS}) ({failures} and max by ({by}) ({failure} unless {not_found}) > ({success} or {none}) or {none})"
+
+
+def _altered_state(value: Callable[..., str]) -> str:
+    """Return an expression that is 1 for each task that read back an altered state, and none correctly since, and 0 for others that read.
+
+    As in the alert, it compares times: an increase of the altered keys would miss those that the first read of an instance finds.
+    """
+    by = f"instance, {TASK_LABELS}"
+    altered, verified = (value(spec, by) for spec in (metrics.LAST_ALTERED, metrics.LAST_VERIFIED))
+    none = f"0 * {value(metrics.CONSECUTIVE_FAILURES, by, **READ)}"
+    return f"max by ({TASK_LABELS}) ({altered} > bool ({verified} or 0 * {altered}) or {none})"
+
+
+FAILED_READS: Final = f"({_failed_reads(current)} or {_failed_reads(last_known)})"
+ALTERED_STATE: Final = f"({_altered_state(current)} or {_altered_state(last_known)})"
 
 # Overview
 save_age = PanelQuery(with_task_name(SAVE_AGE), BY_TASK)
@@ -67,6 +97,9 @@ work_at_risk = PanelQuery(f"max({WORK_AT_RISK})", "work at risk")
 work_at_risk_by_task = PanelQuery(with_task_name(WORK_AT_RISK), BY_TASK)
 consecutive_failures = PanelQuery(with_task_name(FAILURES), BY_TASK)
 max_consecutive_failures = PanelQuery(f"max({FAILURES})", "failures")
+failed_reads = PanelQuery(with_task_name(FAILED_READS), BY_TASK)
+max_failed_reads = PanelQuery(f"max({FAILED_READS})", "failed reads")
+altered_states = PanelQuery(f"sum({ALTERED_STATE})", "tasks")
 success_ratio = PanelQuery(
     f"{increase_in_range(metrics.OPERATIONS, operation='save', outcome='ok')}"
     f" / ({increase_in_range(metrics.OPERATIONS, operation='save', outcome='ok|' + FAILED)} > 0)",
@@ -146,9 +179,7 @@ phase_times = PanelQuery(per_operation(metrics.PHASE_DURATION, "phase"), "{{phas
 task_percentiles = tuple(
     PanelQuery(with_task_name(quantile(of, metrics.OPERATION_DURATION, TASK_OPERATION, "[$__range]", **OPERATION))) for of in (0.95, 0.5)
 )
-task_last_duration = PanelQuery(
-    with_task_name(f"max by ({TASK_OPERATION}) (last_over_time({series(metrics.LAST_DURATION, **OPERATION)}[$__range]))")
-)
+task_last_duration = PanelQuery(with_task_name(last_known(metrics.LAST_DURATION, TASK_OPERATION, **OPERATION)))
 task_operations = PanelQuery(with_task_name(f"{increase_in_range(metrics.OPERATIONS, by=TASK_OPERATION, **OPERATION)} > 0"))
 async_percentiles = tuple(
     _async_percentile(spec, legend)

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.services
 CROSSED = {
     "Save lateness": "red",
     "Consecutive failures": "red",
+    "Consecutive failed reads": "red",
     "Success ratio": "red",
     "Interrupted": "purple",
     "Corrupted": "red",
@@ -25,6 +26,7 @@ CROSSED = {
 
 UNCROSSED = {
     "Last verified": "a week is longer than a test",
+    "Altered states": "no state is altered in this run",
     "Oldest in flight": "ten minutes are longer than a test",
     "Saves that fit": "the disk of a test machine has space",
     "Time until full": "depends on what else the test machine writes",
@@ -159,7 +161,15 @@ def test_task_states(run):
 
 def test_overview_of_a_dead_run(run):
     """After the process and its metrics are gone, the Overview still shows to what point the run can be recovered."""
-    titles = ("Time since last good save", "Consecutive failures", "Success ratio", "Last verified", "Storage used", "Tasks")
+    titles = (
+        "Time since last good save",
+        "Consecutive failures",
+        "Consecutive failed reads",
+        "Success ratio",
+        "Last verified",
+        "Storage used",
+        "Tasks",
+    )
     assert [title for title in titles if not run.killed["checkpoint-overview.json", title][0].values] == []
 
 

@@ -76,19 +76,19 @@ class FamilyPatches:
             self._failures[full_name] = TargetReport(full_name, "renamed", f"{self._family.module} has no class {name}")
 
     def adopt_instance(self, instance: object) -> None:
-        """Patch the class of an object and the classes that it inherits from, whether or not they inherit from the base class."""
-        kind = type(instance)
-        if _inherits(kind, self.base):
-            self.adopt(kind)
-        else:
-            for member in kind.__mro__[:-1]:
-                self._patch_methods(member)
+        """Patch the class of an object, whether or not it inherits from the base class."""
+        self.adopt(type(instance))
 
     def adopt(self, member: type) -> None:
-        """Patch the methods that a class defines itself, and those that it has from mixins, which do not inherit from the base class."""
+        """Patch the methods of a class, in the classes that define them, except in the base class and what that inherits from.
+
+        Those of a mixin, which does not inherit from the base class, are observed for members only. A class that does not inherit from the
+        base class either, as if that is a `Protocol`, is observed with all that it inherits from.
+        """
+        is_subclass = _inherits(member, self.base)
         for each in member.__mro__:
             if each is member or not _inherits(self.base, each):
-                self._patch_methods(each, is_mixin=not _inherits(each, self.base))
+                self._patch_methods(each, is_mixin=is_subclass and not _inherits(each, self.base))
 
     def _patch_methods(self, member: type, *, is_mixin: bool = False) -> None:
         with self._lock:

@@ -55,7 +55,7 @@ def test_base_class_is_not_patched(modules, instrumentor):
 
 
 def test_missing_member_is_reported_and_warned_about_once(modules, caplog):
-    """A class that implements a protocol and was renamed is reported; the others are patched."""
+    """A class that implements a protocol and was renamed is reported; the others are observed."""
 
     class Other(modules.toy.ToyInstrumentor):
         def targets(self):
@@ -73,6 +73,8 @@ def test_missing_member_is_reported_and_warned_about_once(modules, caplog):
         "toylib.GoneCodec": "renamed",
     }
     assert [record.args[1] for record in caplog.records] == ["toylib.GoneCodec"]
+    modules.lib.JsonCodec().encode("a")
+    assert len(modules.toy.operations) == 1
     other.uninstrument()
 
 

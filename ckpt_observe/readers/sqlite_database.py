@@ -24,12 +24,13 @@ def open_database(path: str, limits: Limits) -> Iterator[sqlite3.Connection]:
     connection = None
     try:
         with translate_os_errors(f"opening {path}"):
+            is_immutable = not sqlite.journal_exists(path)
             before = _state(path)
-            connection = sqlite.connect_read_only(path, seconds=limits.seconds)
+            connection = sqlite.connect_read_only(path, seconds=limits.seconds, immutable=is_immutable)
         with sqlite.snapshot(connection):  # what the program saves meanwhile is not seen
             yield connection
         with translate_os_errors(f"reading {path}"):
-            if _state(path) != before:  # as immutable, it is read without a lock
+            if is_immutable and _state(path) != before:  # it was read without a lock
                 text = f"{path} was changed while it was read"
                 raise ConflictError(add_advice(text, "conflict.locked"), code="conflict.locked", retryable=True)
     except sqlite3.Error as error:
@@ -77,9 +78,11 @@ def plain_tables(path: str, limits: Limits) -> dict[str, frozenset[str]] | None:
     }
 
 
-def _state(path: str) -> tuple[int, int] | None:
-    """Return size and time of a database that is read as immutable; None for one that SQLite locks."""
-    if sqlite.journal_exists(path):
-        return None
+def _state(path: str) -> tuple[int, int, bool]:
+    """Return what shows that a file was changed: its size, its time, and whether a program is about to write to it.
+
+    The log of a database in WAL mode does not: a program that only opens the database creates it, and what it saves there is not in the
+    file.
+    """
     status = os.stat(path)
-    return status.st_size, status.st_mtime_ns
+    return status.st_size, status.st_mtime_ns, sqlite.rollback_journal_exists(path)

@@ -62,18 +62,17 @@ def connect(path: str | os.PathLike[str], *, busy_seconds: float, create: bool =
     return sqlite3.connect(address, uri=True, timeout=busy_seconds, isolation_level=None, check_same_thread=False, factory=_Connection)
 
 
-def connect_read_only(path: str, *, seconds: float) -> sqlite3.Connection:
+def connect_read_only(path: str, *, seconds: float, immutable: bool) -> sqlite3.Connection:
     """Open a database file of others, which may be hostile, without changing anything. Raise OSError or sqlite3.Error if that fails.
 
-    Every statement is interrupted `seconds` after this call. Functions in the schema that have side effects are refused. A database without
-    a journal is read as immutable, without a lock: otherwise SQLite would create the log of a database in WAL mode, or fail in a read-only
-    directory. The caller must check that the file has not changed meanwhile (`journal_exists`).
+    Every statement is interrupted `seconds` after this call. Functions in the schema that have side effects are refused. Read a database
+    without a journal (`journal_exists`) as immutable, without a lock: otherwise SQLite would create the log of a database in WAL mode, or
+    fail in a read-only directory. The caller must then check that the file has not changed meanwhile.
     """
     path = os.path.realpath(path, strict=True)
     if not os.path.isfile(path):
         raise DamagedFileError(errno.EINVAL, "not a regular file", path)
-    immutable = "" if journal_exists(path) else "&immutable=1"
-    address = f"{_file_uri(path)}?mode=ro{immutable}"
+    address = f"{_file_uri(path)}?mode=ro{'&immutable=1' if immutable else ''}"
     connection = sqlite3.connect(address, uri=True, timeout=min(seconds, 5.0), isolation_level=None, factory=_Connection)
     deadline = time.monotonic() + seconds
     connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
@@ -94,7 +93,12 @@ def _file_uri(path: str | os.PathLike[str]) -> str:
 
 def journal_exists(path: str) -> bool:
     """Return whether a program has the database open in WAL mode, or is writing to it, or died while it did."""
-    return any(os.path.exists(f"{os.path.realpath(path)}{suffix}") for suffix in ("-wal", "-journal"))
+    return rollback_journal_exists(path) or os.path.exists(f"{os.path.realpath(path)}-wal")
+
+
+def rollback_journal_exists(path: str) -> bool:
+    """Return whether a program is writing to the database in another mode than WAL, or died while it did."""
+    return os.path.exists(f"{os.path.realpath(path)}-journal")
 
 
 def create_private_file(path: str | os.PathLike[str]) -> None:

@@ -16,6 +16,7 @@ import pytest
 from ckpt_observe import readers
 from ckpt_observe.errors import CheckpointNotFoundError, CompatibilityError, ConflictError, DeadlineError, IntegrityError
 from ckpt_observe.readers import Limits
+from ckpt_observe.readers.sqlite_database import open_database
 
 GOLDEN = Path(__file__).parent / "golden/langgraph.db"
 SCHEMA = """
@@ -27,7 +28,8 @@ CREATE TABLE writes (thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAUL
 
 
 def query(path, statement):
-    with closing(sqlite3.connect(path)) as connection:
+    """Read a database that no program has open. Other tests read it at the same time, so its log must not be created."""
+    with closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as connection:
         return connection.execute(statement).fetchall()
 
 
@@ -138,6 +140,45 @@ def test_a_database_in_use(tmp_path):
         writer.execute("INSERT INTO checkpoints VALUES ('t', '', '3', '2', 'msgpack', x'80', '{}')")
         with pytest.raises(ConflictError, match="locked"):
             readers.read(path, limits=Limits(seconds=0.01))
+
+
+@pytest.fixture
+def unused_database(tmp_path):
+    """A database in WAL mode that no program has open: it has no log, and is read without a lock."""
+    path = create(tmp_path / "a.db", ("t", "1", "msgpack", encode(a="x")))
+    with closing(sqlite3.connect(path)) as program:
+        program.execute("PRAGMA journal_mode = WAL")
+    assert not Path(f"{path}-wal").exists()
+    return path
+
+
+def test_a_program_opens_the_database_while_it_is_read(unused_database):
+    """That creates the log. The file is as it was, and so is what is read."""
+    with closing(sqlite3.connect(unused_database)) as program, open_database(str(unused_database), Limits()) as connection:
+        program.execute("INSERT INTO checkpoints SELECT thread_id, '', '2', '1', type, checkpoint, metadata FROM checkpoints")
+        program.commit()
+        assert Path(f"{unused_database}-wal").exists()
+        assert connection.execute("SELECT count(*) FROM checkpoints").fetchall() == [(1,)]
+
+
+def test_a_program_writes_to_the_file_while_it_is_read(unused_database):
+    """What was read without a lock is not used, because it may be half of what the program wrote."""
+    changed = pytest.raises(ConflictError, match="was changed")
+    with changed, open_database(str(unused_database), Limits()), closing(sqlite3.connect(unused_database)) as program:
+        program.execute("DELETE FROM checkpoints")
+        program.commit()
+
+
+def test_a_program_ends_while_its_database_is_read(tmp_path):
+    """A database with a rollback journal is read with a lock, so that what is read is complete."""
+    path = create(tmp_path / "a.db", ("t", "1", "msgpack", encode(a="x")))
+    with closing(sqlite3.connect(path)) as program:
+        program.execute("PRAGMA journal_mode = PERSIST")
+        program.execute("DELETE FROM checkpoints")
+        program.commit()
+        with open_database(str(path), Limits()) as connection:
+            os.unlink(f"{path}-journal")
+            assert connection.execute("SELECT count(*) FROM checkpoints").fetchall() == [(0,)]
 
 
 def test_checkpoints_that_are_not_decoded(tmp_path):

@@ -151,7 +151,7 @@ def test_path_with_several_slashes(path, prefix):
     address = prefix + str(path).lstrip("/")
     with closing(sqlite.connect(address, busy_seconds=0.1)) as connection:
         connection.execute("CREATE TABLE t (a)")
-    with closing(sqlite.connect_read_only(address, seconds=60)) as connection:
+    with closing(sqlite.connect_read_only(address, seconds=60, immutable=True)) as connection:
         assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
 
 

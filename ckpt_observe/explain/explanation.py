@@ -250,7 +250,8 @@ def _describe_place(operation: ObservedOperation) -> str:
     store = operation.attributes.get(names.LOCATION) or operation.attributes.get(names.STORE)
     with_store = f", with the store {store}" if store else ""
     verb = "runs" if operation.is_running else "ran"
-    return f"It {verb} in {place}{with_store}. Trace {operation.trace_id}, span {operation.span_id}."
+    trace = f"Checkpoint {operation.checkpoint_id}, trace" if operation.checkpoint_id else "Trace"
+    return f"It {verb} in {place}{with_store}. {trace} {operation.trace_id}, span {operation.span_id}."
 
 
 def _text(value: Any) -> str | None:

@@ -64,6 +64,13 @@ def test_tables_are_complete():
     assert set(OPERATIONS) | {"task"} == set(EFFECTS)
 
 
+def test_failure_names_its_checkpoint():
+    """A failed load without a step can be told from others by the ID of its checkpoint."""
+    save = failed_save(**{names.ID: "step-9"})
+    assert f". Checkpoint step-9, trace {save.trace_id}, span {save.span_id}." in sentences(save)["where"]
+    assert f". Trace {save.trace_id}, span {save.span_id}." in sentences(failed_save())["where"]
+
+
 def test_impact_of_the_library_replaces_the_general_one():
     """What the library says about the consequences is used, as a sentence."""
     texts = sentences(failed_save(**{names.ERROR_IMPACT: "the file that was there before is lost", names.ERROR_RECOVERY: "retried twice"}))

@@ -34,8 +34,10 @@ class Sampler(NamedTuple):
         """
         if self.ratio >= 1.0:
             return ""
-        omission = "of the other operations, only those that fail are exported" if exports_failures else "other operations are not recorded"
-        effect = "metrics count every operation" if is_counted else f"{omission}; the exporter prometheus counts them"
+        omission = "operations of unsampled traces are not recorded"
+        if exports_failures:
+            omission = "of the operations of unsampled traces, only those that fail are exported"
+        effect = "metrics count every operation" if is_counted else f"{omission}; to count them, add the exporter prometheus"
         return f"{self._share()}; {effect}"
 
     def omission(self, *, exports_failures: bool) -> str:
@@ -43,7 +45,7 @@ class Sampler(NamedTuple):
         if self.ratio >= 1.0:
             return ""
         exception = ", except failures" if exports_failures else ""
-        return f"{self._share()}; operations of other traces are not included{exception}"
+        return f"{self._share()}; operations of unsampled traces are not included{exception}"
 
     def _share(self) -> str:
         share = f"{self.ratio:.3g} of the new traces are" if self.ratio else "no new trace is"

@@ -57,7 +57,7 @@ def test_advice_for_a_program_without_a_task(command, tmp_path):
 def test_sampler_leaves_operations_out(command, tmp_path):
     """With a sampler, each command that counts operations says in one line that those of other traces are missing."""
     ratio = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.1"}
-    line = "0.1 of the new traces are sampled (OTEL_TRACES_SAMPLER=traceidratio); operations of other traces are not included"
+    line = "0.1 of the new traces are sampled (OTEL_TRACES_SAMPLER=traceidratio); operations of unsampled traces are not included"
     nothing = command("stats", OTEL_TRACES_SAMPLER="always_off")
     assert (nothing.returncode, "no new trace is sampled" in nothing.stderr) == (4, True)
     command("run", "--", sys.executable, "-c", PROGRAM, str(tmp_path / "store"), "live")

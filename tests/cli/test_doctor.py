@@ -78,7 +78,11 @@ def test_invalid_traceparent(doctor, traceparent, is_reported):
 @pytest.mark.parametrize(
     ("sampler", "exporters", "note"),
     [
-        ("always_off", "local", "no new trace is sampled (OTEL_TRACES_SAMPLER=always_off); other operations are not recorded"),
+        (
+            "always_off",
+            "local",
+            "no new trace is sampled (OTEL_TRACES_SAMPLER=always_off); operations of unsampled traces are not recorded",
+        ),
         (
             "traceidratio",
             "prometheus",

@@ -64,7 +64,8 @@ subprocess.run([sys.executable, "-c", ""])
 NOTHING = "this process has recorded no checkpoint operation"
 HAYSTACK = "Haystack is not instrumented: mark its saves and loads with ckpt_observe.checkpoint()"
 NOT_SAMPLED = (
-    "no new trace is sampled (OTEL_TRACES_SAMPLER=always_off); other operations are not recorded; the exporter prometheus counts them"
+    "no new trace is sampled (OTEL_TRACES_SAMPLER=always_off); operations of unsampled traces are not recorded; "
+    "to count them, add the exporter prometheus"
 )
 JOBLIB = "joblib is switched off: set CKPT_OBSERVE_LIBRARIES=default,+joblib"
 
@@ -109,7 +110,7 @@ def test_run_says_that_failures_are_exported(summary):
     """Operations that are recorded because they may fail are not called unrecorded."""
     [recorded, sampling] = summary(SAVE, OTEL_TRACES_SAMPLER="always_off", CKPT_OBSERVE_UNSAMPLED_FAILURES="true")
     assert recorded.startswith("operations and tasks recorded by this process: ")
-    assert "; of the other operations, only those that fail are exported; " in sampling
+    assert "; of the operations of unsampled traces, only those that fail are exported; " in sampling
 
 
 def test_run_without_a_library(summary):

@@ -32,6 +32,8 @@ MAX_LANES: Final = 40
 _WORST: Final = ("ok", "skipped", "cancelled", RUNNING, "error", "interrupted")
 """If several bars fall on one character, the last of these is shown."""
 _MIN_WIDTH: Final = 20
+_FOLD_COLUMNS: Final = 2
+"""A gap of two columns covers at least one whole column, wherever it starts: bars beside it do not hide its sign."""
 _MAX_LABEL: Final = 40
 
 
@@ -128,7 +130,7 @@ def timeline_text(timeline: Timeline, width: int) -> list[str]:
     labels = {lane: _shorten(printable(lane)) for lane in timeline.lanes}
     label_width = max(map(len, labels.values()), default=0)
     columns = max(width - label_width - 2, _MIN_WIDTH)
-    scale = timeline.scale(columns, 1)
+    scale = timeline.scale(columns, _FOLD_COLUMNS)
     lines = [f"{labels[lane].ljust(label_width)}  {_lane_text(bars, scale, columns)}".rstrip() for lane, bars in timeline.lanes.items()]
     return [*lines, "", *_explain_text(timeline, scale)]
 
@@ -161,7 +163,8 @@ def _explain_text(timeline: Timeline, scale: TimeScale) -> list[str]:
     lines.append(", ".join(f"{SYMBOLS[outcome]} {MEANINGS[outcome]}" for outcome in timeline.outcomes()))
     if scale.folds:
         total = format_duration(sum(fold.seconds for fold in scale.folds))
-        lines.append(f"┊ time without an operation: {len(scale.folds)} gaps, {total} altogether, are folded")
+        gaps = "1 gap" if len(scale.folds) == 1 else f"{len(scale.folds)} gaps"
+        lines.append(f"┊ folded time without an operation: {gaps}, {total}")
     return lines
 
 

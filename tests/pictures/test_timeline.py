@@ -70,8 +70,20 @@ def test_text_has_a_lane_for_each_task_and_operation():
     assert "X" in save
     assert save.endswith(">")
     assert lines[-2] == "= succeeded, E failed, X process died, > running"
-    assert "gaps" in lines[-1]
+    assert lines[-1] == "┊ folded time without an operation: 3 gaps, 2h 46m"
     assert all(len(line) <= 80 for line in lines)
+
+
+@pytest.mark.parametrize("width", range(40, 80))
+@pytest.mark.parametrize("count", [2, 3, 6])
+def test_gaps_of_a_single_lane_are_visible(count, width):
+    """Bars that touch a folded gap on both sides do not hide its sign."""
+    lines = timeline_text(
+        timeline(*(make_operation(number, start=number * 1000, phases={"write": number}) for number in range(1, count + 1))), width
+    )
+    assert re.fullmatch(r"agent save  =+( ?┊ ?=+)+", lines[0])
+    assert lines[0].count("┊") == count - 1
+    assert f": {count - 1} gap{'s' if count > 2 else ''}, " in lines[-1]
 
 
 def test_failure_is_visible_between_successes():

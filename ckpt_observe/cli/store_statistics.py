@@ -200,7 +200,7 @@ def _describe_forecast(seconds: float | None) -> str:
     days = seconds / 86400
     if days > 3650:
         return ": enough for more than ten years at the present rate and growth"
-    date = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
+    date = dt.datetime.now().astimezone() + dt.timedelta(seconds=seconds)
     when = format_duration(seconds) if days < 2 else f"{days:.0f} days"
     return f": full in {when} ({date:%Y-%m-%d}) at the present rate and growth, if nothing is removed"
 

@@ -246,7 +246,7 @@ def _format_age(seconds: float | None) -> str:
 def _format_progress(progress: Progress | None) -> str:
     if progress is None:
         return "-"
-    time_left = "" if progress.remaining_seconds is None else f", {format_duration(progress.remaining_seconds)} left"
+    time_left = f", {format_duration(progress.remaining_seconds)} left" if progress.remaining_seconds else ""
     return f"{progress.step} of {progress.total_steps}{time_left}"
 
 

@@ -6,12 +6,16 @@ import datetime as dt
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
 from ckpt_observe.core import CheckpointInfo
 from ckpt_observe.query import KeyGrowth
 from ckpt_observe.query.statistics import key_growth, slope
+
+MIN_SECONDS: Final = 60.0
+"""A task has no rate if its checkpoints are from a shorter time: a first try saves a few times within milliseconds."""
 
 
 class TaskGrowth(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="task"):
@@ -32,7 +36,7 @@ class TaskGrowth(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     bytes_per_checkpoint: float = 0.0
     """By how much each checkpoint is larger than the one before: slope of the line that fits best."""
     bytes_per_day: float | None = None
-    """What is written per day, at the present rate and size."""
+    """What is written per day, at the present rate and size; None if the checkpoints are from less than a minute."""
     keys: tuple[KeyGrowth, ...] = ()
     """Largest first."""
 
@@ -64,7 +68,7 @@ def _measure(task: str, infos: list[CheckpointInfo]) -> TaskGrowth:
         last_created=last,
         seconds_between=seconds or None,
         bytes_per_checkpoint=slope(sizes),
-        bytes_per_day=sizes[-1] * 86400 / seconds if seconds else None,
+        bytes_per_day=sizes[-1] * 86400 / seconds if _has_rate(len(infos), seconds) else None,
         keys=tuple(sorted(keys, key=lambda key: -key.last_bytes)),
     )
 
@@ -77,9 +81,13 @@ def seconds_until_full(free: float, tasks: Sequence[TaskGrowth]) -> float | None
     """
     rate = acceleration = 0.0
     for task in tasks:
-        if task.seconds_between and task.last_size:
+        if task.seconds_between and task.last_size and _has_rate(task.checkpoints, task.seconds_between):
             rate += task.last_size / task.seconds_between
             acceleration += max(task.bytes_per_checkpoint, 0.0) / task.seconds_between**2
     if not rate:
         return None
     return free / rate if not acceleration else 2 * free / (rate + math.sqrt(rate * rate + 2 * acceleration * free))
+
+
+def _has_rate(checkpoints: int, seconds_between: float) -> bool:
+    return (checkpoints - 1) * seconds_between >= MIN_SECONDS

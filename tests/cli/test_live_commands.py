@@ -117,6 +117,20 @@ def read_until(process, pattern):
     raise AssertionError(f"no line matches {pattern}: {process.stderr.read()}")
 
 
+def test_a_run_with_all_its_steps_has_no_time_left(environ, tmp_path, capsys):
+    """Its progress is complete, and not `0 µs left`."""
+    code = """
+import ckpt_observe.auto
+with ckpt_observe.task("trainer", total_steps=20):
+    for step in (10, 20):
+        with ckpt_observe.checkpoint("save", step=step):
+            pass
+"""
+    subprocess.run([sys.executable, "-c", code], env=environ, check=True)
+    assert main(["top", "--once", "--dir", str(tmp_path / "state")]) == 0
+    assert re.search(r" 20 of 20  ", capsys.readouterr().out)
+
+
 def test_running_operation_is_shown(program, tmp_path, capsys):
     """While a save is running, the list and `top` say for how long and in which phase, and `why` explains it."""
     program.begin()

@@ -22,6 +22,7 @@ from store_commands import CHECKS, IDS, TASK, Commands, fill
 
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.ciphers import AeadCipher
+from ckpt_observe.tuning import growth
 
 
 @pytest.fixture
@@ -164,9 +165,11 @@ def test_times_of_tables_can_be_typed(run, tmp_path):
     assert [bool(run("list", store, "--since", moment).out) for moment in (before, after)] == [True, False]
 
 
-def test_forecast_says_that_it_includes_growth(run, tmp_path):
-    """The checkpoints grow, and the forecast counts with that: it says so."""
+def test_forecast_says_that_it_includes_growth(run, tmp_path, monkeypatch):
+    """The checkpoints grow, and the forecast counts with that: it says so. Saves of less than a minute have no forecast."""
     fill(str(tmp_path / "store"))
+    assert "at the present rate" not in run("stats", tmp_path / "store").out
+    monkeypatch.setattr(growth, "MIN_SECONDS", 1e-9)
     assert "at the present rate and growth" in run("stats", tmp_path / "store").out
 
 

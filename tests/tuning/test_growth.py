@@ -46,5 +46,13 @@ def test_forecast_needs_a_rate():
     """One checkpoint has no rate. Tasks that shrink count with their present size."""
     single = TaskGrowth(task="a", checkpoints=1, stored_size=10, last_size=10)
     assert seconds_until_full(100, [single]) is None
-    shrinking = TaskGrowth(task="b", checkpoints=3, stored_size=10, last_size=10, seconds_between=1.0, bytes_per_checkpoint=-5.0)
-    assert seconds_until_full(100, [single, shrinking]) == 10
+    shrinking = TaskGrowth(task="b", checkpoints=3, stored_size=10, last_size=10, seconds_between=100.0, bytes_per_checkpoint=-5.0)
+    assert seconds_until_full(100, [single, shrinking]) == 1000
+
+
+def test_a_first_try_has_no_rate(infos):
+    """Ten saves within milliseconds do not say that the disk is full in minutes."""
+    tries = [msgspec.structs.replace(info, created=START + number * dt.timedelta(milliseconds=5)) for number, info in enumerate(infos)]
+    [growth] = measure_tasks(tries)
+    assert (growth.seconds_between, growth.bytes_per_day) == (0.005, None)
+    assert seconds_until_full(10**12, [growth]) is None

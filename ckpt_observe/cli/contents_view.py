@@ -13,6 +13,7 @@ from ckpt_observe.cli.commands import add_command
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, PROBLEMS, USAGE
 from ckpt_observe.cli.json_output import print_structs
 from ckpt_observe.cli.output import Column, drop_empty_columns, print_error, print_table
+from ckpt_observe.cli.store_listing import format_moment, read_moment
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.readers import Breakdown, Contents, ContentsDiff, Entry, EntryChange
 from ckpt_observe.support.formatting import format_size, printable
@@ -112,7 +113,8 @@ def _summary(contents: Contents) -> Iterator[tuple[str, str]]:
             yield name, f"{format_size(size)} {meaning}"
     for name, value in contents.metadata.items():
         if name != "stored_size" and value not in (None, "", {}, []):
-            yield ("state format", str(value)) if name == "format" else describe_detail(name, value)
+            shown = format_moment(read_moment(value)) or value if name == "created" else value
+            yield ("state format", str(value)) if name == "format" else describe_detail(name, shown)
     if contents.imports:
         yield "imports", ", ".join(contents.imports)
 

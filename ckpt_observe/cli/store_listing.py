@@ -74,8 +74,22 @@ JSON: Final = {"list": ListedCheckpoint | ListedTask}
 
 
 def format_moment(time: dt.datetime | None) -> str:
-    """Return the local time; an empty string if it is unknown."""
-    return "" if time is None else format_time(int(time.timestamp() * 1e9))
+    """Return the local time; an empty string if it is unknown. A header may have one that has no local time, such as the year 1."""
+    if time is None:
+        return ""
+    try:
+        return format_time(int(time.timestamp() * 1e9))
+    except (ValueError, OverflowError):
+        return time.isoformat()
+
+
+def read_moment(text: object) -> dt.datetime | None:
+    """Return the time that a header has as text; None if it is none."""
+    try:
+        time = dt.datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=dt.UTC)
 
 
 def format_optional(value: object) -> str:
@@ -223,7 +237,7 @@ def from_entry(entry: Entry, task: str | None = None) -> ListedCheckpoint:
     return ListedCheckpoint(
         task=str(details.get("task", task or "")),
         id=entry.name,
-        created=_time(details.get("created")),
+        created=read_moment(details.get("created")),
         step=step if isinstance(step, int) else None,
         node=str(details.get("node", "")),
         size=entry.size,
@@ -240,14 +254,6 @@ def _from_contents(contents: Contents) -> ListedCheckpoint:
         keys=len(contents.entries),
         format=contents.format,
     )
-
-
-def _time(text: object) -> dt.datetime | None:
-    try:
-        time = dt.datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return time if time.tzinfo else time.replace(tzinfo=dt.UTC)
 
 
 def _row(listed: ListedCheckpoint) -> Sequence[object]:

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from store_commands import CHECKS, IDS, TASK, Commands, fill
 
+from ckpt_observe.cli.store_listing import format_moment
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.ciphers import AeadCipher
 from ckpt_observe.tuning import growth
@@ -158,11 +159,21 @@ def test_times_of_tables_can_be_typed(run, tmp_path):
     store = tmp_path / "store"
     printed = dt.datetime.fromisoformat(re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", run("list", store).out)[0])
     before, after = (str(printed + seconds * dt.timedelta(seconds=1)) for seconds in (-1, 1))
+    assert f"created       {printed}\n" in run("show", store, "run", "only").out
     for command in (("show", store, "run"), ("extract", store, "run")):
         assert [run(*command, f"at:{moment}").code for moment in (before, after)] == [4, 0]
     assert [run("diff", store, "run", "only", f"at:{moment}").code for moment in (before, after)] == [4, 0]
     assert [bool(run("list", store, "--until", moment).out) for moment in (before, after)] == [False, True]
     assert [bool(run("list", store, "--since", moment).out) for moment in (before, after)] == [True, False]
+
+
+@pytest.mark.parametrize("fields", [(1, 1, 1), (9999, 12, 31, 23, 59, 59)])
+@pytest.mark.parametrize("hours", [-14, 0, 14])
+@pytest.mark.usefixtures("zone")
+def test_a_time_that_is_not_local(fields, hours):
+    """The header of a foreign checkpoint may have any time, also one that no local time can express."""
+    zone = dt.timezone(hours * dt.timedelta(hours=1))
+    assert format_moment(dt.datetime(*fields, tzinfo=zone)).startswith(("0001-01-0", "9999-12-31"))
 
 
 def test_forecast_says_that_it_includes_growth(run, tmp_path, monkeypatch):

@@ -166,7 +166,7 @@ def _describe_impact(begin: list[Any], phases: list[RecoveredPhase], running_pha
         return "some of the checkpoints may not be removed; the others are untouched"
     if running_phase == "retain" or (running_phase is None and phases and phases[-1].name in _LAST_PHASES):
         return "this checkpoint was saved; old checkpoints that retention removes may still exist"
-    return "what it was writing is not to be relied on; earlier checkpoints are untouched"
+    return "what it was writing may be incomplete; earlier checkpoints are untouched"
 
 
 def _failure_attributes(phase: str | None, impact: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ckpt_observe.journal.spool import Cursor
 from ckpt_observe.support.files import read_json, replace_file, set_aside
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
-_FILE: Final = "cursors.json"
+FILE: Final = "cursors.json"
 _Position: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _StoredCursors: TypeAlias = dict[str, tuple[_Position, _Position]]
 
@@ -24,7 +24,7 @@ def read_cursors(directory: str, *, quarantine: bool = False) -> dict[str, Curso
 
     `quarantine`: move a damaged file aside. Only for the process that delivers.
     """
-    path = os.path.join(directory, _FILE)
+    path = os.path.join(directory, FILE)
     try:
         stored: dict[str, tuple[int, int]] = read_json(path, _StoredCursors)
         cursors = {exporter: Cursor(*position) for exporter, position in stored.items()}
@@ -39,4 +39,4 @@ def read_cursors(directory: str, *, quarantine: bool = False) -> dict[str, Curso
 
 def write_cursors(directory: str, cursors: Mapping[str, Cursor]) -> None:
     """Store the cursors. OSError if the disk is full or gone."""
-    replace_file(os.path.join(directory, _FILE), msgspec.json.encode(cursors), sync=False)
+    replace_file(os.path.join(directory, FILE), msgspec.json.encode(cursors), sync=False)

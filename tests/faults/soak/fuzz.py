@@ -25,10 +25,10 @@ from ckpt_observe.core.format import container
 from ckpt_observe.core.serializers import keyed_format
 from ckpt_observe.core.stores import jsonl
 from ckpt_observe.core.stores import sqlite as sqlite_store
-from ckpt_observe.delivery import assemble, outbox, save_index
+from ckpt_observe.delivery import assemble, save_index
 from ckpt_observe.delivery.save_index import SaveIndex
 from ckpt_observe.errors import DamagedFileError
-from ckpt_observe.journal import page_reader, spool
+from ckpt_observe.journal import cursors, page_reader, spool
 from ckpt_observe.metricstore import metric_store
 from ckpt_observe.support import files
 from ckpt_observe.tracestore import database
@@ -178,7 +178,7 @@ def expect_json_errors_only() -> None:
         except msgspec.MsgspecError as error:
             raise DamagedFileError(22, str(error), path) from error
 
-    for module in (files, outbox):
+    for module in (files, cursors):
         replace(module, "read_json", read_json)
 
 

@@ -25,7 +25,7 @@ from ckpt_observe.delivery.set_aside import SET_ASIDE, SetAside
 from ckpt_observe.errors import JournalError
 from ckpt_observe.exporters.laminar_shape import shape
 from ckpt_observe.exporters.otlp_encoding import encode_requests
-from ckpt_observe.journal import page_reader, recovery, spool
+from ckpt_observe.journal import cursors, page_reader, recovery, spool
 from ckpt_observe.journal.claims import Claim
 from ckpt_observe.journal.directory import OPEN_PAGES, read_about, save_counts, take_counts
 from ckpt_observe.journal.journal import Journal
@@ -226,7 +226,7 @@ def prepare_about(root: Path) -> Read:
 def prepare_cursors(root: Path) -> Read:
     """Whatever the cursors are, whole records are read, and nothing but the records of the spool."""
     journal = JournalFiles(root)
-    path, directory = journal.directory / outbox._CURSORS, str(journal.directory)
+    path, directory = journal.directory / cursors.FILE, str(journal.directory)
     offset = len(journal.segment_bytes.splitlines(keepends=True)[0])
     intact = b'{"fake":[1,%d],"other":[0,0]}' % offset
     allowed = {span.span_id for record in journal.records for span in assemble(record, {})}
@@ -235,7 +235,7 @@ def prepare_cursors(root: Path) -> Read:
         write(path, mutate(intact, rng))
         outbox.backlog(directory, ["fake", "other"])
         spans, _ = Outbox(directory, {}, ["fake"]).next_batch("fake")
-        (journal.directory / f"{outbox._CURSORS}.damaged").unlink(missing_ok=True)
+        (journal.directory / f"{cursors.FILE}.damaged").unlink(missing_ok=True)
         return "" if {span.span_id for span in spans} <= allowed else "half a record was read"
 
     return read

@@ -82,23 +82,28 @@ def test_no_system_call_below_the_limit(journal, system_calls):
 
 @pytest.fixture
 def count_calls(journal):
-    """A function that returns the number of functions called by a save, with the rule of a sampler and what becomes of unsampled operations."""
+    """A function that returns the number of functions called by a save, with the rule of a sampler and what becomes of unsampled operations.
 
-    def count(samples, unsampled):
-        recorder.samples, recorder.unsampled = samples, unsampled
+    The least of several saves: one that takes long reads its resource usage, and one in 512 fetches new ids.
+    """
+
+    def count_of_one():
         calls = 0
 
         def on_event(_frame, event, _argument):
             nonlocal calls
             calls += event in ("call", "c_call")
 
-        save()
         sys.setprofile(on_event)
         try:
             save()
         finally:
             sys.setprofile(None)
         return calls
+
+    def count(samples, unsampled):
+        recorder.samples, recorder.unsampled = samples, unsampled
+        return min(count_of_one() for _ in range(20))
 
     return count
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.services
 OVERVIEW = dashboards()["checkpoint-overview.json"]
 NOW = 20
 """Minutes at which the tiles are looked at: the time range of the dashboard begins before all samples."""
-GONE = 10
+GONE_AFTER = 10
 """Minutes after which the metrics of an instance that is gone end."""
 
 
@@ -44,7 +44,7 @@ class Instance(NamedTuple):
             (metrics.LAST_ALTERED, restore, self.altered or None),
             (metrics.LAST_VERIFIED, {}, self.verified or None),
         ]
-        end = f"x{GONE} stale" if self.is_gone else f"x{NOW}"
+        end = f"x{GONE_AFTER} stale" if self.is_gone else f"x{NOW}"
         about = {"instance": name, "task": "train"}
         return [
             {"series": alert_cases.series(spec, "", {**about, **labels}), "values": f"{value}{end}"}

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+from msgspec import structs
+
 from ckpt_observe.cli.argument_types import positive_count
 from ckpt_observe.cli.commands import add_command
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
@@ -93,10 +95,12 @@ def run(args: Namespace) -> int:
 
 
 def _find_newest_run(traces: Traces, args: Namespace, newest: TraceSummary) -> TraceSummary | None:
-    """Return the trace to look at instead, if the newest one is a single operation, such as LangGraph's `get_state` after a run."""
+    """Return the newest run of the same program, if the newest trace is a single operation, such as LangGraph's `get_state` after a run."""
     if newest.name.startswith(TASK_PREFIX) or newest.operations > 1:
         return None
-    recent = traces.traces(operation_filter(args, traces), limit=args.limit)
+    services = {span.resource.get("service.name") for span in traces.spans(newest.trace_id)}
+    same_program = structs.replace(operation_filter(args, traces), service=next(iter(services), None))
+    recent = traces.traces(same_program, limit=args.limit)
     return next((trace for trace in recent if trace.name.startswith(TASK_PREFIX)), None)
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from msgspec import structs
 
 from ckpt_observe import libraries
 from ckpt_observe.cli.library_notes import NOTES
@@ -128,16 +129,23 @@ def test_last_shows_the_newest_trace(command, capsys, filters, trace_id):
 
 
 def test_last_names_the_newest_run(command, capsys, store):
-    """If the newest trace is an operation outside a run, `--last` says which trace is the newest run. The control: it is one itself."""
+    """If the newest trace is an operation outside a run, `--last` names the newest run of the same program.
+
+    Controls: the newest trace is a run itself, or the operation is of another program.
+    """
     assert command("--last") == 0
     assert "outside a run" not in capsys.readouterr().err
     exporter = LocalExporter(store)
     exporter.send([make_span(1, "checkpoint.load", trace=0xDD << 120, end_unix_nano=START_UNIX_NANO + 10_000_000_000)])
-    exporter.close()
     assert command("--last") == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("checkpoint.load")
     assert "outside a run; `ckpt-observe traces b00000000000` shows the newest run" in shown.err
+    other = make_span(1, "checkpoint.load", trace=0xEE << 120, end_unix_nano=START_UNIX_NANO + 20_000_000_000)
+    exporter.send([structs.replace(other, resource={"service.name": "other"})])
+    exporter.close()
+    assert command("--last") == 0
+    assert "outside a run" not in capsys.readouterr().err
 
 
 def test_last_of_nothing_is_not_found(command, capsys):

@@ -15,7 +15,10 @@ START_DAEMON: Final = "start `ckpt-observe daemon`, or run `ckpt-observe deliver
 
 
 def how_to_deliver(journal: WaitingJournal) -> str:
-    """Return what sends the records of a dead process: `deliver` refuses those that wait for a daemon, and cannot read damaged ones."""
+    """Return what sends the records of a dead process.
+
+    `deliver` refuses those that wait for a daemon or for another server than configured, and cannot read damaged ones.
+    """
     if journal.problem:
         return "keep a copy of it"
-    return START_DAEMON if journal.is_for_daemon else "run `ckpt-observe deliver`"
+    return START_DAEMON if journal.is_for_daemon else "run `ckpt-observe deliver` with the settings of the program"

@@ -170,7 +170,7 @@ def test_clean_refuses_what_is_undelivered(state, run, tmp_path):
     record("kill")
     refused = run("clean", "--yes", code=3)
     assert "undelivered: " in refused.err
-    assert "run `ckpt-observe deliver`, or add --undelivered" in refused.err
+    assert "run `ckpt-observe deliver` with the settings of the program, or add --undelivered" in refused.err
     assert refused.err.endswith("ckpt-observe: nothing was removed\n")
     assert "nothing was removed" not in run("clean", code=3).err, "nobody asked for it"
     assert read_waiting(state)

@@ -160,7 +160,7 @@ def checkpoint(
         raise ConfigError(f"'{redact.name(operation)}' is not a checkpoint operation; use one of: {', '.join(OPERATIONS)}")
     values = {names.SYSTEM: "custom", names.ID: id, names.STEP: step}
     span_attributes = _redact_once({key: value for key, value in values.items() if value is not None}, attributes)
-    return Scope(lambda: Operation(operation, span_attributes() if trace_context.may_record() else None))
+    return Scope(lambda: Operation(operation, span_attributes()))
 
 
 def _redact_once(*parts: Mapping[str, Any] | None) -> Callable[[], Mapping[str, Any]]:

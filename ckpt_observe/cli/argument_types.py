@@ -54,7 +54,7 @@ def reference(text: str) -> str:
     try:
         return f"at:{dt.datetime.fromisoformat(time).astimezone().isoformat()}"
     except (ValueError, OverflowError):
-        return text  # whoever resolves it says what is wrong
+        return text  # what resolves it reports the error
 
 
 def byte_count(text: str) -> int:

@@ -34,7 +34,7 @@ class Column(NamedTuple):
     style: Callable[[Any], str] | None = None
     """Returns the style of a value on a terminal, such as `red`, in the words of rich; an empty string for none."""
     whole: bool = False
-    """Whether values such as IDs and times are broken last if the terminal is too narrow. Numbers, which are right-aligned, always are."""
+    """Whether values such as IDs and times are folded after names if the terminal is too narrow. Numbers are folded last in any case."""
 
 
 def prepare_streams() -> None:

@@ -84,7 +84,7 @@ def format_moment(time: dt.datetime | None) -> str:
 
 
 def read_moment(text: object) -> dt.datetime | None:
-    """Return the time that a header has as text; None if it is none."""
+    """Parse the time in a header. Return None if the text is not a time."""
     try:
         time = dt.datetime.fromisoformat(str(text))
     except ValueError:

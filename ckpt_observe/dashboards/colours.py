@@ -1,6 +1,6 @@
 """Colours by meaning, the same on every dashboard: ok is green, an error red, an interruption purple.
 
-Series with known names that are neither good nor bad have neutral colours, so that nothing looks like a failure that is none. The names of
+Series with known names that are neither good nor bad have neutral colours, so that only failures look like failures. The names of
 tasks, jobs, instances and exporters are not known in advance: their lines have colours of Grafana's palette, which are easy to tell apart.
 """
 

@@ -31,7 +31,7 @@ class ObservedLocks:
         self._locks: weakref.WeakSet[asyncio.Lock] = weakref.WeakSet()
 
     def observe(self, lock: object) -> None:
-        """Observe a lock. Anything else, and a subclass of the host program, stays as it is."""
+        """Observe a lock. Anything else, such as a subclass of the host program, is not changed."""
         if type(lock) is asyncio.Lock:
             lock.__class__ = _ObservedLock
             self._locks.add(lock)

@@ -42,7 +42,7 @@ def report_page(
     summary = trace.summary
     page, body = create_page(f"Checkpoint report: {summary.name}")
     origin = f"Made at {format_time(now_unix_nano)} from the trace {summary.trace_id}."
-    zone = dt.datetime.fromtimestamp(now_unix_nano / 1e9).astimezone().isoformat()[-6:]  # who reads a ticket may be in another one
+    zone = dt.datetime.fromtimestamp(now_unix_nano / 1e9).astimezone().isoformat()[-6:]  # the reader of a ticket may be in another zone
     note = f"Times are in UTC{zone}. Secrets, user and session IDs and the home directory are left out."
     add(body, "p", f"{origin} {note}", class_="note")
     _add_summary(body, trace)

@@ -187,7 +187,7 @@ def test_help_imports_no_command():
 
 
 def test_no_command(command):
-    """Without a command, the help says which ones there are. That is wrong usage, so it is not a result."""
+    """Without a command, the help is printed to standard error with the exit code of wrong usage."""
     done = command()
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == command("--help").stdout

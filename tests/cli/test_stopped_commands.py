@@ -1,4 +1,4 @@
-"""Every command that prints a result: a reader that stops early, and Ctrl-C while it prints, are no errors.
+"""No command that prints a result fails if its reader stops early, or if Ctrl-C interrupts it.
 
 Marked `faults`, because they start 48 processes.
 """

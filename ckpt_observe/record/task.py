@@ -87,8 +87,9 @@ class Task(Operation):
 
     @property
     def task_id(self) -> str | None:
-        """The id by which operations in other threads find the task, if it has one."""
-        return self.shared_attributes.get(names.TASK_ID)
+        """The id by which operations in other threads find the task, if it has one that is text."""
+        task_id = self.shared_attributes.get(names.TASK_ID)
+        return task_id if isinstance(task_id, str) else None
 
     def path_from_root(self) -> tuple[str, ...] | None:
         """Return `events.ancestor` of each span from the root to this task; None if one of them is unknown."""

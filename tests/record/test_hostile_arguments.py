@@ -9,6 +9,7 @@ import pytest
 import ckpt_observe
 from ckpt_observe.errors import ConfigError
 from ckpt_observe.journal.pages import HEADER_SIZE, PAGE_SIZE
+from ckpt_observe.record import guard
 from ckpt_observe.semconv import attributes as names
 
 
@@ -103,6 +104,16 @@ def test_scopes(recording, scope):
         with scope(argument):
             pass
     check_record(recording)
+
+
+def test_task_ids_in_another_task(recording, monkeypatch):
+    """No id of a task raises or loses the task while tasks with other ids are running."""
+    monkeypatch.setattr(guard, "faults", type(guard.faults)())
+    for argument in ARGUMENTS:
+        with ckpt_observe.task("outer", id="1"), ckpt_observe.task("inner", id=argument):
+            pass
+    assert [span.attributes[names.OUTCOME] for span in recording.spans()] == ["ok"] * 2 * len(ARGUMENTS)
+    assert not guard.faults
 
 
 @pytest.mark.parametrize("argument", [Unprintable(), Unhashable(), [], None], ids=lambda argument: type(argument).__name__)

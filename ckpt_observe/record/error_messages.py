@@ -40,7 +40,16 @@ def _read_server_error(error: Any) -> str:
 
 def _read_asyncpg_error(error: Any) -> str:
     message = error.args[0] if error.args else ""
-    return _without_data(str(message), error.sqlstate)
+    return _ARGUMENT.sub(r"\1", _without_data(str(message), error.sqlstate))
+
+
+_ARGUMENT: Final = re.compile(r"(invalid input for query argument \$\d+).*", re.DOTALL)
+"""What asyncpg itself refuses, with the value."""
+
+
+def _read_adapted_error(error: BaseException) -> str:
+    """Return the message of asyncpg's error, which SQLAlchemy replaces with one of its own."""
+    return str(error) if error.__cause__ is None else read_message(error.__cause__)
 
 
 _QUOTED: Final = re.compile(r':? ?["„“«»].*["“”«»]', re.DOTALL)
@@ -84,6 +93,7 @@ _WITHOUT_VALUES: Final[Mapping[str, Callable[[Any], str]]] = {
     "psycopg.Error": _read_server_error,
     "psycopg2.Error": _read_server_error,
     "asyncpg.exceptions._base.PostgresError": _read_asyncpg_error,
+    "sqlalchemy.dialects.postgresql.asyncpg.AsyncAdapt_asyncpg_dbapi.Error": _read_adapted_error,
     "redis.exceptions.RedisError": _read_redis_error,
     "redisvl.exceptions.RedisVLError": _read_redis_error,
     "pymongo.errors.PyMongoError": _read_mongo_error,

@@ -297,6 +297,44 @@ class TestDatabases:
             run_statement(postgres_database[driver], driver, statement)
         assert message_of(caught.value) == message
 
+    def test_content_of_arguments_is_not_in_the_message(self, postgres_database):
+        """The client asyncpg quotes an argument that it cannot encode."""
+
+        async def run():
+            connection = await importlib.import_module("asyncpg").connect(postgres_database["asyncpg"])
+            try:
+                await connection.execute("SELECT $1::integer", "content")
+            finally:
+                await connection.close()
+
+        with pytest.raises(Exception, match="content") as caught:
+            asyncio.run(run())
+        assert message_of(caught.value) == "invalid input for query argument $1"
+
+    @pytest.mark.parametrize(
+        ("statement", "arguments", "message"),
+        [
+            ("SELECT 'content'::integer", {}, "invalid input syntax for type integer"),
+            ("SELECT CAST(:value AS integer)", {"value": "content"}, "invalid input for query argument $1"),
+        ],
+    )
+    def test_content_is_not_in_the_message_of_sqlalchemy(self, postgres_database, statement, arguments, message):
+        """SQLAlchemy replaces the errors of asyncpg, with the same message."""
+        sqlalchemy = importlib.import_module("sqlalchemy")
+        url = postgres_database["asyncpg"].replace("postgresql://", "postgresql+asyncpg://")
+
+        async def run():
+            engine = importlib.import_module("sqlalchemy.ext.asyncio").create_async_engine(url)
+            try:
+                async with engine.connect() as connection:
+                    await connection.execute(sqlalchemy.text(statement), arguments)
+            finally:
+                await engine.dispose()
+
+        with pytest.raises(sqlalchemy.exc.DBAPIError, match="content") as caught:
+            asyncio.run(run())
+        assert message_of(caught.value) == message
+
     def test_content_is_not_in_another_language(self):
         """Servers quote data with the marks of their language."""
         error = importlib.import_module("asyncpg").InvalidTextRepresentationError("ungültige Eingabesyntax für Typ integer: »content«")

@@ -90,13 +90,15 @@ def add(task: RunningTask, key: _Key) -> None:
 
 
 def remove(task: RunningTask | None, key: _Key) -> None:
-    """Remove a task that has ended, and tasks that do not exist any more."""
+    """Remove a task that has ended, and tasks that do not exist any more. The others with this id can be found all the time."""
     with _lock:
-        references = _without(task, _by_id.pop(key, ()))
+        references = _without(task, _by_id.get(key, ()))
         if references:
             _by_id[key] = references
-        elif not _by_id:
-            candidates.discard(-1)
+        else:
+            _by_id.pop(key, None)
+            if not _by_id:
+                candidates.discard(-1)
 
 
 def _without(task: RunningTask | None, references: Iterable[weakref.ref[RunningTask]]) -> list[weakref.ref[RunningTask]]:

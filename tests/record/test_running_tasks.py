@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 from opentelemetry import baggage, trace
-from opentelemetry.context import attach, detach, get_current
+from opentelemetry.context import Context, attach, detach, get_current
 
 import ckpt_observe
 from ckpt_observe.instrument.runs import RunTask
@@ -123,6 +123,32 @@ def test_task_with_the_id_of_the_operation(recording):
     assert [span.trace_id for span in saves(recording)][:2] == [first.trace_id, other.trace_id]
     assert [span.attributes.get(names.TASK_NAME) for span in saves(recording)] == ["a", "b", None]
     assert not any(names.TASK_INFERRED in span.attributes for span in saves(recording))
+
+
+def test_task_is_found_while_another_with_its_id_ends():
+    """Other threads look for tasks at any moment, and the removal of one must not hide the others."""
+
+    class Running:
+        context = Context()
+
+    first, second, key, contexts = Running(), Running(), ("toy", "1"), []
+
+    def look(frame, _event, _argument):
+        if frame.f_code.co_filename == running_tasks.__file__:
+            contexts.append(running_tasks.find_by_id(*key))
+        return look
+
+    running_tasks.add(first, key)
+    running_tasks.add(second, key)
+    previous = sys.gettrace()
+    sys.settrace(look)
+    try:
+        running_tasks.remove(second, key)
+    finally:
+        sys.settrace(previous)
+    running_tasks.remove(first, key)
+    assert contexts
+    assert all(each is Running.context for each in contexts)
 
 
 def test_run_of_a_library_contains_no_other_ids(recording):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from ckpt_observe.instrument.phase_calls import SummedPhase
 
@@ -20,8 +20,12 @@ class _ObservedLock(asyncio.Lock):
     __module__, __qualname__ = asyncio.Lock.__module__, asyncio.Lock.__qualname__  # `repr` prints them
 
     async def acquire(self) -> Literal[True]:
-        await _wait(super().acquire, self, (), {})
+        await _wait(asyncio.Lock.acquire, self, (self,), {})  # not of `super()`: `release` may make it an ordinary lock before this runs
         return True
+
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
+        """Pickle and copy as an ordinary lock."""
+        return asyncio.Lock, (), vars(self)
 
 
 class ObservedLocks:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import copy
 import gc
+import pickle
 import sqlite3
 import threading
 import weakref
@@ -136,6 +138,32 @@ def test_wait_for_a_lock(recording):
     assert (waiting[2] & 0xFF, waiting.get(3)) == (PHASE_CODES["wait"], None)
     assert [span.attributes.get(names.PHASE) for span in recording.spans()] == ["wait", None]
     assert (lock_type, is_locked) == (asyncio.Lock, False)
+
+
+def test_lock_is_released_from_observation_before_a_task_waits_for_it():
+    """The task called `acquire`, which was ours, and runs when the lock is an ordinary one again."""
+    locks = ObservedLocks()
+
+    async def main():
+        lock = asyncio.Lock()
+        locks.observe(lock)
+        waiting = asyncio.ensure_future(lock.acquire())
+        locks.release()
+        return await waiting, lock.locked()
+
+    assert asyncio.run(main()) == (True, True)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_observed_lock_pickles_and_copies_like_any_other(protocol):
+    """A saver with a lock that nobody has waited for yet can be pickled, and loaded where this package is not installed."""
+    lock = asyncio.Lock()
+    ObservedLocks().observe(lock)
+    data = pickle.dumps(lock, protocol)
+    assert b"ckpt_observe" not in data
+    for other in (pickle.loads(data), copy.copy(lock), copy.deepcopy(lock)):
+        assert type(other) is asyncio.Lock
+        assert vars(other) == vars(asyncio.Lock())
 
 
 def test_locks_of_other_types_stay_as_they_are(recording):

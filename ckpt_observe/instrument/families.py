@@ -27,6 +27,7 @@ class FamilyPatches:
 
     def __init__(self, family: Family, base: type) -> None:
         self._family, self.base = family, base
+        self._is_protocol: bool = getattr(base, "_is_protocol", False)  # a class that implements it need not inherit from it
         self._members: weakref.WeakValueDictionary[int, type] = weakref.WeakValueDictionary()
         """By identity, because a metaclass may make its classes unhashable."""
         self._failures: dict[str, TargetReport] = {}
@@ -47,7 +48,7 @@ class FamilyPatches:
             self._adopt_by_name(name)
         for member in list(subclasses(self.base)):
             self.adopt(member)
-        if self._hook is None and not getattr(self.base, "_is_protocol", False):  # a subclass of a Protocol need not inherit from it
+        if self._hook is None and not self._is_protocol:
             self._watch_subclasses()
 
     def _watch_subclasses(self) -> None:
@@ -77,18 +78,19 @@ class FamilyPatches:
 
     def adopt_instance(self, instance: object) -> None:
         """Patch the class of an object, whether or not it inherits from the base class."""
-        self.adopt(type(instance))
+        if type(instance) is not self.base or self._family.include_base:
+            self.adopt(type(instance))
 
     def adopt(self, member: type) -> None:
         """Patch the methods of a class, in the classes that define them, except in the base class and what that inherits from.
 
         Those of a mixin, which does not inherit from the base class, are observed for members only. A class that does not inherit from the
-        base class either, as if that is a `Protocol`, is observed with all that it inherits from.
+        base class either is observed with all that it inherits from, and so is each class if the base class is a `Protocol`.
         """
-        is_subclass = _inherits(member, self.base)
+        has_mixins = not self._is_protocol and _inherits(member, self.base)
         for each in member.__mro__:
             if each is member or not _inherits(self.base, each):
-                self._patch_methods(each, is_mixin=is_subclass and not _inherits(each, self.base))
+                self._patch_methods(each, is_mixin=has_mixins and not _inherits(each, self.base))
 
     def _patch_methods(self, member: type, *, is_mixin: bool = False) -> None:
         with self._lock:
@@ -109,7 +111,7 @@ class FamilyPatches:
     def detach(self) -> None:
         """Put the originals back."""
         with self._lock:
-            members = list(self._members.values())
+            members = self._living_members()
             self._members.clear()
             self._failures.clear()
             if self._hook is not None and self.base.__dict__.get("__init_subclass__") is self._hook:
@@ -121,6 +123,10 @@ class FamilyPatches:
         for patch in self._patches(members):
             patch.remove()
 
+    def _living_members(self) -> list[type]:
+        """Return the classes. Other threads may add some meanwhile, so the dictionary is read at once."""
+        return [member for reference in self._members.valuerefs() if (member := reference()) is not None]
+
     def _patches(self, members: list[type]) -> Iterator[Patch]:
         for member in members:
             for method in self._family.methods:
@@ -129,7 +135,7 @@ class FamilyPatches:
 
     def report(self) -> list[TargetReport]:
         """Return the state of each method of each class."""
-        patches = list(self._patches(list(self._members.values())))
+        patches = list(self._patches(self._living_members()))
         rows = [TargetReport(_name(patch.owner, patch.path), "patched" if patch.in_place else "failed") for patch in patches]
         return rows + list(self._failures.values())
 

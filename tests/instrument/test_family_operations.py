@@ -8,11 +8,12 @@ import inspect
 import pickle
 import sys
 import weakref
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Protocol
 
 import pytest
 
+from ckpt_observe.instrument import families
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.library_call import LibraryCall
 from ckpt_observe.instrument.targets import Family, Target, Versions
@@ -137,7 +138,27 @@ def test_methods_of_a_mixin_are_observed(instrumentor, recording):
     assert operations(recording) == [("save", "b")]
     assert "put" not in vars(Mixed)
     instrumentor.uninstrument()
-    assert inspect.isfunction(vars(Storing)["put"])
+    assert type(vars(Storing)["put"]) is FunctionType
+
+
+def test_mixin_of_an_implementation_of_a_protocol(instrumentor, recording):
+    """A class that implements a protocol is observed although another one, which inherits from the protocol, has the same mixin."""
+
+    class Dumping:
+        def dumps(self, value):
+            return b"x"
+
+    class Inheriting(Dumping, Serializer):
+        pass
+
+    class Duck(Dumping):
+        pass
+
+    instrumentor.adopt(SERIALIZERS.name, Inheriting())
+    instrumentor.adopt(SERIALIZERS.name, Duck())
+    Inheriting().dumps(1)
+    Duck().dumps(1)
+    assert operations(recording) == [("append", None)] * 2
 
 
 def test_unhashable_class_is_observed(instrumentor, recording):
@@ -250,7 +271,13 @@ def test_duck_typed_object_is_adopted(instrumentor, recording):
     Duck().dumps(1)
     assert operations(recording) == [("append", None)]
     instrumentor.uninstrument()
-    assert inspect.isfunction(vars(Duck)["dumps"])
+    assert type(vars(Duck)["dumps"]) is FunctionType
+
+
+def test_object_of_the_base_class_itself(instrumentor):
+    """The methods of the base class are not patched, although a program hands over an object of it, as tests do."""
+    instrumentor.adopt(SAVERS.name, Saver())
+    assert type(vars(Saver)["put"]) is FunctionType
 
 
 def test_originals_are_put_back(instrumentor):
@@ -263,7 +290,7 @@ def test_originals_are_put_back(instrumentor):
         def put(self, id, state):
             return id
 
-    assert inspect.isfunction(vars(Late)["put"])
+    assert type(vars(Late)["put"]) is FunctionType
 
 
 def test_classes_are_not_kept_alive(instrumentor):
@@ -290,6 +317,24 @@ def test_every_member_is_reported(instrumentor):
     """The report has a row for each patched method."""
     states = {report.target.rpartition(".")[2]: report.state for report in instrumentor.report() if "Early" in report.target}
     assert states == {"put": "patched"}
+
+
+def test_classes_are_defined_during_a_report(instrumentor):
+    """Other threads may define classes at any moment of a report."""
+    defined = []
+
+    def define(frame, _event, _argument):
+        if frame.f_code.co_filename in (families.__file__, weakref.__file__):
+            defined.append(type("Late", (Saver,), {"put": lambda _self, _id, _state: None}))
+        return define
+
+    previous = sys.gettrace()
+    sys.settrace(define)
+    try:
+        instrumentor.report()
+    finally:
+        sys.settrace(previous)
+    assert defined
 
 
 @pytest.mark.parametrize(

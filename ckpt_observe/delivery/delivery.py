@@ -110,16 +110,18 @@ class Delivery:
         self._scan_interval, self._scan_rate = (
             (SCAN_INTERVAL, SCAN_RATE) if live_exporters is None else (LIVE_SCAN_INTERVAL, LIVE_SCAN_RATE)
         )
-        self._news = threading.Condition()
+        self._lock = threading.RLock()
+        """Of the conditions. Entered itself: `Condition.__enter__` leaves it held if a signal handler raises there."""
+        self._news = threading.Condition(self._lock)
         """Notifies the exporter threads that the spool has new records."""
-        self._progress = threading.Condition()
+        self._progress = threading.Condition(self._lock)
         """Notifies `flush()` that an exporter has received something."""
         self._wakeup = journal.pool.wakeup if journal is not None else Wakeup()
         """Ends the pause of the collecting thread."""
-        self._rest = threading.Condition()
+        self._rest = threading.Condition(self._lock)
         """Ends the rest of the exporter threads. Not `_news`, which would wake them ten times a second."""
-        self._flushes = 0
-        """Number of threads that wait in `flush()`. Guarded by `_rest`."""
+        self._flushes: set[object] = set()
+        """One object for each thread that waits in `flush()`."""
         self._stopping = threading.Event()
         work: list[tuple[str, Callable[..., None], tuple[ExporterWorker, ...]]] = [("collect", self._collect_forever, ())]
         work += [(f"exporter-{worker.name}", self._deliver_forever, (worker,)) for worker in self.workers]
@@ -147,22 +149,21 @@ class Delivery:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0 or not any(thread.is_alive() for thread in self._threads[1:]):
                     return False
-                with self._progress:
+                with self._lock:
                     self._progress.wait(min(remaining, POLL_INTERVAL))
         return not self._has_set_aside()
 
     @contextmanager
     def _without_rest(self) -> Iterator[None]:
         """Let no exporter rest during the block."""
-        with self._rest:
-            self._flushes += 1
-        self._notify(self._rest)
-        self._notify(self._news)
+        flush = object()
         try:
+            self._flushes.add(flush)
+            self._notify(self._rest)
+            self._notify(self._news)
             yield
         finally:
-            with self._rest:
-                self._flushes -= 1
+            self._flushes.discard(flush)
 
     def close(self, timeout: float = 2.0) -> bool:
         """Flush and stop. Return whether everything was delivered; the next process delivers what was not."""
@@ -309,18 +310,17 @@ class Delivery:
                 self._warnings.warn_once(key, "Internal error while delivering to exporter %s: %r", worker.name, error)
                 delivered = 0
             if not delivered:
-                with self._news:
+                with self._lock:
                     self._news.wait(POLL_INTERVAL)
                 continue
             self._notify(self._progress)
             if not any(outbox.has_large_backlog(worker.identity) for outbox in self._outboxes()):
                 seconds = REST_INTERVAL if delivered < LARGE_BATCH else LONG_REST_INTERVAL
-                with self._rest:
+                with self._lock:
                     self._rest.wait_for(lambda: self._flushes or self._stopping.is_set(), seconds)
 
-    @staticmethod
-    def _notify(condition: threading.Condition) -> None:
-        with condition:
+    def _notify(self, condition: threading.Condition) -> None:
+        with self._lock:
             condition.notify_all()
 
     def _deliver(self, worker: ExporterWorker) -> int:

@@ -22,7 +22,9 @@ class ForkGate:
     """A context manager for blocks during which no fork should happen. They may be nested, and run in several threads at once."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()  # with an RLock: a signal handler may use the gate or fork
+        self._lock = threading.RLock()  # re-entrant: a signal handler may use the gate or fork
+        """Of the condition. Entered itself: `Condition.__enter__` leaves it held if a signal handler raises there."""
+        self._changed = threading.Condition(self._lock)
         self._blocks: Counter[int] = Counter()
         """How many blocks each thread is in."""
         self._forking_threads: set[int] = set()
@@ -31,14 +33,14 @@ class ForkGate:
 
     def __enter__(self) -> None:
         thread = threading.get_ident()
-        with self._changed:
+        with self._lock:
             if self._forking_threads and thread not in self._blocks:
                 self._changed.wait_for(lambda: not self._forking_threads, FORK_TIMEOUT)
             self._blocks[thread] += 1
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         thread = threading.get_ident()
-        with self._changed:
+        with self._lock:
             self._blocks[thread] -= 1
             if self._blocks[thread] <= 0:
                 del self._blocks[thread]
@@ -46,19 +48,20 @@ class ForkGate:
 
     def _before_fork(self) -> None:
         thread = threading.get_ident()
-        with self._changed:
+        with self._lock:
             self._forking_threads.add(thread)
             self._changed.wait_for(lambda: self._blocks.keys() <= {thread}, FORK_TIMEOUT)
 
     def _after_fork(self) -> None:
-        with self._changed:
+        with self._lock:
             # A gate that was created while a fork had begun is not asked before that fork, but is told about its end.
             self._forking_threads.discard(threading.get_ident())
             self._changed.notify_all()
 
     def reset_after_fork(self) -> None:
         """In a child: no other thread exists. The thread that forked may be in a block itself."""
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         thread = threading.get_ident()
         self._blocks = Counter({thread: self._blocks[thread]} if thread in self._blocks else {})
         self._forking_threads = set()

@@ -19,6 +19,7 @@ from ckpt_observe.journal.journal import Journal
 from ckpt_observe.journal.spool import Cursor
 from ckpt_observe.testing.spans import make_span
 from tests.delivery.conftest import FakeExporter, record_operation, remove, until
+from tests.record.interruptions import interrupt_everywhere
 
 
 def test_everything_arrives(start_delivery, state):
@@ -51,6 +52,19 @@ def test_flush(start_delivery):
         record_operation(journal, str(number))
         assert delivery.flush(20)
         assert exporter.ids[-1] == str(number)
+
+
+def test_exporters_rest_after_an_interrupted_flush(start_delivery):
+    """A signal handler of the host program that raises during a flush does not leave the exporters without a rest."""
+    _, delivery = start_delivery(FakeExporter())
+
+    def end_rest():
+        with delivery._without_rest():
+            assert delivery._flushes
+
+    for place, reached in interrupt_everywhere(end_rest):
+        assert reached, f"swallowed at {place}"
+        assert not delivery._flushes, place
 
 
 def test_exporter_rests_after_a_batch(start_delivery, monkeypatch):

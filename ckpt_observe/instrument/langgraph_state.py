@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
+from contextvars import copy_context
 from typing import Any, Final
 
 import msgspec
@@ -229,15 +230,9 @@ class StateDetails:
         serde = self._saver.serde
         if not type(serde).__module__.startswith("langgraph."):
             return None
-        token = current_position.set(None)  # these calls are not part of the operation
-        try:
-            search = _Search(serde.dumps_typed)
-            for channel, value in list(self._state):
-                if (path := search.find(value, key_names((str(channel),))[0])) is not None:
-                    return path
-        finally:
-            current_position.reset(token)
-        return None
+        context = copy_context()  # these calls are not part of the operation, which stays current although a signal handler raises here
+        context.run(current_position.set, None)
+        return context.run(_Search(serde.dumps_typed).find_in, list(self._state))
 
 
 class _Stored:
@@ -297,6 +292,10 @@ class _Search:
         self._serialize = serialize
         self._attempts = 0
         self._bytes = 0
+
+    def find_in(self, state: Collection[tuple[str, Any]]) -> str | None:
+        """Return the path of the first value that cannot be serialized, in pairs of channel and value; None if the search finds none."""
+        return next((path for channel, value in state if (path := self.find(value, key_names((str(channel),))[0])) is not None), None)
 
     def find(self, value: Any, path: str) -> str | None:
         """Return the path of the value, or of what contains it if the search ends early; None if this one can be serialized."""

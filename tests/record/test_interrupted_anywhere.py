@@ -7,12 +7,14 @@ import gc
 import json
 import signal
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 from opentelemetry.context import get_current
 
 import ckpt_observe
 from benchmarks.nothing import Library, NothingInstrumentor
+from ckpt_observe.instrument.langgraph_state import StateDetails
 from ckpt_observe.instrument.library_call import LibraryCall
 from ckpt_observe.instrument.managed_phases import ManagedPhases
 from ckpt_observe.instrument.phase_calls import SummedPhase
@@ -138,6 +140,15 @@ ACTIONS = [
 ]  # fmt: skip
 
 
+class Serializer:
+    """LangGraph's own, which is asked again for each value."""
+
+    __module__ = "langgraph.serializer"
+
+    def dumps_typed(self, value):
+        return "msgpack", b""
+
+
 class Journal:
     """A pool of pages whose records are kept in memory."""
 
@@ -199,6 +210,20 @@ def test_interrupted_at_every_point(journal, action, step):
     assert count * step > 30
     assert not guard.faults
     gc.collect()  # warns about interrupted coroutines here, and not in another test
+
+
+def test_search_in_a_state():
+    """The operation stays the current one if the search for the value that cannot be saved is interrupted."""
+    details = StateDetails("save", SimpleNamespace(serde=Serializer()), {"checkpoint": {"channel_values": {"a": 1, "b": [2, 3]}}})
+    position = (object(), 0, None)
+    token = current_position.set(position)
+    places = []
+    for place, reached in interrupt_everywhere(details._find_unserializable):
+        assert reached, f"swallowed at {place}"
+        assert current_position.get() is position, place
+        places.append(place)
+    current_position.reset(token)
+    assert any(place.startswith("_Search") for place in places)
 
 
 def test_one_shot_handler(journal):

@@ -60,18 +60,17 @@ def _without_data(message: str, sqlstate: str | None) -> str:
     return _QUOTED.sub("", message) if (sqlstate or "").startswith("22") else message
 
 
-_REDIS_COMMAND: Final = re.compile(r" \(.*\)(?= of pipeline)|, with args beginning with: .*", re.DOTALL)
-
-
 def _read_redis_error(error: BaseException) -> str:
-    return _REDIS_COMMAND.sub("", str(error))
-
-
-_DOCUMENT: Final = re.compile(r"(, full error| dup key)?:? *\{.*", re.DOTALL)
+    """Return the message without the command. No regular expression, which would take seconds for a long message with many parentheses."""
+    command, pipeline, message = str(error).rpartition(") of pipeline")
+    if pipeline:
+        message = f"{command.partition(' (')[0]} of pipeline{message}"
+    return message.partition(", with args beginning with: ")[0]
 
 
 def _read_mongo_error(error: BaseException) -> str:
-    return _DOCUMENT.sub("", str(error))
+    message, document, _ = str(error).partition("{")
+    return message.rstrip(" ").removesuffix(":").removesuffix(", full error").removesuffix(" dup key") if document else message
 
 
 _BSON_TYPE: Final = re.compile(r", of type: <class '([\w.]+)'>$")

@@ -356,6 +356,20 @@ class TestDatabases:
         )
         assert message_of(duplicate) == "E11000 duplicate key error collection: a.b index: _id_"
 
+    def test_content_of_commands_is_not_in_the_message(self):
+        """Redis and its client quote the command, in which anything may be."""
+        command = "Command # 1 (SET a content (b) of pipeline, with args beginning with: content) of pipeline"
+        reply = "unknown command 'SET', with args beginning with: 'content'"
+        error = importlib.import_module("redis.exceptions").ResponseError(f"{command} caused error: {reply}")
+        assert message_of(error) == "Command # 1 of pipeline caused error: unknown command 'SET'"
+
+    @pytest.mark.parametrize(("kind", "text"), [("redis.exceptions.RedisError", "Content (a) "), ("pymongo.errors.PyMongoError", " ")])
+    def test_long_message(self, kind, text):
+        """Reading a message of megabytes takes milliseconds: the caller waits. With regular expressions it took hours."""
+        module, _, name = kind.rpartition(".")
+        message = message_of(getattr(importlib.import_module(module), name)(text * 400_000))
+        assert message.startswith(text)
+
     def test_content_of_parameters_is_not_in_the_message(self):
         """The client of AWS quotes a parameter of the wrong type."""
         session = importlib.import_module("botocore.session").Session()

@@ -12,6 +12,6 @@
 from __future__ import annotations
 
 from ckpt_observe.explain.evidence import Explainer
-from ckpt_observe.explain.explanation import TITLES, Evidence, OperationExplanation, Sentence, explain
+from ckpt_observe.explain.explanation import TITLES, Evidence, OperationExplanation, ProgramFailure, Sentence, explain
 
-__all__ = ["TITLES", "Evidence", "Explainer", "OperationExplanation", "Sentence", "explain"]
+__all__ = ["TITLES", "Evidence", "Explainer", "OperationExplanation", "ProgramFailure", "Sentence", "explain"]

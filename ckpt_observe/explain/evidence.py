@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from ckpt_observe.explain.comparison import is_slow, usual_values
-from ckpt_observe.explain.explanation import FAILURES, NEARBY_SECONDS, Evidence, OperationExplanation, explain
+from ckpt_observe.explain.explanation import FAILURES, NEARBY_SECONDS, Evidence, OperationExplanation, ProgramFailure, explain
 from ckpt_observe.query import RUNNING, ObservedOperation, OperationFilter, Trace, Traces
 from ckpt_observe.query.lost_checkpoints import LostCheckpoints
 from ckpt_observe.semconv import attributes as names
@@ -35,12 +35,15 @@ class Explainer:
     def select(self, trace: Trace) -> list[ObservedOperation]:
         """Return what needs an explanation in a trace.
 
-        What failed; else what is running; else what was slow; else what waited for a slow rank; else what took longest.
+        What failed, or the task that failed without a failed operation; else what is running; else what was stopped; else what was slow;
+        else what waited for a slow rank; else what took longest.
         """
         operations = [operation for operation in trace.operations if operation.kind == "operation"]
         for outcomes in (("error", "interrupted"), (RUNNING,), ("cancelled",)):
             if selected := [operation for operation in operations if operation.outcome in outcomes]:
                 return selected
+            if RUNNING not in outcomes and (tasks := _innermost_tasks(trace, outcomes)):
+                return tasks
         if slow := [operation for operation in operations if self._is_slow(operation)]:
             return slow
         if waited := [operation for operation in operations if names.STRAGGLER_RANK in operation.attributes]:
@@ -74,7 +77,18 @@ class Explainer:
             next_success=next_success,
             failures_since=failures_since,
             nearby_failures=list(islice(self._nearby(operation), _MAX_NEARBY)),
+            program_failure=self._program_failure(operation),
         )
+
+    def _program_failure(self, operation: ObservedOperation) -> ProgramFailure | None:
+        """Return what is known about the failure of a task in which no operation failed."""
+        if operation.kind != "task" or operation.outcome != "error":
+            return None
+        inside = [each for each in self._traces.trace(operation.trace_id).operations if each.kind == "operation"]
+        if any(each.outcome in FAILURES for each in inside):
+            return None
+        failed_nodes = (each.attributes.get(names.NODE) for each in inside if each.attributes.get(names.REASON) == "error")
+        return ProgramFailure(node=next((str(node) for node in failed_nodes if node), None))
 
     def _comparable(self, operation: ObservedOperation) -> list[ObservedOperation]:
         """Return successful operations of the same kind and task; without a task, of the same library and program."""
@@ -131,6 +145,13 @@ class Explainer:
     def _operations(self, matching: OperationFilter) -> Iterator[ObservedOperation]:
         finished = (operation for operation in self._traces.operations(matching) if not operation.is_running)
         return islice(finished, _SEARCHED)
+
+
+def _innermost_tasks(trace: Trace, outcomes: tuple[str, ...]) -> list[ObservedOperation]:
+    """Return the tasks with these outcomes, without those that only contain another one of them."""
+    tasks = [operation for operation in trace.operations if operation.kind == "task" and operation.outcome in outcomes]
+    outer = {task.parent_span_id for task in tasks}
+    return [task for task in tasks if task.span_id not in outer]
 
 
 def _is_of_same_task(other: ObservedOperation, operation: ObservedOperation) -> bool:

@@ -35,6 +35,7 @@ NEARBY_SECONDS: Final = 300
 """Other failures that ended at most this long before or after are mentioned."""
 _MAX_NEARBY: Final = 4
 FAILURES: Final = ("error", "interrupted", "cancelled")
+_UNKNOWN: Final = "unknown.exception"
 _WITHOUT_RESTORE: Final = ("list", "prune", "delete")
 """Operations that do not put a run at risk if they fail."""
 
@@ -44,6 +45,13 @@ class Sentence(msgspec.Struct, frozen=True):
 
     topic: Topic
     text: str
+
+
+class ProgramFailure(msgspec.Struct, frozen=True):
+    """A task failed although none of its operations did."""
+
+    node: str | None = None
+    """The node of the graph that raised the exception, if the library says it."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +68,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Later operations of the same kind and run that failed, until that success."""
     nearby_failures: Sequence[ObservedOperation] = ()
     """Other operations that failed at about the same time, of any program of the state directory."""
+    program_failure: ProgramFailure | None = None
+    """Of a task that failed although no operation in it did."""
 
 
 class OperationExplanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,8 +136,8 @@ def _sentences(operation: ObservedOperation, evidence: Evidence, usual: Usual | 
     now, has_failed = evidence.now_unix_nano, operation.outcome in FAILURES
     yield "what", _describe_outcome(operation, operation.seconds(now))
     if has_failed:
-        yield from (("cause", text) for text in _causes(operation))
-        yield from (("advice", text) for text in _advice(operation))
+        yield from (("cause", text) for text in _causes(operation, evidence.program_failure))
+        yield from (("advice", text) for text in _advice(operation, evidence.program_failure))
         yield from (("effect", text) for text in describe_effect(operation, evidence.next_success, evidence.failures_since))
     elif operation.outcome != "skipped":
         yield from (("usual", text) for text in compare(operation, usual, len(evidence.comparable), now))
@@ -161,11 +171,14 @@ def _describe_outcome(operation: ObservedOperation, seconds: float) -> str:
     return f"The {what}, which began at {began}, failed{in_phase} after {took}."
 
 
-def _causes(operation: ObservedOperation) -> Iterator[str]:
+def _causes(operation: ObservedOperation, program_failure: ProgramFailure | None) -> Iterator[str]:
     code = str(operation.attributes.get(names.ERROR_CODE) or "")
-    if code in ERROR_CODES:
+    if program_failure is not None:
+        place = f"the node {program_failure.node}" if program_failure.node else "other code"
+        yield f"No checkpoint operation of the task failed; the exception came from {place}."
+    if code in ERROR_CODES and not _is_outside_tables(code, program_failure):
         yield f"{ERROR_CODES[code].meaning.rstrip('.')} ({code}, class {ERROR_CODES[code].error_class})."
-    elif code or operation.attributes.get(names.ERROR_CLASS):
+    elif program_failure is None and (code or operation.attributes.get(names.ERROR_CLASS)):
         yield f"Its error is {' of class '.join(filter(None, (code, str(operation.attributes.get(names.ERROR_CLASS) or ''))))}."
     exception = exception_text(operation)
     if exception and operation.outcome != "interrupted":  # then the exception is ours, and says the same
@@ -185,8 +198,12 @@ def _causes(operation: ObservedOperation) -> Iterator[str]:
         yield f"It failed on rank {', '.join(map(str, ranks))}{with_kinds}."
 
 
-def _advice(operation: ObservedOperation) -> Iterator[str]:
-    advice = ADVICE.get(str(operation.attributes.get(names.ERROR_CODE)))
+def _advice(operation: ObservedOperation, program_failure: ProgramFailure | None) -> Iterator[str]:
+    code = str(operation.attributes.get(names.ERROR_CODE))
+    if _is_outside_tables(code, program_failure):
+        yield "Correct what the exception is about, then continue the run."
+        return
+    advice = ADVICE.get(code)
     if advice:
         yield advice
     retryable = operation.attributes.get(names.ERROR_RETRYABLE)
@@ -194,6 +211,11 @@ def _advice(operation: ObservedOperation) -> Iterator[str]:
         yield "The same call may succeed if it is repeated."
     elif retryable is False:
         yield "Repeating the same call does not help before that is done." if advice else "Repeating the same call does not help."
+
+
+def _is_outside_tables(code: str, program_failure: ProgramFailure | None) -> bool:
+    """Return whether it is no gap in the error tables that they lack the exception: they are about checkpoints."""
+    return program_failure is not None and code == _UNKNOWN
 
 
 def _stuck_advice(operation: ObservedOperation) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from ckpt_observe.explain import Evidence, Explainer, explain
+from ckpt_observe.explain import Evidence, Explainer, ProgramFailure, explain
 from ckpt_observe.explain.comparison import MIN_COUNT, SLOW_PHASES
 from ckpt_observe.explain.effects import EFFECTS
 from ckpt_observe.query import RUNNING, Trace, TraceSummary, open_traces
@@ -208,3 +209,43 @@ def test_advice_is_not_repeated():
     assert "The exception was OSError: disk full." in texts["cause"]
     assert advice not in texts["cause"]
     assert texts["advice"].count(advice) == 1
+
+
+def make_task(**attributes):
+    task = make_operation(
+        name="agent", outcome="error", exception="no such document", attributes={names.ERROR_CODE: "unknown.exception", **attributes}
+    )
+    return replace(task, kind="task", parent_span_id="")
+
+
+@pytest.mark.parametrize(("node", "place"), [("search", "the node search"), (None, "other code")])
+def test_failure_of_the_program_is_not_one_of_checkpoints(node, place):
+    """A task that failed although no operation in it did: the program is to be corrected, not the error tables."""
+    texts = sentences(make_task(), program_failure=ProgramFailure(node))
+    assert texts["cause"] == (
+        f"No checkpoint operation of the task failed; the exception came from {place}. The exception was OSError: no such document."
+    )
+    assert texts["advice"] == "Correct what the exception is about, then continue the run."
+    assert "Please report its type" in sentences(make_task())["advice"]
+
+
+def test_known_failure_of_the_program():
+    """The code of the error says what it means, such as too many steps of a graph."""
+    task = make_task(**{names.ERROR_CODE: "configuration.invalid"})
+    texts = sentences(task, program_failure=ProgramFailure())
+    assert "configuration.invalid" in texts["cause"]
+    assert ADVICE["configuration.invalid"] in texts["advice"]
+
+
+@pytest.mark.parametrize("outcome", ["error", "interrupted", "cancelled"])
+def test_task_that_failed_without_a_failed_operation_is_selected(tmp_path, outcome):
+    """Of a trace in which only the tasks failed, the innermost one is explained, and not an operation that succeeded."""
+    outer = replace(make_operation(1, "outer", outcome=outcome), kind="task")
+    inner = replace(make_operation(2, "inner", outcome=outcome), kind="task", parent_span_id=outer.span_id)
+    save = replace(make_operation(3, phases={"write": 2.0}), parent_span_id=inner.span_id)
+    summary = TraceSummary("a" * 32, "task outer", 0, 0, 0, 3, 0, 0, 0)
+    with open_traces(tmp_path) as traces:
+        select = Explainer(traces, NOW).select
+        assert select(Trace(summary=summary, operations=(outer, inner, save))) == [inner]
+        failed = replace(save, outcome=outcome)
+        assert select(Trace(summary=summary, operations=(outer, inner, failed))) == [failed]

@@ -58,6 +58,12 @@ class Observation:
         assert process.returncode == 0, process.stderr
         return Spans(from_json_line(line) for line in process.stdout.splitlines())
 
+    def explain(self, trace):
+        """The explanations of a trace, as `why --json` prints them."""
+        process = self._run([sys.executable, "-m", "ckpt_observe", "why", trace, "--json"])
+        assert process.returncode == 0, process.stderr
+        return [json.loads(line) for line in process.stdout.splitlines()]
+
     def _run(self, command, **variables):
         environment = {**self.environment, **{name: str(value) for name, value in variables.items()}}
         return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=self.directory, timeout=300, check=False)

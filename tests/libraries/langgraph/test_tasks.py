@@ -61,6 +61,9 @@ def test_failure_of_a_node_is_not_one_of_the_saver(observation):
     assert task.attributes[names.ERROR_TYPE] == "LookupError"
     assert {span.attributes[names.OUTCOME] for span in spans.operations()} == {"ok"}
     assert spans.operations("append", reason="error")
+    [explanation] = observation.explain(task.trace_id)
+    assert (explanation["operation"], explanation["span_id"]) == ("task", task.span_id)
+    assert "exception came from the node node." in str(explanation["sentences"])
 
 
 @pytest.mark.parametrize("kind", ["within_span", "within_span_async"])

@@ -34,7 +34,7 @@ SLOW_PHASES: Final = {
     "decompress": "Look at the load of the CPU. A codec such as zstd or lz4 decompresses faster.",
     "deserialize": "Load fewer keys if the library can, or save with a faster format.",
     "apply": "Look at the program's own code that applies the state, and at the copy to the GPU.",
-    "wait": "The work before it was not done: save less often, or make that faster first.",
+    "wait": "It waited for a lock, a connection or the save before it: let fewer callers use the store at once, or save less often.",
     "plan": "Look at the slowest rank and at the network between the ranks.",
     "finalize": "Look at the disk or server that stores the checkpoints: closing a file waits for it.",
     "digest": "Look at the load of the CPU.",

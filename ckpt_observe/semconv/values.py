@@ -30,7 +30,7 @@ PHASES: Final = {  # append only: the position of a phase is its code in the jou
     "decompress": "Decompress the bytes.",
     "deserialize": "Turn the bytes into a state.",
     "apply": "Put the state into the running program.",
-    "wait": "Wait for work in another thread, such as the previous save.",
+    "wait": "Wait for a lock, a connection, or work in another thread, such as the previous save.",
     "plan": "Decide which process writes or reads what.",
     "finalize": "Complete the file: write its directory and checksums, and close it.",
     "digest": "Compute the digests and the header of the checkpoint.",

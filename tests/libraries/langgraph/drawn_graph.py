@@ -1,16 +1,17 @@
 """Draws a graph from a seed and runs it until it ends, resuming after each interrupt: `drawn_graph.py SEED SAVER_URL`.
 
-Prints the name of the graph, its thread, how many runs it took, how often SQLite committed, and the final state.
+Each graph has an interrupt, a node that fails at first, and a subgraph. Prints the thread, how many runs it took, how many attempts of nodes
+failed, how often SQLite committed, and the final state.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import operator
 import random
 import sys
-from collections import Counter
 from typing import Annotated, TypedDict
 
 import savers
@@ -30,7 +31,8 @@ class Drawing:
 
     def __init__(self, seed):
         self.random = random.Random(seed)
-        self.calls = Counter()
+        self.failed = []
+        self.features = set()
 
     def graph(self, depth=2, *, may_interrupt=True):
         """Layers of nodes: those of a layer run in parallel, and each layer waits for the layer before."""
@@ -54,17 +56,27 @@ class Drawing:
         failures = self.random.choice((0, 0, 1, 2))
         size = self.random.choice((1, 100, 5000))
         if is_subgraph:
+            self.features.add("subgraph")
             builder.add_node(name, self.graph(depth - 1, may_interrupt=asks).compile())
             return
 
+        self.features |= ({"interrupt"} if asks else set()) | ({"retry"} if failures else set())
+        attempts = itertools.count(1)
+
         def node(state):
-            self.calls[name] += 1
-            if self.calls[name] <= failures:
+            if next(attempts) <= failures:
+                self.failed.append(name)
                 raise ConnectionError(name)
             answer = interrupt(f"{name}?") if asks else "no question"
             return {"log": [f"{name}: {answer}"], "text": "x" * (size + len(state["log"]))}
 
         builder.add_node(name, node, retry_policy=RETRY)
+
+
+def draw(seed):
+    """The first drawing from this seed on that has everything, and its graph."""
+    drawings = ((drawing, drawing.graph()) for drawing in map(Drawing, itertools.count(seed)))
+    return next(drawn for drawn in drawings if drawn[0].features == {"interrupt", "retry", "subgraph"})
 
 
 def run(app, config):
@@ -74,27 +86,25 @@ def run(app, config):
     return result, runs
 
 
-async def run_async(seed, url, config):
+async def run_async(graph, url, config):
     async with savers.open_async_saver(url) as saver:
-        app = compiled(seed, saver)
+        app = graph.compile(checkpointer=saver, name="drawn")
         result, runs = await app.ainvoke({"log": [], "text": ""}, config), 1
         while result.pop("__interrupt__", None):
             result, runs = await app.ainvoke(Command(resume=f"answer {runs}"), config), runs + 1
         return result, runs
 
 
-def compiled(seed, saver):
-    return Drawing(seed).graph().compile(checkpointer=saver, name="drawn")
-
-
 def main(seed, url):
     config = {"configurable": {"thread_id": f"thread-{seed}"}}
+    drawing, graph = draw(seed)
     if url.partition(":")[0] in savers.ASYNC:
-        result, runs = asyncio.run(run_async(seed, url, config))
+        result, runs = asyncio.run(run_async(graph, url, config))
     else:
         with savers.open_saver(url) as saver:
-            result, runs = run(compiled(seed, saver), config)
-    print(json.dumps({"thread": f"thread-{seed}", "runs": runs, "commits": savers.CountingConnection.commits, "result": result}))
+            result, runs = run(graph.compile(checkpointer=saver, name="drawn"), config)
+    commits = savers.CountingConnection.commits
+    print(json.dumps({"thread": f"thread-{seed}", "runs": runs, "failures": len(drawing.failed), "commits": commits, "result": result}))
 
 
 if __name__ == "__main__":

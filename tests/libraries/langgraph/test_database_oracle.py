@@ -19,6 +19,9 @@ def test_database_and_spans_agree(observation, database, seed):
     spans = observation.spans()
     compare(database, spans)
     spans.check_traces()
+    assert result["runs"] > 1, "no interrupt"
+    assert result["failures"] > 0, "no retry"
+    assert [span for span in spans.operations("save") if "checkpoint.namespace" in span.attributes], "no subgraph"
     assert [span.name for span in spans.roots()] == ["task drawn"] * result["runs"]
     assert {span.attributes["checkpoint.system"] for span in spans.operations()} == {"langgraph"}
     assert [span.name for span in spans if span.status == "error"] == []

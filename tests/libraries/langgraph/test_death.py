@@ -27,7 +27,8 @@ def test_killed_in_a_commit(observation, sqlite, seed):
     assert len(committed) == kill_at - 1
     assert saved(spans) == committed
     victim = spans.operation("save", outcome="interrupted")
-    assert victim.attributes[names.ERROR_PHASE] == "commit"
+    interrupted = spans.operations(outcome="interrupted")
+    assert [span for span in interrupted if span.attributes[names.ERROR_PHASE] == "commit"] == [victim]
     assert victim.attributes[names.ID] not in {row[2] for row in committed}
     [task] = spans.tasks()
     assert task.attributes[names.OUTCOME] == "interrupted"

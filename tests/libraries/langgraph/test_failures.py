@@ -58,7 +58,9 @@ def test_unsupported_call(observation):
     """A method that the saver does not support is an error of the program's configuration."""
     assert observation.run("failures.py", "unsupported_async", "checkpoints.db") == "NotImplementedError"
     span = observation.spans().operation("load", outcome="error")
+    assert span.attributes[names.ERROR_CODE] == "configuration.unsupported"
     assert span.attributes[names.ERROR_CLASS] == "configuration"
+    assert names.ERROR_PHASE not in span.attributes  # it had not begun to read
     assert span.attributes[names.ERROR_RETRYABLE] is False
 
 

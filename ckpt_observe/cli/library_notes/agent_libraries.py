@@ -59,7 +59,7 @@ AGENT_NOTES: Final = {
             "Graphs that run on a server: observe the process of the server, because that is where checkpoints are saved.",
             "Contents of the state. Only names and sizes of channels, and types of altered values, are recorded.",
             "Waiting, writing and committing in other databases than SQLite and PostgreSQL. Their savers have no such phases.",
-            "The saver of Redis is observed by its base class. It is tested only on a server without RedisJSON and RediSearch.",
+            "The saver of Redis is tested with a Redis in memory, not with a server that has RedisJSON and RediSearch.",
         ),
         "[LangGraph in five minutes](../langgraph.md)",
     ),

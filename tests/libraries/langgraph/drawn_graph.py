@@ -86,20 +86,23 @@ def run(app, config):
     return result, runs
 
 
-async def run_async(graph, url, config):
+async def run_async(app, config, **options):
+    result, runs = await app.ainvoke({"log": [], "text": ""}, config, **options), 1
+    while result.pop("__interrupt__", None):
+        result, runs = await app.ainvoke(Command(resume=f"answer {runs}"), config, **options), runs + 1
+    return result, runs
+
+
+async def open_and_run(graph, url, config):
     async with savers.open_async_saver(url) as saver:
-        app = graph.compile(checkpointer=saver, name="drawn")
-        result, runs = await app.ainvoke({"log": [], "text": ""}, config), 1
-        while result.pop("__interrupt__", None):
-            result, runs = await app.ainvoke(Command(resume=f"answer {runs}"), config), runs + 1
-        return result, runs
+        return await run_async(graph.compile(checkpointer=saver, name="drawn"), config)
 
 
 def main(seed, url):
     config = {"configurable": {"thread_id": f"thread-{seed}"}}
     drawing, graph = draw(seed)
     if url.partition(":")[0] in savers.ASYNC:
-        result, runs = asyncio.run(run_async(graph, url, config))
+        result, runs = asyncio.run(open_and_run(graph, url, config))
     else:
         with savers.open_saver(url) as saver:
             result, runs = run(graph.compile(checkpointer=saver, name="drawn"), config)

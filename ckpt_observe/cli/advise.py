@@ -35,7 +35,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         codes=(OK, ERROR, USAGE, NOT_FOUND),
         json="recommendation",
     )
-    parser.add_argument("--task", metavar="NAME", help="only the task with this name; without a task, the program")
+    parser.add_argument("--task", metavar="NAME", help="only this task, program or run")
     parser.add_argument("--since", type=moment, metavar="TIME", help="only operations since TIME, such as 7d or 2026-01-31T12:00Z")
     parser.add_argument("--mtbf", type=positive_duration, metavar="TIME", help="mean time between failures (default: measured)")
     parser.add_argument("--recovery", type=duration, metavar="TIME", help="time until a restarted program works again (default: measured)")

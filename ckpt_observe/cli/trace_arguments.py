@@ -36,7 +36,7 @@ def add_filters(parser: ArgumentParser, *, times: bool = True) -> None:
     if times:
         parser.add_argument("--since", type=_unix_nano, metavar="TIME", help="only what ended since: 90s, 15m, 1h, 7d, 2026-01-31T12:00Z")
         parser.add_argument("--until", type=_unix_nano, metavar="TIME", help="only what ended before this time")
-    parser.add_argument("--task", metavar="NAME", help="only this task or program")
+    parser.add_argument("--task", metavar="NAME", help="only this task, program or run, such as a thread of LangGraph")
     parser.add_argument("--operation", choices=OPERATIONS, metavar="NAME", help=f"only this operation: {', '.join(OPERATIONS)}")
     parser.add_argument("--outcome", choices=(*OUTCOMES, RUNNING), metavar="NAME", help=f"only: {', '.join((*OUTCOMES, RUNNING))}")
     parser.add_argument("--error", type=_error, metavar="NAME", help="only this error class or code, such as capacity or storage.no_space")
@@ -62,6 +62,7 @@ def operation_filter(args: Namespace, traces: Traces, *, is_following: bool = Fa
         since_unix_nano=getattr(args, "since", None),
         until_unix_nano=getattr(args, "until", None),
         task_name=task.task_name,
+        task_id=task.task_id,
         service=task.service,
         operation=args.operation,
         outcome=args.outcome,
@@ -72,12 +73,15 @@ def operation_filter(args: Namespace, traces: Traces, *, is_following: bool = Fa
 
 
 def find_task(traces: Traces, name: str | None) -> OperationFilter:
-    """Return a filter for the task with a name, or for the program. TraceNotFoundError, with a similar name, if neither is recorded."""
-    for matching in (OperationFilter(task_name=name), OperationFilter(service=name)):
+    """Return a filter for the task with a name, the program, or the run with an id.
+
+    TraceNotFoundError, with a similar name, if nothing of it is recorded.
+    """
+    for matching in (OperationFilter(task_name=name), OperationFilter(service=name), OperationFilter(task_id=name)):
         if name is None or _is_recorded(traces, matching):
             return matching
     hint = suggest(str(name), traces.task_titles()) or "; `ckpt-observe traces` lists what is recorded"
-    raise TraceNotFoundError(f"no task or program {name!r} is recorded{hint}")
+    raise TraceNotFoundError(f"no task, program or run {name!r} is recorded{hint}")
 
 
 def read_settings(args: Namespace) -> Settings:

@@ -40,7 +40,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     id_help = "ID of a trace or operation, as `traces` and `tail` print it (default: the newest failure)"
     selection = parser.add_mutually_exclusive_group()
     selection.add_argument("id", nargs="?", metavar="ID", help=id_help)
-    selection.add_argument("--task", metavar="NAME", help="explain the newest failure of this task; without a task, of this program")
+    selection.add_argument("--task", metavar="NAME", help="explain the newest failure of this task, program or run")
     add_state_directory(parser)
 
 

@@ -53,12 +53,15 @@ class Explainer:
     def newest_failure(self, task: str | None = None) -> ObservedOperation | None:
         """Return the operation that failed last, or whose process died last. A task that failed only with it explains less.
 
-        `task` is the name of its task; without a task, the program.
+        `task` is the name of its task, or without a task the program; or the id of its run.
         """
         filters = [OperationFilter(outcome=outcome, task_name=task) for outcome in ("error", "interrupted")]
         if task is not None:
-            filters += [replace(matching, task_name=None, service=task) for matching in filters]
-        failures = [next((each for each in self._operations(matching) if task in (None, each.task_title)), None) for matching in filters]
+            filters += [replace(matching, task_name=None, **{field: task}) for matching in filters for field in ("service", "task_id")]
+        failures = [
+            next((each for each in self._operations(matching) if task in (None, each.task_title, each.task_id)), None)
+            for matching in filters
+        ]
         newest = max(filter(None, failures), key=lambda operation: operation.end_unix_nano or 0, default=None)
         if newest is None or newest.kind == "operation":
             return newest

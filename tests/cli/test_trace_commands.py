@@ -104,11 +104,19 @@ def test_why_of_a_task(run):
     assert "The save of step 10 of trainer (run run-1)" in one_line(run("why", "--task", "trainer").out)
 
 
+def test_run_is_found_by_its_id(run):
+    """The id of a run also selects, because it is what the user of an agent knows: the thread."""
+    by_name, by_id = (run("traces", "--tsv", "--task", task).out for task in ("trainer", "run-1"))
+    assert by_id == by_name != ""
+    explained = [json.loads(run("why", "--json", "--task", task).out)["span_id"] for task in ("trainer", "run-1")]
+    assert explained[0] == explained[1]
+
+
 @pytest.mark.parametrize("command", ["why", "advise", "traces", "timeline"])
 def test_misspelt_task(run, command):
     """A task that is not recorded is not found, with the most similar name: nothing is said about its operations."""
     done = run(command, "--task", "trianer", code=4)
-    assert (done.out, done.err) == ("", "ckpt-observe: no task or program 'trianer' is recorded; did you mean 'trainer'?\n")
+    assert (done.out, done.err) == ("", "ckpt-observe: no task, program or run 'trianer' is recorded; did you mean 'trainer'?\n")
 
 
 def test_why_of_a_task_without_failures(tmp_path, capsys):

@@ -38,6 +38,7 @@ _DECLARED_METHODS: Final = (
 """Methods of the base class in all supported versions. The others came with version 4.1, or are those of some savers only."""
 _REASONS: Final = {"__interrupt__": "interrupt", "__error__": "error", "__resume__": "resume", "__scheduled__": "scheduled"}
 """Why something was appended, by the channel that LangGraph writes it to."""
+_PULL: Final = "~__pregel_pull, "
 _NO_MEMBERS: Final[dict[str, Any]] = {}
 _RUN_ERRORS: Final = {
     "langgraph.errors.GraphBubbleUp": "ok",  # an interrupt is a pause, not a failure
@@ -80,9 +81,18 @@ def _describe_put_writes(_saver: Any, arguments: Arguments) -> dict[str, Any]:
         names.ID: configurable.get("checkpoint_id"),
         names.NAMESPACE: configurable.get("checkpoint_ns") or None,
         names.WRITER_ID: arguments.get("task_id"),
-        names.NODE: (arguments.get("task_path") or "").rpartition(", ")[2] or None,
+        names.NODE: _node_of(arguments.get("task_path") or ""),
         names.REASON: reason,
     }
+
+
+def _node_of(task_path: str) -> str | None:
+    """Return the node of `~__pregel_pull, NODE`, or the one that called a function: `~__pregel_push, ~__pregel_pull, NODE, NUMBER, NUMBER`.
+
+    The path of a `Send` has only numbers.
+    """
+    caller, _, node = task_path.partition(_PULL)
+    return (node.partition(", ")[0] if caller else node) or None
 
 
 def _mark_task_as_paused() -> None:

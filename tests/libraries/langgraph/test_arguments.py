@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
+import operator
 import sqlite3
 from contextlib import closing
+from typing import Annotated, TypedDict
 
 import pytest
 from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.func import entrypoint, task
+from langgraph.graph import START, StateGraph
+from langgraph.types import Send
 
 from ckpt_observe.instrument import langgraph_state
 from ckpt_observe.instrument.langgraph import LangGraphInstrumentor
@@ -46,6 +51,39 @@ def put(saver, **values):
 def span_of(recording, name):
     [span] = [span for span in recording.spans() if span.name == name]
     return span
+
+
+class State(TypedDict):
+    log: Annotated[list, operator.add]
+
+
+def test_nodes_of_appends(recording):
+    """An append names the node that it is from; it has none if LangGraph tells only the number of a `Send`."""
+    builder = StateGraph(State)
+    builder.add_node("plan, then send", lambda state: {"log": ["plan"]})
+    builder.add_node("worker", lambda state: {"log": ["work"]})
+    builder.add_edge(START, "plan, then send")
+    builder.add_conditional_edges("plan, then send", lambda state: [Send("worker", {"log": []})] * 2, ["worker"])
+    builder.compile(checkpointer=InMemorySaver()).invoke({"log": []}, {"configurable": {"thread_id": "1"}})
+    nodes = [span.attributes.get(names.NODE) for span in recording.spans() if span.name == "checkpoint.append"]
+    assert collections.Counter(nodes) == {START: 1, "plan, then send": 1, None: 2}
+
+
+def test_function_in_a_node(recording):
+    """The result of a function of the functional API is appended by the node that called it."""
+
+    @task
+    def double(value):
+        return 2 * value
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def workflow(value):
+        return double(value).result()
+
+    assert workflow.invoke(3, {"configurable": {"thread_id": "1"}}) == 6
+    appends = [span for span in recording.spans() if span.name == "checkpoint.append"]
+    assert appends
+    assert {span.attributes.get(names.NODE) for span in appends} <= {"workflow", START}
 
 
 @pytest.mark.parametrize("kind", [iter, list, tuple, collections.deque])

@@ -67,6 +67,19 @@ def test_memory_of_the_process(dead_journal):
     assert [each.name for each in spans if names.MEMORY_PEAK in each.attributes] == ["checkpoint.save"]
 
 
+def test_process_that_died_before_its_first_heartbeat(dead_journal):
+    """It lived at least until the last line of any operation: its task ends then, and not when it began."""
+    later = NOW + 5_000_000
+
+    def work(journal):
+        journal.take().append(encode_line((events.BEGIN, SPAN[::-1], NOW, events.TASK, "agent", TRACE, "", {}, None)))
+        running_operation(lines=[encode_line((events.EVENT, SPAN, later, "event", {}))])(journal)
+
+    _, spans, _ = recover(dead_journal(work))
+    [task] = [span for span in spans if span.name == "task agent"]
+    assert task.end_unix_nano == later
+
+
 @pytest.mark.parametrize("word", [0, 1 << 50, 2**64 - 1])
 def test_memory_that_is_not_known(dead_journal, word):
     """Without a number, or with one that no machine has, the operation has no memory."""

@@ -11,7 +11,7 @@ from ckpt_observe.readers.contents import Contents, Entry, largest_first
 from ckpt_observe.readers.directory_files import by_file, file_sizes
 from ckpt_observe.readers.pickle_calls import warnings_about
 from ckpt_observe.readers.pickle_machine import PickleMachine
-from ckpt_observe.readers.pickle_nodes import Node
+from ckpt_observe.readers.pickle_nodes import MAX_FIELDS, Node
 from ckpt_observe.readers.source import malformed, open_source
 from ckpt_observe.readers.streams import file_stream
 from ckpt_observe.support.advice import add_advice
@@ -71,7 +71,8 @@ def _entry(name: str, value: Node, size: int) -> Entry:
     shape, properties, chunks = (value.get(field) for field in ("size", "properties", "chunks"))
     if shape is None:
         return Entry(name=name, type="bytes", size=size)
-    dtype = next((child.resolved.value for _, child in properties.items if child.resolved.type == "global"), "") if properties else ""
+    fields = properties.items[:MAX_FIELDS] if properties is not None else ()
+    dtype = next((child.resolved.value for _, child in fields if child.resolved.type == "global"), "")
     details: dict[str, str | int] = {"chunks": chunks.count} if chunks is not None and chunks.count is not None else {}
     dtype = str(dtype).removeprefix("torch.")
     return Entry(name=name, type="torch.Tensor", size=size, dtype=dtype, shape=shape.integers(), details=details)

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from ckpt_observe.readers.pickle_nodes import Composite, Node
+from ckpt_observe.readers.pickle_nodes import MAX_ARGUMENTS, Composite, Node
 
 _TENSOR: Final = "torch.Tensor"
 _PARAMETER: Final = "torch.nn.Parameter"
 _ARRAY: Final = "numpy.ndarray"
+_FROM_TYPE: Final = "torch._tensor._rebuild_from_type_v2"
 
 STORAGE_DTYPES: Final = {
     "DoubleStorage": ("float64", 8),
@@ -120,7 +121,8 @@ def _parameter(result: Composite, arguments: Sequence[Node]) -> None:
 
 def _subclass(result: Composite, arguments: Sequence[Node]) -> None:
     function, kind, inner = arguments[:3] if len(arguments) >= 3 else _too_few()
-    describe_call(result, str(function.value), [child.resolved for _, child in inner.items])
+    if function.value != _FROM_TYPE:  # it may be an argument of itself
+        describe_call(result, str(function.value), [child.resolved for _, child in inner.items[:MAX_ARGUMENTS]])
     result.type = str(kind.value)
 
 
@@ -184,7 +186,7 @@ _CALLS: Final[dict[str, Callable[[Composite, Sequence[Node]], None]]] = {
     "torch._utils._rebuild_parameter_with_state": _parameter,
     "torch._utils._rebuild_sparse_tensor": _sparse_tensor,
     "torch._utils._rebuild_meta_tensor_no_storage": _meta_tensor,
-    "torch._tensor._rebuild_from_type_v2": _subclass,
+    _FROM_TYPE: _subclass,
     "torch.Size": _torch_size,
     "numpy.core.multiarray._reconstruct": _array,
     "numpy.core.multiarray.scalar": _scalar,

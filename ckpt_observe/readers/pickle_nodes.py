@@ -14,6 +14,9 @@ _MAX_ITEMS: Final = 100_000
 """Items of a container that are remembered; the others are only counted."""
 MAX_ARGUMENTS: Final = 16
 """Arguments of a call that are looked at. More would let a pickle that repeats a call take the square of its length."""
+MAX_FIELDS: Final = 64
+"""Fields of an object, and dimensions of an array, that are looked at. NumPy and torch allow 64 dimensions. A pickle may refer to one long
+tuple a million times, and to look at all of it each time would take hours."""
 _NO_DETAILS: Final[dict[str, str | int]] = {}
 """Shared by all nodes without details. It is replaced, never changed."""
 
@@ -68,12 +71,12 @@ class Node:
         return (f"{what}: only the first {len(self.items):,} of {self.count:,} were read, and the others are in the rest",)
 
     def get(self, name: str | int) -> Node | None:
-        """Return the item with this key, resolved, or None."""
-        return next((child.resolved for key, child in self.items if key.resolved.value == name), None)
+        """Return the field with this name, resolved, or None."""
+        return next((child.resolved for key, child in self.items[:MAX_FIELDS] if key.resolved.value == name), None)
 
     def integers(self) -> tuple[int, ...]:
-        """Return the items of a tuple or list of numbers; items that are no numbers are left out."""
-        return tuple(child.resolved.value for _, child in self.items if isinstance(child.resolved.value, int))
+        """Return the numbers in a tuple or list, such as a shape."""
+        return tuple(child.resolved.value for _, child in self.items[:MAX_FIELDS] if isinstance(child.resolved.value, int))
 
     def entry(self, name: str, depth: int) -> Entry:
         """Return the entry of this value, with `depth` levels below it. An array has the bytes of its data, if they are elsewhere."""

@@ -159,6 +159,32 @@ def test_pickles_that_multiply(tmp_path):
     assert readers.read(tmp_path / "key.pkl", depth=5).entries[0].name.startswith("(None, ")
 
 
+def test_pickles_that_use_a_long_tuple_as_many_shapes(tmp_path):
+    """Only as much of a shape is kept as an array can have, because a long one takes the square of its length."""
+    number = b"\x8a\x10" + b"\xff" * 15 + b"\x7f"  # the product of 2,000 of them has 250,000 bits
+    shape = b"(" + number * 2_000 + b"tq\x000"
+    tensors = b"](" + b"ctorch._utils\n_rebuild_tensor_v2\n(NNh\x00tR" * 200 + b"e"
+    (tmp_path / "shapes.pkl").write_bytes(b"\x80\x02" + shape + tensors + b".")
+    entries = readers.read(tmp_path / "shapes.pkl").entries
+    assert {(entry.type, len(entry.shape or ())) for entry in entries} == {("torch.Tensor", 64)}
+
+
+def test_fields_behind_a_thousand_others(tmp_path):
+    """A field is looked for among as many as an object has, because a dict that is used many times takes the square of its length."""
+    metadata = {f"other {number}": 0 for number in range(1_000)} | {"state_dict_metadata": {}}
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(metadata))
+    (tmp_path / "__0_0.distcp").write_bytes(b"")
+    with pytest.raises(IntegrityError, match="has no `state_dict_metadata`"):
+        readers.read(tmp_path)
+
+
+def test_a_call_that_is_its_own_argument(tmp_path):
+    """The list of arguments of a tensor's subclass contains the function and itself."""
+    function = b"ctorch._tensor\n_rebuild_from_type_v2\nq\x01"
+    (tmp_path / "cycle.pkl").write_bytes(b"\x80\x02" + function + b"]q\x00(h\x01Nh\x00e0](h\x01h\x00Re.")
+    assert [entry.type for entry in readers.read(tmp_path / "cycle.pkl").entries] == ["None"]
+
+
 def test_pickles_inside_a_pickle_share_its_limits(tmp_path):
     """The object arrays of joblib are pickles of their own. Many small ones cannot exceed the limit of one."""
     dtype = b"X\x05\x00\x00\x00dtypecnumpy\ndtype\nX\x02\x00\x00\x00O8\x85R"

@@ -48,10 +48,10 @@ def run(args: Namespace) -> int:
     with recorded_traces(args) as traces:
         statistics = traces.statistics(replace(find_task(traces, args.task), since_unix_nano=since))
     print_omission(read_settings(args))
-    recommendations = [each for each in recommend(statistics, Assumptions(args.mtbf, args.recovery)) if args.task in (None, each.task)]
+    recommendations = list(recommend(statistics, Assumptions(args.mtbf, args.recovery)))
     if not recommendations:
-        shortage = f"no task has {MIN_SAVES}" if args.task is None else f"{args.task!r} has fewer than {MIN_SAVES}"
-        print_error(f"{shortage} recorded saves; `ckpt-observe stats` shows what was recorded")
+        subject = "" if args.task is None else f" of {args.task!r}"
+        print_error(f"too few saves{subject} are recorded: a task needs {MIN_SAVES}; `ckpt-observe stats` shows what was recorded")
         return NOT_FOUND
     if args.json:
         print_structs(recommendations)

@@ -65,8 +65,7 @@ def run(args: Namespace) -> int:
 
 def _select(traces: Traces, explainer: Explainer, id: str | None, task: str | None) -> list[ObservedOperation]:
     if id is None:
-        find_task(traces, task)
-        failure = explainer.newest_failure(task)
+        failure = explainer.newest_failure(find_task(traces, task))
         return [failure] if failure else []
     trace, operation = find_trace(traces, id)
     return [operation] if operation else explainer.select(trace)

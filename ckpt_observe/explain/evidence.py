@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ckpt_observe.explain.comparison import is_slow, usual_values
 from ckpt_observe.explain.explanation import FAILURES, NEARBY_SECONDS, Evidence, OperationExplanation, ProgramFailure, explain
-from ckpt_observe.query import RUNNING, ObservedOperation, OperationFilter, Trace, Traces
+from ckpt_observe.query import ALL, RUNNING, ObservedOperation, OperationFilter, Trace, Traces
 from ckpt_observe.query.lost_checkpoints import LostCheckpoints
 from ckpt_observe.semconv import attributes as names
 
@@ -50,18 +50,9 @@ class Explainer:
             return waited
         return sorted(operations or trace.operations, key=lambda operation: operation.seconds(self._now))[-1:]
 
-    def newest_failure(self, task: str | None = None) -> ObservedOperation | None:
-        """Return the operation that failed last, or whose process died last. A task that failed only with it explains less.
-
-        `task` is the name of its task, or without a task the program; or the id of its run.
-        """
-        filters = [OperationFilter(outcome=outcome, task_name=task) for outcome in ("error", "interrupted")]
-        if task is not None:
-            filters += [replace(matching, task_name=None, **{field: task}) for matching in filters for field in ("service", "task_id")]
-        failures = [
-            next((each for each in self._operations(matching) if task in (None, each.task_title, each.task_id)), None)
-            for matching in filters
-        ]
+    def newest_failure(self, matching: OperationFilter = ALL) -> ObservedOperation | None:
+        """Return the matching operation that failed last, or whose process died last. A task that failed only with it explains less."""
+        failures = [next(self._operations(replace(matching, outcome=outcome)), None) for outcome in FAILURES]
         newest = max(filter(None, failures), key=lambda operation: operation.end_unix_nano or 0, default=None)
         if newest is None or newest.kind == "operation":
             return newest

@@ -54,6 +54,13 @@ def test_advice_for_a_program_without_a_task(command, tmp_path):
     assert command("advise", "--task", "trainer").stdout == done.stdout
 
 
+def test_advice_for_a_program_with_a_task(command, tmp_path):
+    """`--task` with the name of a program selects its tasks, as in `traces`."""
+    command("run", "--service", "trainer", "--", sys.executable, "-c", PROGRAM, str(tmp_path / "store"), "live")
+    done = command("advise", "--task", "trainer")
+    assert (done.returncode, done.stdout) == (0, command("advise", "--task", "agent").stdout)
+
+
 def test_sampler_leaves_operations_out(command, tmp_path):
     """With a sampler, each command that counts operations says in one line that those of other traces are missing."""
     ratio = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.1"}

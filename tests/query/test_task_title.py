@@ -10,10 +10,12 @@ import pytest
 import ckpt_observe
 from ckpt_observe.cli.tail import OperationEvent, event_line
 from ckpt_observe.cli.top import TaskTable
+from ckpt_observe.cli.trace_arguments import find_task
 from ckpt_observe.core import Checkpointer
+from ckpt_observe.errors import TraceNotFoundError
 from ckpt_observe.explain import Explainer
 from ckpt_observe.pictures.timeline import build_timeline
-from ckpt_observe.query import ALL, open_traces
+from ckpt_observe.query import ALL, OperationFilter, open_traces
 from ckpt_observe.viewer import page_data
 
 
@@ -45,13 +47,16 @@ def test_one_title_everywhere(watch, state, tmp_path, task, title):
 
 @pytest.mark.parametrize(("task", "title"), [("train", "train"), (None, "test")])
 def test_failure_is_found_by_title(watch, state, task, title):
-    """`why --task` takes the title that other commands show, and finds nothing of a task under the name of its program."""
+    """`why --task` takes the title that other commands show, and, as `traces --task`, the name of a program with tasks."""
     scope = ckpt_observe.task(task) if task else nullcontext()
     with pytest.raises(OSError), scope, ckpt_observe.checkpoint("save"):
         raise OSError
     assert watch.flush(10)
     with open_traces(state) as traces:
         explainer = Explainer(traces, time.time_ns())
-        assert explainer.newest_failure(title).name == "save"
-        assert explainer.newest_failure("other") is None
-        assert (explainer.newest_failure("test") is None) == (task is not None)
+        assert explainer.newest_failure().name == "save"
+        for name in (title, "test"):
+            assert explainer.newest_failure(find_task(traces, name)).name == "save"
+        assert explainer.newest_failure(OperationFilter(task_name="other")) is None
+        with pytest.raises(TraceNotFoundError):
+            find_task(traces, "other")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from argparse import PARSER, REMAINDER, Action, ArgumentError, ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from ckpt_observe.cli.exit_codes import describe_codes
 from ckpt_observe.cli.output import until_output_ends
+from ckpt_observe.support.formatting import printable
 from ckpt_observe.support.suggestions import suggest
 
 
@@ -33,6 +34,9 @@ class CommandParser(ArgumentParser):
             hint = suggest(unknown[0].partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return namespace, unknown
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))  # it may quote the name of a file
 
     def _check_value(self, action: Action, value: Any) -> None:
         try:

@@ -160,6 +160,12 @@ def test_unknown_option(command, arguments, hint):
     assert done.stderr.endswith(f"ckpt-observe {arguments[0]}: error: unrecognized arguments: {arguments[-1]}{hint}\n")
 
 
+def test_control_characters_of_an_argument(command):
+    """A shell may expand `*` to hostile names of files, of which `show` accepts three. The message escapes them."""
+    done = command("show", "a", "b", "c", "\x1b[31md")
+    assert (done.returncode, done.stderr.endswith("unrecognized arguments: \\x1b[31md\n")) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [

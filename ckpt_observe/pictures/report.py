@@ -42,8 +42,8 @@ def report_page(
     summary = trace.summary
     page, body = create_page(f"Checkpoint report: {summary.name}")
     origin = f"Made at {format_time(now_unix_nano)} from the trace {summary.trace_id}."
-    zone = dt.datetime.fromtimestamp(now_unix_nano / 1e9).astimezone().isoformat()[-6:]  # the reader of a ticket may be in another zone
-    note = f"Times are in UTC{zone}. Secrets, user and session IDs and the home directory are left out."
+    zones = dict.fromkeys(map(_zone, (summary.start_unix_nano, summary.end_unix_nano, now_unix_nano)))
+    note = f"Times are in {', then '.join(zones)}. Secrets, user and session IDs and the home directory are left out."
     add(body, "p", f"{origin} {note}", class_="note")
     _add_summary(body, trace)
     for explanation in explanations:
@@ -60,6 +60,11 @@ def report_page(
     _add_environment(body, trace.operations, versions)
     redact_page(page)
     return page_text(page)
+
+
+def _zone(unix_nano: int) -> str:
+    """Return the difference of the local time, which the summer changes, to UTC: the reader of a ticket may be in another zone."""
+    return f"UTC{dt.datetime.fromtimestamp(unix_nano / 1e9).astimezone().isoformat(timespec='seconds')[19:]}"
 
 
 def _add_summary(body: Element, trace: Trace) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import hashlib
 import re
+import time
 from html.parser import HTMLParser
 
 import pytest
@@ -160,3 +162,16 @@ def test_large_trace_is_bounded():
     assert f"The first {MAX_DETAILS} of {MAX_DRAWN + 100}." in text
     assert f"The first {MAX_LINES} of {MAX_LINES + 1} lines." in text
     assert (text.count("<details>"), text.count("<g>"), text.count("line\n")) == (MAX_DETAILS, MAX_DRAWN, MAX_LINES - 1)
+
+
+@pytest.mark.parametrize(("days", "zones"), [(0, "UTC-08:00"), (100, "UTC-08:00, then UTC-07:00")])
+def test_times_have_a_zone(monkeypatch, days, zones):
+    """The page says in which zone its times are. It changes if a report about a trace of the winter is made in the summer."""
+    with monkeypatch.context() as environment:
+        environment.setenv("TZ", "America/Los_Angeles")
+        time.tzset()
+        start = dt.datetime(2026, 1, 31, tzinfo=dt.UTC).timestamp()
+        summary = TraceSummary("ab" * 16, "task agent", int(start * 1e9), int(start * 1e9), 0, 0, 0, 0)
+        text = report_page(Trace(summary=summary, operations=()), (), (), {}, int((start + days * 86400) * 1e9))
+    time.tzset()
+    assert f"Times are in {zones}." in Page(text).text("p")

@@ -17,7 +17,15 @@ import msgspec
 def print_structs(structs: Iterable[msgspec.Struct]) -> None:
     """Print each struct as a line of JSON."""
     for struct in structs:
-        print_json(msgspec.json.encode(struct).decode())
+        print_json(_encode(struct))
+
+
+def _encode(struct: msgspec.Struct) -> str:
+    """Return a struct as JSON. Bytes of a path that are not UTF-8, and broken characters of a pickle, become escapes of JSON."""
+    try:
+        return msgspec.json.encode(struct).decode()
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(struct, str_keys=True), separators=(",", ":"))
 
 
 def print_json(line: str) -> None:

@@ -17,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import hostile_files
 from hostile_files import GOLDEN
 
+from ckpt_observe.cli.main import main
+
 COMMANDS = {
     "list": "list FILE",
     "show": "show FILE --depth 50",
@@ -97,6 +99,19 @@ def test_nothing_is_executed(tmp_path):
     assert done["dcp", "verify"].code == 3
     pickle.loads(data)
     assert marker.exists(), "the control: loading it runs the command"
+
+
+@pytest.mark.parametrize("command", [*READS, "verify"])
+def test_names_that_are_not_unicode(tmp_path, capsys, command):
+    """In JSON, a byte of a file name that is not UTF-8, and half a character in a key, are escapes: no value changes."""
+    path = tmp_path / os.fsdecode(b"\xff.pkl")
+    path.write_bytes(b"\x80\x04}\x8c\x03\xed\xa0\x80K\x01s.")
+    words = [str(path) if word == "FILE" else word for word in COMMANDS[command].split()]
+    assert main([*words, "--json"]) == 0
+    out = capsys.readouterr().out
+    assert (r"\udcff.pkl" in out) == (command != "diff")
+    assert (r"\ud800" in out) == (command in ("show", "diff", "stats"))
+    assert [json.loads(line) for line in out.splitlines()]
 
 
 @pytest.mark.faults

@@ -91,7 +91,7 @@ _SUSPICIOUS_BUILTINS: Final = frozenset(
 def describe_storage(node: Composite) -> tuple[str, int]:
     """Give the node of a torch storage its type and dtype. Return its key and the bytes that its id claims."""
     kind, storage_type, key, _, count = [argument.resolved for argument in node.args[:5]]
-    if kind.value != "storage" or not isinstance(count.value, int):
+    if kind.value != "storage" or not isinstance(count.value, int) or count.value < 0:
         raise IndexError("not the id of a storage")
     node.type = "torch.Storage"
     node.value = str(key.value)

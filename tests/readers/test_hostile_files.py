@@ -178,6 +178,16 @@ def test_fields_behind_a_thousand_others(tmp_path):
         readers.read(tmp_path)
 
 
+def test_a_storage_with_a_negative_size(tmp_path):
+    """A storage of -5 elements is damage. It made the sum of the sizes negative."""
+    data = (GOLDEN / "legacy.pt").read_bytes()
+    count = data.index(b"X\x03\x00\x00\x00cpu")
+    size = data.index(b"K", count)
+    (tmp_path / "negative.pt").write_bytes(data[:size] + b"J\xfb\xff\xff\xff" + data[size + 2 :])
+    with pytest.raises(IntegrityError, match="not the id of a storage"):
+        readers.read(tmp_path / "negative.pt")
+
+
 def test_a_call_that_is_its_own_argument(tmp_path):
     """The list of arguments of a tensor's subclass contains the function and itself."""
     function = b"ctorch._tensor\n_rebuild_from_type_v2\nq\x01"

@@ -45,8 +45,8 @@ def read_sqlite_store(candidate: Candidate) -> Contents:
     path, request = candidate.path, candidate.request
     with open_database(path, request.limits) as connection:
         connection.text_factory = lambda text: text.decode(errors="replace")  # a damaged row must not hide the others
-        rows = connection.execute(_HEADERS, {"task": request.task, "max": MAX_HEADER}).fetchall()
-    return _read_headers(decode_headers(rows), "sqlite", path_to_url("sqlite", path), request)
+        infos = decode_headers(connection.execute(_HEADERS, {"task": request.task, "max": MAX_HEADER}))
+    return _read_headers(infos, "sqlite", path_to_url("sqlite", path), request)
 
 
 def read_store(url: str, request: ReadRequest) -> Contents:

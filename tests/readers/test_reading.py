@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sqlite3
+import tracemalloc
 from contextlib import closing
 
 import msgspec
@@ -71,6 +72,21 @@ def test_damaged_rows_hide_no_others(tmp_path):
         connection.execute("UPDATE checkpoints SET id = CAST(x'ff' AS TEXT) WHERE task = 'run/3' AND id = '1'")
     contents = readers.read(path)
     assert [entry.name for entry in contents.breakdown("task").entries] == ["run/1", "run/2"]
+
+
+def test_damaged_rows_are_not_collected(tmp_path):
+    """Large headers that are damaged are read one after the other: a database of many gigabytes does not fill the memory."""
+    path = tmp_path / "a.db"
+    save_twice(f"sqlite://{path}")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        insert = "INSERT INTO checkpoints (task, id, created, status, stored_size, header, payload) VALUES ('t', ?, 1, '', 1, ?, x'')"
+        connection.executemany(insert, ((str(number), bytes(1_000_000)) for number in range(20)))
+    tracemalloc.start()
+    try:
+        assert len(readers.read(path).entries) == 3
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_one_checkpoint_of_the_core(tmp_path):

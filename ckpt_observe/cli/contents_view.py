@@ -22,7 +22,7 @@ JSON: Final = {"show": Contents, "diff": ContentsDiff}
 _OTHER: Final = "other"
 _MARKS: Final = {"added": "+", "removed": "-", "changed": "~"}
 _STYLES: Final = {"+": "green", "-": "red", "~": "yellow"}
-_NOTHING_IS_EXECUTED: Final = "Nothing of a checkpoint is executed: pickles are read as text, and no class is imported."
+_NOTHING_IS_EXECUTED: Final = "Nothing in a checkpoint is executed: a pickle is parsed and not loaded, and no class is imported."
 
 
 def register(subparsers: _SubParsersAction[Any]) -> None:

@@ -1,4 +1,4 @@
-"""`ckpt-observe stats`: sizes, growth, largest keys and forecast of a store; without a store, durations and sizes of operations."""
+"""`ckpt-observe stats`: shows sizes, growth, largest keys and forecast of a store; without a store, times and sizes of operations."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`ckpt-observe tail`: prints operations as they start and finish, one line each, until Ctrl-C.
 
-It also delivers what processes leave that die meanwhile, so that their operations are printed as interrupted.
+It also delivers the records of processes that die meanwhile, so that their operations are printed as interrupted.
 """
 
 from __future__ import annotations

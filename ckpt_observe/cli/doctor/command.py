@@ -1,4 +1,4 @@
-"""`ckpt-observe doctor`: check settings, directories, journals, servers and patches.
+"""`ckpt-observe doctor`: checks settings, directories, journals, servers and patches.
 
 Tests every directory and server, then cleans up: test files and directories are removed, and servers receive a request without spans.
 """

@@ -35,13 +35,15 @@ def read_dcp(candidate: Candidate) -> Contents:
     if storage is not None:
         sizes, warnings = _sizes_by_name(candidate.path, storage, files), (*warnings, *storage.warnings("sizes of chunks"))
     entries = largest_first(_entry(key.name(), child.resolved, sizes[key.name()]) for key, child in values.items)
-    size = sum(files.values())
+    size, used = sum(files.values()), sum(entry.size for entry in entries)
+    if used > size:
+        raise malformed(candidate.path, "its values are larger than its files")
     return Contents(
         format="dcp",
         location=candidate.path,
         size=size,
         entries=entries,
-        other_size=size - sum(entry.size for entry in entries),
+        other_size=size - used,
         stored_size=size,
         breakdowns=(by_file(files),),
         imports=tuple(sorted(machine.imports)),

@@ -56,8 +56,9 @@ def read_orbax(candidate: Candidate) -> Contents:
         leaves = tree.tree_metadata.values()
         entries += [_entry(path, folder, leaf, None if tree.use_ocdbt else sizes, limits) for leaf in leaves]
         warnings |= {_ONE_DATABASE} if tree.use_ocdbt else set()
-    size = sum(files.values())
-    used = sum(entry.size for entry in entries)
+    size, used = sum(files.values()), sum(entry.size for entry in entries)
+    if used > size:
+        raise malformed(path, "its arrays are larger than its files")
     return Contents(
         format="orbax",
         location=path,

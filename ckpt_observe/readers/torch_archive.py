@@ -32,7 +32,8 @@ def read_torch(candidate: Candidate) -> Contents:
     root = machine.run()
     version = members.get(f"{folder}version")
     text = zip_directory.read_start(source, version, 20).decode("latin1").strip() if version else ""
-    return to_contents("torch", source, root, machine.imports, candidate.request.depth, version=text)
+    size = max(source.size, sum(member.size for member in members.values()))  # a compressed file has more bytes inside
+    return to_contents("torch", source, root, machine.imports, candidate.request.depth, size=size, version=text)
 
 
 def read_legacy_torch(candidate: Candidate) -> Contents:

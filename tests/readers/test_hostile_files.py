@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import random
@@ -424,3 +425,29 @@ def test_truncated_files(tmp_path):
                 readers.read(tmp_path / name)
             except (CheckpointError, CompatibilityError):
                 continue
+
+
+def test_values_that_are_larger_than_the_files(tmp_path):
+    """Values that claim the same bytes many times are damage: what remains for the rest would be negative."""
+    chunks = [{"fqn": f"weight {number}", "relative_path": "__0_0.distcp", "offset": 0, "length": 5_000} for number in range(2)]
+    storage = b"".join(pickle.dumps(chunk, 2)[2:-1] * 2 for chunk in chunks)  # as key and value
+    metadata = b"\x80\x02}(X\x13\x00\x00\x00state_dict_metadata}(X\x08\x00\x00\x00weight 0}X\x08\x00\x00\x00weight 1}u"
+    (tmp_path / "dcp").mkdir()
+    (tmp_path / "dcp" / ".metadata").write_bytes(metadata + b"X\x0c\x00\x00\x00storage_data}(" + storage + b"uu.")
+    (tmp_path / "dcp" / "__0_0.distcp").write_bytes(bytes(5_000))
+    leaf = {"key_metadata": [{"key": "w"}], "value_metadata": {}}
+    (tmp_path / "orbax" / "w").mkdir(parents=True)
+    (tmp_path / "orbax" / "w" / "0").write_bytes(bytes(5_000))
+    (tmp_path / "orbax" / "_METADATA").write_text(json.dumps({"tree_metadata": {"a": leaf, "b": leaf}}))
+    for name in ("dcp", "orbax"):
+        with pytest.raises(IntegrityError, match="larger than its files"):
+            readers.read(tmp_path / name)
+
+
+def test_a_compressed_file_of_torch(tmp_path):
+    """Storages that are larger than the file, because somebody compressed it, count with the bytes that they have inside."""
+    with zipfile.ZipFile(GOLDEN / "torch.pt") as archive:
+        members = {name: bytes(10_000) if "/data/" in name else archive.read(name) for name in archive.namelist()}
+    contents = readers.read(write_zip(tmp_path / "a.pt", members, zipfile.ZIP_DEFLATED))
+    assert contents.size > 30_000 > (contents.stored_size or 0)
+    assert contents.other_size > 0

@@ -16,6 +16,7 @@ from ckpt_observe.readers.contents import Breakdown, Contents, Entry, largest_fi
 from ckpt_observe.readers.langgraph_rows import UNCLEAR, ThreadCheckpoint, ThreadTotals, decode_channels, decode_metadata
 from ckpt_observe.readers.request import ReadRequest
 from ckpt_observe.readers.selection import no_thread, select_checkpoint
+from ckpt_observe.readers.source import how_to_raise
 from ckpt_observe.readers.sqlite_database import is_interrupted, open_database
 
 COLUMNS: Final = frozenset({"thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id", "type", "checkpoint", "metadata"})
@@ -115,7 +116,7 @@ class _Database:
             if not is_interrupted(error):
                 raise
             text = f"the time was over after the newest {totals.count} of {count} checkpoints: the channels of the others are other bytes"
-            warnings.append(f"{text}. Select a task, or pass limits=Limits(seconds=...)")
+            warnings.append(f"{text}. Select a task, or {how_to_raise('seconds')}")
         if totals.unclear_count:
             warnings.append(f"the channels of {totals.unclear_count} checkpoints are other bytes, because they are {UNCLEAR}")
         return totals, entries, tuple(warnings)

@@ -16,7 +16,7 @@ from ckpt_observe.readers.pickle_calls import describe_call, describe_state
 from ckpt_observe.readers.pickle_nodes import MAX_ARGUMENTS, Composite, Node, atom
 from ckpt_observe.readers.pickle_opcodes import argument_reader
 from ckpt_observe.readers.pickle_stack import PickleStack
-from ckpt_observe.readers.source import Limits, exceeds, malformed
+from ckpt_observe.readers.source import Limits, exceeds, how_to_raise, malformed
 from ckpt_observe.readers.streams import ByteStream
 
 _MAX_STACK: Final = 2_000_000
@@ -99,8 +99,8 @@ class PickleMachine:
         if len(self._stack.values) > _MAX_STACK:
             raise malformed(self._location, f"more than {_MAX_STACK:,} values wait on its stack, which no pickler does")
         if time.monotonic() > self._deadline:
-            text = f"reading {self._location} took longer than {self._limits.seconds:g} s; pass limits=Limits(seconds=...)"
-            raise DeadlineError(text)
+            text = f"reading {self._location} took longer than {self._limits.seconds:g} s"
+            raise DeadlineError(f"{text}. If you trust this file, {how_to_raise('seconds')}")
 
     def _finish(self) -> Node:
         if self._steps > _STEPS_PER_CHECK:

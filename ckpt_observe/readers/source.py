@@ -31,7 +31,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     decompressed_size: Annotated[int, _limit("bytes to which a compressed pickle may grow; it is decompressed in small pieces")] = (
         4 * 1024**3
     )
-    steps: Annotated[int, _limit("opcodes of a pickle, entries of a zip directory, files of a directory")] = 5_000_000
+    steps: Annotated[int, _limit("opcodes of a pickle (about 70,000 chunks of DCP), entries of a zip directory, files of a directory")] = (
+        5_000_000
+    )
     depth: Annotated[int, _limit("levels of nesting that are shown of a pickle")] = 100
     seconds: Annotated[
         float, _limit("time for a database or a pickle. Channels of a SQLite database that were not measured by then are other bytes")
@@ -40,8 +42,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 def exceeds(what: str, limit: str, value: float) -> CapacityError:
     """Return the error for a file that needs more than a limit allows."""
-    text = f"{what} exceeds the limit of {value:,}. If you trust this file, pass limits=Limits({limit}=...) with a larger value"
+    text = f"{what} exceeds the limit of {value:,}. If you trust this file, {how_to_raise(limit)}"
     return CapacityError(text, code="storage.too_large")
+
+
+def how_to_raise(limit: str) -> str:
+    """Return how to read a file with a larger limit. Commands have no option for it."""
+    return f"read it in Python: ckpt_observe.readers.read(path, limits=Limits({limit}=...))"
 
 
 def malformed(location: str, reason: str) -> IntegrityError:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from ckpt_observe.errors import AccessError, ConflictError, DeadlineError, IntegrityError
-from ckpt_observe.readers.source import Limits, malformed
+from ckpt_observe.readers.source import Limits, how_to_raise, malformed
 from ckpt_observe.support import sqlite
 from ckpt_observe.support.advice import add_advice
 from ckpt_observe.support.errnos import translate_os_errors
@@ -36,7 +36,7 @@ def open_database(path: str, limits: Limits) -> Iterator[sqlite3.Connection]:
     except sqlite3.Error as error:
         code = sqlite.primary_code(error)
         if code == sqlite3.SQLITE_INTERRUPT:
-            text = f"reading {path} took longer than {limits.seconds:g} s; select a task, or pass limits=Limits(seconds=...)"
+            text = f"reading {path} took longer than {limits.seconds:g} s; select a task, or {how_to_raise('seconds')}"
             raise DeadlineError(text) from error
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             text = add_advice(f"{path} is locked by another process", "conflict.locked")

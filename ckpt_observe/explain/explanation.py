@@ -207,7 +207,9 @@ def _advice(operation: ObservedOperation, program_failure: ProgramFailure | None
     if advice:
         yield advice
     retryable = operation.attributes.get(names.ERROR_RETRYABLE)
-    if retryable is True and operation.outcome == "error":
+    if operation.outcome != "error" or operation.attributes.get(names.ERROR_CLASS) == "unknown":
+        return  # it is not known whether a repetition would help
+    if retryable is True:
         yield "The same call may succeed if it is repeated."
     elif retryable is False:
         yield "Repeating the same call does not help before that is done." if advice else "Repeating the same call does not help."

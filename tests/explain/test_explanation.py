@@ -50,6 +50,15 @@ def test_failure_names_phase_cause_and_advice():
     assert "process 42 of test on box" in texts["where"]
 
 
+@pytest.mark.parametrize(
+    ("code", "outcome"), [("unknown.exception", "error"), ("interrupted.process_died", "interrupted"), ("cancelled.requested", "cancelled")]
+)
+def test_advice_does_not_judge_a_repetition_of_which_nothing_is_known(code, outcome):
+    """That the next call fails, too, is known of some errors. It is not known of new exceptions, kills and cancellations."""
+    attributes = {names.ERROR_CODE: code, names.ERROR_CLASS: ERROR_CODES[code].error_class, names.ERROR_RETRYABLE: False}
+    assert sentences(make_operation(outcome=outcome, attributes=attributes))["advice"] == ADVICE[code]
+
+
 @pytest.mark.parametrize("code", ERROR_CODES)
 def test_every_error_code_is_explained(code):
     """Each code of the table has a cause and advice; nothing is said twice."""

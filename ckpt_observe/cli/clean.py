@@ -108,7 +108,7 @@ def run(args: Namespace) -> int:
 
 def _recorded_data(state: Path, journals: list[WaitingJournal]) -> Iterator[RecordedData]:
     for name, content in _FILES.items():
-        size = sum(path.stat().st_size for path in _database(state / name))
+        size = sum(map(_file_size, _database(state / name)))
         if size:
             text = _describe_traces(state) if name == TRACES else content
             yield RecordedData(path=str(state / name), content=text, bytes=size, undelivered=False)
@@ -172,4 +172,11 @@ def _database(path: Path) -> list[Path]:
 
 
 def _size(directory: Path) -> int:
-    return sum(path.lstat().st_size for path in directory.rglob("*") if path.is_file())
+    return sum(_file_size(Path(parent, name)) for parent, _, names in os.walk(directory) for name in names)
+
+
+def _file_size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except FileNotFoundError:  # a program that runs has removed it since it was listed
+        return 0

@@ -232,3 +232,16 @@ def test_clean_removes_traces_that_cannot_be_read(run, state):
     assert "traces that cannot be read" in run("clean").out
     run("clean", "--yes")
     assert not (state / FILENAME).exists()
+
+
+def test_clean_while_files_disappear(state, running_program, run, monkeypatch):
+    """A running program removes what it has delivered while `clean` adds up the sizes: such files have none."""
+    stat = os.stat
+
+    def stat_of_removed_file(path, **options):
+        if options.get("follow_symlinks") is False and str(path).endswith("about.json"):
+            raise FileNotFoundError(path)
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat_of_removed_file)
+    assert "records of process" in run("clean", code=3).out

@@ -22,7 +22,7 @@ from ckpt_observe.cli.trace_arguments import add_state_directory, print_omission
 from ckpt_observe.core import Checkpointer, Query
 from ckpt_observe.query import OperationStatistics
 from ckpt_observe.readers.reading import path_of_url
-from ckpt_observe.support.formatting import format_duration, format_ratio, format_size
+from ckpt_observe.support.formatting import format_duration, format_ratio, format_size, printable
 from ckpt_observe.tuning.growth import TaskGrowth, measure_tasks, seconds_until_full
 
 
@@ -117,7 +117,7 @@ def run(args: Namespace) -> int:
         print_left_out(len(tasks), args.limit)
         print()
     for line in _summary(store):
-        print(line)
+        print(printable(line))
     return OK
 
 

@@ -11,6 +11,7 @@ import msgspec
 from ckpt_observe.core.model import CheckpointInfo
 from ckpt_observe.errors import ConfigError, SerializationError
 from ckpt_observe.support import yaml
+from ckpt_observe.support.formatting import printable
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
 Style = Literal["markdown", "yaml", "json"]
@@ -90,4 +91,4 @@ def _markdown(info: CheckpointInfo, state: Any) -> str:
 
 def _cell(text: str) -> str:
     """Escape text for a table cell."""
-    return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", " ".join(text.splitlines()))
+    return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", printable(" ".join(text.splitlines())))

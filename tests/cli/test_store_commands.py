@@ -344,6 +344,10 @@ def test_names_are_escaped(run, tmp_path):
     shown = run("show", tmp_path / "store", "run", "latest").out
     assert "\x1b" not in shown
     assert r"\x1b[2Jkey\nline" in shown
+    for command in (("stats",), ("log", "run"), ("extract", "run")):
+        out = run(command[0], tmp_path / "store", *command[1:]).out
+        assert "2Jkey" in out
+        assert "\x1b" not in out
 
 
 def test_filters_need_a_store_of_the_core(run, tmp_path):

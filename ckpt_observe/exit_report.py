@@ -78,7 +78,11 @@ def directory_option(settings: Settings) -> str:
     with ignore_errors(JournalError):  # no directory can be used: there is nothing to show
         directory, _ = usable_directory(settings.dir)
     is_default = directory == settings.dir and settings.origin.get("dir", "").startswith("default")
-    return "" if is_default else f" --dir {directory}"
+    if is_default:
+        return ""
+    from shlex import quote  # noqa: PLC0415 - rarely needed
+
+    return f" --dir {quote(str(directory))}"
 
 
 def _print(text: str) -> None:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from argparse import Namespace, _SubParsersAction
+from shlex import quote
 from typing import Any, Final
 
 import ckpt_observe
@@ -116,7 +117,7 @@ def _set_environment(args: Namespace) -> str:
     if reason is not None:
         print_error(f"{reason}; the demo uses {directory} instead")
     os.environ[environment.DIR] = str(directory)
-    return f" --dir {directory}" if args.dir or reason is not None else ""
+    return f" --dir {quote(str(directory))}" if args.dir or reason is not None else ""
 
 
 def _wait_for_trace(watch: Watch, trace_id: str) -> list[Span]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -42,6 +43,14 @@ def summary(command, packages):
         return [line.removeprefix("ckpt-observe: ") for line in done.stderr.splitlines() if line.startswith("ckpt-observe: ")]
 
     return run
+
+
+def test_command_of_the_summary_can_be_pasted(command, tmp_path):
+    """The directory that the summary names is quoted for the shell."""
+    state = tmp_path / "my state"
+    done = command("run", "--dir", str(state), "--", sys.executable, "-c", SAVE)
+    shown = done.stderr.rstrip().rpartition("ckpt-observe ")[2]
+    assert shlex.split(shown) == ["traces", "--last", "--dir", str(state)]
 
 
 def test_launcher_counts_the_children_that_record(summary, tmp_path):

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from ckpt_observe import environment, query
@@ -90,7 +91,8 @@ def _check_fallback(configured: Path) -> tuple[str, str]:
         directory, _ = usable_directory(configured)
     except JournalError:
         return PROBLEM, "none can be written, so programs keep records in memory until they are delivered; nothing survives a crash"
-    return NOTE, f"programs use {directory} meanwhile, which may not survive a restart; see: ckpt-observe traces --dir {directory}"
+    command = f"ckpt-observe traces --dir {quote(str(directory))}"
+    return NOTE, f"programs use {directory} meanwhile, which may not survive a restart; see: {command}"
 
 
 def _check_pages(settings: Settings) -> tuple[str, str]:
@@ -192,5 +194,7 @@ def _check_daemon(state: Path, journals: int) -> Diagnosis:
     if daemon.is_running(state):
         return Diagnosis(OK, "daemon", f"running for {state}; journals that it delivers: {journals}")
     return Diagnosis(
-        PROBLEM, "daemon", f"not running; journals that wait for it: {journals}; start it with: ckpt-observe daemon --dir {state}"
+        PROBLEM,
+        "daemon",
+        f"not running; journals that wait for it: {journals}; start it with: ckpt-observe daemon --dir {quote(str(state))}",
     )

@@ -151,7 +151,11 @@ def test_unknown_command(command, word, hint):
     assert suggest(word, main.COMMANDS) == hint
 
 
-@pytest.mark.parametrize(("arguments", "hint"), [(("show", "x", "--jsno"), "; did you mean '--json'?"), (("clean", "--qqq"), "")], ids=str)
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [(("show", "x", "--jsno"), "; did you mean '--json'?"), (("clean", "--qqq"), ""), (("stats", "--since"), "")],
+    ids=str,
+)
 def test_unknown_option(command, arguments, hint):
     """An unknown option is exit code 2, with the usage of its command and the most similar option."""
     done = command(*arguments)

@@ -13,7 +13,7 @@ _SIMILAR: Final = {"│": "|", "├": "|", "└": "`", "─": "-", "µ": "u", "�
 
 
 def format_duration(seconds: float) -> str:
-    """Return a short text with a unit: `85 µs`, `4.1 ms`, `1.2 s`, `2m 05s`, `3h 12m`."""
+    """Return a short text with a unit: `85 µs`, `4.1 ms`, `1.2 s`, `2m 05s`, `3h 12m`, `5d 06h`."""
     if seconds < 0.000_999_5:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 0.999_5:
@@ -23,7 +23,9 @@ def format_duration(seconds: float) -> str:
     whole = round(seconds)
     if whole < 3600:
         return f"{whole // 60}m {whole % 60:02}s"
-    return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+    if whole < 172_800:
+        return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+    return f"{whole // 86_400}d {whole % 86_400 // 3600:02}h"
 
 
 def format_size(count: int) -> str:

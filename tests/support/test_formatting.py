@@ -12,6 +12,7 @@ from ckpt_observe.support.formatting import format_duration, format_ratio, forma
     [
         (0, "0 µs"), (0.000_085, "85 µs"), (0.000_999_6, "1.0 ms"), (0.0041, "4.1 ms"), (0.123_4, "123 ms"), (0.9996, "1.0 s"),
         (1.23, "1.2 s"), (59.96, "1m 00s"), (125, "2m 05s"), (3599.6, "1h 00m"), (11_520, "3h 12m"),
+        (172_799, "47h 59m"), (172_799.6, "2d 00h"), (2_592_000, "30d 00h"),
     ],
 )  # fmt: skip
 def test_duration_has_its_unit(seconds, text):

@@ -19,6 +19,7 @@ from ckpt_observe.cli import command_pages, main
 from ckpt_observe.cli.completion import SHELLS
 from ckpt_observe.cli.exit_codes import MEANINGS, code_of
 from ckpt_observe.cli.output import Column, live_table, print_table, progress
+from ckpt_observe.cli.store_statistics import OPERATION_COLUMNS
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.errors import CheckpointNotFoundError, ConfigError, IntegrityError, MissingExtraError
 from ckpt_observe.support.suggestions import suggest
@@ -100,6 +101,14 @@ def test_narrow_terminal_folds_names_first(terminal, monkeypatch, width, folded)
     if "CREATED" in folded and width > 9:
         assert "2026-11-18" in body
         assert "20:10:23" in body
+
+
+def test_statistics_fit_a_usual_terminal(terminal, monkeypatch):
+    """With 80 columns, `stats` breaks no word."""
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table(OPERATION_COLUMNS, [("LangGraph", "restore", 1000, 10, 0.0134, 0.124, 0.227, 14_900, "serialize (17.2 ms)")], terminal)
+    words = ESCAPE.sub("", terminal.getvalue()).split()
+    assert {"LangGraph", "OPERATION", "restore", "LONGEST", "serialize"} <= set(words)
 
 
 def test_plain_output_does_not_import_rich(tmp_path):

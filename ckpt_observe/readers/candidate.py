@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+import zlib
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from itertools import islice
 from types import TracebackType
 from typing import Final, Self
 
+from ckpt_observe.core.format.header import START
+from ckpt_observe.errors import CheckpointNotFoundError, LocationError
 from ckpt_observe.readers import zip_directory
 from ckpt_observe.readers.request import ReadRequest
 from ckpt_observe.readers.source import SourceFile, file_kind, open_source
@@ -18,6 +21,9 @@ from ckpt_observe.support.errnos import translate_os_errors
 _START: Final = 4096
 _MAX_NAMES: Final = 10_000
 """Names of a directory that are looked at to recognize its format."""
+_MAX_FILES: Final = 100
+"""Files of a directory that are opened for that. Usually the first one of a store is recognized."""
+_GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 class Candidate:
@@ -63,15 +69,40 @@ class Candidate:
             return frozenset(entry.name for entry in islice(entries, _MAX_NAMES))
 
     def has_task_files(self, *suffixes: str) -> bool:
-        """Return whether a subdirectory has a file with one of these suffixes, as the file stores of the core have."""
+        """Return whether a subdirectory has a checkpoint of the core with one of these suffixes. Others use `.ckpt` and `.jsonl`, too."""
         for name in sorted(self.names):
             path = os.path.join(self.path, name)
             if os.path.islink(path) or not os.path.isdir(path):
                 continue
             with translate_os_errors(f"listing {path}"), os.scandir(path) as entries:
-                if any(entry.name.endswith(suffixes) for entry in islice(entries, _MAX_NAMES)):
-                    return True
+                files = [entry.path for entry in islice(entries, _MAX_NAMES) if entry.name.endswith(suffixes) and entry.is_file()]
+            if any(self._starts_like_the_core(file) for file in files[:_MAX_FILES]):
+                return True
         return False
+
+    def has_task_repositories(self) -> bool:
+        """Return whether there is a bare git repository with checkpoints of the core."""
+        repositories = [os.path.join(self.path, name) for name in sorted(self.names - {".git"}) if name.endswith(".git")]
+        return any(
+            os.path.isdir(os.path.join(path, "refs", "checkpoints"))
+            or b" refs/checkpoints/" in self._start_of(os.path.join(path, "packed-refs"))  # they are sorted, so it is near the start
+            for path in repositories[:_MAX_FILES]
+        )
+
+    def _starts_like_the_core(self, path: str) -> bool:
+        start = self._start_of(path)
+        if start.startswith(_GZIP_MAGIC):
+            try:
+                start = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(start, len(START))
+            except zlib.error:
+                return False
+        return start.startswith(START)
+
+    def _start_of(self, path: str) -> bytes:
+        """Return the first bytes of a file below this directory; nothing if it is not there (any more)."""
+        with suppress(CheckpointNotFoundError, LocationError), open_source(path, self.request.limits) as source:
+            return source.start(_START)
+        return b""
 
     def __enter__(self) -> Self:
         return self

@@ -144,7 +144,7 @@ FORMATS: Final = (
     Format(
         "file",
         "directory of a file store of the core",
-        "subdirectories with `.ckpt` files",
+        "subdirectories with `.ckpt` files that start like those of the core",
         "bytes per key, task, step and checkpoint; values stored again unchanged; what pruning would free",
         lambda candidate: candidate.has_task_files(".ckpt"),
         "core_store:read_file_store",
@@ -153,7 +153,7 @@ FORMATS: Final = (
     Format(
         "jsonl",
         "directory of a JSON Lines store of the core",
-        "subdirectories with `.jsonl` or `.jsonl.gz` files",
+        "subdirectories with `.jsonl` or `.jsonl.gz` files that start like those of the core",
         "as `file`",
         lambda candidate: candidate.has_task_files(".jsonl", ".jsonl.gz"),
         "core_store:read_jsonl_store",
@@ -162,9 +162,9 @@ FORMATS: Final = (
     Format(
         "git",
         "directory of a git store of the core",
-        "bare repositories with names that end in `.git`",
+        "bare repositories `*.git` with references in `refs/checkpoints`",
         "as `file`",
-        lambda candidate: any(name.endswith(".git") for name in candidate.names - {".git"}),
+        lambda candidate: candidate.has_task_repositories(),
         "core_store:read_git_store",
         has_tasks=True,
     ),

@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from ckpt_observe.cli.store_listing import format_moment
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.core.ciphers import AeadCipher
 from ckpt_observe.tuning import growth
+
+GOLDEN = Path(__file__).parents[1] / "readers" / "golden"
 
 
 @pytest.fixture
@@ -204,6 +207,18 @@ def test_hostile_file(run, tmp_path, command, name):
     assert done.code in (1, 2, 3)
     assert done.err.startswith("ckpt-observe: ")
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("arguments", [("verify", "--quarantine"), ("prune", "--keep-last", "1", "--yes"), ("drill",)], ids=str)
+def test_checkpoints_of_others_are_left_alone(run, tmp_path, arguments):
+    """A directory of Lightning looks like a file store, and none of its files is moved or removed."""
+    (tmp_path / "version_0" / "checkpoints").mkdir(parents=True)
+    path = tmp_path / "version_0" / "checkpoints" / "last.ckpt"
+    shutil.copy(GOLDEN / "torch.pt", path)
+    command, *options = arguments
+    done = run(command, tmp_path / "version_0", *options)
+    assert (done.code, "store of ckpt_observe.core" in done.err) == (2, True)
+    assert list((tmp_path / "version_0").rglob("*.*")) == [path]
 
 
 def test_damage_is_found(run, store):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import pickle
+import shutil
 import sqlite3
+import subprocess
 import tracemalloc
 from contextlib import closing
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,6 +19,8 @@ from ckpt_observe import readers
 from ckpt_observe.core import Checkpointer
 from ckpt_observe.errors import AccessError, CheckpointNotFoundError, CompatibilityError, ConfigError, LocationError
 from ckpt_observe.readers import pickle_nodes
+
+GOLDEN = Path(__file__).parent / "golden"
 
 
 def save_twice(url):
@@ -37,6 +43,32 @@ def test_directories_of_the_core_are_recognized(tmp_path, scheme):
         assert sum(entry.size for entry in breakdown.entries) + breakdown.other_size == contents.size
     assert contents.repeated_size == 302  # the JSON string of the constant
     assert [entry.name for entry in contents.breakdown("task").entries] == ["run/1", "run/2"]
+
+
+def test_compressed_and_packed_stores_are_recognized(tmp_path):
+    """Files of JSON Lines may be compressed, and `git gc` moves references into one file."""
+    save_twice(f"jsonl://{tmp_path}/compressed?gzip")
+    save_twice(f"git://{tmp_path}/packed")
+    for repository in (tmp_path / "packed").iterdir():
+        subprocess.run(["git", "--git-dir", repository, "pack-refs", "--all", "--prune"], check=True)
+        (repository / "refs" / "checkpoints").rmdir()
+    assert readers.read(tmp_path / "compressed").format == "jsonl"
+    assert readers.read(tmp_path / "packed").format == "git"
+
+
+def test_directories_of_others_are_not_stores_of_the_core(tmp_path):
+    """Lightning has `.ckpt` files in subdirectories, too, datasets are JSON Lines, and most bare repositories contain code."""
+    (tmp_path / "lightning" / "checkpoints").mkdir(parents=True)
+    shutil.copy(GOLDEN / "torch.pt", tmp_path / "lightning" / "checkpoints" / "last.ckpt")
+    (tmp_path / "lightning" / "checkpoints" / "sharded.ckpt").mkdir()
+    (tmp_path / "dataset" / "train").mkdir(parents=True)
+    (tmp_path / "dataset" / "train" / "a.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "dataset" / "train" / "b.jsonl.gz").write_bytes(gzip.compress(b'{"text": "b"}\n'))
+    (tmp_path / "dataset" / "train" / "c.jsonl.gz").write_bytes(b"\x1f\x8b damaged")
+    subprocess.run(["git", "init", "--quiet", "--bare", tmp_path / "repositories" / "code.git"], check=True)
+    for path in tmp_path.iterdir():
+        with pytest.raises(CompatibilityError, match="is not known"):
+            readers.read(path)
 
 
 def test_a_database_of_the_core_is_not_changed(tmp_path):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from urllib.parse import unquote
 
 from ckpt_observe.core.plugins import stores
-from ckpt_observe.errors import CompatibilityError, ConfigError
+from ckpt_observe.errors import CheckpointError, CompatibilityError, ConfigError
 from ckpt_observe.readers import core_store
 from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.contents import Contents
@@ -18,6 +19,9 @@ _PATH_SCHEMES = ("file", "sqlite")
 """URLs of these name a path, whose content says what it is."""
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
 """URLs of these name a database, whose tables say what it is."""
+_MAX_INNER_PATHS = 50
+"""Paths in a directory of unknown format that are looked at, to say which of them is a checkpoint."""
+_MAX_INNER_NAMES = 3
 
 
 def read(
@@ -84,8 +88,21 @@ def _read_path(path: str, request: ReadRequest) -> Contents:
         if format is None:
             names = ", ".join(format.name for format in FORMATS)
             text = f"the format of {path} is not known; known are {names}. Name the checkpoint itself: its file, directory or database"
+            if inner := ", ".join(_checkpoints_in(candidate)):
+                text = f"{path} is not a checkpoint, but a directory with checkpoints. Name one of them, such as: {inner}"
             raise CompatibilityError(text, code="compatibility.unknown_format")
         if request.task is not None and not format.has_tasks:
             text = f"{path} is a single checkpoint ({format.name}), so it has neither tasks nor a history. Leave out the task: "
             raise ConfigError(f"{text}`ckpt-observe show FILE` shows it, and `ckpt-observe diff FILE FILE` compares two")
         return format.read(candidate)
+
+
+def _checkpoints_in(directory: Candidate) -> list[str]:
+    """Return some checkpoints in a directory: people name that of a run, whose checkpoints are in it."""
+    paths: list[str] = []
+    for name in sorted(directory.names)[:_MAX_INNER_PATHS]:
+        path = os.path.join(directory.path, name)
+        with suppress(CheckpointError), Candidate(path, directory.request) as candidate:
+            if find_format(candidate) is not None:
+                paths.append(path)
+    return paths[:_MAX_INNER_NAMES]

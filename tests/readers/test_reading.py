@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import pickle
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -69,6 +70,17 @@ def test_directories_of_others_are_not_stores_of_the_core(tmp_path):
     for path in tmp_path.iterdir():
         with pytest.raises(CompatibilityError, match="is not known"):
             readers.read(path)
+
+
+def test_directory_with_checkpoints_names_them(tmp_path):
+    """The directory of a run is no checkpoint, but its checkpoints are in it."""
+    shutil.copytree(GOLDEN / "orbax", tmp_path / "2")
+    shutil.copy(GOLDEN / "torch.pt", tmp_path / "model.pt")
+    (tmp_path / "damaged.pt").write_bytes(b"PK\x03\x04 damaged")
+    os.mkfifo(tmp_path / "fifo")
+    text = f"{tmp_path} is not a checkpoint, but a directory with checkpoints. Name one of them, such as: {tmp_path}/2, {tmp_path}/model.pt"
+    with pytest.raises(CompatibilityError, match=f"{re.escape(text)}$"):
+        readers.read(tmp_path)
 
 
 def test_a_database_of_the_core_is_not_changed(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace, _SubParsersAction
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -14,7 +15,7 @@ from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, PROBLEMS, USAGE
 from ckpt_observe.cli.json_output import print_structs
 from ckpt_observe.cli.output import Column, drop_empty_columns, print_error, print_table
 from ckpt_observe.cli.store_listing import format_moment, read_moment
-from ckpt_observe.errors import ConfigError
+from ckpt_observe.errors import CheckpointNotFoundError, ConfigError
 from ckpt_observe.readers import Breakdown, Contents, ContentsDiff, Entry, EntryChange
 from ckpt_observe.support.formatting import format_size, printable
 
@@ -22,6 +23,7 @@ JSON: Final = {"show": Contents, "diff": ContentsDiff}
 _OTHER: Final = "other"
 _MARKS: Final = {"added": "+", "removed": "-", "changed": "~"}
 _STYLES: Final = {"+": "green", "-": "red", "~": "yellow"}
+_DIFF_USAGE: Final = "diff compares two files (FILE FILE) or two checkpoints of a task (STORE TASK REF REF)"
 _NOTHING_IS_EXECUTED: Final = "Nothing in a checkpoint is executed: a pickle is parsed and not loaded, and no class is imported."
 
 
@@ -164,12 +166,16 @@ def _share(size: int, total: int) -> float:
 def run_diff(args: Namespace) -> int:
     """Print the differences. The exit code says whether there are any."""
     if len(args.operands) == 2:
-        old, new = (read_contents(location, depth=args.depth) for location in args.operands)
+        first, second = args.operands
+        old = read_contents(first, depth=args.depth)
+        if "://" not in second and not os.path.lexists(os.path.expanduser(second)):  # a task, perhaps
+            raise CheckpointNotFoundError(f"{second!r} does not exist; {_DIFF_USAGE}", code="not_found.path")
+        new = read_contents(second, depth=args.depth)
     elif len(args.operands) == 4:
         store, task, first, second = args.operands
         old, new = (read_contents(store, task, reference(each), args.depth) for each in (first, second))
     else:
-        raise ConfigError("diff compares two files (FILE FILE) or two checkpoints of a task (STORE TASK REF REF)")
+        raise ConfigError(_DIFF_USAGE)
     difference = readers.diff(old, new)
     if args.json:
         print_structs([difference])

@@ -114,6 +114,7 @@ def test_missing_store(run, tmp_path, command, scheme):
         (("prune", "STORE", "--keep-for", "long"), 2, "not a duration"),
         (("extract", "STORE", TASK, "--format", "xml"), 2, "invalid choice"),
         (("diff", "STORE", "STORE", "STORE"), 2, "FILE FILE"),
+        (("diff", "STORE", TASK), 4, "'run-42' does not exist; diff compares two files (FILE FILE) or two checkpoints of a task"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else "",
 )

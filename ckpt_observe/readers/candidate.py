@@ -41,6 +41,11 @@ class Candidate:
         """The file, opened. Only for a file."""
         return self._stack.enter_context(open_source(self.path, self.request.limits))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is a file without bytes, or a directory without files."""
+        return not self.names if self.kind == "directory" else self.source.size == 0
+
     @cached_property
     def tables(self) -> dict[str, frozenset[str]] | None:
         """Columns of the plain tables of a SQLite file; None for anything else."""

@@ -88,7 +88,9 @@ def _read_path(path: str, request: ReadRequest) -> Contents:
         if format is None:
             names = ", ".join(format.name for format in FORMATS)
             text = f"the format of {path} is not known; known are {names}. Name the checkpoint itself: its file, directory or database"
-            if inner := ", ".join(_checkpoints_in(candidate)):
+            if candidate.is_empty:
+                text = f"{path} is empty: nothing was saved to it yet. Check the path, and whether the program saves to another one"
+            elif inner := ", ".join(_checkpoints_in(candidate)):
                 text = f"{path} is not a checkpoint, but a directory with checkpoints. Name one of them, such as: {inner}"
             raise CompatibilityError(text, code="compatibility.unknown_format")
         if request.task is not None and not format.has_tasks:

@@ -25,6 +25,8 @@ Migrations: TypeAlias = Sequence[Sequence[str]]
 _MAX_PARAMETERS: Final = 32_766 if sqlite3.sqlite_version_info >= (3, 32) else 999
 """Of one statement."""
 _ROWS_AT_ONCE: Final = 100
+_SIDE_FILES: Final = ("-wal", "-shm", "-journal")
+"""Suffixes of the files that SQLite opens beside a database."""
 
 _fork_gate: Final = ForkGate()
 
@@ -70,8 +72,9 @@ def connect_read_only(path: str, *, seconds: float, immutable: bool) -> sqlite3.
     fail in a read-only directory. The caller must then check that the file has not changed meanwhile.
     """
     path = os.path.realpath(path, strict=True)
-    if not os.path.isfile(path):
-        raise DamagedFileError(errno.EINVAL, "not a regular file", path)
+    for file in (path, *(f"{path}{suffix}" for suffix in _SIDE_FILES if os.path.exists(f"{path}{suffix}"))):
+        if not os.path.isfile(file):  # SQLite would wait for a FIFO for ever
+            raise DamagedFileError(errno.EINVAL, f"{os.path.basename(file)} is not a regular file", file)
     address = f"{_file_uri(path)}?mode=ro{'&immutable=1' if immutable else ''}"
     connection = sqlite3.connect(address, uri=True, timeout=min(seconds, 5.0), isolation_level=None, factory=_Connection)
     deadline = time.monotonic() + seconds

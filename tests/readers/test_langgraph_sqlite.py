@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from ckpt_observe import readers
-from ckpt_observe.errors import CheckpointNotFoundError, CompatibilityError, ConflictError, DeadlineError, IntegrityError
+from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, CompatibilityError, ConflictError, DeadlineError, IntegrityError
 from ckpt_observe.readers import Limits
 from ckpt_observe.readers.sqlite_database import open_database
 
@@ -235,6 +235,19 @@ def test_hostile_schemas_are_not_read(tmp_path, schema):
     """Only plain tables are read, because SQL in the file would be executed otherwise."""
     with pytest.raises(CompatibilityError):
         readers.read(create(tmp_path / "a.db", schema=schema))
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+def test_a_log_that_is_no_file(tmp_path, suffix):
+    """A FIFO with the name of a log is refused: SQLite would wait for somebody to write to it."""
+    path = shutil.copy(GOLDEN, tmp_path)
+    os.mkfifo(f"{path}{suffix}")
+    other_end = os.open(f"{path}{suffix}", os.O_RDWR)  # so that this test fails, and does not hang, if SQLite opens it
+    try:
+        with pytest.raises(CheckpointError, match=f"{suffix} is not a regular file"):
+            readers.read(path)
+    finally:
+        os.close(other_end)
 
 
 def test_control_a_plain_schema_is_read(tmp_path):

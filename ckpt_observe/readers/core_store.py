@@ -44,7 +44,6 @@ def read_sqlite_store(candidate: Candidate) -> Contents:
     """Read a database file, with a connection that cannot change anything: the store itself would upgrade an old schema."""
     path, request = candidate.path, candidate.request
     with open_database(path, request.limits) as connection:
-        connection.text_factory = lambda text: text.decode(errors="replace")  # a damaged row must not hide the others
         infos = decode_headers(connection.execute(_HEADERS, {"task": request.task, "max": MAX_HEADER}))
     return _read_headers(infos, "sqlite", path_to_url("sqlite", path), request)
 

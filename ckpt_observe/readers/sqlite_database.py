@@ -27,6 +27,7 @@ def open_database(path: str, limits: Limits) -> Iterator[sqlite3.Connection]:
             is_immutable = not sqlite.journal_exists(path)
             before = _state(path)
             connection = sqlite.connect_read_only(path, seconds=limits.seconds, immutable=is_immutable)
+            connection.text_factory = lambda text: text.decode(errors="replace")  # a damaged row must not hide the others
         with sqlite.snapshot(connection):  # what the program saves meanwhile is not seen
             yield connection
         with translate_os_errors(f"reading {path}"):

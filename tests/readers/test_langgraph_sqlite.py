@@ -191,6 +191,18 @@ def test_checkpoints_that_are_not_decoded(tmp_path):
     assert "3 checkpoints" in contents.warnings[0]
 
 
+def test_damaged_text_hides_no_other_row(tmp_path):
+    """Names and types that are not UTF-8 are shown with a replacement, and the other rows as they are."""
+    path = create(tmp_path / "a.db", ("good", "1", "msgpack", encode(text="x" * 100)))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        text = "CAST(x'ff' AS TEXT)"
+        connection.execute(f"INSERT INTO checkpoints VALUES ({text}, '', {text}, {text}, {text}, x'80', {text})")
+    contents = readers.read(path)
+    assert [entry.name for entry in contents.breakdown("thread").entries] == ["good", "\ufffd"]
+    assert readers.read(path, task="good", checkpoint="latest").entries[0].name == "text"
+    add_up(contents)
+
+
 def test_deep_nesting_is_not_followed(tmp_path):
     """A value nested deeper than the call stack is not decoded, at any depth."""
     deep = b"\x82\xa1v\x01\xaechannel_values\x81\xa1a" + b"\x91" * 100_000 + b"\xc0"

@@ -40,6 +40,7 @@ _REASONS: Final = {"__interrupt__": "interrupt", "__error__": "error", "__resume
 """Why something was appended, by the channel that LangGraph writes it to."""
 _PULL: Final = "~__pregel_pull, "
 _NO_MEMBERS: Final[dict[str, Any]] = {}
+_AsyncLock: Final = asyncio.Lock
 _RUN_ERRORS: Final = {
     "langgraph.errors.GraphBubbleUp": "ok",  # an interrupt is a pause, not a failure
     "langgraph.errors.GraphRecursionError": "configuration.invalid",  # the graph needs more steps than `recursion_limit`
@@ -269,7 +270,7 @@ class LangGraphInstrumentor(Instrumentor):
     def _prepare(self, operation: LibraryOperation, saver: Any, arguments: Arguments) -> None:
         """Observe the lock of an asynchronous saver, and its serializer, which may have any class: LangGraph asks only for its methods."""
         lock = getattr(saver, "__dict__", _NO_MEMBERS).get("lock")  # not `saver.lock`, which may be a property that does something
-        if type(lock) is asyncio.Lock:  # asked here too, because a call takes 0.1 µs, and most savers have none
+        if type(lock) is _AsyncLock:  # asked here too, because a call takes 0.1 µs, and most savers have none
             self._locks.observe(lock)
         serializer = getattr(saver, "serde", None)
         if self._last_adopted is None or self._last_adopted() is not type(serializer):

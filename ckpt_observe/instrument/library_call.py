@@ -23,7 +23,7 @@ from ckpt_observe.record.error_lookup import ErrorCodes
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.operation import Operation, current_position
 from ckpt_observe.record.phase import Phase
-from ckpt_observe.record.phase_sum import PhaseSum, start_phase
+from ckpt_observe.record.phase_sum import PhaseRow, PhaseSum, continue_phase, start_phase
 from ckpt_observe.record.recorder import recorder
 from ckpt_observe.record.trace_context import attach, get_current, may_record
 from ckpt_observe.semconv import attributes as names
@@ -46,7 +46,7 @@ _WITHOUT_SIZE: Final = ("list", "delete", "prune")
 class LibraryOperation(AsyncOperation):
     """An operation of a library."""
 
-    __slots__ = ("call", "details", "failure_code", "items", "sums")
+    __slots__ = ("call", "details", "failure_code", "first_use", "items", "sums")
 
     def __init__(self, call: LibraryCall, attributes: Mapping[str, Any], shared: Raw | None = None) -> None:
         Operation.__init__(self, call.operation, attributes, shared)  # not by way of `super`, which takes 0.2 µs per class
@@ -55,6 +55,8 @@ class LibraryOperation(AsyncOperation):
         self.items = 0
         """Number of items that a generator has produced."""
         self.sums: dict[str, PhaseSum] = {}
+        self.first_use: tuple[PhaseRow, ...] = ()
+        """The phases of the first use of a context manager, which is usually the only one: `total` adds further calls to them."""
         self.details: Any = None
         """What the instrumentor of the library remembers about the operation."""
         self.failure_code = ""
@@ -69,6 +71,10 @@ class LibraryOperation(AsyncOperation):
         """Return the phase that sums up calls of this kind. It starts with the first call, within the phase that runs here."""
         total = self.sums.get(phase)
         if total is None:
+            for row in self.first_use:
+                if row[0] == phase:
+                    self.first_use = tuple([other for other in self.first_use if other is not row])
+                    return self.sums.setdefault(phase, continue_phase(row))
             position = current_position.get()
             parent = self.running_phase
             if position is not None and position[1] > parent and position[0] is self:
@@ -91,6 +97,7 @@ class LibraryOperation(AsyncOperation):
             try:
                 if self.sums:
                     self._add_totals(self.sums)
+                self.phases += self.first_use
                 if self.items:
                     self.set_trusted({names.COUNT: self.items})
             except Exception as fault:

@@ -8,7 +8,7 @@ has no end mark, so a process that dies then is reported in that phase.
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -18,6 +18,8 @@ from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.events import MARKED_PHASES, PHASE_CODES
 
 _monotonic: Final = time.perf_counter_ns
+PhaseRow: TypeAlias = tuple[str, int, int, int, int, Any]
+"""A phase in the `end` line of its operation: name, number, number of its parent, start, end, and sizes or attributes."""
 
 
 class PhaseSum(msgspec.Struct):
@@ -66,7 +68,7 @@ class PhaseSum(msgspec.Struct):
         if operation.open_page:
             self.error = error
 
-    def record(self, operation: Operation) -> tuple[Any, ...]:
+    def record(self, operation: Operation) -> PhaseRow:
         """Return the phase as a row of the operation's `end` line."""
         if not self.calls:  # its first call is still running
             self.stop = _monotonic() - operation.start
@@ -88,3 +90,9 @@ def start_phase(operation: Operation, name: str, parent: int, start: int) -> Pha
     begin_mark = 2 * number
     operation.page.marks[begin_mark] = start << 12 | parent << 8 | PHASE_CODES[name]
     return PhaseSum(name, number, parent, start, start, begin_mark + 1)
+
+
+def continue_phase(row: PhaseRow) -> PhaseSum:
+    """Return the sum of a phase that has ended, for further calls."""
+    name, number, parent, start, stop, _ = row
+    return PhaseSum(name, number, parent, start, stop, 2 * number + 1 if number <= MARKED_PHASES else 0, 1)

@@ -395,6 +395,21 @@ def test_phase_of_a_suspended_generator(recording):
     assert outline(recording.spans()) == "checkpoint.list\n  checkpoint.wait\n  checkpoint.read\ncheckpoint.save\ncheckpoint.save"
 
 
+def test_manager_within_another_one(recording):
+    """A cursor that is used within the body of another one is below its phase, so that no time counts twice."""
+    open_cursor = observe(CURSOR, contextlib.contextmanager(lambda: iter([None])))
+
+    def save():
+        with open_cursor(), open_cursor():
+            pass
+
+    observe_operation(save)()
+    inner = ["    checkpoint.wait", "    checkpoint.write", "    checkpoint.commit"]
+    lines = ["checkpoint.save", "  checkpoint.wait", "  checkpoint.write", *inner, "  checkpoint.commit"]
+    assert outline(recording.spans()) == "\n".join(lines)
+    assert not any(names.PHASE_CALLS in span.attributes for span in recording.spans())
+
+
 def test_manager_without_a_value(recording):
     """A context manager that yields nothing raises the error of `contextlib`."""
 

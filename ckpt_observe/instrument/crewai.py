@@ -102,6 +102,11 @@ def _describe_provider_call(provider: Any, arguments: Arguments) -> dict[str, An
     return {**described, names.SIZE_SERIALIZED: text_size(arguments.get("data"))}
 
 
+def _describe_retention(provider: Any, arguments: Arguments) -> dict[str, Any]:
+    """Return the attributes of a prune. CrewAI prunes after each save if `max_checkpoints` is set; a call by the program looks the same."""
+    return {**_describe_provider_call(provider, arguments), names.RETENTION: True}
+
+
 def _describe_runtime(state: Any, provider: Any, location: Any, config: Any = None) -> dict[str, Any]:
     return {**_describe_checkpoint(provider, location, state._parent_id, state._branch), names.TASK_ID: _task_id(state, config)}
 
@@ -189,7 +194,7 @@ _READ: Final = OperationOrPhase(
     ),
     SummedPhase(SYSTEM, "read", _measure_read),
 )
-_PRUNE: Final = _call("prune", _describe_provider_call, lambda operation, count: operation.set({names.COUNT: count}))
+_PRUNE: Final = _call("prune", _describe_retention, lambda operation, count: operation.set({names.COUNT: count}))
 _SAVE_RUNTIME: Final = _call(
     "save",
     lambda state, arguments: _describe_runtime(state, state._provider, arguments["location"]),

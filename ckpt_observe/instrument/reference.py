@@ -61,6 +61,13 @@ def _create(kind: type[Operation], name: str, store: Any, pipeline: Any, args: A
     return kind(name, attributes, shared)
 
 
+def _begin_prune(checkpointer: Any, args: Args, kwargs: Kwargs) -> Operation | None:
+    operation = _create(CoreOperation, "prune", checkpointer.store, checkpointer.pipeline, args, kwargs)
+    if operation is not None and kwargs.get("_current"):  # called by the core after a save
+        operation.set_trusted({names.RETENTION: True})
+    return operation
+
+
 def _begin_save(checkpointer: Any, args: Args, kwargs: Kwargs) -> TimedScope | None:
     deferred = unwritten_save()
     if deferred is not None:
@@ -187,7 +194,7 @@ TARGETS: Final = (
     Target(_CHECKPOINTER, "Checkpointer.restore", ObservedCall(_begin("restore"), record_fault), why="operation `restore`"),
     Target(_CHECKPOINTER, "Checkpointer.delete", ObservedCall(_begin("delete"), record_fault, record_deleted), why="operation `delete`"),
     Target(_CHECKPOINTER, "Checkpointer.list", ObservedCall(_begin("list"), record_fault, record_count), why="operation `list`"),
-    Target(_CHECKPOINTER, "Checkpointer.prune", ObservedCall(_begin("prune"), record_fault, record_pruned), why="operation `prune`"),
+    Target(_CHECKPOINTER, "Checkpointer.prune", ObservedCall(_begin_prune, record_fault, record_pruned), why="operation `prune`"),
     Target(_CHECKPOINTER, "Checkpointer.verify", ObservedCall(_begin("verify"), record_fault, record_verified), why="operation `verify`"),
     Target(_CHECKPOINTER, "Checkpointer.drill", ObservedCall(_begin("drill"), record_fault, record_loaded), why="operation `drill`"),
     Target(_CHECKPOINTER, "Checkpointer._fetch", _wrap_fetch, why="the checkpoint that a load or restore really used"),

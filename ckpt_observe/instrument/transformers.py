@@ -141,7 +141,7 @@ def _describe_rotation(_module: Any, arguments: Arguments) -> dict[str, Any] | N
     limit, directory = arguments.get("save_total_limit"), arguments["output_dir"]
     if limit is None or limit <= 0 or len(_checkpoints(directory)) <= limit:
         return None
-    return {names.SYSTEM: SYSTEM, names.STORE: "file", names.LOCATION: absolute_path(directory)}
+    return {names.SYSTEM: SYSTEM, names.STORE: "file", names.LOCATION: absolute_path(directory), names.RETENTION: True}
 
 
 def _checkpoints(directory: Any) -> list[str]:

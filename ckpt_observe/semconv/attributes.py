@@ -40,6 +40,7 @@ STEP: Final = _attribute("checkpoint.step", "int", "operation", "Step of the run
 STATUS: Final = _attribute("checkpoint.status", "string", "operation", "Status of the run, as set by the program: `running`, `done`, or any other word.")
 COUNT: Final = _attribute("checkpoint.count", "int", "operation", "Number of checkpoints that a list, prune or verify handled, or of the items or events of a session that an append, load or delete handled.")
 WHOLE_TASK: Final = _attribute("checkpoint.whole_task", "boolean", "delete, prune", "True if all checkpoints of the task were deleted, such as those of a thread of LangGraph.")
+RETENTION: Final = _attribute("checkpoint.retention", "boolean", "prune", "True if it followed a save, because the library keeps a limited number of checkpoints; omitted if the program called prune itself.")
 DAMAGED_COUNT: Final = _attribute("checkpoint.damaged", "int", "verify, load, restore, drill, delete", "Number of damaged checkpoints, or items of a session, that a verify found, that a load, restore or delete skipped, or because of which it failed.")
 ALTERED_KEYS: Final = _attribute("checkpoint.altered.keys", "string[]", "verify, load, restore, drill", "Keys of the state that differ from what was saved: missing, or of another type or content. Of tensors, their names.")
 ALTERED_TYPES: Final = _attribute("checkpoint.altered.types", "string[]", "load, restore", "Types of the values that came back as something else. Of tensors, data type and shape as saved and as loaded, such as `float32[10] -> float16[10]`.")

@@ -179,7 +179,8 @@ def _check_operation_or_task(row):
     facts = row.attributes
     operation = facts.get("checkpoint.operation")
     is_in_transcript = facts.get("lmnr.span.type", "DEFAULT") != "DEFAULT"
-    is_upkeep = operation == "prune" and any(name.startswith("checkpoint.") for name in facts.get("lmnr.span.path", ())[:-1])
+    is_inside = any(name.startswith("checkpoint.") for name in facts.get("lmnr.span.path", ())[:-1])
+    is_upkeep = operation == "prune" and (is_inside or "checkpoint.retention" in facts)
     if operation and not is_upkeep and not is_in_transcript:
         yield "not in the transcript"
     if is_in_transcript and (not operation or is_upkeep):

@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 import ckpt_observe
 from ckpt_observe import config, wiring
+from ckpt_observe.core import Checkpointer
 from ckpt_observe.exporters import laminar as laminar_exporter
 from ckpt_observe.testing.spans import outline
 from tests.delivery.conftest import until
@@ -180,6 +181,19 @@ def test_records_of_a_killed_process_are_delivered(tmp_path, collector, laminar,
         assert sorted(span.attributes["checkpoint.outcome"] for span in spans) == ["interrupted", "interrupted", "interrupted", "ok"]
     assert laminar.complaints() == []
     assert sorted(laminar.red()) == ["checkpoint.save", "checkpoint.write", "task agent"]
+
+
+def test_retention_after_a_save_is_not_in_laminars_transcript(watch, laminar, tmp_path):
+    """A prune after each save is no line beside it, in a task and below a span of the program; a prune that the program calls is one."""
+    with Checkpointer(tmp_path / "store", keep_last=1) as checkpointer:
+        for scope in (ckpt_observe.task("agent"), TracerProvider().get_tracer("host").start_as_current_span("host")):
+            with scope:
+                for step in range(2):
+                    checkpointer.save("run-1", {"step": step}, step=step)
+        checkpointer.prune("run-1")
+    assert watch.flush()
+    assert [row.name for row in laminar.rows].count("checkpoint.prune") == 4
+    assert sorted(laminar.transcript()) == ["checkpoint.prune", *["checkpoint.save"] * 4]
 
 
 def test_process_that_knows_only_its_parent(watch, laminar, tmp_path):

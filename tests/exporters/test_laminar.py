@@ -347,6 +347,7 @@ OTHER_MISTAKES = [
     ("a number that becomes null", {"attributes": {"list": [1.0, math.inf]}}),
     ("a number that becomes null", {"attributes": {"lmnr.span.output": '{"ratio": NaN}'}}),
     ("re-parented, or a false root", {"attributes": {"lmnr.span.path": ["a", "x"], "lmnr.span.ids_path": ["1", "00000000-0000-0000-0000-000000000001"]}}),
+    ("a line that hides others", {"attributes": {"checkpoint.operation": "prune", "checkpoint.retention": True, "lmnr.span.type": "TOOL"}}),
     ("hidden, because its parent", {"parent": 2, "attributes": {"lmnr.span.path": ["task", "x"]}}),
     ("no readable preview", {"attributes": {**SAVE, "checkpoint.size.stored": 9, "lmnr.span.input": '{"summary": "1"}'}}),
     ("no readable preview", {"status": "error", "attributes": {**SAVE, "checkpoint.step": 1, "lmnr.span.input": '{"summary": "step 1"}', "checkpoint.outcome": "error"}, "events": (EXCEPTION,)}),

@@ -340,7 +340,9 @@ def test_pruned_checkpoints(provider, location, operations):
     """CrewAI prunes after each save; the count is that of the removed checkpoints."""
     run_with_checkpoints(create_chapter(provider, location, max_checkpoints=1))
     assert len(stored_checkpoints(provider, location)) == 1
-    assert sum(count for (count,) in select(operations(), names.COUNT, operation="prune")) == 1
+    prunes = select(operations(), names.COUNT, names.RETENTION, operation="prune")
+    assert sum(count for count, _ in prunes) == 1
+    assert {is_retention for _, is_retention in prunes} == {True}
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])

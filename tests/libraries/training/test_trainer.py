@@ -97,7 +97,7 @@ def test_removed_checkpoints_are_counted(operations, tmp_path):
     create_trainer(tmp_path, 6, save_total_limit=2).train()
     first, _, _, prune = operations()
     assert [each[names.OPERATION] for each in operations()] == ["save", "save", "save", "prune"]
-    assert (prune[names.COUNT], prune[names.SIZE_FREED]) == (1, first[names.SIZE_STORED])
+    assert (prune[names.COUNT], prune[names.SIZE_FREED], prune[names.RETENTION]) == (1, first[names.SIZE_STORED], True)
     assert not (tmp_path / "checkpoint-2").exists()
 
 

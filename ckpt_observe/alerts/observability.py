@@ -67,7 +67,7 @@ def metrics_absent(site: Site) -> Alert:
         WARNING,
         f"absent({series(metrics.BUILD)})",
         "Prometheus receives no checkpoint metrics.",
-        "Prometheus has no metrics from ckpt_observe, so no alert on checkpoints can fire.",
+        "Prometheus gets no metrics from ckpt_observe, so the alerts do not notice what happens to checkpoints.",
         hold=site.interval / 2,
         dashboard=_DASHBOARD,
         links_by=(),

@@ -16,7 +16,7 @@ from ckpt_observe.alerts.site import DAY, HOUR, MINUTE, Site
 from ckpt_observe.cli.main import main
 from ckpt_observe.dashboards import dashboards
 from ckpt_observe.semconv.attributes import ATTRIBUTES
-from ckpt_observe.semconv.metrics import METRICS
+from ckpt_observe.semconv.metrics import DROP_REASONS, METRICS
 
 COMMITTED = Path(__file__).parents[2] / "dashboards"
 ALERTS = all_alerts(Site())
@@ -78,6 +78,25 @@ def test_runbook_entry_is_complete(name):
     assert all(len(part.split()) >= 4 for part in parts[2::2])
     assert set(re.findall(r"\b(?:checkpoint|ckpt_observe)_[a-z_]+", body)) <= SERIES
     assert set(re.findall(r"\(#(\w+)\)", body)) <= {other.lower() for other in NAMES}
+
+
+def test_runbook_names_every_reason_of_a_drop():
+    """Whatever the label `reason` of the alert says, its section says what it means."""
+    assert set(re.findall(r"`(\w+)`", sections()["CkptObserveDropped"])) >= set(DROP_REASONS)
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_runbook_counts_deaths_as_failures(name):
+    """A first query for failures has the outcomes that the alerts count: if every save is killed, the answer is not empty."""
+    outcomes = set(re.findall(r'outcome=~?"([^"]*)"', sections()[name]))
+    assert outcomes <= {"error|interrupted", "ok|error|interrupted"}
+
+
+@every
+def test_runbook_says_when_a_lasting_alert_ends(alert):
+    """An alert that ends after a week although nothing was done says so in its section."""
+    if re.search(rf"time\(\) - {7 * DAY:g}\b", alert.expr) and "unless" in alert.expr:
+        assert "week" in sections()[alert.name]
 
 
 def test_every_rule_links_to_its_heading():

@@ -518,7 +518,12 @@ CASES = (
         "no metrics",
         "CheckpointMetricsAbsent",
         (),
-        {14: None, 15: Fires("Prometheus has no metrics from ckpt_observe, so no alert on checkpoints can fire.", severity="warning")},
+        {
+            14: None,
+            15: Fires(
+                "Prometheus gets no metrics from ckpt_observe, so the alerts do not notice what happens to checkpoints.", severity="warning"
+            ),
+        },
     ),
     Case("metrics of one process", "CheckpointMetricsAbsent", (of(metrics.BUILD, 1, version="1"),), {15: None}),
     Case(

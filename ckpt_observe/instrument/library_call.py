@@ -241,7 +241,7 @@ class LibraryCall:
         return begin
 
     def _record_result(self, operation: Any, result: Any) -> None:
-        if type(operation) is not LibraryOperation:  # a phase of another library's operation
+        if type(operation) is not LibraryOperation or not operation.open_page:  # a phase of another operation, or not recorded
             return
         if self.is_nothing is not None and self.is_nothing(result):
             operation.drop()

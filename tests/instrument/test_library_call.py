@@ -11,7 +11,9 @@ import ckpt_observe
 from ckpt_observe.instrument.library_call import LibraryCall
 from ckpt_observe.instrument.phase_calls import OperationOrPhase, SummedPhase
 from ckpt_observe.record import guard
+from ckpt_observe.record.recorder import recorder
 from ckpt_observe.semconv import attributes as names
+from ckpt_observe.semconv import events
 from ckpt_observe.testing.spans import outline
 
 
@@ -45,6 +47,17 @@ def test_lookup_that_finds_nothing_is_dropped(recording, look_up):
     [span] = recording.spans()
     assert (span.attributes[names.ID], span.attributes[names.STEP]) == ("b", 7)
     assert [page.ended for page in recording.pages] == [1, 1]
+
+
+def test_result_of_an_unrecorded_operation_is_not_looked_at(recording, monkeypatch):
+    """In a trace that is not sampled, without metrics: looking for the tensors of a loaded state takes milliseconds, all for nothing."""
+    results = []
+    load = observe(LibraryCall("toy", "load", describe, lambda _operation, result: results.append(result)), lambda name: name)
+    monkeypatch.setattr(recorder, "samples", lambda trace_id, parent_sampled: False)
+    assert load("a") == "a"
+    monkeypatch.setattr(recorder, "unsampled", events.NOTHING)
+    assert load("b") == "b"
+    assert results == ["b"]
 
 
 def test_failed_lookup_is_recorded(recording, look_up):

@@ -32,7 +32,7 @@ def _status() -> list[Panel]:
             "Dropped records",
             queries.dropped_records,
             COUNT,
-            "Operations in the time range that were not recorded or not delivered. Dropped records by reason shows why; overflow means that a backend was down until the spool was full.",
+            "Operations in the time range that were not recorded or not delivered, and spans that a server rejected for good. The row Losses, retries and limits shows why; overflow means that a backend was down until the spool was full.",
             empty=NO_METRICS,
             steps=above(1, 10),
             width=4,

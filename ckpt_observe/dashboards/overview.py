@@ -78,7 +78,7 @@ def _status() -> list[Panel]:
             "Last verified",
             queries.max_verified_age,
             "s",
-            "Time since a checkpoint of the worst task was last read back and was correct. A checkpoint that was never read back may be unusable: run verify, or restore one.",
+            "Time since a checkpoint of the worst task was last read back and was correct, of the tasks that ever did; the others have a dash in the table of tasks. A checkpoint that was never read back may be unusable: run verify, or restore one.",
             empty="never verified",
             steps=above(7 * DAY, 30 * DAY),
             width=6,

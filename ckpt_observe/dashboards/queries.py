@@ -256,7 +256,9 @@ backlog_by_instance = PanelQuery(highest(f"sum by ({INSTANCE}) ({series(metrics.
 processes_by_state = PanelQuery(f"sum by (state) ({series(metrics.PROCESSES)})", "{{state}}")
 live_processes = PanelQuery(f"sum({series(metrics.PROCESSES, state='live')})", "live")
 dead_processes = PanelQuery(f"sum({series(metrics.PROCESSES, state='dead')})", "dead")
-dropped_records = PanelQuery(increase_in_range(metrics.DROPPED_RECORDS), "dropped")
+dropped_records = PanelQuery(
+    f"{increase_in_range(metrics.DROPPED_RECORDS)} + ({increase_in_range(metrics.REFUSED_SPANS)} or vector(0))", "dropped"
+)
 drops_by_reason = PanelQuery(increase_per_step(metrics.DROPPED_RECORDS, "reason"), "{{reason}}")
 delivery_rate = PanelQuery(f"sum by (exporter) (rate({series(metrics.DELIVERED_SPANS)}[$__rate_interval]))", "{{exporter}}")
 refused_spans = PanelQuery(increase_per_step(metrics.REFUSED_SPANS, "exporter"), "{{exporter}} refused")

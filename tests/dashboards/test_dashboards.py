@@ -15,6 +15,8 @@ import panel_page
 import panel_table
 import pytest
 
+from ckpt_observe.alerts import observability
+from ckpt_observe.alerts.site import Site
 from ckpt_observe.cli.main import main
 from ckpt_observe.dashboards import colours, dashboards, promql
 from ckpt_observe.dashboards.layout import COLUMNS
@@ -298,6 +300,18 @@ def test_rows_that_may_be_empty_are_collapsed():
     """Rows for async and distributed saves and for losses have no data in most programs: they are closed, and their queries do not run."""
     collapsed = {row["title"] for dashboard in DASHBOARDS.values() for row in dashboard["panels"] if row.get("collapsed")}
     assert collapsed == {"Async saves", "Distributed saves: stragglers", "Losses, retries and limits"}
+
+
+@pytest.mark.parametrize("alert", observability.alerts(Site()), ids=lambda alert: alert.name)
+def test_dashboard_of_an_alert_shows_its_cause(alert):
+    """What an alert about delivery counts is on the dashboard that it links to, in a row that is open."""
+    shown = {
+        metric
+        for row_or_panel in DASHBOARDS[f"checkpoint-{alert.dashboard}.json"]["panels"]
+        for target in row_or_panel.get("targets", ())
+        for metric, _ in selectors(target["expr"])
+    }
+    assert set(re.findall(r"\b(?:checkpoint|ckpt_observe)_\w+", alert.expr)) <= shown
 
 
 def test_instant_and_range_queries():

@@ -42,14 +42,14 @@ def shape(span: Span, root_name: str = "") -> Span:
 
 
 def _is_upkeep(span: Span) -> bool:
-    """Return whether old checkpoints were pruned after or within a save: a line for it after every save would hide the others.
+    """Return whether old checkpoints were removed after or within a save: a line for it after every save would hide the others.
 
     The ancestors are not always known, such as those of a prune in the phase `retain` of the reference core.
     """
-    if span.attributes.get(names.OPERATION) != "prune":
-        return False
+    if span.attributes.get(names.RETENTION) is True:
+        return True
     is_inside = span.ancestors is not UNSET and any(name.startswith(OPERATION_PREFIX) for _, name in span.ancestors)
-    return is_inside or span.attributes.get(names.RETENTION) is True
+    return is_inside and span.attributes.get(names.OPERATION) == "prune"
 
 
 def _path(span: Span, root_name: str) -> dict[str, Any]:

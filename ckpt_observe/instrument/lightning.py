@@ -104,7 +104,7 @@ def _describe_fabric(_fabric: Any, arguments: Arguments) -> dict[str, Any]:
 
 
 def _describe_removal(checkpoint_io: Any, arguments: Arguments) -> dict[str, Any]:
-    return {**describe_checkpoint(SYSTEM, arguments["path"]), names.SAVER: type(checkpoint_io).__name__}
+    return {**describe_checkpoint(SYSTEM, arguments["path"]), names.SAVER: type(checkpoint_io).__name__, names.RETENTION: True}
 
 
 def _describe_run(trainer: Any, args: Args, kwargs: Kwargs) -> dict[str, Any] | None:

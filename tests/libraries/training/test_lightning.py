@@ -85,7 +85,7 @@ def test_removed_checkpoint_is_a_delete(operations, tmp_path):
     create_trainer(tmp_path, 4).fit(TinyModule())
     first, _, delete = operations()
     assert (delete[names.OPERATION], delete[names.ID]) == ("delete", first[names.ID])
-    assert delete[names.SIZE_FREED] == first[names.SIZE_STORED]
+    assert (delete[names.SIZE_FREED], delete[names.RETENTION]) == (first[names.SIZE_STORED], True)
 
 
 def test_model_and_fabric(operations, saved, tmp_path):

@@ -44,12 +44,12 @@ def shape(span: Span, root_name: str = "") -> Span:
 def _is_upkeep(span: Span) -> bool:
     """Return whether old checkpoints were removed after or within a save: a line for it after every save would hide the others.
 
-    The ancestors are not always known, such as those of a prune in the phase `retain` of the reference core.
+    A failure is worth a line. The ancestors are not always known, such as those of a prune in the phase `retain` of the reference core.
     """
-    if span.attributes.get(names.RETENTION) is True:
-        return True
+    if span.status == "error":
+        return False
     is_inside = span.ancestors is not UNSET and any(name.startswith(OPERATION_PREFIX) for _, name in span.ancestors)
-    return is_inside and span.attributes.get(names.OPERATION) == "prune"
+    return span.attributes.get(names.RETENTION) is True or (is_inside and span.attributes.get(names.OPERATION) == "prune")
 
 
 def _path(span: Span, root_name: str) -> dict[str, Any]:

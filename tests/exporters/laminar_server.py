@@ -180,7 +180,7 @@ def _check_operation_or_task(row):
     operation = facts.get("checkpoint.operation")
     is_in_transcript = facts.get("lmnr.span.type", "DEFAULT") != "DEFAULT"
     is_inside = any(name.startswith("checkpoint.") for name in facts.get("lmnr.span.path", ())[:-1])
-    is_upkeep = "checkpoint.retention" in facts or (operation == "prune" and is_inside)
+    is_upkeep = row.status != "error" and ("checkpoint.retention" in facts or (operation == "prune" and is_inside))
     if operation and not is_upkeep and not is_in_transcript:
         yield "not in the transcript"
     if is_in_transcript and (not operation or is_upkeep):

@@ -180,13 +180,14 @@ def test_operations_are_in_the_transcript():
 
 
 def test_pruning_after_a_save_is_not_in_the_transcript(laminar, exporter):
-    """A prune inside a save has no line of its own; a prune that the program asked for has one."""
+    """A prune inside a save has no line of its own, unless it failed; a prune that the program asked for has one."""
     prune = {"checkpoint.operation": "prune"}
     inside = make_span(
         3, "checkpoint.prune", parent=2, attributes=prune, ancestors=(("1" * 16, "task demo"), ("2" * 16, "checkpoint.save"))
     )
     asked_for = make_span(4, "checkpoint.prune", parent=1, attributes=prune, ancestors=(("1" * 16, "task demo"),))
-    assert [shape(span).attributes.get("lmnr.span.type") for span in (inside, asked_for)] == [None, "TOOL"]
+    failed = structs.replace(inside, status="error")
+    assert [shape(span).attributes.get("lmnr.span.type") for span in (inside, asked_for, failed)] == [None, "TOOL", "TOOL"]
 
 
 SIZES = {"checkpoint.step": 3, "checkpoint.size.serialized": 12_200, "checkpoint.size.stored": 973}

@@ -76,8 +76,8 @@ def _observe_first_use(
     with a `PhaseSum` for each and a function that switches between them, LangGraph's `put` on SQLite took 0.9 µs more (of 25).
     """
     entering, body, leaving = phases
-    first = second = third = entered = used = 0
-    begun = _monotonic() - operation.start
+    begun = entered = used = _monotonic() - operation.start
+    first = second = third = 0
     try:
         operation.running_phase = first = next(operation.phase_numbers)
         if first <= MARKED_PHASES and operation.open_page:  # else another operation may have the page by now
@@ -95,9 +95,8 @@ def _observe_first_use(
         entered = _monotonic() - operation.start
         operation.running_phase = second = next(operation.phase_numbers)
         if second <= MARKED_PHASES and operation.open_page:
-            marks = operation.page.marks
-            marks[2 * first + 1] = entered << 12 | 1
-            marks[2 * second] = entered << 12 | PHASE_CODES[body]
+            operation.page.marks[2 * first + 1] = entered << 12 | 1
+            operation.page.marks[2 * second] = entered << 12 | PHASE_CODES[body]
     except Exception as fault:
         record_fault(fault)
     wait = entering, first, 0, begun, entered, None
@@ -115,13 +114,11 @@ def _observe_first_use(
             used = _monotonic() - operation.start
             operation.running_phase = third = next(operation.phase_numbers)
             if third <= MARKED_PHASES and operation.open_page:
-                marks = operation.page.marks
-                marks[2 * second + 1] = used << 12 | 1
-                marks[2 * third] = used << 12 | PHASE_CODES[leaving]
+                operation.page.marks[2 * second + 1] = used << 12 | 1
+                operation.page.marks[2 * third] = used << 12 | PHASE_CODES[leaving]
         except Exception as fault:
             record_fault(fault)
-        rows = wait, (body, second, 0, entered, used, None)
-        last = leaving, third, used
+        rows, last = (wait, (body, second, 0, entered, used, None)), (leaving, third, used)
     try:
         yield from inner
     except BaseException as error:

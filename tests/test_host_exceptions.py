@@ -38,7 +38,7 @@ GUARDS = {"raise_host_exception", "record_fault", "fault", "fail"}
 
 
 PASSED_ON = {
-    ("instrument/managed_phases.py", "_observe_steps"),
+    ("instrument/managed_phases.py", "_observe_first_use"),
     ("instrument/wrappers.py", "observe"),
     ("instrument/wrappers.py", "_observe_steps"),
     ("instrument/wrappers.py", "__await__"),

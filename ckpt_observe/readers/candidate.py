@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import cached_property
 from itertools import islice
 from types import TracebackType
@@ -17,6 +17,7 @@ from ckpt_observe.readers.request import ReadRequest
 from ckpt_observe.readers.source import SourceFile, file_kind, open_source
 from ckpt_observe.readers.sqlite_database import plain_tables
 from ckpt_observe.support.errnos import translate_os_errors
+from ckpt_observe.support.host_exceptions import ignore_errors
 
 _START: Final = 4096
 _MAX_NAMES: Final = 10_000
@@ -105,7 +106,7 @@ class Candidate:
 
     def _start_of(self, path: str) -> bytes:
         """Return the first bytes of a file below this directory; nothing if it is not there (any more)."""
-        with suppress(CheckpointNotFoundError, LocationError), open_source(path, self.request.limits) as source:
+        with ignore_errors(CheckpointNotFoundError, LocationError), open_source(path, self.request.limits) as source:
             return source.start(_START)
         return b""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from urllib.parse import unquote
 
 from ckpt_observe.core.plugins import stores
@@ -14,6 +13,7 @@ from ckpt_observe.readers.contents import Contents
 from ckpt_observe.readers.formats import FORMATS, find_format
 from ckpt_observe.readers.request import ReadRequest
 from ckpt_observe.readers.source import Limits
+from ckpt_observe.support.host_exceptions import ignore_errors
 
 _PATH_SCHEMES = ("file", "sqlite")
 """URLs of these name a path, whose content says what it is."""
@@ -104,7 +104,7 @@ def _checkpoints_in(directory: Candidate) -> list[str]:
     paths: list[str] = []
     for name in sorted(directory.names)[:_MAX_INNER_PATHS]:
         path = os.path.join(directory.path, name)
-        with suppress(CheckpointError), Candidate(path, directory.request) as candidate:
+        with ignore_errors(CheckpointError), Candidate(path, directory.request) as candidate:
             if find_format(candidate) is not None:
                 paths.append(path)
     return paths[:_MAX_INNER_NAMES]

@@ -20,6 +20,7 @@ _LIGHTNING: Final = LibraryNotes(
         names.FORMAT: "`torch`",
         names.SIZE_STORED: "of a local file or directory, in the main process",
         names.SIZE_FREED: "",
+        names.RETENTION: "",
         **TENSORS,
         names.ALTERED_KEYS: "parameters with another type, or that the checkpoint or the model lacks, if that is accepted (`strict=False`)",
         names.ALTERED_TYPES: "",
@@ -85,6 +86,7 @@ TRAINING_NOTES: Final = {
             names.ALTERED_KEYS: "parameters that the checkpoint or the model lacks; `optimizer`, `scheduler`, `rng_state` without a file",
             names.ALTERED_TYPES: "data types of parameters that torch converted",
             names.COUNT: "checkpoints that `save_total_limit` removed",
+            names.RETENTION: "",
             names.SIZE_FREED: "",
         },
         (

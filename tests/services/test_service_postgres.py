@@ -91,8 +91,9 @@ class TestPostgresStore(StoreContract):
         assert (caught.value.code, caught.value.retryable) == ("timeout.deadline", True)
         assert checkpointer.load("t", "a") == {"n": 1}
 
-    def test_busy_connection_is_not_silent(self, store, monkeypatch):
-        """A conversation may take longer than the server may be silent, if there is an event from time to time. Control: without one."""
+    @pytest.fixture
+    def wait(self, store, monkeypatch):
+        """A function that lets a conversation wait for some seconds, as the clock of the store says, and then gives it an event or none."""
         now = 0.0
         monkeypatch.setattr(postgres_connection, "monotonic", lambda: now)
 
@@ -102,12 +103,30 @@ class TestPostgresStore(StoreContract):
 
         watch = store._open()._watch(conversation())
         next(watch)
-        for event in ["ready", None] * 5:
-            now += postgres_connection.SILENCE_SECONDS * 0.9
+
+        def wait(event, seconds=0.1):
+            nonlocal now
+            now += seconds
             assert watch.send(event) == "wait"
-        now += postgres_connection.SILENCE_SECONDS
+
+        return wait
+
+    def test_busy_connection_is_not_silent(self, wait):
+        """A conversation may take longer than the server may be silent, if there is an event from time to time. Control: without one."""
+        ticks = int(postgres_connection.SILENCE_SECONDS / 0.1)
+        for _ in range(3):
+            for _ in range(ticks - 5):
+                wait(None)
+            wait("ready")
         with pytest.raises(postgres_connection.SilentServerError):
-            watch.send(None)
+            for _ in range(ticks + 5):
+                wait(None)
+
+    def test_time_in_which_this_process_does_not_run_is_not_silence(self, wait):
+        """A process that was stopped, or a thread that did not get the GIL, gives the server its time after that."""
+        wait(None, postgres_connection.SILENCE_SECONDS * 2)
+        wait("ready", postgres_connection.SILENCE_SECONDS * 2)
+        wait(None)
 
     def test_large_checkpoint(self, store, checkpointer):
         """A checkpoint of many packets is saved and loaded."""

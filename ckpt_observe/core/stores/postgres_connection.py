@@ -19,6 +19,8 @@ SILENCE_SECONDS = 30.0
 """How long a server may be silent during a statement. Large checkpoints take longer, but the connection is not silent."""
 SETUP_SILENCE_SECONDS = 600.0
 """The same while tables and indexes are created or changed, which takes long on a large table."""
+_LONGEST_WAIT = 0.2
+"""Seconds. psycopg waits 0.1 for an event; in what goes beyond, this process did not run."""
 
 
 class SilentServerError(psycopg.OperationalError):  # type: ignore[misc]  # psycopg may not be installed
@@ -26,7 +28,11 @@ class SilentServerError(psycopg.OperationalError):  # type: ignore[misc]  # psyc
 
 
 class PatientConnection(psycopg.Connection[Any]):  # type: ignore[misc]
-    """A connection that is closed with SilentServerError if nothing is received or sent for `silence_seconds`."""
+    """A connection that is closed with SilentServerError if nothing is received or sent for `silence_seconds`.
+
+    Only time that this process spends waiting counts. One that does not run itself, because it is stopped or another thread keeps the GIL,
+    cannot say that the server was silent.
+    """
 
     silence_seconds = SETUP_SILENCE_SECONDS
 
@@ -37,16 +43,16 @@ class PatientConnection(psycopg.Connection[Any]):  # type: ignore[misc]
     def _watch(self, conversation: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
         """Pass on the events of the connection. psycopg sends a false value ten times per second if there are none."""
         event = None
-        last = monotonic()
+        silence = 0.0
         while True:
             try:
                 request = conversation.send(event)
             except StopIteration as end:
                 return end.value
+            began = monotonic()
             event = yield request
-            if event:
-                last = monotonic()
-            elif monotonic() - last > self.silence_seconds:
+            silence = 0.0 if event else silence + min(monotonic() - began, _LONGEST_WAIT)
+            if silence > self.silence_seconds:
                 conversation.close()
                 self.pgconn.finish()  # what the server does with the statement is not known
                 raise SilentServerError(f"the server was silent for {self.silence_seconds:g} seconds")

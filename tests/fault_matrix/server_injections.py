@@ -23,8 +23,8 @@ from tests.fault_matrix.rig import STATE, Trouble
 from tests.fault_matrix.servers import SECRET
 from tests.faults.power import mounted
 
-_SECONDS = 3.0
-"""Timeout of requests to a server that does not answer. Preparing a checkpoint on a busy disk must take less."""
+_SECONDS = 0.5
+"""Timeout of requests to a server that does not answer. It applies when all is prepared: a busy disk may take longer."""
 _LARGE_STATE = {**STATE, "text": "x" * 1_000_000}
 _HALF = 500_000
 """Bytes of an answer with this state that arrive."""
@@ -131,8 +131,8 @@ def io_error_in_server(place: Place) -> Iterator[Trouble]:
 
 @contextmanager
 def silent_server(place: Place) -> Iterator[Trouble]:
-    proxy, url = _impatient_proxy(place)
-    checkpointer = place.ready(place.checkpointer(url))
+    proxy, url = _proxy(place)
+    checkpointer = _make_impatient(place.ready(place.checkpointer(url)))
     proxy.hang_after(0)
     yield Trouble(checkpointer)
     proxy.close()
@@ -140,36 +140,46 @@ def silent_server(place: Place) -> Iterator[Trouble]:
 
 @contextmanager
 def silent_body(place: Place) -> Iterator[Trouble]:
-    proxy, url = _impatient_proxy(place)
-    checkpointer = place.with_checkpoint(_LARGE_STATE, url)
+    proxy, url = _proxy(place)
+    checkpointer = _make_impatient(place.with_checkpoint(_LARGE_STATE, url))
     proxy.hang_after(_HALF)
     yield Trouble(checkpointer)
     proxy.close()
 
 
-def _impatient_proxy(place: Place) -> tuple[Proxy, str]:
-    """Return a proxy and the URL of the store behind it, whose clients wait for at most _SECONDS."""
-    place.monkeypatch.setattr(objects, "_REQUEST_SECONDS", _SECONDS)
-    place.monkeypatch.setattr(postgres_connection, "SILENCE_SECONDS", _SECONDS)
-    proxy = place.servers.proxy(place.store)
-    options = f"?socket_timeout={_SECONDS}" if place.store == "redis" else ""
-    return proxy, place.servers.url(place.store, place.monkeypatch, port=proxy.port) + options
+def _make_impatient(checkpointer: Checkpointer) -> Checkpointer:
+    """Let a store that is connected wait for at most _SECONDS from now on."""
+    store: Any = checkpointer.store
+    if isinstance(store, PostgresStore):
+        store._connection.silence_seconds = _SECONDS
+    elif isinstance(store, RedisStore):
+        for connection in store._client.connection_pool._available_connections:
+            connection._sock.settimeout(_SECONDS)
+    else:
+        store._bucket = store._open_bucket(_SECONDS)
+    return checkpointer
 
 
 @contextmanager
 def cut_connection(place: Place) -> Iterator[Trouble]:
-    proxy = place.servers.proxy(place.store)
-    checkpointer = place.ready(place.checkpointer(place.servers.url(place.store, place.monkeypatch, port=proxy.port)))
+    proxy, url = _proxy(place)
+    checkpointer = place.ready(place.checkpointer(url))
     proxy.cut_after(0)
     yield Trouble(checkpointer)
 
 
 @contextmanager
 def cut_body(place: Place) -> Iterator[Trouble]:
-    proxy = place.servers.proxy(place.store)
-    checkpointer = place.with_checkpoint(_LARGE_STATE, place.servers.url(place.store, place.monkeypatch, port=proxy.port))
+    proxy, url = _proxy(place)
+    checkpointer = place.with_checkpoint(_LARGE_STATE, url)
     proxy.cut_after(_HALF)
     yield Trouble(checkpointer)
+
+
+def _proxy(place: Place) -> tuple[Proxy, str]:
+    """Return a proxy and the URL of the store behind it."""
+    proxy = place.servers.proxy(place.store)
+    return proxy, place.servers.url(place.store, place.monkeypatch, port=proxy.port)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def run(state, port):
 
 def scrape(port):
     request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": "application/openmetrics-text"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return [sample for family in text_string_to_metric_families(answer.read().decode()) for sample in family.samples]
 
 

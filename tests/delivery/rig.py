@@ -77,7 +77,7 @@ class Daemon:
     def get(self, page):
         """Return status and text. The status is 0 if nobody listens."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{page}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{page}", timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

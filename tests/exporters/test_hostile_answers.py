@@ -32,7 +32,7 @@ def collector():
 
 @pytest.fixture
 def exporter(collector):
-    exporter = OtlpExporter(Endpoint(f"{collector.url}/v1/traces", timeout=5.0, headers={"authorization": KEY}))
+    exporter = OtlpExporter(Endpoint(f"{collector.url}/v1/traces", timeout=60.0, headers={"authorization": KEY}))
     yield exporter
     exporter.close()
 
@@ -159,7 +159,7 @@ def test_delay_of_a_grpc_server_is_limited(delay, expected):
     """A server that asks for a pause of years, or of less than nothing, is asked again within the hour, as over HTTP."""
     with GrpcCollector() as collector:
         collector.answers.append((grpc.StatusCode.UNAVAILABLE, delay))
-        exporter = OtlpExporter(Endpoint(collector.url, protocol=GRPC, timeout=5.0))
+        exporter = OtlpExporter(Endpoint(collector.url, protocol=GRPC, timeout=60.0))
         with pytest.raises(ExporterRetryError) as caught:
             exporter.send(make_tree())
         exporter.close()

@@ -526,7 +526,7 @@ def test_wrong_key_keeps_the_spans(laminar):
 
 def test_batches_stay_below_the_limit(laminar):
     """Laminar accepts 5 MiB before compression. Larger batches are split, and a single larger span is refused."""
-    exporter = make_exporter(laminar, timeout=10.0)
+    exporter = make_exporter(laminar)
     exporter.send([make_span(number, "x", attributes={"own": "x" * 1_000_000}) for number in range(1, 8)])
     assert len(laminar.rows) == 7
     with pytest.raises(ExporterRefusedError, match="413"):

@@ -24,7 +24,7 @@ KEY = "Bearer sk-very-secret-0123456789"
 
 
 def endpoint(collector, **fields):
-    return Endpoint(collector.url + "/v1/traces", **{"timeout": 5.0, "headers": {"authorization": KEY}, **fields})
+    return Endpoint(collector.url + "/v1/traces", **{"timeout": 60.0, "headers": {"authorization": KEY}, **fields})
 
 
 class TestOtlpExporterOverHttp(ExporterContract):
@@ -257,13 +257,13 @@ def test_untrusted_certificate_is_retried(tls_collector):
 def test_https_to_an_http_port_is_retried(collector):
     """HTTPS to a port that serves HTTP is reported as a TLS failure."""
     with pytest.raises(ExporterRetryError, match="TLS failed"):
-        OtlpExporter(Endpoint(collector.url.replace("http:", "https:") + "/v1/traces", timeout=1.0)).send(make_tree())
+        OtlpExporter(Endpoint(collector.url.replace("http:", "https:") + "/v1/traces", timeout=60.0)).send(make_tree())
 
 
 def test_http_to_an_https_port_is_retried(tls_collector):
     """HTTP to a port that serves HTTPS keeps the spans."""
     with pytest.raises(ExporterRetryError):
-        OtlpExporter(Endpoint(tls_collector.url.replace("https:", "http:") + "/v1/traces", timeout=1.0)).send(make_tree())
+        OtlpExporter(Endpoint(tls_collector.url.replace("https:", "http:") + "/v1/traces", timeout=60.0)).send(make_tree())
 
 
 def test_missing_certificate_file_is_retried(tls_collector, tmp_path):

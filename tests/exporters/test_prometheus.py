@@ -36,7 +36,7 @@ def serve(tmp_path):
 
 
 def get(address, path="/metrics", *, tls=None, **headers):
-    kind = http.client.HTTPSConnection(*address, context=tls, timeout=10) if tls else http.client.HTTPConnection(*address, timeout=10)
+    kind = http.client.HTTPSConnection(*address, context=tls, timeout=60) if tls else http.client.HTTPConnection(*address, timeout=60)
     kind.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
     answer = kind.getresponse()
     body = answer.read()

@@ -73,7 +73,7 @@ def test_served_beside_the_metrics_of_the_program(registry):
     Counter("program_requests", "Requests of the program.", registry=registry).inc()
     server, thread = start_http_server(0, addr="127.0.0.1", registry=registry)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=60) as answer:
             samples, _ = read_page(answer.read().decode(), parse_text)
     finally:
         server.shutdown()
@@ -146,7 +146,7 @@ server, _ = start_http_server(0, addr="127.0.0.1")
 with ckpt_observe.task("train"), ckpt_observe.checkpoint("save"):
     pass
 assert watch.flush(10)
-page = urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=10).read().decode()
+page = urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=60).read().decode()
 [line] = [line for line in page.splitlines() if line.startswith("checkpoint_operations_total") and 'outcome="ok"' in line]
 assert line.endswith(" 1.0"), line
 assert "python_info" in page

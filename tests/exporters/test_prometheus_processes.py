@@ -80,7 +80,7 @@ def start(tmp_path, port):
 @pytest.fixture
 def scrape(port):
     def scrape():
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             families = text_string_to_metric_families(answer.read().decode())
             return {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for family in families for sample in family.samples}
 

@@ -15,7 +15,8 @@ import psycopg
 import redis
 import stores
 
-from ckpt_observe.core.stores import objects, postgres_connection
+from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.stores import objects
 from tests.fault_matrix.injections import fill
 from tests.fault_matrix.place import Place
 from tests.fault_matrix.proxy import Proxy
@@ -131,8 +132,8 @@ def io_error_in_server(place: Place) -> Iterator[Trouble]:
 
 @contextmanager
 def silent_server(place: Place) -> Iterator[Trouble]:
-    proxy, url = _proxy(place)
-    checkpointer = _make_impatient(place.ready(place.checkpointer(url)))
+    place.ready(place.checkpointer())
+    proxy, checkpointer = _impatient(place)
     proxy.hang_after(0)
     yield Trouble(checkpointer)
     proxy.close()
@@ -140,24 +141,22 @@ def silent_server(place: Place) -> Iterator[Trouble]:
 
 @contextmanager
 def silent_body(place: Place) -> Iterator[Trouble]:
-    proxy, url = _proxy(place)
-    checkpointer = _make_impatient(place.with_checkpoint(_LARGE_STATE, url))
+    place.with_checkpoint(_LARGE_STATE)
+    proxy, checkpointer = _impatient(place)
     proxy.hang_after(_HALF)
     yield Trouble(checkpointer)
     proxy.close()
 
 
-def _make_impatient(checkpointer: Checkpointer) -> Checkpointer:
-    """Let a store that is connected wait for at most _SECONDS from now on."""
-    store: Any = checkpointer.store
-    if isinstance(store, PostgresStore):
-        store._connection.silence_seconds = _SECONDS
-    elif isinstance(store, RedisStore):
-        for connection in store._client.connection_pool._available_connections:
-            connection._sock.settimeout(_SECONDS)
-    else:
-        store._bucket = store._open_bucket(_SECONDS)
-    return checkpointer
+def _impatient(place: Place) -> tuple[Proxy, Checkpointer]:
+    """Return a proxy, and a Checkpointer behind it that waits for at most _SECONDS. PostgreSQL is connected: that has another timeout."""
+    place.monkeypatch.setattr(objects, "_REQUEST_SECONDS", _SECONDS)
+    proxy, url = _proxy(place)
+    checkpointer = place.checkpointer(url + (f"?socket_timeout={_SECONDS}" if place.store == "redis" else ""))
+    if place.store == "postgresql":
+        checkpointer.store.tasks()
+        checkpointer.store._connection.silence_seconds = _SECONDS  # type: ignore[attr-defined]
+    return proxy, checkpointer
 
 
 @contextmanager

@@ -253,10 +253,10 @@ class TestRedis:
     def test_hung_and_dead_server(self, tmp_path, client_of):
         """A server that does not answer, and one that was killed."""
         with stores.redis(tmp_path) as (url, process):
-            client = client_of(url, socket_timeout=0.2)
+            client = client_of(url)
             client.ping()
             process.send_signal(signal.SIGSTOP)
-            assert code_of(client.ping) == "timeout.deadline"
+            assert code_of(client_of(url, socket_timeout=0.2).ping) == "timeout.deadline"
             process.kill()
             process.wait()
             assert code_of(client.ping) == "unavailable.connection"

@@ -27,6 +27,7 @@ ORDERS = sorted(set(itertools.permutations(STEPS)))
 
 SIDES, STYLES = ("under", "over"), ("wrapt", "closure")
 TIMEOUT = 300
+"""Seconds for each scenario, which imports a library and uses it. `instrumentor_scenarios` ends one that hangs before that."""
 
 
 def _describe(scenario: str, **arguments: object) -> str:
@@ -48,7 +49,7 @@ def _run_scenarios(subject: str, scenarios: tuple[str, ...]) -> dict[str, str]:
     moment = "import-first" if scenarios == IMPORT_FIRST else "import-later"
     command = [sys.executable, "-m", "ckpt_observe.testing.instrumentor_scenarios", moment, subject, *scenarios]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT * len(scenarios), check=False)
     assert process.returncode == 0, f"{scenarios}\n{process.stdout}{process.stderr}"
     outputs: list[str] = json.loads(process.stdout.splitlines()[-1])
     return dict(zip(scenarios, outputs, strict=True))

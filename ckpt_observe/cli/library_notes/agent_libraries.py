@@ -13,9 +13,9 @@ AGENT_NOTES: Final = {
         dict.fromkeys((
             names.SYSTEM, names.STORE, names.LOCATION, names.FORMAT, names.CODEC, names.CIPHER, names.TASK_NAME, names.TASK_ID, names.ID,
             names.STEP, names.STATUS, names.COUNT, names.RETENTION, names.DAMAGED_COUNT, names.ALTERED_KEYS, names.SIZE_SERIALIZED,
-            names.SIZE_STORED, names.SIZE_OVERHEAD, names.SIZE_FREED, names.STATE_TYPE, names.STATE_KEYS, names.STATE_ITEMS, names.STATE_DEPTH,
-            names.KEY_NAMES, names.KEY_SIZES, names.DIGEST, names.SOURCE_TRACE, names.SOURCE_SPAN, names.SOURCE_AGE, names.ERROR_CAUSE,
-            names.HOOK,
+            names.SIZE_STORED, names.SIZE_OVERHEAD, names.SIZE_FREED, names.STATE_TYPE, names.STATE_KEYS, names.STATE_ITEMS,
+            names.STATE_DEPTH, names.KEY_NAMES, names.KEY_SIZES, names.DIGEST, names.SOURCE_TRACE, names.SOURCE_SPAN, names.SOURCE_AGE,
+            names.ERROR_CAUSE, names.HOOK,
         ), ""),
         ("Stores that a program calls without a `Checkpointer`.", "Contents of the state."),
         "[The reference core](../core.md)",

@@ -74,4 +74,4 @@ result = agent.invoke(
     Command(resume=True) if COMMAND == "answer" else {"question": "otters"},
     {"configurable": {"thread_id": thread}},
 )
-print(result.get("report") or result["__interrupt__"][0].value)
+print(result["__interrupt__"][0].value if "__interrupt__" in result else result["report"])

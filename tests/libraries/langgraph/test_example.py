@@ -44,6 +44,12 @@ def test_second_process_goes_on(agent):
     assert [(link.trace_id, link.span_id) for link in load.links] == [(last.trace_id, last.span_id)]
 
 
+def test_what_it_prints(observation):
+    """`ask` prints the question, also if the thread has a report already."""
+    runs = [observation._run([sys.executable, str(AGENT), command]) for command in ("ask", "answer", "ask")]
+    assert [run.stdout for run in runs] == ["Write the report?\n", "3 documents on otters\n", "Write the report?\n"]
+
+
 def test_kill_in_commit(agent):
     """Exactly one operation died in commit; those after it died while they waited for it."""
     spans = agent("crash", status=-signal.SIGKILL)

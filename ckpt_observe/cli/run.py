@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from argparse import REMAINDER, Namespace, _SubParsersAction
 from collections.abc import Mapping, Sequence
@@ -67,8 +68,15 @@ def run(args: Namespace) -> int:
     try:
         os.execvpe(command[0], command, environ)  # noqa: S606 - the command is the user's own
     except OSError as error:
-        print_error(f"{command[0]}: {error.strerror}")
+        print_error(f"{command[0]}: {error.strerror}{_script_hint(command)}")
         return NOT_STARTED if isinstance(error, PermissionError) else NO_SUCH_COMMAND
+
+
+def _script_hint(command: Sequence[str]) -> str:
+    """Return the right command if the program is a script of Python without its interpreter, as in `run train.py`."""
+    if not (command[0].endswith(".py") and os.path.isfile(command[0])):
+        return ""
+    return f"; to run a script, name its interpreter: ckpt-observe run -- python {shlex.join(command)}"
 
 
 def _warn_if_unrecorded(command: Sequence[str], environ: Mapping[str, str]) -> None:

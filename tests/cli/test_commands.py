@@ -68,6 +68,17 @@ def test_run_errors(command, arguments, code, error):
     assert error in done.stderr
 
 
+@pytest.mark.parametrize(("prefix", "error"), [("", "No such file or directory"), ("./", "Permission denied")])
+def test_run_of_a_script_without_its_interpreter(command, tmp_path, prefix, error):
+    """The error has the command that works; the name of a script that does not exist gets no such advice."""
+    (tmp_path / "train.py").touch()
+    script = prefix + "train.py"
+    done = command("run", "--", script, "--lr", "a b")
+    right = f"ckpt-observe run -- python {script} --lr 'a b'"
+    assert done.stderr == f"ckpt-observe: {script}: {error}; to run a script, name its interpreter: {right}\n"
+    assert "python" not in command("run", "--", "missing.py").stderr
+
+
 KILLED_PROGRAM = """
 import os, signal
 import ckpt_observe.auto, ckpt_observe

@@ -251,7 +251,7 @@ def _describe_nearby(operation: ObservedOperation, failures: Sequence[ObservedOp
     code = operation.attributes.get(names.ERROR_CODE)
     groups = Counter(_describe_failure(each) for each in failures)
     listed = "; ".join(f"{text} ({count} times)" if count > 1 else text for text, count in groups.most_common(_MAX_NEARBY))
-    more = f"; {len(groups) - _MAX_NEARBY} more kinds" if len(groups) > _MAX_NEARBY else ""
+    more = f"; {counted(len(groups) - _MAX_NEARBY, 'more kind')}" if len(groups) > _MAX_NEARBY else ""
     text = f"Within {minutes} minutes {counted(len(failures), 'other operation')} failed: {listed}{more}."
     same = [each for each in failures if code and each.attributes.get(names.ERROR_CODE) == code]
     if len(same) == len(failures) and len({each.task_title for each in [operation, *same]}) > 1:

@@ -196,6 +196,13 @@ def test_failures_of_other_tasks_with_the_same_code():
     assert sentences(failed_save())["nearby"] == "Nothing else failed within 5 minutes."
 
 
+@pytest.mark.parametrize(("tasks", "end"), [(5, "; 1 more kind."), (6, "; 2 more kinds.")])
+def test_many_kinds_of_failures(tasks, end):
+    """Four kinds of other failures are named, and the rest is counted."""
+    other = [make_operation(5, outcome="error", task=f"other-{number}") for number in range(tasks)]
+    assert sentences(failed_save(), nearby_failures=other)["nearby"].endswith(end)
+
+
 def test_restore_says_what_was_lost():
     """A restore that worked: how old the state is, and how many steps are repeated."""
     restore = make_operation(name="restore", attributes={names.SOURCE_AGE: 90.0, names.STEPS_SINCE: 2})

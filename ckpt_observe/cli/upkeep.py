@@ -121,8 +121,10 @@ def run_verify(args: Namespace) -> int:
         bad = [result for result in results if result.state != "good"]
         if bad:
             print_table(*drop_empty_columns(columns, [(result.state, result.task, result.id, _detail(result)) for result in bad]))
-        what = "the structure of " if any(result.checked == "structure" for result in results) else ""
-        print_error(f"checked {what}{len(results)}: {len(results) - len(bad)} good, {len(bad)} with problems")
+        if [result.checked for result in results] == ["structure"]:
+            print_error(f"checked the structure of {results[0].id}: {results[0].state}")
+        else:
+            print_error(f"checkpoints checked: {len(results)}; good: {len(results) - len(bad)}, with problems: {len(bad)}")
     return PROBLEMS if any(result.state != "good" for result in results) else OK
 
 

@@ -45,7 +45,7 @@ PRUNE = refused("prune", "`ckpt-observe show` shows its size; remove its checkpo
 DRILL = refused("drill", "`ckpt-observe verify`")
 FILTER = Outcome(2, "--tag: only checkpoints in stores of ckpt_observe.core can be filtered. Leave it out")
 SAMPLE = Outcome(2, "need a store of ckpt_observe.core. Leave them out")
-GOOD = Outcome(0, "checked the structure of 1: 1 good, 0 with problems")
+GOOD = Outcome(0, "checked the structure of LOCATION: good")
 COMMANDS = (
     Command("list FILE", Outcome(0, "LOCATION"), Outcome(0, "THREAD")),
     Command("list FILE --json", Outcome(0, '"format":"FORMAT"'), Outcome(0, '"task":"THREAD"')),

@@ -159,7 +159,7 @@ def check_extract(run, url):
 def check_verify(run, url):
     """Every checkpoint is read; a sample reads as many."""
     assert len(run("verify", url, "--json").lines) == 5
-    assert run("verify", url).err == "ckpt-observe: checked 5: 5 good, 0 with problems\n"
+    assert run("verify", url).err == "ckpt-observe: checkpoints checked: 5; good: 5, with problems: 0\n"
     assert len(run("verify", url, TASK, "--sample", "2", "--json").lines) == 2
 
 

@@ -94,9 +94,13 @@ def test_good_interval_is_kept():
             "no process died in 50m 00s: the mean time between failures is 16m 40s or more, with 95 %",
         ),
         ({"assumptions": Assumptions(86400.0)}, "you say that a process dies every 24h 00m"),
+        (
+            {"lifetimes": [Lifetime(2000.0, died=True)]},
+            "1 process died in 33m 20s, one every 33m 20s on average; so few tell it only roughly, and --mtbf replaces it.",
+        ),
         ({"interval": 0.0}, "That loses 3.1% of the run time."),
     ],
-    ids=["no death", "assumption", "one save"],
+    ids=["no death", "assumption", "few deaths", "one save"],
 )
 def test_interval_says_what_it_is_based_on(measurements, text):
     """Assumptions and bounds are named as such."""

@@ -14,7 +14,7 @@ import pytest
 
 import ckpt_observe
 import ckpt_observe.core
-from ckpt_observe import environment, query
+from ckpt_observe import config, environment, query, wiring
 from ckpt_observe.cli.main import create_complete_parser, main
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.spans import outline
@@ -173,6 +173,7 @@ def test_instrumentor_of_the_page(page_on_extending):
     state = page_on_extending / "state"
     environ = {**os.environ, "PYTHONPATH": str(page_on_extending), "CKPT_OBSERVE_DIR": str(state), "CKPT_OBSERVE_EXPORTERS": "local"}
     subprocess.run([sys.executable, "-c", PROGRAM], env=environ, check=True, cwd=page_on_extending)
+    wiring.deliver_dead(config.read(exporters="local", dir=state), 60)  # what it had no time for at its exit
     with TraceReader(state / FILENAME) as reader:
         traces = [reader.spans(trace.trace_id) for trace in reversed(reader.newest())]
     assert [outline(spans).split() for spans in traces] == [

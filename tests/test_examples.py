@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ckpt_observe import config, wiring
 from ckpt_observe.testing.spans import outline
 from ckpt_observe.tracestore import FILENAME, TraceReader
 
@@ -43,8 +44,9 @@ def traces_of(program, tmp_path, **settings):
     environ = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state"), "CKPT_OBSERVE_PAGES_DIR": str(tmp_path / "pages"), **settings}
     done = subprocess.run([sys.executable, program], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    if not (tmp_path / "state" / FILENAME).exists():
+    if not (tmp_path / "state").exists():
         return []
+    wiring.deliver_dead(config.read(exporters="local", dir=tmp_path / "state"), 60)  # what it had no time for at its exit
     with TraceReader(tmp_path / "state" / FILENAME) as reader:
         return [outline(reader.spans(trace.trace_id)).splitlines() for trace in reversed(reader.newest())]
 

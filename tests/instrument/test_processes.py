@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from ckpt_observe import config, wiring
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.tracestore import FILENAME, TraceReader
 
@@ -63,7 +64,8 @@ def run(tmp_path, main, *, functions="", start="import ckpt_observe.auto", obser
     done = subprocess.run([*launcher, sys.executable, path], env=environment, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     spans = []
-    if (state / FILENAME).exists():
+    if state.exists():
+        wiring.deliver_dead(config.read(exporters="local", dir=state), 60)  # what it had no time for at its exit
         with TraceReader(state / FILENAME) as reader:
             spans = [span for each in reader.newest(100) for span in reader.spans(each.trace_id)]
     return done.stdout, spans, done.stderr

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "services"))
 import stores
 from observation import Observation
 
+from ckpt_observe import config, wiring
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.tracestore import FILENAME, TraceReader
 
@@ -70,6 +71,7 @@ def run_example(tmp_path):
         command = [sys.executable, str(EXAMPLES / name)]
         process = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert process.returncode == 0, process.stderr
+        wiring.deliver_dead(config.read(exporters="local", dir=state), 60)  # what it had no time for at its exit
         with TraceReader(state / FILENAME) as reader:
             spans = [span for trace in reader.newest(1000) for span in reader.spans(trace.trace_id)]
         operations = [span for span in spans if names.OPERATION in span.attributes]

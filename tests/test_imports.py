@@ -247,15 +247,14 @@ def test_importing_does_nothing(module, tmp_path, monkeypatch):
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
 
 
-def test_auto_patches():
+def test_auto_patches(tmp_path):
     """`import ckpt_observe.auto` patches libraries that are imported later."""
     code = (
         "import ckpt_observe.auto\nfrom ckpt_observe.core import Checkpointer\n"
         "from ckpt_observe.instrument.patching import PatchedCallable\nassert isinstance(Checkpointer.__dict__['save'], PatchedCallable)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={"PATH": "", "CKPT_OBSERVE_DIR": "/nonexistent/x"}
-    )
+    environment = {"PATH": "", "CKPT_OBSERVE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -136,9 +136,9 @@ def test_lost_answer(client):
     assert caught.value.stage == HttpError.ANSWER
 
 
-def test_bad_certificate_file():
+def test_bad_certificate_file(tmp_path):
     """Nothing is sent."""
-    with closing(HttpClient(1.0, certificate="/nonexistent")) as client, pytest.raises(HttpError) as caught:
+    with closing(HttpClient(1.0, certificate=str(tmp_path / "missing.pem"))) as client, pytest.raises(HttpError) as caught:
         client.request("GET", "https://127.0.0.1:1")
     assert caught.value.stage == HttpError.PREPARE
 

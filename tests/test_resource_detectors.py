@@ -180,7 +180,8 @@ def test_checkpoint_does_not_wait(monkeypatch, state, tmp_path, detectors, store
 
 def test_close_does_not_wait(monkeypatch, state, tmp_path):
     """A program that ends before its detectors leaves the records to the next process, with the resource that is known."""
-    watch = observe(monkeypatch, state, tmp_path, "test_slow", service="short")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")  # down: the records are not delivered, however fast we are
+    watch = observe(monkeypatch, state, tmp_path, "test_slow", service="short", exporters="otlp")
     save()
     assert not watch.close(0.01)
     [about] = (state / "journals").glob("*/about.json")
@@ -198,7 +199,7 @@ def test_program_ends_before_its_detectors(monkeypatch, capfd, state, tmp_path, 
         monkeypatch.setattr("ckpt_observe.wiring.usable_directory", refuse)
     watch = observe(monkeypatch, state, tmp_path, "test_slow,test_team", exporters="console")
     save()
-    assert watch.close(2)
+    assert watch.close(4)
     assert "checkpoint.save" in "".join(capfd.readouterr())
 
 

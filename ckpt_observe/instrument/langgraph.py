@@ -282,4 +282,4 @@ class LangGraphInstrumentor(Instrumentor):
                 self.adopt(CIPHERS.name, cipher)
             else:  # LangGraph defines the class of a cipher in a function, so every encrypting serializer has another one
                 self._last_adopted = weakref.ref(type(serializer))
-        operation.details = StateDetails(operation.name, saver, arguments)
+        operation.details = StateDetails.of_call(operation.name, saver, arguments)

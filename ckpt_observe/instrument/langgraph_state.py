@@ -97,33 +97,31 @@ def items_of(argument: Any) -> Sequence[Any]:
     return argument if type(argument) is list or isinstance(argument, Sequence) else ()
 
 
-class StateDetails:
+class StateDetails(msgspec.Struct):
     """What is remembered about the state while one operation runs."""
 
-    __slots__ = ("_block", "_pairs", "_saver", "_sizes", "_sizes_by_id", "_state", "_versions", "format", "loaded")
+    saver: Any
+    state: Collection[tuple[str, Any]] = ()
+    versions: Any = None
+    sizes: dict[str, int] | None = None
+    """Bytes of channels whose names are known when they are serialized."""
+    sizes_by_id: dict[int, int] | None = None
+    """Bytes of serialized values by their identity: the serializer gets a value without the name of its channel."""
+    block: bytes | None = None
+    """The serialized checkpoint, if all channels are in it."""
+    pairs: list[tuple[bytes, Any]] | None = None
+    """Serialized values and what the serializer made of them."""
+    loaded: Any = None
+    """The `CheckpointTuple` that a load returned."""
+    format: str = ""
 
-    def __init__(self, operation: str, saver: Any, arguments: Arguments) -> None:
-        """`arguments` are those of a call of a saver."""
-        self._saver = saver
-        self._state: Collection[tuple[str, Any]] = ()
-        self._versions: Any = None
+    @classmethod
+    def of_call(cls, operation: str, saver: Any, arguments: Arguments) -> StateDetails:
+        """Return what the arguments of a call of a saver say about the state."""
         if operation == "save":
             checkpoint = arguments["checkpoint"]
-            self._state = (checkpoint.get("channel_values") or {}).items()
-            self._versions = checkpoint.get("channel_versions")
-        elif operation == "append":
-            self._state = items_of(arguments.get("writes"))
-        self._sizes: dict[str, int] | None = None
-        """Bytes of channels whose names are known when they are serialized."""
-        self._sizes_by_id: dict[int, int] | None = None
-        """Bytes of serialized values by their identity: the serializer gets a value without the name of its channel."""
-        self._block: bytes | None = None
-        """The serialized checkpoint, if all channels are in it."""
-        self._pairs: list[tuple[bytes, Any]] | None = None
-        """Serialized values and what the serializer made of them."""
-        self.loaded: Any = None
-        """The `CheckpointTuple` that a load returned."""
-        self.format = ""
+            return cls(saver, (checkpoint.get("channel_values") or {}).items(), checkpoint.get("channel_versions"))
+        return cls(saver, items_of(arguments.get("writes")) if operation == "append" else ())
 
     # Called by the serializer
 
@@ -137,11 +135,11 @@ class StateDetails:
             details.format = format
         size = len(data)
         if type(value) is not dict or "channel_values" not in value:
-            if details._sizes_by_id is None:
-                details._sizes_by_id = {}
-            details._sizes_by_id[id(value)] = size
+            if details.sizes_by_id is None:
+                details.sizes_by_id = {}
+            details.sizes_by_id[id(value)] = size
         elif format == "msgpack":
-            details._block = data
+            details.block = data
         return None, size
 
     @staticmethod
@@ -150,7 +148,7 @@ class StateDetails:
         value = getattr(args[0], "obj", None)
         if operation.name == "save" and type(value) is dict and value.get("channel_values"):
             sizes = {name: len(raw) for name, raw in _decode_json(result).channel_values.items()}
-            operation.details._sizes = {**(operation.details._sizes or {}), **sizes}
+            operation.details.sizes = {**(operation.details.sizes or {}), **sizes}
         return None, len(result or b"")
 
     @staticmethod
@@ -161,9 +159,9 @@ class StateDetails:
         if not format.startswith(_NOTHING):
             details.format = format
         if operation.name == "load" and format == "msgpack" and data and len(data) <= _MAX_COMPARED:
-            if details._pairs is None:
-                details._pairs = []
-            details._pairs.append((data, result))
+            if details.pairs is None:
+                details.pairs = []
+            details.pairs.append((data, result))
         return len(data or b""), None
 
     # When the operation ends
@@ -182,20 +180,20 @@ class StateDetails:
             if operation.find_failed_phase(error) == "serialize":
                 operation.set({names.ERROR_PATH: details._find_unserializable()})
         elif operation.name == "save":
-            if details._block is None:
+            if details.block is None:
                 details._record_sizes(operation)
             else:
-                _sample_block(operation, details._block)
+                _sample_block(operation, details.block)
         elif operation.name == "load" and details.loaded is not None:
             details._record_altered(operation)
 
     def _record_sizes(self, operation: LibraryOperation) -> None:
-        if self._sizes is None and self._sizes_by_id is None:
+        if self.sizes is None and self.sizes_by_id is None:
             return
-        size_by_id, size_in_json, version_of = (self._sizes_by_id or {}).get, (self._sizes or {}).get, (self._versions or {}).get
+        size_by_id, size_in_json, version_of = (self.sizes_by_id or {}).get, (self.sizes or {}).get, (self.versions or {}).get
         latest = _sizes_of_thread(operation).channels
         sizes: dict[str, int] = {}
-        for channel, value in self._state:
+        for channel, value in self.state:
             size, version = size_by_id(id(value), size_in_json(channel)), version_of(channel)
             if size is not None:
                 latest[channel] = version, size
@@ -213,7 +211,7 @@ class StateDetails:
         values = self.loaded.checkpoint.get("channel_values") or {}
         writes = [(channel, value) for _task, channel, value in self.loaded.pending_writes or ()]
         channels = {id(value): channel for channel, value in (*writes, *values.items())}
-        for data, value in self._pairs or ():
+        for data, value in self.pairs or ():
             comparison = _Comparison(data)
             if type(value) is dict and "channel_values" in value and isinstance(comparison.stored, dict):
                 for channel, stored in comparison.stored.get("channel_values", {}).items():
@@ -227,12 +225,12 @@ class StateDetails:
 
     def _find_unserializable(self) -> str | None:
         """Return the path of the first value that the serializer refuses. Only for LangGraph's own: others may have side effects."""
-        serde = self._saver.serde
+        serde = self.saver.serde
         if not type(serde).__module__.startswith("langgraph."):
             return None
         context = copy_context()  # these calls are not part of the operation, which stays current although a signal handler raises here
         context.run(current_position.set, None)
-        return context.run(_Search(serde.dumps_typed).find_in, list(self._state))
+        return context.run(_Search(serde.dumps_typed).find_in, list(self.state))
 
 
 class _Stored:

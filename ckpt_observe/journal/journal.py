@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,7 +16,6 @@ from ckpt_observe.journal.directory import ABOUT, DELIVERY_LOCK, JOURNALS, OPEN_
 from ckpt_observe.journal.locations import page_places, private_directory
 from ckpt_observe.journal.orphans import owner_note
 from ckpt_observe.journal.page_file import heartbeat_page
-from ckpt_observe.journal.pages import AnyPage
 from ckpt_observe.journal.pool import Pool
 from ckpt_observe.journal.spool import Spool
 from ckpt_observe.support import files
@@ -86,6 +85,8 @@ class Journal:
                 f"{self.about.pages}: cannot allocate pages ({error.strerror}); set CKPT_OBSERVE_PAGES_DIR to a directory with room"
             ) from error
         self.pool.counts["missed"] = missed
+        self.take: Final = self.pool.take
+        """Returns a page for a new operation, or None if the journal is closed."""
 
     def set_resource(self, resource: dict[str, Any]) -> None:
         """Set the final resource, which was not known when the journal was created. Does nothing if the journal is closed."""
@@ -104,10 +105,6 @@ class Journal:
         self.resource_known.set()
         if self.about.delivery != "in-process":
             self._delivery_lock.release()
-
-    def take(self) -> AnyPage | None:
-        """Return a page for a new operation, or None if the journal is closed."""
-        return self.pool.take()
 
     def count_recorded(self) -> int:
         """Return how many operations and tasks have finished."""

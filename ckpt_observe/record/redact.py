@@ -31,9 +31,9 @@ _RANKS: Final = {
 """Attributes that are dropped last: an operation that failed must not look as if it had succeeded."""
 
 _ID_LENGTH: Final = 36
-_ID_CHARACTERS: Final = "0123456789abcdef-"
-"""A checkpoint's id is often a new UUID, and no pattern of a secret matches hex digits. `strip` leaves nothing of such a text: it takes
-0.26 µs, a regular expression 0.54, and redaction 1.5."""
+_ID_CHARACTERS: Final = b"0123456789abcdef-"
+"""A checkpoint's id is often a new UUID, and no pattern of a secret matches hex digits. `translate` leaves nothing of such a text: it takes
+0.07 µs, `str.strip` 0.3, a regular expression 0.2, and redaction 1.5."""
 
 _safe_keys: dict[str, set[type]] = {}
 """Keys whose name does not suggest a secret, and the types of value with which they were checked."""
@@ -93,7 +93,7 @@ def attributes(raw: Mapping[Any, Any] | None, length: int = MAX_TEXT, count: int
         for key, each in items:
             kind = type(each)
             if kind is str:
-                if len(each) == _ID_LENGTH and not each.strip(_ID_CHARACTERS):
+                if len(each) == _ID_LENGTH and each.isascii() and not each.encode().translate(None, _ID_CHARACTERS):
                     safe = each
                 else:
                     safe = _cached_text(each) if length == MAX_TEXT and len(each) <= _MAX_CACHED else text(each, length)
@@ -123,10 +123,11 @@ def is_clean(raw: Mapping[Any, Any]) -> bool:
         for each in raw.values():
             if each in _clean_values:
                 continue
-            if type(each) is int:
-                if not -_MAX_INT <= each <= _MAX_INT:
+            if type(each) is str:
+                is_id = len(each) == _ID_LENGTH and not each.encode().translate(None, _ID_CHARACTERS)
+                if not is_id and not _is_clean_text(each):
                     return False
-            elif type(each) is not str or not _is_clean_text(each):
+            elif type(each) is not int or not -_MAX_INT <= each <= _MAX_INT:
                 return False
     except Exception as error:  # a value without a hash, or another thread changed the dict meanwhile
         raise_host_exception(error)
@@ -135,9 +136,7 @@ def is_clean(raw: Mapping[Any, Any]) -> bool:
 
 
 def _is_clean_text(raw: str) -> bool:
-    """Return whether a text has no secret. Remember it, unless it is a UUID: most of them come once, and keeping them costs 0.3 µs."""
-    if len(raw) == _ID_LENGTH and not raw.strip(_ID_CHARACTERS):
-        return True
+    """Return whether a text has no secret, and remember it."""
     if len(raw) > _MAX_CACHED or text(raw) != raw:
         return False
     if len(_clean_values) >= _MAX_VALUES:

@@ -214,7 +214,7 @@ def test_interrupted_at_every_point(journal, action, step):
 
 def test_search_in_a_state():
     """The operation stays the current one if the search for the value that cannot be saved is interrupted."""
-    details = StateDetails("save", SimpleNamespace(serde=Serializer()), {"checkpoint": {"channel_values": {"a": 1, "b": [2, 3]}}})
+    details = StateDetails.of_call("save", SimpleNamespace(serde=Serializer()), {"checkpoint": {"channel_values": {"a": 1, "b": [2, 3]}}})
     position = (object(), 0, None)
     token = current_position.set(position)
     places = []

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ckpt_observe import config, environment, samplers
@@ -90,9 +91,10 @@ class Watch:
             Whether everything was delivered. What was not is kept on disk, and the next process delivers it.
 
         """
-        global _watch
+        global _watch, _closed_report
         if _watch is self:
             recorder.pause()
+            _closed_report = self._prepare_exit_report() if environment.RUN_PID in os.environ else None
         for instrumentor in self._instrumentors:
             try:
                 instrumentor.uninstrument()
@@ -118,13 +120,13 @@ class Watch:
         """Return which callables are patched, and which are not and why."""
         return [row for instrumentor in self._instrumentors for row in instrumentor.report()]
 
-    def _report_exit(self) -> None:
-        """Say what was recorded, if that is of interest. Called before `close`, which removes the patches.
+    def _prepare_exit_report(self) -> Callable[[], None] | None:
+        """Return a function that says what was recorded; None if that is of no interest. Called before `close` removes the patches.
 
-        Not in forked children: one line for each worker of a server would be too much.
+        None in forked children: one line for each worker of a server would be too much.
         """
         if os.getpid() != self._pid:
-            return
+            return None
         from ckpt_observe import exit_report  # noqa: PLC0415 - at exit, and not in every program
         from ckpt_observe.instrument.coverage import imported_libraries  # noqa: PLC0415
 
@@ -133,9 +135,10 @@ class Watch:
             is_of_interest = not recorded or exit_report.is_run_by_command()
             disabled = self.settings.disabled_instrumentations
             imported = imported_libraries(self._instrumentors, disabled) if is_of_interest else []
-            exit_report.report_exit(self.settings, recorded, imported)
+            return partial(exit_report.report_exit, self.settings, recorded, imported)
         except Exception as error:
             record_fault(error)
+            return None
 
     def _start(self) -> None:
         """Patch the libraries and start recording."""
@@ -256,6 +259,8 @@ def _is_supported() -> bool:
 
 _warnings: Final = WarningLog()
 _watch: Watch | None = None
+_closed_report: Callable[[], None] | None = None
+"""Of the last watch that was closed under `ckpt-observe run`, whose summary comes at the end of the program."""
 _observe_lock = threading.Lock()
 
 
@@ -368,10 +373,20 @@ def _flush_at_exit() -> None:
 @atexit.register
 def _close_at_exit() -> None:
     """Close the watch. Registered at import, so it runs late: checkpoints that the program saves in its own exit handlers are recorded."""
+    _report_exit()
     if _watch is not None:
-        _watch._report_exit()
         _watch.close(_exit_timeout(_watch))
         keep_interrupt_status()
+
+
+def _report_exit() -> None:
+    report = _closed_report if _watch is None else _watch._prepare_exit_report()
+    if report is None:
+        return
+    try:
+        report()
+    except Exception as error:
+        record_fault(error)
 
 
 # A fork waits until the journal has started: a module that another thread is importing would stay locked in the child for ever.

@@ -129,6 +129,27 @@ def test_run_without_a_library(summary):
     assert "ckpt_observe.checkpoint()" in advice
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import ckpt_observe; watch = ckpt_observe.observe(); {save}; watch.close(); {save}",
+        "import ckpt_observe; watch = ckpt_observe.observe(service='trainer'); {save}; watch.close()",
+    ],
+    ids=["same watch", "other settings"],
+)
+def test_run_prints_the_summary_of_a_program_that_closes_its_watch(summary, code):
+    """A program that stops observing before it ends has a summary of what was recorded until then."""
+    [recorded] = summary(code.format(save=SAVE))
+    assert recorded.startswith("operations and tasks recorded by this process: 1; ")
+
+
+def test_run_reports_nothing_of_a_child_that_closes_its_watch(summary):
+    """Only the program itself prints a summary, not its forked children."""
+    fork = "import os, ckpt_observe; watch = ckpt_observe.observe(); pid = os.fork()"
+    lines = summary(f"{fork}; {SAVE}; pid or watch.close(); pid and os.waitpid(pid, 0)")
+    assert len(lines) == 1
+
+
 def test_run_says_where_to_look(summary, tmp_path):
     """After a program with recorded operations comes the command that shows them, and libraries that are not observed."""
     [recorded, other] = summary(f"import haystack; {SAVE}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -164,6 +165,18 @@ def test_unwritable_directory(doctor, tmp_path, place):
     assert (findings["other directory"].state, "programs use" in findings["other directory"].detail) == (NOTE, True)
 
 
+def test_full_disk(doctor, state, monkeypatch):
+    """The problem names the directory. Programs do not use another one if the disk still has room for a new directory."""
+
+    def fsync(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # like a write, without a file name
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    findings = doctor()
+    assert findings["state directory"] == Diagnosis(PROBLEM, "state directory", f"{state}: No space left on device")
+    assert f"keep records in memory until {state} can be written" in findings["other directory"].detail
+
+
 def test_unwritable_store(doctor, state, monkeypatch):
     """The store is checked with an empty transaction, which changes nothing and detects a damaged file."""
     state.mkdir(mode=0o700)
@@ -216,7 +229,7 @@ def test_journal_of_a_dead_process(doctor, journal):
     finding = findings[f"journal {os.path.basename(journal.directory)}"]
     assert finding.state == NOTE
     assert "dead" in finding.detail
-    assert "ckpt-observe deliver" in finding.detail
+    assert "run `ckpt-observe deliver` with the settings of the program" in finding.detail
     assert findings["journals"].detail.startswith("0 of live processes, 1 of dead processes")
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from ckpt_observe import environment, query
 from ckpt_observe.cli.doctor import NOTE, OK, PROBLEM, Diagnosis
-from ckpt_observe.cli.next_commands import SEND_NOW
+from ckpt_observe.cli.next_commands import how_to_deliver
 from ckpt_observe.config import Settings
 from ckpt_observe.delivery import daemon, outbox
 from ckpt_observe.errors import CkptObserveError, JournalError
@@ -63,6 +63,9 @@ def write_probe(directory: Path) -> None:
             file.write(_PROBE)
             file.flush()
             os.fsync(file.fileno())
+    except OSError as error:
+        error.filename = error.filename or str(directory)  # a failed write, as on a full disk, does not name the file
+        raise
     finally:
         probe.unlink(missing_ok=True)
 
@@ -91,6 +94,8 @@ def _check_fallback(configured: Path) -> tuple[str, str]:
         directory, _ = usable_directory(configured)
     except JournalError:
         return PROBLEM, "none can be written, so programs keep records in memory until they are delivered; nothing survives a crash"
+    if directory == configured:  # a journal is a directory, which a full disk may still have room for
+        return NOTE, f"none is used: running programs keep records in memory until {directory} can be written; new ones may record nothing"
     command = f"ckpt-observe traces --dir {quote(str(directory))}"
     return NOTE, f"programs use {directory} meanwhile, which may not survive a restart; see: {command}"
 
@@ -177,7 +182,7 @@ def _check_journal(journal: WaitingJournal) -> Diagnosis | None:
         percentage = journal.size * 100 // outbox.SPOOL_LIMIT
         return Diagnosis(PROBLEM, subject, f"{detail}; {percentage} % full: at 100 % the oldest records are dropped")
     if not journal.is_alive:
-        by_program = f"the next program with the same exporters sends them; {SEND_NOW}"
+        by_program = f"the next program with the same exporters sends them; to send them now, {how_to_deliver(journal)}"
         next_step = "the daemon delivers it" if journal.is_for_daemon else by_program
         return Diagnosis(NOTE, subject, f"{detail}; {next_step}")
     if journal.missed_operations:

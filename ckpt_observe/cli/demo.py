@@ -15,7 +15,7 @@ import ckpt_observe
 from ckpt_observe import config, environment, query
 from ckpt_observe.api import Watch, observe_environment
 from ckpt_observe.cli.commands import command_description
-from ckpt_observe.cli.exit_codes import OK
+from ckpt_observe.cli.exit_codes import ERROR, OK
 from ckpt_observe.cli.next_commands import SEND_NOW, TEST_SERVERS
 from ckpt_observe.cli.output import print_error, until_output_ends
 from ckpt_observe.cli.trace_links import trace_links
@@ -83,6 +83,9 @@ def run(args: Namespace) -> int:
         watch = observe_environment()
         trace_id = _run_agent(checkpoints)
         spans = _wait_for_trace(watch, trace_id)
+        if not spans:  # the reason is logged
+            print_error(f"the demo was not recorded; to test the directories, run: ckpt-observe doctor{place}")
+            return ERROR
         for line in render(spans, colour=wants_colour(sys.stdout)):
             print(line)
         print("\n" + _summary(spans), flush=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
+import subprocess
+import sys
 
 import pytest
 from collectors import HttpCollector
@@ -136,6 +139,29 @@ def test_demo_in_a_directory_that_cannot_be_used(command, tmp_path):
     done = command("demo", "--dir", str(tmp_path / "file" / "state"))
     assert (done.returncode, SUMMARY in done.stdout) == (0, True)
     assert "the demo uses" in done.stderr
+
+
+FULL_DISK = """
+import sys
+from ckpt_observe import wiring
+from ckpt_observe.cli.main import main
+from ckpt_observe.errors import JournalError
+
+def fail(*_):
+    raise JournalError("no space left")
+
+wiring.open_journal = fail
+sys.exit(main(["demo"]))
+"""
+
+
+def test_demo_that_is_not_recorded(tmp_path):
+    """Without a journal, as on a full disk, the demo has no trace to show, and says what to do."""
+    environ = {**os.environ, "CKPT_OBSERVE_DIR": str(tmp_path / "state")}
+    done = subprocess.run([sys.executable, "-c", FULL_DISK], capture_output=True, text=True, check=False, env=environ)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Checkpoints are not observed: no space left" in done.stderr
+    assert "ckpt-observe: the demo was not recorded; to test the directories, run: ckpt-observe doctor" in done.stderr
 
 
 def test_laminar_pages():

@@ -187,13 +187,13 @@ class ExporterWorker:
         batch.refused += not is_stored
         batch.pop()
         action = "set aside and sent again later" if is_stored else "not delivered: too many are set aside"
-        self._record_error(f"{error}. Span {span.span_id} is {action}.")
+        self._record_error(f"{str(error).removesuffix('.')}. Span {span.span_id} is {action}.")
 
     def _back_off(self, error: ExporterRetryError) -> None:
         self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, self._pause * 2))
         pause = self._pause if error.after is None else max(error.after, FIRST_PAUSE)
         self._next_attempt = time.monotonic() + pause * _jitter(0.8, 1.2)
-        self._record_error(f"{error}. {RETRY_NOTICE}")
+        self._record_error(f"{str(error).removesuffix('.')}. {RETRY_NOTICE}")
 
     def _record_error(self, message: str) -> None:
         if self.last_error is None:  # one warning for each outage, not for each attempt

@@ -68,6 +68,15 @@ def test_retry_after(exporter, clock):
     assert worker.ready()
 
 
+@pytest.mark.parametrize("message", ["the disk is full", "the disk is full."])
+def test_message_of_an_outage(exporter, message):
+    """The error and what happens next are two sentences, whether the error ends with a period or not."""
+    worker = ExporterWorker(exporter)
+    exporter.broken = ExporterRetryError(message)
+    worker.deliver(spans(1))
+    assert worker.last_error == f"the disk is full. {workers.RETRY_NOTICE}"
+
+
 def test_refused_spans_are_isolated(exporter, caplog):
     """All spans of a refused batch are delivered except the bad ones, which are counted and logged."""
     worker = ExporterWorker(exporter)

@@ -170,7 +170,7 @@ class Traces:
     def _reader(self) -> TraceReader | None:
         """Return a reader of the store as it is now, or None if it does not exist. Somebody may have removed or replaced it."""
         file = files.identity(self.path)
-        if file != self._file:
+        if file != self._file or (self._open_reader is not None and self._open_reader.is_outdated()):
             self.close()
         if file is None:
             self._file = None

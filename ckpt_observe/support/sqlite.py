@@ -51,16 +51,17 @@ class _Connection(sqlite3.Connection):
             raise sqlite3.DatabaseError("the file is damaged") from error
 
 
-def connect(path: str | os.PathLike[str], *, busy_seconds: float, create: bool = True) -> sqlite3.Connection:
+def connect(path: str | os.PathLike[str], *, busy_seconds: float, create: bool = True, immutable: bool = False) -> sqlite3.Connection:
     """Open a database file. It waits up to `busy_seconds` for another writer. Raise OSError or sqlite3.Error if it cannot be opened.
 
-    The connection may move between threads, but is used by one at a time.
+    The connection may move between threads, but is used by one at a time. `immutable`: it only reads, without locks (see `is_immutable`).
     """
     if create:
         create_private_file(path)
     if os.path.lexists(path) and not os.path.isfile(path):  # not opened, see `create_private_file`
         raise DamagedFileError(errno.EINVAL, "not a regular file", os.fspath(path))
-    address = f"{_file_uri(path)}?mode=rw"  # never creates a file, which would be readable for everyone
+    mode = "ro&immutable=1" if immutable else "rw"  # neither creates a file, which would be readable for everyone
+    address = f"{_file_uri(path)}?mode={mode}"
     return sqlite3.connect(address, uri=True, timeout=busy_seconds, isolation_level=None, check_same_thread=False, factory=_Connection)
 
 
@@ -92,6 +93,18 @@ def _file_uri(path: str | os.PathLike[str]) -> str:
     """Return the URI of a file. With an empty authority: SQLite takes the start of `//data/runs.db` for the name of a host."""
     quoted_path = quote(os.fsencode(path))
     return f"file://{quoted_path}" if quoted_path.startswith("/") else f"file:{quoted_path}"
+
+
+def is_immutable(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is on a read-only file system and has no journal: SQLite cannot create the log of WAL mode there to read it.
+
+    The file system may be writable elsewhere, if it is a mount of a container. So this may change.
+    """
+    try:
+        is_read_only = hasattr(os, "statvfs") and bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
+    return is_read_only and not journal_exists(os.fspath(path))
 
 
 def journal_exists(path: str) -> bool:

@@ -115,15 +115,15 @@ def translate_errors(path: Path) -> Iterator[None]:
         raise TraceStoreError(f"A span cannot be stored in {path}, or is damaged there: {error}", retryable=False) from error
 
 
-def connect(path: Path, *, create: bool) -> sqlite3.Connection:
+def connect(path: Path, *, create: bool, immutable: bool = False) -> sqlite3.Connection:
     """Open the store and upgrade its tables. TraceStoreError if that fails, or if the file does not exist and `create` is False.
 
-    A file of another program or of a newer version is not changed and raises TraceStoreError, too.
+    A file of another program or of a newer version is not changed and raises TraceStoreError, too. `immutable`: see `sqlite.connect`.
     """
     with translate_errors(path):
         if create:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        connection = sqlite.connect(path, busy_seconds=BUSY_SECONDS, create=create)
+        connection = sqlite.connect(path, busy_seconds=BUSY_SECONDS, create=create, immutable=immutable)
         try:
             prepare(connection, path, MIGRATIONS)
         except BaseException:

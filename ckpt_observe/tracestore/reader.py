@@ -41,12 +41,19 @@ _SERVICES: Final = f"SELECT DISTINCT json_extract(attributes, '$.\"{SERVICE}\"')
 _MAX_INTEGER: Final = (1 << 63) - 1
 
 
+def _file_state(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size
+
+
 class TraceReader:
     """Reads one store. Any number of readers may work while others write. TraceStoreError if the file cannot be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._connection = database.connect(path, create=False)
+        self._immutable_state = _file_state(path) if sqlite.is_immutable(path) else None
+        """Of a file that is read without locks, so that SQLite does not notice a change."""
+        self._connection = database.connect(path, create=False, immutable=self._immutable_state is not None)
         self._connection.execute("PRAGMA query_only = ON")
         self._resources: dict[str, dict[str, Any]] = {}
 
@@ -58,6 +65,12 @@ class TraceReader:
 
     def close(self) -> None:
         self._connection.close()
+
+    def is_outdated(self) -> bool:
+        """Return whether the file, which nothing could change when it was opened, has changed or can change now: open it again."""
+        if self._immutable_state is None:
+            return False
+        return not sqlite.is_immutable(self.path) or _file_state(self.path) != self._immutable_state
 
     def totals(self) -> tuple[int, int]:
         """Return the number of traces and of their operations."""

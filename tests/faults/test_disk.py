@@ -5,6 +5,7 @@ Each program runs in its own mount namespace, in which its directories are small
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -204,3 +205,21 @@ def test_read_only(host, remount, tmp_path):
     else:
         assert observed.stderr.count("Read-only file system") == 1
         assert f"Records are stored in {tmp_path}" in observed.stderr
+
+
+READ = """
+mount -t tmpfs -o mode=700,size=4m none state && {python} -c 'import ckpt_observe.auto, ckpt_observe
+with ckpt_observe.checkpoint("save", id="1"): pass' && mount -o remount,ro state && {python} -m ckpt_observe traces --json
+"""
+
+
+@needs_mounts
+def test_traces_of_a_disk_that_became_read_only(tmp_path):
+    """After the kernel has remounted a broken disk, its traces can still be read."""
+    for name in ("state", "pages"):
+        (tmp_path / name).mkdir()
+    environment = {**os.environ, "CKPT_OBSERVE_DIR": f"{tmp_path}/state", "CKPT_OBSERVE_PAGES_DIR": f"{tmp_path}/pages"}
+    command = ["unshare", "-Urm", "sh", "-c", READ.format(python=sys.executable)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [json.loads(line)["name"] for line in result.stdout.splitlines()] == ["checkpoint.save"]

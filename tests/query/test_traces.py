@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
@@ -40,6 +43,23 @@ def test_missing_state_directory_has_no_traces(traces, tmp_path):
     assert traces.changes() == query.Changes(cursor="", finished=(), running=())
     assert traces.totals() == query.StoreTotals(0, 0)
     assert not (tmp_path / "state").exists()
+
+
+def test_store_on_a_read_only_file_system(tmp_path, monkeypatch):
+    """It is read without SQLite's log, which cannot be created there. What is stored after all, through another mount, is found."""
+    exporter = LocalExporter(tmp_path / "state")
+    exporter.send(make_tree(1))
+    exporter.close()
+    monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_flag=os.ST_RDONLY))
+    with query.open_traces(tmp_path / "state") as traces:
+        assert len(traces.traces()) == 1
+        assert {path.name for path in (tmp_path / "state").iterdir() if path.is_file()} == {"operations.db"}
+        for number in (2, 3):
+            exporter = LocalExporter(tmp_path / "state")
+            exporter.send(make_tree(number))
+            assert len(traces.traces()) == number
+            exporter.close()
+            assert len(traces.traces()) == number
 
 
 def test_default_is_the_state_directory_of_the_environment(monkeypatch, tmp_path):

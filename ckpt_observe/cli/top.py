@@ -54,7 +54,7 @@ class TaskActivity(msgspec.Struct, frozen=True, kw_only=True):
     last_success_age: float | None
     """Seconds since the newest successful save or append, however old; after a drill, also of its checkpoint. None if unknown."""
     failures: int
-    """Operations that failed or were interrupted."""
+    """Operations that failed or were interrupted, and runs that ended so between two operations."""
     last_failure: str | None
     """Error code and phase of the newest of them."""
     progress: Progress | None
@@ -133,6 +133,8 @@ class TaskTable:
     def __init__(self, traces: Traces) -> None:
         self._traces = traces
         self._finished: dict[tuple[str, str], FinishedOperation] = {}
+        self._failed_runs: dict[tuple[str, str], FinishedOperation] = {}
+        """Tasks that failed or were interrupted."""
         self._running: tuple[ObservedOperation, ...] = ()
         self._last_success: dict[str, int | None] = {}
 
@@ -152,22 +154,33 @@ class TaskTable:
     def tasks(self, now_unix_nano: int) -> list[TaskActivity]:
         """Return the tasks that run, or that finished an operation in the last hour: those with running operations first, then by name."""
         start = now_unix_nano - WINDOW * 1_000_000_000
-        self._finished = {key: operation for key, operation in self._finished.items() if operation.end_unix_nano >= start}
+        self._finished, self._failed_runs = (
+            {key: operation for key, operation in each.items() if operation.end_unix_nano >= start}
+            for each in (self._finished, self._failed_runs)
+        )
         finished: dict[str, list[FinishedOperation]] = {}
         for operation in self._finished.values():
             finished.setdefault(operation.task, []).append(operation)
+        failed_runs: dict[str, list[FinishedOperation]] = {}
+        counted = {(trace_id, operation.outcome) for (trace_id, _), operation in self._finished.items()}
+        for (trace_id, _), run in self._failed_runs.items():
+            if (trace_id, run.outcome) not in counted:  # a run that failed with an operation is one failure
+                failed_runs.setdefault(run.task, []).append(run)
         running: dict[str, list[ObservedOperation]] = {}
         for each in self._running:
             of_task = running.setdefault(each.task_title, [])  # also of a task whose last save is older than the window: it may be late
             if each.kind == "operation":
                 of_task.append(each)
         activities = [
-            self._activity(task, finished.get(task, []), running.get(task, []), now_unix_nano) for task in {**finished, **running}
+            self._activity(task, finished.get(task, []), failed_runs.get(task, []), running.get(task, []), now_unix_nano)
+            for task in {**finished, **failed_runs, **running}
         ]
         return sorted(activities, key=lambda activity: (not activity.running, activity.task))
 
-    def _activity(self, task: str, finished: list[FinishedOperation], running: list[ObservedOperation], now: int) -> TaskActivity:
-        failed = [operation for operation in finished if operation.outcome in _FAILURES]
+    def _activity(
+        self, task: str, finished: list[FinishedOperation], failed_runs: list[FinishedOperation], running: list[ObservedOperation], now: int
+    ) -> TaskActivity:
+        failed = failed_runs + [operation for operation in finished if operation.outcome in _FAILURES]
         newest_failure = max(failed, key=lambda operation: operation.end_unix_nano, default=None)
         first = min((operation.start_unix_nano for operation in finished), default=now)
         last_success = self._find_last_success(task, finished)
@@ -203,9 +216,10 @@ class TaskTable:
     def _add_finished(self, operations: Iterable[ObservedOperation]) -> None:
         for operation in operations:
             end = operation.end_unix_nano
-            if operation.kind == "operation" and end is not None:
-                key = operation.trace_id, operation.span_id
-                self._finished[key] = FinishedOperation(
+            is_failed_run = operation.kind == "task" and operation.outcome in _FAILURES
+            if (operation.kind == "operation" or is_failed_run) and end is not None:
+                rows = self._failed_runs if is_failed_run else self._finished
+                rows[operation.trace_id, operation.span_id] = FinishedOperation(
                     operation.task_title,
                     operation.name,
                     operation.outcome,
@@ -215,8 +229,9 @@ class TaskTable:
                     SavedStep.of(operation),
                     _saved_unix_nano(operation, end),
                 )
-        for key in list(islice(self._finished, max(len(self._finished) - MAX_OPERATIONS, 0))):
-            del self._finished[key]
+        for rows in (self._finished, self._failed_runs):
+            for key in list(islice(rows, max(len(rows) - MAX_OPERATIONS, 0))):
+                del rows[key]
 
 
 def _saved_unix_nano(operation: ObservedOperation, end_unix_nano: int) -> int | None:

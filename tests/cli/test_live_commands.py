@@ -289,6 +289,30 @@ def test_tasks_of_top(traces):
     assert agent.last_success_age == pytest.approx(659.9)
 
 
+def make_run(number, **arguments):
+    """Return a run whose trace is that of operation 1."""
+    return msgspec.structs.replace(make_operation(number, "agent", **arguments), kind="task", trace_id=make_operation(1).trace_id)
+
+
+def test_run_that_ended_between_two_operations_is_a_failure(traces):
+    """A process that is killed between two saves, or a program that fails there, is a failure of its task."""
+    table = TaskTable(traces)
+    died = {names.ERROR_CODE: "interrupted.process_died"}
+    table.add(changes([make_operation(1, start=7000), make_run(2, start=7010, outcome="interrupted", attributes=died)]))
+    [task] = table.tasks(NOW)
+    assert (task.operations, task.failures, task.last_failure) == (1, 1, "interrupted.process_died")
+    assert table.tasks(NOW + 7200 * SECOND) == []
+
+
+def test_run_that_failed_with_an_operation_is_one_failure(traces):
+    """The operation is counted, which says more; a run that ended well, or was cancelled, is no failure."""
+    table = TaskTable(traces)
+    failed = make_operation(1, start=7000, outcome="error", attributes={names.ERROR_CODE: "storage.io", names.ERROR_PHASE: "write"})
+    table.add(changes([failed, make_run(2, start=7010, outcome="error"), make_run(3, outcome="ok"), make_run(4, outcome="cancelled")]))
+    [task] = table.tasks(NOW)
+    assert (task.operations, task.failures, task.last_failure) == (1, 1, "storage.io in write")
+
+
 def test_last_success_may_be_older_than_an_hour(traces, tmp_path):
     """A task that only failed in the last hour still shows when it last succeeded, because that is what is at risk."""
     attributes = {names.OPERATION: "save", names.OUTCOME: "ok", names.TASK_NAME: "agent"}

@@ -23,7 +23,7 @@ _MIN_PHASE_SECONDS: Final = 0.001
 _GOOD_RATIO: Final = 1.2
 
 MIN_OBSERVED_SECONDS: Final = 600.0
-"""Less time without a death says nothing about the time between failures: its lower bound would advise to save all the time."""
+"""Less time with few deaths says nothing about the time between failures: after a first try, the advice would be to save all the time."""
 _FEW_DEATHS: Final = 5
 """Fewer tell the time between failures only roughly: after 4, it is between 0.5 and 2.9 times the measured one in 90 of 100 cases."""
 PHASE_ADVICE: Final = {
@@ -93,11 +93,11 @@ def _interval(task: TaskStatistics, assumptions: Assumptions, recovery: float) -
     failures = FailureModel(mean) if mean else fit_failures(task.lifetimes)
     if failures is None or cost <= 0:
         return
-    if not mean and not failures.deaths and task.observed_seconds < MIN_OBSERVED_SECONDS:
-        observed = format_duration(task.observed_seconds)
+    if not mean and failures.deaths < _FEW_DEATHS and task.observed_seconds < MIN_OBSERVED_SECONDS:
         action = "Observe longer runs, or give the mean time between failures with --mtbf."
-        reason = f"No process died in {observed}, which is too short to tell how often one does."
-        yield _create(task, "interval", action, reason, {"save_seconds": cost, "observed_seconds": task.observed_seconds})
+        reason = f"{_describe_deaths(task, failures)}, which is too short to tell how often one does."
+        numbers = {"save_seconds": cost, "observed_seconds": task.observed_seconds, "deaths": float(failures.deaths)}
+        yield _create(task, "interval", action, reason, numbers)
         return
     best = optimal_interval(cost, failures, recovery)
     lost = lost_share(best, cost, failures, recovery)
@@ -132,9 +132,13 @@ def _describe_failures(task: TaskStatistics, failures: FailureModel, assumptions
     if not failures.deaths:
         observed = format_duration(task.observed_seconds)
         return f"no process died in {observed}: the mean time between failures is {every} or more, with 95 % confidence"
-    deaths = f"{failures.deaths} process{'' if failures.deaths == 1 else 'es'} died in {format_duration(task.observed_seconds)}"
     caution = "; so few tell it only roughly, and --mtbf replaces it" if failures.deaths < _FEW_DEATHS else ""
-    return f"{deaths}, one every {every} on average{caution}"
+    return f"{_describe_deaths(task, failures)}, one every {every} on average{caution}"
+
+
+def _describe_deaths(task: TaskStatistics, failures: FailureModel) -> str:
+    count = "No process" if not failures.deaths else "1 process" if failures.deaths == 1 else f"{failures.deaths} processes"
+    return f"{count} died in {format_duration(task.observed_seconds)}"
 
 
 def _slowest_phase(task: TaskStatistics, saves: OperationStatistics) -> Iterator[Recommendation]:

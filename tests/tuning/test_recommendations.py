@@ -147,9 +147,14 @@ def test_key():
     assert "key" not in advice(keys=[("a", 400_000, 0.0), ("b", 350_000, 0.0), ("c", 300_000, 0.0)])
 
 
-def test_short_runs_say_nothing_about_failures():
-    """A run of seconds without a death gives no interval, but the way to get one. With a known time between failures, it does."""
-    short = [Lifetime(5.0, died=False)]
+@pytest.mark.parametrize(("deaths", "verdict"), [(0, "No process died"), (1, "1 process died"), (4, "4 processes died"), (5, None)])
+def test_short_runs_say_nothing_about_failures(deaths, verdict):
+    """Runs of seconds with few deaths give no interval, but the way to get one. With a known time between failures, they do."""
+    short = [Lifetime(1.0, died=number < deaths) for number in range(5)]
     row = advice(lifetimes=short)["interval"]
-    assert (row.action, "too short" in row.reason) == ("Observe longer runs, or give the mean time between failures with --mtbf.", True)
+    if verdict is None:
+        assert row.action.startswith("Save every")
+    else:
+        assert row.action == "Observe longer runs, or give the mean time between failures with --mtbf."
+        assert row.reason == f"{verdict} in 5.0 s, which is too short to tell how often one does."
     assert advice(lifetimes=short, assumptions=Assumptions(3600.0))["interval"].action.startswith("Save every")

@@ -268,9 +268,9 @@ def _describe_place(operation: ObservedOperation) -> str:
     facts = [f"process {operation.pid}" if operation.pid is not None else "", f"of {operation.service}" if operation.service else ""]
     facts.append(f"on {host}" if host else "")
     rank, world = operation.attributes.get(names.RANK), operation.attributes.get(names.WORLD_SIZE)
-    if rank is not None:
-        facts.append(f"rank {rank}" + (f" of {world}" if world is not None else ""))
     place = " ".join(filter(None, facts)) or "a process that is not known"
+    if rank is not None:
+        place += f", rank {rank}" + (f" of {world}" if world is not None else "")
     store = operation.attributes.get(names.LOCATION) or operation.attributes.get(names.STORE)
     with_store = f", with the store {store}" if store else ""
     verb = "runs" if operation.is_running else "ran"

@@ -161,6 +161,13 @@ def test_straggler_is_named(comparable):
     assert "waited for rank" not in sentences(make_operation(), comparable=comparable)["usual"]
 
 
+def test_place_of_a_rank():
+    """The place names process, program and host, and which rank the process was."""
+    resource = {"service.name": "train.py", "host.name": "node-7", "process.pid": 42}
+    save = make_operation(attributes={names.RANK: 1, names.WORLD_SIZE: 2}, resource=resource)
+    assert sentences(save)["where"].startswith("It ran in process 42 of train.py on node-7, rank 1 of 2")
+
+
 def test_save_that_waited_is_selected(tmp_path):
     """Of a trace in which nothing failed, the save of the coordinator is explained, although another rank took longer."""
     coordinator = make_operation(1, attributes={names.STRAGGLER_RANK: 1}, phases={"write": 1.0})

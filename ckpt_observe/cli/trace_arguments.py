@@ -23,6 +23,8 @@ from ckpt_observe.support.suggestions import suggest
 ID_LENGTH: Final = 12
 """Characters of a trace ID that are printed. Two of a million traces share them with a probability of 1 in 500."""
 SPAN_LENGTH: Final = 6
+LOCAL: Final = "local"
+"""The exporter of the store that the commands read."""
 _MAX_UNOBSERVED: Final = 3
 _NEXT_STEPS: Final = "try `ckpt-observe demo`, run your program with `ckpt-observe run -- ...`, or ask `ckpt-observe doctor`"
 
@@ -86,7 +88,7 @@ def find_task(traces: Traces, name: str | None) -> OperationFilter:
 
 def read_settings(args: Namespace) -> Settings:
     """Return the settings of a command that only reads what is recorded: its exporter is the local store."""
-    return config.read(dir=args.dir, exporters="local")
+    return config.read(dir=args.dir, exporters=LOCAL)
 
 
 @contextmanager
@@ -107,6 +109,13 @@ def print_unobserved(settings: Settings) -> None:
     """Mention the programs that recorded nothing in their last run: nobody finds what is missing in a list."""
     for program in query.open_traces(settings.dir).unobserved_programs()[:_MAX_UNOBSERVED]:
         print_error(f"{format_time(program.ended_unix_nano)}: {printable(program.describe())}")
+
+
+def print_missing(settings: Settings) -> None:
+    """Mention dead processes whose records could not be moved to the local store, for example because its disk is full."""
+    journals = [each for each in query.read_waiting(settings.dir) if not (each.is_alive or each.problem or each.is_for_daemon)]
+    if count := sum(journal.has_pages or LOCAL in journal.waiting for journal in journals):
+        print_error(f"records of dead processes ({count}) are not in the local store yet; to find out why, run: ckpt-observe doctor")
 
 
 def print_omission(settings: Settings) -> None:

@@ -19,10 +19,12 @@ from ckpt_observe.cli.next_commands import how_to_deliver
 from ckpt_observe.cli.output import Column, print_error, print_left_out, print_table, print_tsv
 from ckpt_observe.cli.trace_arguments import (
     ID_LENGTH,
+    LOCAL,
     add_filters,
     add_state_directory,
     find_trace,
     operation_filter,
+    print_missing,
     print_omission,
     print_unobserved,
     read_settings,
@@ -85,9 +87,11 @@ def run(args: Namespace) -> int:
     if not summaries:
         print_error("no matching traces; `ckpt-observe traces` without filters lists all")
     settings = read_settings(args)
-    dead = Counter(how_to_deliver(journal) for journal in read_waiting(settings.dir) if not (journal.is_alive or journal.problem))
-    for next_step, count in dead.items():
+    dead = [journal for journal in read_waiting(settings.dir) if not (journal.is_alive or journal.problem)]
+    elsewhere = Counter(how_to_deliver(journal) for journal in dead if journal.waiting.keys() - {LOCAL})
+    for next_step, count in elsewhere.items():
         print_error(f"records of dead processes ({count}) wait for a daemon or a server; to send them now, {next_step}")
+    print_missing(settings)
     if not args.trace:
         print_unobserved(settings)
         print_omission(settings)

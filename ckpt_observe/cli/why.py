@@ -13,7 +13,15 @@ from ckpt_observe.cli.commands import add_command, command_description
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_structs
 from ckpt_observe.cli.output import print_error
-from ckpt_observe.cli.trace_arguments import add_state_directory, find_task, find_trace, recorded_traces, short_id
+from ckpt_observe.cli.trace_arguments import (
+    add_state_directory,
+    find_task,
+    find_trace,
+    print_missing,
+    read_settings,
+    recorded_traces,
+    short_id,
+)
 from ckpt_observe.explain import TITLES, Explainer, OperationExplanation
 from ckpt_observe.query import ObservedOperation, Traces
 from ckpt_observe.support.formatting import printable
@@ -49,6 +57,8 @@ def run(args: Namespace) -> int:
     with recorded_traces(args) as traces:
         explainer = Explainer(traces, time.time_ns())
         operations = _select(traces, explainer, args.id, args.task)
+        if args.id is None:
+            print_missing(read_settings(args))  # the newest failure may be among them
         if not operations:
             subject = "no operation" if args.task is None else f"no operation of {args.task!r}"
             print_error(f"{subject} failed or was interrupted; to have another one explained, give its ID from `ckpt-observe traces`")

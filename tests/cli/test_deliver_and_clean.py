@@ -15,6 +15,7 @@ from collectors import HttpCollector
 from ckpt_observe.cli.main import main
 from ckpt_observe.cli.next_commands import START_DAEMON, TEST_SERVERS
 from ckpt_observe.query import open_traces, read_waiting
+from ckpt_observe.support.locks import FileLock
 from ckpt_observe.tracestore import FILENAME
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +108,22 @@ def test_deliver_to_a_server_that_is_down(state, collector, run):
     collector.otherwise = 200
     assert "-" in run("deliver").out
     assert {span.name for span in collector.spans.values()} == {"checkpoint.save", "checkpoint.write"}
+
+
+def test_records_that_the_local_store_lacks(state, run):
+    """`traces` and `why` say that records of a dead process are missing, here because another process is delivering them."""
+    record()
+    record("kill")
+    [journal] = read_waiting(state)
+    line = "records of dead processes (1) are not in the local store yet; to find out why, run: ckpt-observe doctor"
+    lock = FileLock.try_acquire(str(state / "journals" / journal.name / "drain.lock"))
+    for command in ("traces", "why"):
+        errors = run(command).err
+        assert line in errors
+        assert "wait for a daemon or a server" not in errors
+    lock.release()
+    assert line not in run("why").err
+    assert run("traces").err == ""
 
 
 def test_refused_spans_have_not_arrived(state, collector, run):

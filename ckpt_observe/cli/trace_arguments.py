@@ -6,12 +6,14 @@ An ID is the beginning of a trace ID, `38095f`, or of a trace and a span ID, `38
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from ckpt_observe import config, libraries, query, wiring
 from ckpt_observe.cli.argument_types import moment
+from ckpt_observe.cli.next_commands import how_to_deliver
 from ckpt_observe.cli.output import print_error
 from ckpt_observe.config import Settings
 from ckpt_observe.errors import AmbiguousTraceError, ConfigError, TraceNotFoundError
@@ -99,6 +101,7 @@ def recorded_traces(args: Namespace) -> Iterator[Traces]:
         wiring.deliver_dead(settings)
     with query.open_traces(settings.dir) as traces:
         if not traces.path.exists() and not traces.running():
+            print_missing(settings)
             print_unobserved(settings)
             print_omission(settings)
             raise TraceNotFoundError(f"no traces recorded yet: {traces.path} does not exist; {_NEXT_STEPS}")
@@ -111,10 +114,16 @@ def print_unobserved(settings: Settings) -> None:
         print_error(f"{format_time(program.ended_unix_nano)}: {printable(program.describe())}")
 
 
-def print_missing(settings: Settings) -> None:
-    """Mention dead processes whose records could not be moved to the local store, for example because its disk is full."""
-    journals = [each for each in query.read_waiting(settings.dir) if not (each.is_alive or each.problem or each.is_for_daemon)]
-    if count := sum(journal.has_pages or LOCAL in journal.waiting for journal in journals):
+def print_missing(settings: Settings, *, elsewhere: bool = False) -> None:
+    """Mention dead processes whose records are not in the local store: a daemon must deliver them, or the disk of the store is full.
+
+    `elsewhere`: also those whose records wait for a server.
+    """
+    journals = [each for each in query.read_waiting(settings.dir) if not (each.is_alive or each.problem)]
+    waiting = [each for each in journals if each.is_for_daemon or (elsewhere and each.waiting.keys() - {LOCAL})]
+    for next_step, count in Counter(map(how_to_deliver, waiting)).items():
+        print_error(f"records of dead processes ({count}) wait for a daemon or a server; to send them now, {next_step}")
+    if count := sum(not each.is_for_daemon and (each.has_pages or LOCAL in each.waiting) for each in journals):
         print_error(f"records of dead processes ({count}) are not in the local store yet; to find out why, run: ckpt-observe doctor")
 
 

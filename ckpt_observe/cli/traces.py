@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace, _SubParsersAction
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -15,11 +14,9 @@ from ckpt_observe.cli.argument_types import positive_count
 from ckpt_observe.cli.commands import add_command
 from ckpt_observe.cli.exit_codes import ERROR, NOT_FOUND, OK, USAGE
 from ckpt_observe.cli.json_output import print_json
-from ckpt_observe.cli.next_commands import how_to_deliver
 from ckpt_observe.cli.output import Column, print_error, print_left_out, print_table, print_tsv
 from ckpt_observe.cli.trace_arguments import (
     ID_LENGTH,
-    LOCAL,
     add_filters,
     add_state_directory,
     find_trace,
@@ -30,7 +27,8 @@ from ckpt_observe.cli.trace_arguments import (
     read_settings,
     recorded_traces,
 )
-from ckpt_observe.query import ObservedOperation, Traces, TraceSummary, read_waiting
+from ckpt_observe.errors import TraceNotFoundError
+from ckpt_observe.query import ObservedOperation, Traces, TraceSummary
 from ckpt_observe.semconv.spans import TASK_PREFIX
 from ckpt_observe.span import Span, to_json_line
 from ckpt_observe.support.formatting import format_duration, format_time, wants_colour
@@ -73,11 +71,11 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
 def run(args: Namespace) -> int:
     """Print the list, the tree or the spans, and return the exit code."""
     with recorded_traces(args) as traces:
-        if args.trace:
-            trace, _ = find_trace(traces, args.trace)
-            summaries = [trace.summary]
-        else:
-            summaries = traces.traces(operation_filter(args, traces), limit=1 if args.last else args.limit + 1)
+        try:
+            summaries = _find(traces, args)
+        except TraceNotFoundError:
+            print_missing(read_settings(args))
+            raise
         _print(traces, summaries[: args.limit], args)
         newest_run = _find_newest_run(traces, args, summaries[0]) if args.last and summaries else None
     print_left_out(len(summaries), args.limit)
@@ -87,15 +85,18 @@ def run(args: Namespace) -> int:
     if not summaries:
         print_error("no matching traces; `ckpt-observe traces` without filters lists all")
     settings = read_settings(args)
-    dead = [journal for journal in read_waiting(settings.dir) if not (journal.is_alive or journal.problem)]
-    elsewhere = Counter(how_to_deliver(journal) for journal in dead if journal.waiting.keys() - {LOCAL})
-    for next_step, count in elsewhere.items():
-        print_error(f"records of dead processes ({count}) wait for a daemon or a server; to send them now, {next_step}")
-    print_missing(settings)
+    print_missing(settings, elsewhere=True)
     if not args.trace:
         print_unobserved(settings)
         print_omission(settings)
     return NOT_FOUND if args.last and not summaries else OK
+
+
+def _find(traces: Traces, args: Namespace) -> Sequence[TraceSummary]:
+    if args.trace:
+        trace, _ = find_trace(traces, args.trace)
+        return [trace.summary]
+    return traces.traces(operation_filter(args, traces), limit=1 if args.last else args.limit + 1)
 
 
 def _find_newest_run(traces: Traces, args: Namespace, newest: TraceSummary) -> TraceSummary | None:

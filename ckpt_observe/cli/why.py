@@ -56,9 +56,8 @@ def run(args: Namespace) -> int:
     """Print the explanations and return the exit code."""
     with recorded_traces(args) as traces:
         explainer = Explainer(traces, time.time_ns())
+        print_missing(read_settings(args))  # the newest failure may be among them
         operations = _select(traces, explainer, args.id, args.task)
-        if args.id is None:
-            print_missing(read_settings(args))  # the newest failure may be among them
         if not operations:
             subject = "no operation" if args.task is None else f"no operation of {args.task!r}"
             print_error(f"{subject} failed or was interrupted; to have another one explained, give its ID from `ckpt-observe traces`")

@@ -108,6 +108,19 @@ def test_traces_reports_undelivered_records(command):
     assert done.stderr == f"ckpt-observe: records of dead processes (1) wait for a daemon or a server; to send them now, {START_DAEMON}\n"
 
 
+@pytest.mark.parametrize("is_first", [True, False], ids=["first program", "later program"])
+@pytest.mark.parametrize("arguments", [("traces", "--last"), ("traces", "--task", "agent"), ("traces", "abc"), ("why", "--task", "agent")])
+def test_undelivered_records_are_mentioned_if_nothing_is_found(command, arguments, is_first):
+    """What a user searches for may be among the records that wait for a daemon."""
+    program = ("run", "--", sys.executable, "-c", PROGRAM, "memory://")
+    if not is_first:
+        command(*program)
+    command(*program, CKPT_OBSERVE_DELIVERY="daemon")
+    done = command(*arguments)
+    assert done.returncode == (0 if arguments == ("traces", "--last") and not is_first else 4)
+    assert done.stderr.count(f"records of dead processes (1) wait for a daemon or a server; to send them now, {START_DAEMON}") == 1
+
+
 def test_healthy_doctor_report(command):
     """The exit code is 0, and every directory was checked."""
     done = command("doctor")

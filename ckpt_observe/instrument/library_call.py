@@ -178,7 +178,8 @@ class LibraryCall:
     error_codes: ErrorCodes = field(default_factory=dict)
     """Error codes of the library's exceptions. They have precedence over the general tables."""
     prepare: Callable[[LibraryOperation, Any, Arguments], object] | None = None
-    """Called before the operation begins, for instrumentors that need `operation.details`."""
+    """Called before the operation begins, for instrumentors that need `operation.details`; not for one that will not be recorded, unless
+    there is `find_parent`, because the trace is then agreed upon with other processes."""
     find_parent: Callable[[LibraryOperation], Context | None] | None = None
     """Takes an operation that would be the root of a trace. Returns the context of its parent in another process, or None."""
     find_future: Callable[[Any], Any] | None = None
@@ -199,6 +200,7 @@ class LibraryCall:
         It returns None to observe nothing. `parameters` are the names of the callable's positional parameters.
         """
         system, describe, shared_attributes, prepare = self.system, self.describe, self.shared, self.prepare
+        finds_parent = self.find_parent is not None
 
         def begin(instance: Any, args: Args, kwargs: Kwargs) -> TimedScope | None:
             if (get_current() or not recorder.on) and not may_record():
@@ -232,7 +234,7 @@ class LibraryCall:
                 record_fault(error)
             operation = LibraryOperation(self, attributes, shared)
             try:
-                if prepare is not None:
+                if prepare is not None and (finds_parent or operation.may_be_recorded()):
                     prepare(operation, instance, arguments)
             except Exception as error:
                 record_fault(error)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, wraps
 from typing import Any
 
 from msgspec import Raw
@@ -29,6 +30,18 @@ def safe_value(value: Any) -> Any:
     return redact.name(value) if type(value) is str else redact.value(value)
 
 
+def _if_recorded(record: Callable[[Operation, Any], None]) -> Callable[[Operation, Any], None]:
+    """Return a function that does nothing for an operation that is not recorded: the sizes of 200 keys take 30 µs."""
+
+    @wraps(record)
+    def record_if_recorded(operation: Operation, result: Any) -> None:
+        if operation.open_page:
+            record(operation, result)
+
+    return record_if_recorded
+
+
+@_if_recorded
 def record_saved(operation: Operation, info: Any) -> None:
     operation.set_trusted(
         {
@@ -46,24 +59,29 @@ def record_saved(operation: Operation, info: Any) -> None:
     )
 
 
+@_if_recorded
 def record_count(operation: Operation, checkpoints: Any) -> None:
     operation.set_trusted({names.COUNT: len(checkpoints)})
 
 
+@_if_recorded
 def record_deleted(operation: Operation, info: Any) -> None:
     operation.set_trusted({names.SIZE_FREED: info and info.stored_size})
 
 
+@_if_recorded
 def record_pruned(operation: Operation, removed: Any) -> None:
     operation.set_trusted({names.COUNT: len(removed), names.SIZE_FREED: sum(info.stored_size for info in removed)})
 
 
+@_if_recorded
 def record_verified(operation: Operation, findings: Any) -> None:
     damaged = sum(not finding.good for finding in findings)
     altered = {key for finding in findings for key in finding.altered}
     operation.set_trusted({names.COUNT: len(findings), names.DAMAGED_COUNT: damaged or None, names.ALTERED_KEYS: altered_keys(altered)})
 
 
+@_if_recorded
 def record_loaded(operation: Operation, restored: Any) -> None:
     """Record which checkpoint was loaded, what is wrong with it, and link to the save that wrote it, if that was sampled."""
     info = restored.info

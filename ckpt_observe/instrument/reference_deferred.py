@@ -32,6 +32,7 @@ class Continuation:
 
     def __init__(self, operation: DeferredSave) -> None:
         self._operation = operation
+        self.open_page = operation.open_page
         self.set_trusted = operation.set_trusted
 
     def __enter__(self) -> None:

@@ -66,8 +66,9 @@ def _describe(_module: Any, arguments: Arguments) -> dict[str, Any]:
 
 def _prepare(operation: LibraryOperation, _module: Any, arguments: Arguments) -> None:
     operation.details = torch_ranks.RankTimes()
-    operation.set(describe_tensors(arguments.get("state_dict")))
     torch_ranks.choose_ids(operation)
+    if operation.may_be_recorded():
+        operation.set(describe_tensors(arguments.get("state_dict")))
 
 
 def _find_trace(operation: LibraryOperation) -> Context | None:

@@ -202,6 +202,26 @@ class Operation(OtelSpan):
         self.ancestors, self.inherited_attributes, self.trace_state = parent.path, parent.attributes, parent.trace_state
         return parent.span
 
+    def may_be_recorded(self) -> bool:
+        """Return False if the operation, which has not begun, will not be recorded: its trace is not sampled, and nothing counts it.
+
+        For instrumentors, before they look at a large state. A new trace gets its id here, because samplers decide by it.
+        """
+        samples, process_parent = recorder.samples, recorder.process_parent
+        if recorder.unsampled or (samples is None and (process_parent is None or process_parent.sampled)) or self.open_page:
+            return True
+        context = get_current()
+        enclosing = parent_span(context) if context else None
+        if enclosing is None and candidates and (task_context := self._find_task_context()) is not None:
+            enclosing = parent_span(task_context)
+        if type(enclosing) in _operation_types:
+            return True
+        parent = find_parent(enclosing, process_parent)
+        if parent is None:
+            self.trace_id = self.trace_id or new_trace_id()
+            return samples is None or samples(self.trace_id, None)
+        return parent.sampled if samples is None else samples(parent.trace, parent.sampled)
+
     def _with_trace_context(self, attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """Return the attributes of the `begin` line: these, and what is known about the trace."""
         added: dict[str, Any] = {}

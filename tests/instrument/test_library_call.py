@@ -12,6 +12,7 @@ from ckpt_observe.instrument.library_call import LibraryCall
 from ckpt_observe.instrument.phase_calls import OperationOrPhase, SummedPhase
 from ckpt_observe.record import guard
 from ckpt_observe.record.recorder import recorder
+from ckpt_observe.record.trace_context import Parent
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 from ckpt_observe.testing.spans import outline
@@ -58,6 +59,54 @@ def test_result_of_an_unrecorded_operation_is_not_looked_at(recording, monkeypat
     monkeypatch.setattr(recorder, "unsampled", events.NOTHING)
     assert load("b") == "b"
     assert results == ["b"]
+
+
+@pytest.fixture
+def prepared_save():
+    """An observed save, and the steps for which it was prepared."""
+    steps = []
+    row = LibraryCall("toy", "save", describe, prepare=lambda _operation, _instance, arguments: steps.append(arguments["step"]))
+    return observe(row, lambda name, step: trace.get_current_span()), steps
+
+
+def test_unrecorded_operation_is_not_prepared(recording, monkeypatch, prepared_save):
+    """A save is prepared if and only if its trace is recorded: looking for the tensors of a state takes milliseconds."""
+    save, steps = prepared_save
+    monkeypatch.setattr(recorder, "samples", lambda trace_id, parent_sampled: trace_id < "8")
+    for step in range(100):
+        save("run", step)
+    assert len(recording.spans()) == len(steps)
+    assert 0 < len(steps) < 100
+    monkeypatch.setattr(recorder, "unsampled", events.NOTHING)
+    for step in range(100):
+        save("run", step)
+    assert len(recording.spans()) - 100 == len(steps) - 100 > 0
+
+
+@pytest.mark.parametrize("rule", [None, lambda _trace_id, parent_sampled: parent_sampled])
+@pytest.mark.parametrize("parent", ["current span", "of the process"])
+def test_operation_below_an_unsampled_parent_is_not_prepared(recording, monkeypatch, prepared_save, parent, rule):
+    """If the parent's decision holds, no save below an unsampled parent is prepared, and each below a sampled one is."""
+    save, steps = prepared_save
+    monkeypatch.setattr(recorder, "samples", rule)
+    for step, flags in enumerate((trace.TraceFlags.DEFAULT, trace.TraceFlags.SAMPLED)):
+        if parent == "current span":
+            span = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=True, trace_flags=trace.TraceFlags(flags)))
+            with trace.use_span(span):
+                save("run", step)
+        else:
+            monkeypatch.setattr(recorder, "process_parent", Parent("1" * 32, "2" * 16, sampled=bool(flags)))
+            save("run", step)
+    assert (len(recording.spans()), steps) == (1, [1])
+
+
+def test_agreed_trace_is_prepared(recording, monkeypatch):
+    """If the row finds a parent in another process, its preparation agrees with that process on the trace: it is never left out."""
+    steps = []
+    row = LibraryCall("toy", "save", describe, prepare=lambda *_: steps.append(1), find_parent=lambda _operation: None)
+    monkeypatch.setattr(recorder, "samples", lambda trace_id, parent_sampled: False)
+    observe(row, lambda name: name)("run")
+    assert (recording.spans(), steps) == ([], [1])
 
 
 def test_failed_lookup_is_recorded(recording, look_up):

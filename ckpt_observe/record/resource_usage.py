@@ -32,7 +32,7 @@ except ImportError:  # only Linux counts per thread
 
 def cpu_seconds(before: Any, after: Any) -> float:
     """Return the seconds of CPU time between two readings."""
-    seconds: float = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    seconds: float = (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)  # another order may give -0.0
     return round(seconds, 6)
 
 

@@ -170,10 +170,11 @@ def _otlp(settings: Settings) -> Exporter:
 
 def _laminar(settings: Settings) -> Exporter:
     from ckpt_observe.exporters.laminar import LaminarExporter  # noqa: PLC0415
+    from ckpt_observe.query.running import find_running_tasks  # noqa: PLC0415
     from ckpt_observe.tracestore import FILENAME  # noqa: PLC0415
 
     endpoint = _laminar_endpoint(settings) or settings.endpoints["laminar"]
-    return LaminarExporter(endpoint, settings.span_limits, settings.dir / FILENAME)
+    return LaminarExporter(endpoint, settings.span_limits, settings.dir / FILENAME, partial(find_running_tasks, settings.dir))
 
 
 def _laminar_endpoint(settings: Settings) -> Endpoint | None:

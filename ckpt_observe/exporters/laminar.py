@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -43,8 +44,12 @@ _MAX_STORED: Final = 20_000
 """Spans that are remembered as stored: several batches. Needed if a part of a batch was accepted and the rest failed."""
 _MAX_ROOTS: Final = 2_000
 """Traces whose root is remembered."""
+_SEARCH_PAUSE: Final = 50
+"""After a search for running tasks, wait this many times as long as it took, so that searches take at most 2 % of a core."""
 _SpanKey: TypeAlias = tuple[str, str]
 _HEX: Final = re.compile(r"[0-9a-f]+")
+FindTasks: TypeAlias = Callable[[AbstractSet[str]], Mapping[str, str]]
+"""Takes ids of traces. Returns the names of their outermost tasks that are running now, in any process, by trace id."""
 
 
 class LaminarExporter(OtlpExporter):
@@ -52,10 +57,21 @@ class LaminarExporter(OtlpExporter):
 
     settle_seconds = SETTLE_SECONDS
 
-    def __init__(self, endpoint: Endpoint, limits: SpanLimits | None = None, trace_store: Path | None = None) -> None:
-        """`trace_store` is the file of the local store, which may know the task of another process. It need not exist."""
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        limits: SpanLimits | None = None,
+        trace_store: Path | None = None,
+        find_running_tasks: FindTasks | None = None,
+    ) -> None:
+        """`trace_store` is the file of the local store, which may know the task of another process if it has ended. It need not exist."""
         super().__init__(endpoint, "laminar", limits)
         self._trace_store = trace_store
+        self._find_running_tasks = find_running_tasks
+        self._searched: dict[str, None] = {}
+        """Traces whose task was searched among the running ones: whoever began it has begun it before."""
+        self._next_search = 0.0
+        """Time (monotonic clock) of the next such search."""
         self._stored: dict[_SpanKey, None] = {}
         """Spans that the server certainly has, oldest first."""
         self._uncertain: dict[_SpanKey, float] = {}
@@ -86,10 +102,13 @@ class LaminarExporter(OtlpExporter):
                 self._root_names[span.trace_id] = span.ancestors[0][1] if span.ancestors else span.name
             elif names.TASK_NAME in span.attributes:
                 self._root_names.setdefault(span.trace_id, TASK_PREFIX + str(span.attributes[names.TASK_NAME]))
-        self._find_roots({span.trace_id for span in spans} - self._root_names.keys())
+        trace_ids = {span.trace_id for span in spans}
+        self._find_ended(trace_ids - self._root_names.keys())
+        self._find_running(trace_ids - self._root_names.keys() - self._searched.keys())
         _remove_oldest(self._root_names, _MAX_ROOTS)
+        _remove_oldest(self._searched, _MAX_ROOTS)
 
-    def _find_roots(self, trace_ids: set[str]) -> None:
+    def _find_ended(self, trace_ids: set[str]) -> None:
         """Look for the tasks of these traces in the local store: the spans know only the id of a parent in another process."""
         if not trace_ids or self._trace_store is None:
             return
@@ -98,6 +117,16 @@ class LaminarExporter(OtlpExporter):
                 summary = reader.summary(trace_id)
                 if summary is not None and summary.name.startswith(TASK_PREFIX):
                     self._root_names[trace_id] = summary.name
+
+    def _find_running(self, trace_ids: set[str]) -> None:
+        """Look for the tasks of these traces among those that are running. This reads the pages of all processes, about 1 ms for each."""
+        start = time.monotonic()
+        if not trace_ids or self._find_running_tasks is None or start < self._next_search:
+            return
+        self._root_names.update(self._find_running_tasks(trace_ids))
+        self._searched.update(dict.fromkeys(trace_ids))
+        end = time.monotonic()
+        self._next_search = end + _SEARCH_PAUSE * (end - start)
 
     def doubt(self, spans: Sequence[Span]) -> None:
         """Ask the server for these spans before they are sent. It has had time to store what another process sent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -211,6 +212,33 @@ def test_process_that_knows_only_its_parent(watch, laminar, tmp_path):
         assert laminar.transcript() == ["checkpoint.save"]
     assert watch.flush()
     assert outline(laminar.rows) == "task agent\n  task agent\n    checkpoint.save\n      checkpoint.write"
+    assert (list(laminar.trace_names.values()), laminar.complaints()) == (["task agent"], [])
+
+
+def test_process_without_a_task_below_a_running_one(watch, laminar, tmp_path):
+    """A child under `TRACEPARENT` that begins no task finds the name of the trace while its parent runs, and keeps it when that has ended."""
+    child = """
+        import ckpt_observe, sys
+        watch = ckpt_observe.observe()
+        for _ in range(2):
+            with ckpt_observe.checkpoint("save") as save, save.phase("write"): pass
+            assert watch.flush(60)
+            print("saved", flush=True)
+            sys.stdin.readline()
+        """
+    command = [sys.executable, "-c", textwrap.dedent(child)]
+    settings = {"CKPT_OBSERVE_DIR": str(tmp_path), "CKPT_OBSERVE_EXPORTERS": "laminar", "OTEL_SERVICE_NAME": "test"}
+    with contextlib.ExitStack() as stack:
+        with ckpt_observe.task("agent") as task:
+            environ = {**os.environ, **settings, "TRACEPARENT": task.traceparent()}
+            begun = subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            process = stack.enter_context(begun)
+            assert process.stdout.readline() == "saved\n"
+            assert [row.name for row in laminar.rows] == ["checkpoint.write", "checkpoint.save"]
+            assert list(laminar.trace_names.values()) == ["task agent"]
+        assert watch.flush()
+        process.communicate("\n\n", timeout=60)
+    assert [row.name for row in laminar.rows].count("checkpoint.save") == 2
     assert (list(laminar.trace_names.values()), laminar.complaints()) == (["task agent"], [])
 
 

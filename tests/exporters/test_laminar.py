@@ -148,6 +148,36 @@ def test_batches_of_another_process_keep_the_name(laminar, exporter):
     assert list(laminar.trace_names.values()) == ["task demo"]
 
 
+def test_search_for_running_tasks(laminar, clock):
+    """Each unknown trace is searched once among the running tasks, and all searches together take at most 2 % of the time."""
+    endpoint = Endpoint(f"{laminar.url}/v1/traces", headers={"authorization": laminar.authorization})
+    searches = []
+
+    def find(trace_ids):
+        searches.append(sorted(trace_ids))
+        clock.now += 0.1
+        return {}
+
+    exporter = LaminarExporter(endpoint, find_running_tasks=find)
+
+    def save(trace, number):
+        exporter.send([make_span(number, "checkpoint.save", parent=99, trace=trace)])
+
+    first, second, third = (make_span(1, "x", trace=trace).trace_id for trace in (1, 2, 3))
+    save(1, 1)
+    save(1, 2)
+    save(2, 3)
+    clock.now += 4.9
+    save(2, 4)
+    assert searches == [[first]]
+    clock.now += 0.2
+    save(2, 5)
+    clock.now += 5.1
+    save(2, 6)
+    save(3, 7)
+    assert searches == [[first], [second], [third]]
+
+
 @pytest.mark.parametrize("content", [None, b"damaged" * 999])
 def test_local_store_that_cannot_be_read(laminar, tmp_path, content):
     """Without a local store, or with a damaged one, a span of another process is sent all the same, and the file is as it was."""

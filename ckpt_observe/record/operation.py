@@ -126,7 +126,8 @@ class Operation(OtelSpan):
     def begin(self) -> Context | None:
         """Start the operation. Return the current context, to which `__enter__` adds the operation; None if it is not recorded.
 
-        The root of a trace that is not recorded becomes current here, so that nothing inside it is recorded.
+        The root of a trace that is not recorded becomes current here, so that nothing inside it is recorded. So does an operation of such a
+        trace whose parent is not in the current context.
         """
         if not recorder.on:
             return None
@@ -196,8 +197,11 @@ class Operation(OtelSpan):
             self._make_unsampled_span_current(context)
             return None
         self.sampled = parent.sampled if samples is None else samples(parent.trace, parent.sampled)
-        if not self.sampled and (not recorder.unsampled or type(enclosing) is UnsampledSpan):
-            return None  # the parent's decision holds
+        if not self.sampled and (not recorder.unsampled or type(enclosing) is UnsampledSpan):  # the parent's decision holds
+            if context is not get_current():  # the parent was found elsewhere, and what begins inside might not find it
+                self.trace_id, self.span_id = enclosing.operation.trace_id if type(enclosing) is UnsampledSpan else parent.trace, ""
+                self._make_unsampled_span_current(context)
+            return None
         self.trace_id = parent.trace
         self.ancestors, self.inherited_attributes, self.trace_state = parent.path, parent.attributes, parent.trace_state
         return parent.span

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.context import Context
 
 import ckpt_observe
 from ckpt_observe.instrument.library_call import LibraryCall
 from ckpt_observe.instrument.phase_calls import OperationOrPhase, SummedPhase
 from ckpt_observe.record import guard
 from ckpt_observe.record.recorder import recorder
-from ckpt_observe.record.trace_context import Parent
+from ckpt_observe.record.trace_context import SPAN_KEY, CarriedSpan, Parent
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events
 from ckpt_observe.testing.spans import outline
@@ -98,6 +100,22 @@ def test_operation_below_an_unsampled_parent_is_not_prepared(recording, monkeypa
             monkeypatch.setattr(recorder, "process_parent", Parent("1" * 32, "2" * 16, sampled=bool(flags)))
             save("run", step)
     assert (len(recording.spans()), steps) == (1, [1])
+
+
+CARRIED = Parent("f" * 32, "2" * 16, sampled=False)
+
+
+def test_call_inside_an_unsampled_operation_of_another_process(recording, monkeypatch):
+    """If the parent that a row finds in another process is not sampled, a call of another library inside is no root with its own decision."""
+    monkeypatch.setattr(recorder, "samples", lambda trace_id, parent_sampled: trace_id != CARRIED.trace)
+    row = LibraryCall("toy", "save", describe, find_parent=lambda operation: Context({SPAN_KEY: CarriedSpan(CARRIED)}))
+    row = replace(row, prepare=lambda operation, *_call: setattr(operation, "trace_id", CARRIED.trace))
+    write = observe(LibraryCall("other", "save", describe), lambda name: trace.get_current_span().get_span_context())
+    span_context = observe(row, write)("run")
+    assert (f"{span_context.trace_id:032x}", span_context.trace_flags.sampled) == (CARRIED.trace, False)
+    assert not trace.get_current_span().get_span_context().is_valid
+    write("later")
+    assert names_of(recording) == ["checkpoint.save"]
 
 
 def test_agreed_trace_is_prepared(recording, monkeypatch):

@@ -269,6 +269,22 @@ def test_unsampled_task_records_nothing_in_bare_threads(recording, monkeypatch):
     assert len(recording.spans()) == 1
 
 
+def test_inside_an_operation_of_an_unsampled_task(recording, monkeypatch):
+    """With two running tasks, an operation finds its own by id. What begins inside it, without an id, is not recorded either."""
+    decisions = iter((False, True))
+    monkeypatch.setattr(recorder, "samples", lambda _trace, parent: next(decisions, True) if parent is None else parent)
+
+    def save_in_parts():
+        with ckpt_observe.checkpoint("save", attributes={names.TASK_ID: "1"}):
+            save()
+
+    with ThreadPoolExecutor(1) as pool, ckpt_observe.task("a", id="1"):
+        other = pool.submit(lambda: ckpt_observe.task("b", id="2").__enter__()).result()
+        in_bare_thread(save_in_parts)
+        pool.submit(other.__exit__, None, None, None).result()
+    assert saves(recording) == []
+
+
 def test_ended_and_failed_tasks_are_forgotten(recording):
     """After the end of a task, also by an exception, a save without a context is a root again."""
     with pytest.raises(ValueError, match="x"), ckpt_observe.task("t", id="1"):

@@ -79,7 +79,7 @@ def run_statement(url, driver, statement):
     asyncio.run(run())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def postgres_database(postgres_server):
     """URLs of new databases, by driver."""
     psycopg = importlib.import_module("psycopg")

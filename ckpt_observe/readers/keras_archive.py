@@ -11,7 +11,7 @@ from ckpt_observe.readers import zip_directory
 from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.contents import Contents, Entry, largest_first
 from ckpt_observe.readers.hdf5_structure import Dataset, Hdf5Structure
-from ckpt_observe.readers.source import malformed, truncated
+from ckpt_observe.readers.source import check_json, malformed, truncated
 from ckpt_observe.readers.zip_directory import Member
 
 MEMBERS: Final = frozenset({"config.json", "metadata.json"})
@@ -29,7 +29,9 @@ def read_keras(candidate: Candidate) -> Contents:
     members = zip_directory.read_directory(source)
     try:
         config = msgspec.json.decode(zip_directory.read_member(source, members["config.json"]), type=_Config)
-        metadata = msgspec.json.decode(zip_directory.read_member(source, members["metadata.json"]), type=dict[str, Any])
+        data = zip_directory.read_member(source, members["metadata.json"])
+        check_json(f"metadata.json in {source.path}", data, source.limits)
+        metadata = msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise malformed(source.path, str(error)) from error
     warnings = [_COMPRESSED.format(name) for name, member in members.items() if name.endswith(".h5") and not member.is_stored]

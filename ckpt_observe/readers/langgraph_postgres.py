@@ -14,6 +14,7 @@ from typing import Any, Final
 from ckpt_observe.core.stores.postgres import PostgresStore  # MissingExtraError if psycopg is not installed
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, CompatibilityError
 from ckpt_observe.readers.contents import Breakdown, Contents, Entry, largest_first
+from ckpt_observe.readers.encoded_values import ValueBudget
 from ckpt_observe.readers.langgraph_rows import ENCODINGS, Channels, ThreadCheckpoint
 from ckpt_observe.readers.request import ReadRequest
 from ckpt_observe.readers.selection import no_thread, select_checkpoint
@@ -155,6 +156,7 @@ def _read_checkpoint(connection: Any, url: str, request: ReadRequest) -> Content
     key = {"thread": request.task, "namespace": selected.namespace, "id": selected.id}
     groups: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
     entries: list[Entry] = []
+    budget = ValueBudget()
     for name, value in connection.execute(_INLINE_OF_CHECKPOINT + _KEY, key):
         groups["json"][name] = value.encode()
     for name, type_name, blob in connection.execute(_BLOBS_OF_CHECKPOINT, key):
@@ -163,7 +165,7 @@ def _read_checkpoint(connection: Any, url: str, request: ReadRequest) -> Content
         else:
             entries.append(Entry(name=name, type=str(type_name), size=len(blob or b"")))
     for type_name, values in groups.items():
-        entries += Channels(values, ENCODINGS[type_name]).entries(request.depth - 1)
+        entries += Channels(values, ENCODINGS[type_name]).entries(request.depth - 1, budget)
     inline_size = sum(map(len, groups["json"].values()))
     size = selected.size - inline_size + sum(entry.size for entry in entries)
     return Contents(
@@ -172,6 +174,7 @@ def _read_checkpoint(connection: Any, url: str, request: ReadRequest) -> Content
         size=size,
         entries=largest_first(entries),
         other_size=selected.size - inline_size,
+        warnings=budget.warnings(),
         metadata={"task": selected.thread, "id": selected.id, **selected.details()},
     )
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ckpt_observe.readers.contents import Entry, largest_first
-from ckpt_observe.readers.encoded_values import DECODE_ERRORS, JSON, MSGPACK, Encoding, describe
+from ckpt_observe.readers.encoded_values import DECODE_ERRORS, JSON, MAX_ITEMS, MSGPACK, Encoding, ValueBudget, describe
 
 ENCODINGS: Final[Mapping[str, Encoding]] = {"msgpack": MSGPACK, "json": JSON}
 """By the column `type`. Others, such as encrypted ones and pickles, are not decoded."""
@@ -22,7 +22,7 @@ _UUID_EPOCH: Final = dt.datetime(1582, 10, 15, tzinfo=dt.UTC)
 
 
 class _Checkpoint(msgspec.Struct):
-    channel_values: dict[str, msgspec.Raw] = {}
+    channel_values: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Metadata(msgspec.Struct):
@@ -36,9 +36,9 @@ class Channels(NamedTuple):
     values: dict[str, bytes]
     encoding: Encoding
 
-    def entries(self, depth: int) -> tuple[Entry, ...]:
+    def entries(self, depth: int, budget: ValueBudget) -> tuple[Entry, ...]:
         """Return a channel per entry, with `depth` levels below it."""
-        return largest_first(_channel_entry(self.encoding, name, value, depth) for name, value in self.values.items())
+        return largest_first(_channel_entry(self.encoding, name, value, depth, budget) for name, value in self.values.items())
 
 
 class ThreadCheckpoint(NamedTuple):
@@ -78,10 +78,13 @@ def decode_channels(type_name: str | None, checkpoint: bytes | None) -> Channels
     if encoding is None or checkpoint is None:
         return None
     try:
-        decoded = encoding.decode(checkpoint, type=_Checkpoint)
+        encoded = bytes(encoding.decode(checkpoint, type=_Checkpoint).channel_values)
+        if encoding.count(encoded) > MAX_ITEMS:
+            return None
+        values = encoding.decode(encoded, type=dict[str, msgspec.Raw]) if encoded else {}
     except DECODE_ERRORS:
         return None
-    return Channels({name: bytes(value) for name, value in decoded.channel_values.items()}, encoding)
+    return Channels({name: bytes(value) for name, value in values.items()}, encoding)
 
 
 def decode_metadata(metadata: bytes | str | None) -> tuple[int | None, str]:
@@ -93,10 +96,10 @@ def decode_metadata(metadata: bytes | str | None) -> tuple[int | None, str]:
     return decoded.step, decoded.source
 
 
-def _channel_entry(encoding: Encoding, name: str, value: bytes, depth: int) -> Entry:
+def _channel_entry(encoding: Encoding, name: str, value: bytes, depth: int, budget: ValueBudget) -> Entry:
     digest = f"blake2b:{_digest(value).hex()}"
     try:
-        return describe(encoding, name, value, depth, digest=digest)
+        return describe(encoding, name, value, depth, budget, digest=digest)
     except DECODE_ERRORS:
         return Entry(name=name, type="invalid", size=len(value), digest=digest)
 
@@ -138,7 +141,7 @@ class ThreadTotals:
     def _add_value(self, encoding: Encoding, name: str, value: bytes, *, is_repeated: bool) -> None:
         total = self._channels.get(name)
         if total is None:
-            total = self._channels[name] = _ChannelTotal(_channel_entry(encoding, name, value, 0).type)
+            total = self._channels[name] = _ChannelTotal(_channel_entry(encoding, name, value, 0, ValueBudget()).type)
         size = len(value)
         total.count += 1
         total.size += size

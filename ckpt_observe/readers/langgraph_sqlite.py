@@ -13,6 +13,7 @@ from typing import Any, Final
 from ckpt_observe.errors import CheckpointNotFoundError
 from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.contents import Breakdown, Contents, Entry, largest_first
+from ckpt_observe.readers.encoded_values import ValueBudget
 from ckpt_observe.readers.langgraph_rows import UNCLEAR, ThreadCheckpoint, ThreadTotals, decode_channels, decode_metadata
 from ckpt_observe.readers.request import ReadRequest
 from ckpt_observe.readers.selection import no_thread, select_checkpoint
@@ -56,6 +57,7 @@ class _Database:
         self._path = path
         self._request = request
         self._has_writes = has_writes
+        self._budget = ValueBudget()
         self._condition = "" if request.task is None else "WHERE thread_id = :thread"
 
     def read_all(self) -> Contents:
@@ -92,7 +94,7 @@ class _Database:
         selected = select_checkpoint(rows, thread, reference)  # `latest` is of the outermost graph, whose namespace is empty
         condition = "WHERE thread_id = :thread AND checkpoint_ns = :namespace AND checkpoint_id = :id"
         checkpoint = next(self._checkpoints(condition, "1", namespace=selected.namespace, id=selected.id))
-        entries = checkpoint.channels.entries(self._request.depth - 1) if checkpoint.channels else ()
+        entries = checkpoint.channels.entries(self._request.depth - 1, self._budget) if checkpoint.channels else ()
         writes = self._write_sizes()[thread, selected.namespace, selected.id]
         return Contents(
             format="langgraph-sqlite",
@@ -100,7 +102,7 @@ class _Database:
             size=checkpoint.size,
             entries=entries,
             other_size=checkpoint.size - sum(entry.size for entry in entries),
-            warnings=() if checkpoint.channels else (f"its channels are not shown, because it is {UNCLEAR}",),
+            warnings=self._budget.warnings() if checkpoint.channels else (f"its channels are not shown, because it is {UNCLEAR}",),
             metadata={"task": thread, "id": checkpoint.id, **checkpoint.details(), "writes_size": writes},
         )
 
@@ -119,7 +121,7 @@ class _Database:
             warnings.append(f"{text}. Select a task, or {how_to_raise('seconds')}")
         if totals.unclear_count:
             warnings.append(f"the channels of {totals.unclear_count} checkpoints are other bytes, because they are {UNCLEAR}")
-        return totals, entries, tuple(warnings)
+        return totals, entries, (*warnings, *self._budget.warnings())
 
     def _selected_checkpoints(self) -> Iterator[ThreadCheckpoint]:
         # All in the order of the file, because a large one takes long; those of a thread by the index, because sorting values does.
@@ -139,7 +141,7 @@ class _Database:
             size=checkpoint.size,
             items=len(channels.values) if channels else None,
             details=checkpoint.details(),
-            children=channels.entries(self._request.depth - 2) if channels and self._request.depth > 1 else (),
+            children=channels.entries(self._request.depth - 2, self._budget) if channels and self._request.depth > 1 else (),
         )
 
     def _write_sizes(self) -> Counter[tuple[str, str, str]]:

@@ -11,7 +11,7 @@ import msgspec
 from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.contents import Contents, Entry, largest_first
 from ckpt_observe.readers.directory_files import by_file, file_sizes
-from ckpt_observe.readers.source import Limits, malformed, open_source
+from ckpt_observe.readers.source import Limits, check_json, malformed, open_source
 
 METADATA: Final = "_METADATA"
 CHECKPOINT: Final = "_CHECKPOINT_METADATA"
@@ -101,6 +101,7 @@ def _entry(path: str, folder: str, leaf: _Leaf, sizes: Counter[str] | None, limi
 def _read_json(path: str, kind: Any, limits: Limits) -> Any:
     with open_source(path, limits) as source:
         data = source.read(0, source.size)
+    check_json(path, data, limits, "steps" if kind is _Tree else "entries")
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -8,10 +8,12 @@ import msgspec
 
 from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.contents import Contents, Entry, largest_first
-from ckpt_observe.readers.source import malformed, truncated
+from ckpt_observe.readers.source import exceeds, malformed, truncated
 
 _MAX_HEADER: Final = 100_000_000
 """The limit of the safetensors library itself."""
+_COLONS: Final = 4
+"""In the JSON of a tensor: of its name and of its three fields."""
 _Size = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
@@ -31,6 +33,8 @@ def read_safetensors(candidate: Candidate) -> Contents:
     source = candidate.source
     length = int.from_bytes(source.read(0, 8), "little")
     header = source.read(8, length)
+    if header.count(b":") > _COLONS * source.limits.entries:
+        raise exceeds(f"the number of tensors in {source.path}", "entries", source.limits.entries)
     try:
         raw = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
         metadata = msgspec.json.decode(raw.pop("__metadata__", b"{}"), type=dict[str, str])

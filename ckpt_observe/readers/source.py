@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import msgspec
 
@@ -31,9 +31,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     decompressed_size: Annotated[int, _limit("bytes to which a compressed pickle may grow; it is decompressed in small pieces")] = (
         4 * 1024**3
     )
-    steps: Annotated[int, _limit("opcodes of a pickle (about 70,000 chunks of DCP), entries of a zip directory, files of a directory")] = (
+    steps: Annotated[int, _limit("opcodes of a pickle (about 70,000 chunks of DCP), values of Orbax's JSON, files of a directory")] = (
         5_000_000
     )
+    entries: Annotated[int, _limit("files in a zip file, tensors of a `.safetensors` file, values of other JSON")] = 500_000
     depth: Annotated[int, _limit("levels of nesting that are shown of a pickle")] = 100
     seconds: Annotated[
         float, _limit("time for a database or a pickle. Channels of a SQLite database that were not measured by then are other bytes")
@@ -65,6 +66,13 @@ def truncated(location: str, reason: str) -> IntegrityError:
 def missing(path: str) -> CheckpointNotFoundError:
     """Return the error for a path that does not exist."""
     return CheckpointNotFoundError(add_advice(f"{path} does not exist", "not_found.path"), code="not_found.path")
+
+
+def check_json(location: str, data: bytes, limits: Limits, limit: Literal["entries", "steps"] = "entries") -> None:
+    """Raise CapacityError if JSON has too many values: each takes up to 30 times its bytes in memory."""
+    largest: int = getattr(limits, limit)
+    if sum(map(data.count, (b",", b"[", b"{"))) > largest:
+        raise exceeds(f"the number of values in {location}", limit, largest)
 
 
 class SourceFile:

@@ -49,8 +49,8 @@ class Member(NamedTuple):
 def read_directory(source: SourceFile) -> dict[str, Member]:
     """Return the members by name. The first of two with the same name counts: readers differ in which one they use."""
     start, size, count = _find_directory(source)
-    if count > source.limits.steps:
-        raise exceeds(f"the number of files in {source.path}", "steps", source.limits.steps)
+    if count > source.limits.entries:
+        raise exceeds(f"the number of files in {source.path}", "entries", source.limits.entries)
     data = memoryview(source.read(start, size))
     members: dict[str, Member] = {}
     position = 0

@@ -164,6 +164,30 @@ def create_cut_files(directory):
     part.write_bytes(part.read_bytes()[:-100])
 
 
+def create_dense_files(directory):
+    """Write files of which each byte becomes up to a hundred in memory: JSON of empty lists, short tensors, many members, small numbers."""
+    count = 30_000_000
+    with zipfile.ZipFile(directory / "metadata.keras", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("config.json", "{}")
+        archive.writestr("metadata.json", '{"a":[' + "[]," * count + "[]]}")
+    shutil.copytree(GOLDEN / "orbax", directory / "orbax")
+    (directory / "orbax" / "_CHECKPOINT_METADATA").write_text('{"a":[' + "[]," * count + "[]]}")
+    header = b"{" + b",".join(b'"%d":{"dtype":"U8","shape":[],"data_offsets":[0,0]}' % number for number in range(1_600_000)) + b"}"
+    (directory / "many.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    members = 2_000_000
+    entry = struct.Struct("<4s6H3L5H2L7s")
+    entries = b"".join(entry.pack(b"PK\x01\x02", *[0] * 9, 7, *[0] * 6, b"%07d" % number) for number in range(members))
+    end = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, members, members, len(entries), 4)
+    locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, 4 + len(entries), 1)
+    last = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    (directory / "many.pt").write_bytes(b"PK\x03\x04" + entries + end + locator + last)
+    numbers = b"\xdd" + struct.pack(">L", count) + b"\x01" * count
+    create_database(directory / "numbers.db", f"CREATE TABLE checkpoints ({LANGGRAPH})")
+    with closing(sqlite3.connect(directory / "numbers.db")) as connection, connection:
+        checkpoint = b"\x81\xaechannel_values\x81\xa7numbers" + numbers
+        connection.execute("INSERT INTO checkpoints VALUES ('t', '', '1', NULL, 'msgpack', ?, '{}')", (checkpoint,))
+
+
 def create_sparse_files(directory):
     """Write a file of 10 GiB for each extension, of zeros, and another with the right magic bytes at both ends."""
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, 0xFFFFFFF0, 0, 0)

@@ -23,6 +23,7 @@ COMMANDS = {
     "list": "list FILE",
     "show": "show FILE --depth 50",
     "show-task": "show FILE t latest",
+    "show-deep": "show FILE t latest --depth 3",
     "diff": "diff FILE FILE",
     "log": "log FILE t",
     "extract": "extract FILE t",
@@ -130,6 +131,19 @@ def test_bombs(tmp_path):
         assert done[name, "verify"].code == 3
     shown = run_all(tmp_path / "joblib", tmp_path, ["show"])["bomb.joblib", "show"]
     assert (shown.code, "1.1 GB" in shown.out) == (0, True)
+
+
+@pytest.mark.faults
+def test_dense_files(tmp_path):
+    """Structure that needs many times its bytes in memory is refused before it is decoded, or counted instead."""
+    (tmp_path / "files").mkdir()
+    hostile_files.create_dense_files(tmp_path / "files")
+    done = run_all(tmp_path / "files", tmp_path)
+    assert codes(done, READS) == {name: {0} if name == "numbers.db" else {1} for name in codes(done)}
+    for name in codes(done).keys() - {"numbers.db"}:
+        assert "exceeds the limit of 500,000. If you trust this file, read it in Python" in done[name, "show"].err
+    assert "30000000" in done["numbers.db", "show-task"].out
+    assert "100,000 in one container" in run_all(tmp_path / "files", tmp_path, ["show-deep"])["numbers.db", "show-deep"].err
 
 
 @pytest.mark.faults

@@ -15,7 +15,8 @@ import pytest
 
 from ckpt_observe import readers
 from ckpt_observe.errors import CheckpointError, CheckpointNotFoundError, CompatibilityError, ConflictError, DeadlineError, IntegrityError
-from ckpt_observe.readers import Limits
+from ckpt_observe.readers import Limits, encoded_values
+from ckpt_observe.readers.contents import walk
 from ckpt_observe.readers.sqlite_database import open_database
 
 GOLDEN = Path(__file__).parent / "golden/langgraph.db"
@@ -288,3 +289,37 @@ def test_locks_of_this_process_survive(tmp_path, opens_file):
         readers.read(path)
         result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
         assert ("database is locked" in result.stderr) is not opens_file
+
+
+@pytest.mark.parametrize("type_name", ["msgpack", "json"])
+def test_containers_with_many_items(tmp_path, type_name):
+    """The items of a large container are counted and not shown, and commas in text are no items. A channel beside it is shown."""
+    encoder = getattr(msgspec, type_name)
+    state = {"large": [1] * 200_000, "small": {"text": "a,b" * 100_000, "list": [1, 2]}}
+    create(tmp_path / "a.db", ("t", "1", type_name, encoder.encode({"channel_values": state})))
+    contents = readers.read(tmp_path / "a.db", task="t", checkpoint="1", depth=5)
+    assert add_up(contents) == contents.size
+    small, large = sorted(contents.entries, key=lambda entry: entry.name, reverse=True)
+    assert (large.type, large.items, large.children) == ("list", 200_000 if type_name == "msgpack" else None, ())
+    assert {child.name: (child.type, child.items) for child in small.children} == {"text": ("str", None), "list": ("list", 2)}
+    assert "100,000 in one container" in contents.warnings[0]
+
+
+def test_values_of_many_checkpoints(tmp_path, monkeypatch):
+    """The nested values of all checkpoints of a thread together are limited, not only those of each."""
+    monkeypatch.setattr(encoded_values, "_MAX_VALUES", 100)
+    create(tmp_path / "a.db", *(("t", f"{number:03}", "msgpack", encode(x=[1] * 9)) for number in range(50)))
+    contents = readers.read(tmp_path / "a.db", task="t", depth=5)
+    nested = [entry for path, entry in walk(contents.breakdown("checkpoint").entries) if len(path) == 3]
+    assert len(nested) == 99
+    assert "more than 100" in contents.warnings[0]
+    assert readers.read(tmp_path / "a.db", task="t", depth=2).warnings == ()
+
+
+@pytest.mark.parametrize("count", [5, 4_000_000_000])
+def test_extension_that_claims_items(tmp_path, count):
+    """An extension is only bytes for msgpack: a list inside that claims more items than it has is damage."""
+    inside = msgspec.msgpack.encode(["module", "name", 0])[:-1] + b"\xdd" + count.to_bytes(4, "big") + b"\x01"
+    create(tmp_path / "a.db", ("t", "1", "msgpack", encode(x=msgspec.msgpack.Ext(0, inside))))
+    [entry] = readers.read(tmp_path / "a.db", task="t", checkpoint="1").entries
+    assert (entry.type, entry.items) == ("msgpack extension 0", None)

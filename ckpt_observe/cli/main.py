@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ckpt_observe import __version__
 from ckpt_observe.cli.commands import CommandParser
-from ckpt_observe.cli.exit_codes import INTERRUPTED, USAGE, code_of, describe_codes
+from ckpt_observe.cli.exit_codes import ERROR, INTERRUPTED, USAGE, code_of, describe_codes
 from ckpt_observe.cli.output import prepare_streams, print_error
 from ckpt_observe.errors import CkptObserveError
 from ckpt_observe.support.suggestions import suggest
@@ -132,6 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CkptObserveError as error:
         print_error(error)
         return code_of(error)
+    except MemoryError:
+        print_error("not enough memory; free some, or raise the limit of this process")
+        return ERROR
     except KeyboardInterrupt:
         return INTERRUPTED
     return code

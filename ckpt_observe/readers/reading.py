@@ -6,7 +6,7 @@ import os
 from urllib.parse import unquote
 
 from ckpt_observe.core.plugins import stores
-from ckpt_observe.errors import CheckpointError, CompatibilityError, ConfigError
+from ckpt_observe.errors import CapacityError, CheckpointError, CompatibilityError, ConfigError
 from ckpt_observe.readers import core_store
 from ckpt_observe.readers.candidate import Candidate
 from ckpt_observe.readers.contents import Contents
@@ -47,9 +47,13 @@ def read(
     scheme, separator, _ = text.partition("://") if isinstance(location, str) else (text, "", "")
     if not text:
         raise ConfigError("the location must be a path or a URL, not an empty string")
-    if separator and scheme.lower() not in _PATH_SCHEMES:
-        return _read_url(scheme.lower(), text, request)
-    return _read_path(path_of_url(text) if separator else os.path.abspath(os.path.expanduser(text)), request)
+    try:
+        if separator and scheme.lower() not in _PATH_SCHEMES:
+            return _read_url(scheme.lower(), text, request)
+        return _read_path(path_of_url(text) if separator else os.path.abspath(os.path.expanduser(text)), request)
+    except MemoryError as error:
+        message = "not enough memory to read the checkpoint; free some, or raise the limit of this process"
+        raise CapacityError(message, code="memory.exhausted") from error
 
 
 def path_of_url(url: str) -> str:

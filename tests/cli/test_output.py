@@ -15,7 +15,7 @@ from unittest import mock
 import jsonschema
 import pytest
 
-from ckpt_observe.cli import command_pages, main
+from ckpt_observe.cli import command_pages, generated_files, main
 from ckpt_observe.cli.completion import SHELLS
 from ckpt_observe.cli.exit_codes import MEANINGS, code_of
 from ckpt_observe.cli.output import Column, live_table, print_table, progress
@@ -221,6 +221,17 @@ def test_errors_have_exit_codes(error, code):
     """The class of an error decides about the exit code."""
     assert code_of(error) == code
     assert code in MEANINGS
+
+
+def test_memory_that_is_exhausted(monkeypatch, capsys):
+    """A command that needs more memory than there is ends with a message, without a traceback."""
+
+    def print_reference(_arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(generated_files, "run_semconv", print_reference)
+    assert main.main(["semconv"]) == 1
+    assert capsys.readouterr() == ("", "ckpt-observe: not enough memory; free some, or raise the limit of this process\n")
 
 
 def test_reference_of_commands():

@@ -18,8 +18,8 @@ import pytest
 
 from ckpt_observe import readers
 from ckpt_observe.core import Checkpointer
-from ckpt_observe.errors import AccessError, CheckpointNotFoundError, CompatibilityError, ConfigError, LocationError
-from ckpt_observe.readers import pickle_nodes
+from ckpt_observe.errors import AccessError, CapacityError, CheckpointNotFoundError, CompatibilityError, ConfigError, LocationError
+from ckpt_observe.readers import pickle_nodes, reading
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -217,3 +217,15 @@ def test_arrays_of_orbax_without_a_database(tmp_path):
     (tmp_path / "wide" / ".zarray").write_text('{"dtype": "<f4", "shape": [4]}')
     entries = {entry.name: (entry.size, entry.dtype, entry.shape) for entry in readers.read(tmp_path).entries}
     assert entries == {"w": (30, "", (2,)), "w/b": (5, "", (2,)), "wide": (37, "<f4", (4,))}
+
+
+def test_memory_that_is_exhausted(monkeypatch):
+    """Too little memory for a checkpoint is a typed error, like every other reason why it cannot be read."""
+
+    def find_format(_candidate):
+        raise MemoryError
+
+    monkeypatch.setattr(reading, "find_format", find_format)
+    with pytest.raises(CapacityError, match="not enough memory to read") as caught:
+        readers.read(GOLDEN / "torch.pt")
+    assert caught.value.code == "memory.exhausted"

@@ -44,7 +44,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
     show.add_argument("reference", nargs="?", type=reference, metavar="REF", help=REF_HELP)
     show.add_argument("--by", metavar="GROUP", help="also group the bytes by task (LangGraph: thread), step or checkpoint")
     show.add_argument("--depth", type=positive_count, default=1, metavar="N", help="levels of nested keys (default 1)")
-    show.add_argument("--limit", type=positive_count, default=20, metavar="N", help="rows of each table (default 20)")
+    show.add_argument("--limit", type=positive_count, default=20, metavar="N", help="entries of each level (default 20)")
     diff = add_command(
         subparsers,
         "diff",
@@ -131,10 +131,7 @@ def _print_entries(title: str, entries: Sequence[Entry], size: int, other_size: 
         Column("SHARE", lambda share: f"{share:.1%}", align_right=True),
         Column("DETAILS"),
     )
-    rows = list(_rows(entries[:limit], size))
-    if rest := entries[limit:]:
-        rest_size = sum(entry.size for entry in rest)
-        rows.append((f"{len(rest)} more (--limit)", "", "", "", rest_size, _share(rest_size, size), ""))
+    rows = list(_rows(entries, size, limit))
     if other_size:
         rows.append((_OTHER, "", "", "", other_size, _share(other_size, size), "headers and structure"))
     if rows:
@@ -142,14 +139,17 @@ def _print_entries(title: str, entries: Sequence[Entry], size: int, other_size: 
         print_table(*drop_empty_columns(columns, rows))
 
 
-def _rows(entries: Iterable[Entry], size: int, indent: str = "") -> Iterator[Sequence[object]]:
-    for entry in entries:
+def _rows(entries: Sequence[Entry], size: int, limit: int, indent: str = "") -> Iterator[Sequence[object]]:
+    for entry in entries[:limit]:
         shape = "" if entry.shape is None else f"{entry.dtype}[{', '.join(map(str, entry.shape))}]"
         items = "" if entry.items is None else str(entry.items)
         shown = {} if entry.type == "checkpoint" else entry.details  # `list` shows those of a checkpoint
         details = ", ".join(" ".join(describe_detail(name, value)) for name, value in shown.items())
         yield (indent + entry.name, entry.type, shape, items, entry.size, _share(entry.size, size), details)
-        yield from _rows(entry.children, size, indent + "  ")
+        yield from _rows(entry.children, size, limit, indent + "  ")
+    if rest := entries[limit:]:
+        rest_size = sum(entry.size for entry in rest)
+        yield (f"{indent}{len(rest)} more (--limit)", "", "", "", rest_size, _share(rest_size, size), "")
 
 
 def describe_detail(name: str, value: object) -> tuple[str, str]:

@@ -330,6 +330,16 @@ def test_langgraph_database(run):
         assert run(command, LANGGRAPH, *arguments).code == 2
 
 
+def test_limit_counts_on_each_level(run, tmp_path):
+    """`--limit` also shortens nested keys, of which a model has hundreds, and says how many it left out."""
+    state = {"model": {f"layer{number}": "x" * (100 - number) for number in range(50)}, "epoch": 1, "seed": 2}
+    (tmp_path / "state.pkl").write_bytes(pickle.dumps(state))
+    rows = run("show", tmp_path / "state.pkl", "--depth", "2", "--limit", "2").out.split("\n\n")[1].splitlines()[1:]
+    names = [re.match(r" *\S+( more \(--limit\))?", row)[0] for row in rows]
+    assert names == ["model", "  layer0", "  layer1", "  48 more (--limit)", "epoch", "1 more (--limit)", "other"]
+    assert len(run("show", tmp_path / "state.pkl", "--depth", "2", "--json").lines[0]["entries"][0]["children"]) == 50
+
+
 def test_damaged_file_is_found(run, tmp_path):
     """A truncated file of another library is damaged."""
     numpy = pytest.importorskip("numpy")

@@ -12,6 +12,7 @@ from sphinx.application import Sphinx
 import ckpt_observe
 import ckpt_observe.core
 import ckpt_observe.query
+import ckpt_observe.readers
 from ckpt_observe.libraries import LIBRARIES
 
 project = "ckpt_observe"
@@ -73,6 +74,7 @@ def append_directives(_app: Sphinx, page: str, source: list[str]) -> None:
     elif page == "docs/api":
         source[0] += api(ckpt_observe, ckpt_observe.__all__)
         source[0] += api(ckpt_observe.query, sorted(ckpt_observe.query.__all__))
+        source[0] += api(ckpt_observe.readers, sorted(ckpt_observe.readers.__all__))
         source[0] += api(ckpt_observe.core, sorted(set(ckpt_observe.core.__all__) - set(ckpt_observe.__all__)))
 
 

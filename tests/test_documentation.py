@@ -14,7 +14,7 @@ import pytest
 
 import ckpt_observe
 import ckpt_observe.core
-from ckpt_observe import config, environment, query, wiring
+from ckpt_observe import config, environment, query, readers, wiring
 from ckpt_observe.cli.main import create_complete_parser, main
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.testing.spans import outline
@@ -108,7 +108,7 @@ def code_of(text: str) -> list[str]:
 def test_api_page():
     """docs/api.md lists every public name."""
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    public = {*ckpt_observe.__all__, *ckpt_observe.core.__all__, *query.__all__}
+    public = {*ckpt_observe.__all__, *ckpt_observe.core.__all__, *query.__all__, *readers.__all__}
     assert {name for name in public if not re.search(rf"`{name}\b", page)} == set()
 
 

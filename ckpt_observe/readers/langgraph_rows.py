@@ -16,7 +16,7 @@ from ckpt_observe.readers.encoded_values import DECODE_ERRORS, JSON, MAX_ITEMS, 
 
 ENCODINGS: Final[Mapping[str, Encoding]] = {"msgpack": MSGPACK, "json": JSON}
 """By the column `type`. Others, such as encrypted ones and pickles, are not decoded."""
-UNCLEAR: Final = "encrypted, pickled, damaged or larger than 512 MiB"
+UNCLEAR: Final = "encrypted, pickled, damaged, larger than 512 MiB, or of more than 100,000 channels"
 """Why the channels of a checkpoint may not be shown."""
 _UUID_EPOCH: Final = dt.datetime(1582, 10, 15, tzinfo=dt.UTC)
 

@@ -323,3 +323,12 @@ def test_extension_that_claims_items(tmp_path, count):
     create(tmp_path / "a.db", ("t", "1", "msgpack", encode(x=msgspec.msgpack.Ext(0, inside))))
     [entry] = readers.read(tmp_path / "a.db", task="t", checkpoint="1").entries
     assert (entry.type, entry.items) == ("msgpack extension 0", None)
+
+
+def test_a_checkpoint_with_too_many_channels(tmp_path):
+    """Its channels are other bytes, with a warning that says why; those of the checkpoint beside it are shown."""
+    many = encode(**{str(number): 0 for number in range(100_001)})
+    contents = readers.read(create(tmp_path / "a.db", ("t", "1", "msgpack", many), ("t", "2", "msgpack", encode(x=1))))
+    assert [entry.name for entry in contents.entries] == ["x"]
+    assert add_up(contents) == contents.size
+    assert "more than 100,000 channels" in contents.warnings[0]

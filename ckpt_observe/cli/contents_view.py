@@ -23,7 +23,7 @@ JSON: Final = {"show": Contents, "diff": ContentsDiff}
 _OTHER: Final = "other"
 _MARKS: Final = {"added": "+", "removed": "-", "changed": "~"}
 _STYLES: Final = {"+": "green", "-": "red", "~": "yellow"}
-_DIFF_USAGE: Final = "diff compares two files (FILE FILE) or two checkpoints of a task (STORE TASK REF REF)"
+_DIFF_USAGE: Final = "diff compares two files (FILE FILE) or two checkpoints of a task or of two tasks (STORE TASK REF [TASK] REF)"
 _NOTHING_IS_EXECUTED: Final = "Nothing in a checkpoint is executed: a pickle is parsed and not loaded, and no class is imported."
 
 
@@ -49,12 +49,13 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         subparsers,
         "diff",
         run_diff,
-        description="Compares two checkpoints of a task, or two files, directories or databases: keys that were added, removed or changed.",
+        description="Compares two checkpoints of a task or of two tasks, or two files, directories or databases: keys that were added, "
+        "removed or changed.",
         notes=f"Marks: + added, - removed, ~ changed. {_NOTHING_IS_EXECUTED}",
         codes=(OK, ERROR, USAGE, PROBLEMS, NOT_FOUND),
         json="result",
     )
-    diff.add_argument("operands", nargs="+", metavar="STORE TASK REF REF | FILE FILE", help=f"what to compare. REF is a {REF_HELP}")
+    diff.add_argument("operands", nargs="+", metavar="STORE TASK REF [TASK] REF | FILE FILE", help=f"what to compare. REF is a {REF_HELP}")
     diff.add_argument("--depth", type=positive_count, default=1, metavar="N", help="levels of nested keys (default 1)")
 
 
@@ -171,9 +172,10 @@ def run_diff(args: Namespace) -> int:
         if "://" not in second and not os.path.lexists(os.path.expanduser(second)):  # a task, perhaps
             raise CheckpointNotFoundError(f"{second!r} does not exist; {_DIFF_USAGE}", code="not_found.path")
         new = read_contents(second, depth=args.depth)
-    elif len(args.operands) == 4:
-        store, task, first, second = args.operands
-        old, new = (read_contents(store, task, reference(each), args.depth) for each in (first, second))
+    elif len(args.operands) in (4, 5):
+        store, task, first, *other_task, second = args.operands
+        checkpoints = ((task, first), (other_task[0] if other_task else task, second))
+        old, new = (read_contents(store, each, reference(ref), args.depth) for each, ref in checkpoints)
     else:
         raise ConfigError(_DIFF_USAGE)
     difference = readers.diff(old, new)

@@ -67,6 +67,8 @@ COMMANDS = (
     Command("diff FILE FILE", Outcome(0, "0 changed"), Outcome(0, "0 changed")),
     Command("diff FILE FILE --json", Outcome(0, '"changes":[]'), Outcome(0, '"changes":[]')),
     Command("diff FILE THREAD latest~1 latest", Outcome(2, NO_TASKS), Outcome(3, "changed")),
+    Command("diff FILE THREAD latest~1 THREAD latest", Outcome(2, NO_TASKS), Outcome(3, "changed")),
+    Command("diff FILE THREAD latest nobody latest", Outcome(2, NO_TASKS), Outcome(4, NO_THREAD)),
     Command("diff FILE THREAD latest~1 latest --json", Outcome(2, NO_TASKS), Outcome(3, '"kind":')),
     Command("log FILE THREAD", Outcome(2, NO_TASKS), Outcome(0, "KEY")),
     Command("log FILE THREAD --key KEY --json", Outcome(2, NO_TASKS), Outcome(0, '"first_with_value":')),

@@ -131,6 +131,11 @@ def check_diff(run, url):
     same = run("diff", url, TASK, "latest", "step-003")
     assert (same.code, same.out, same.err) == (0, "", "ckpt-observe: 0 changed, 3 unchanged\n")
     assert run("diff", url, TASK, "latest").code == 2
+    runs = run("diff", url, "broken", "latest", TASK, "step:0", "--json")
+    assert runs.code == 3
+    kinds = {"x": "removed", "messages": "added", "plan": "added", "step": "added"}
+    assert {change["path"][0]: change["kind"] for change in runs.lines[0]["changes"]} == kinds, "between two tasks"
+    assert run("diff", url, TASK, "step:0", TASK, "step-000").code == 0
 
 
 def check_log(run, url):

@@ -71,6 +71,7 @@ def run_all(directory, tmp_path, commands=COMMANDS, location=str):
         assert isinstance(result.code, int), (name, result)
         assert result.err.startswith("ckpt-observe: ") or result.code == 0, (name, result)
         assert "Traceback" not in result.err
+        assert "not enough memory" not in result.err, (name, "the limit of the process, and not ours, has stopped it")
         assert result.out == "" or result.code in (0, 3), (name, result)
     return done
 

@@ -40,12 +40,13 @@ class ConfigError(CkptObserveError, ValueError):
 
 
 class MissingExtraError(ConfigError):
-    """An optional feature needs a package that is not installed. The message names the extra to install."""
+    """An optional feature needs a package that is not installed. The message names the extra to install, or the package if none has it."""
 
     code = "configuration.missing_extra"
 
-    def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs a package that is not installed; run: pip install 'ckpt-observe[{extra}]'")
+    def __init__(self, feature: str, extra: str = "", *, package: str = "") -> None:
+        requirement = package or f"'ckpt-observe[{extra}]'"
+        super().__init__(f"{feature} needs a package that is not installed; run: pip install {requirement}")
 
 
 class JournalError(CkptObserveError):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
 
+import ckpt_observe
 from ckpt_observe.core import Checkpointer, Query, stores
 from ckpt_observe.core.plugins import codecs
 from ckpt_observe.core.runner import Done, Graph, RunSettings, run_agent
 from ckpt_observe.core.stores.memory import MemoryStore
 from ckpt_observe.core.workspace import Workspace
-from ckpt_observe.errors import AccessError, CompatibilityError, ConfigError, SerializationError
+from ckpt_observe.errors import AccessError, CompatibilityError, ConfigError, MissingExtraError, SerializationError
 
 
 def test_registered_store_is_opened_by_url():
@@ -115,6 +118,16 @@ def test_missing_package_names_its_extra():
     """If a plug-in's package is not installed, the error names the extra; everything else works without extras."""
     run = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["lz4", "arrays", "postgres", "redis", "objects", "crypto"]
+
+
+def test_every_extra_that_an_error_names_exists():
+    """What the message says can be installed. torch has no extra, because only a program with torch saves tensors."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in Path(ckpt_observe.__file__).parent.rglob("*.py"))
+    named = set(re.findall(r'MissingExtraError\("[^"]+", "(\w+)"\)', sources))
+    assert {"lz4", "arrays", "postgres", "redis", "objects", "crypto", "ui"} <= named
+    assert named <= set(metadata("ckpt-observe").get_all("Provides-Extra"))
+    text = "a checkpoint with torch tensors needs a package that is not installed; run: pip install torch"
+    assert str(MissingExtraError("a checkpoint with torch tensors", package="torch")) == text
 
 
 @pytest.mark.parametrize(

@@ -204,5 +204,5 @@ def _torch_converter(name: str) -> Callable[[Any], Any]:
     try:
         import torch  # noqa: PLC0415 - needed only if tensors were saved
     except ImportError as error:
-        raise MissingExtraError("a checkpoint with torch tensors", "torch") from error
+        raise MissingExtraError("a checkpoint with torch tensors", package="torch") from error
     return lambda array: torch.from_numpy(array).view(getattr(torch, name))

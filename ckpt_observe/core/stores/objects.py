@@ -27,7 +27,7 @@ try:
     from obstore import exceptions
     from obstore.store import from_url
 except ImportError as error:
-    raise MissingExtraError("object stores", "objects") from error
+    raise MissingExtraError("an object store", "objects") from error
 
 from ckpt_observe.core.stores.object_errors import is_beyond_end, is_missing_bucket, translate_object_errors  # needs obstore, too
 

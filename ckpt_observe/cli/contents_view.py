@@ -51,7 +51,8 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         run_diff,
         description="Compares two checkpoints of a task or of two tasks, or two files, directories or databases: keys that were added, "
         "removed or changed.",
-        notes=f"Marks: + added, - removed, ~ changed. {_NOTHING_IS_EXECUTED}",
+        notes="Marks: + added, - removed, ~ changed. Values of the same type and size whose format has no digests may differ: they are "
+        f"counted separately and do not change the exit code. {_NOTHING_IS_EXECUTED}",
         codes=(OK, ERROR, USAGE, PROBLEMS, NOT_FOUND),
         json="result",
     )

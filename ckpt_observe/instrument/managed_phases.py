@@ -95,8 +95,9 @@ def _observe_first_use(
         entered = _monotonic() - operation.start
         operation.running_phase = second = next(operation.phase_numbers)
         if second <= MARKED_PHASES and operation.open_page:
-            operation.page.marks[2 * first + 1] = entered << 12 | 1
-            operation.page.marks[2 * second] = entered << 12 | PHASE_CODES[body]
+            marks = operation.page.marks
+            marks[2 * first + 1] = entered << 12 | 1
+            marks[2 * second] = entered << 12 | PHASE_CODES[body]
     except Exception as fault:
         record_fault(fault)
     wait = entering, first, 0, begun, entered, None
@@ -114,8 +115,9 @@ def _observe_first_use(
             used = _monotonic() - operation.start
             operation.running_phase = third = next(operation.phase_numbers)
             if third <= MARKED_PHASES and operation.open_page:
-                operation.page.marks[2 * second + 1] = used << 12 | 1
-                operation.page.marks[2 * third] = used << 12 | PHASE_CODES[leaving]
+                marks = operation.page.marks
+                marks[2 * second + 1] = used << 12 | 1
+                marks[2 * third] = used << 12 | PHASE_CODES[leaving]
         except Exception as fault:
             record_fault(fault)
         rows, last = (wait, (body, second, 0, entered, used, None)), (leaving, third, used)

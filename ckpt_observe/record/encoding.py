@@ -8,12 +8,13 @@ from typing import Any, Final
 import msgspec
 
 from ckpt_observe.record import redact
+from ckpt_observe.record.redact import MAX_TEXT
 from ckpt_observe.support.host_exceptions import raise_host_exception
 
 LINE_LIMIT: Final = 3800
 """Longest line in bytes; a page has room for 3840."""
 
-_LIMITS: Final = ((redact.MAX_TEXT, redact.MAX_ATTRIBUTES), (256, 32), (64, 16), (32, 8))
+_LIMITS: Final = ((MAX_TEXT, redact.MAX_ATTRIBUTES), (256, 32), (64, 16), (32, 8))
 """Characters per value and attributes per map, tried in this order until the line is short enough."""
 _AT, _EQUALS, _SPACE = b"@= "
 _encode = msgspec.json.Encoder().encode
@@ -34,7 +35,7 @@ def encode_line(event: tuple[Any, ...]) -> bytes:
     """
     try:
         data = _encode(event)
-        if len(data) <= redact.MAX_TEXT and _AT not in data and _EQUALS not in data and _SPACE not in data:
+        if len(data) <= MAX_TEXT and _AT not in data and _EQUALS not in data and _SPACE not in data:
             return data + b"\n"
     except Exception as error:  # a value that JSON cannot represent; the slow path replaces it
         raise_host_exception(error)

@@ -29,7 +29,7 @@ from ckpt_observe.record.failures import classify, exception_attributes
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.otel_span import OtelSpan
 from ckpt_observe.record.recorder import Page, recorder
-from ckpt_observe.record.redact import Redacted
+from ckpt_observe.record.redact import Redacted, is_clean
 from ckpt_observe.record.running_tasks import candidates
 from ckpt_observe.record.trace_context import (
     SPAN_KEY,
@@ -153,7 +153,7 @@ class Operation(OtelSpan):
                 return None
             task: Any = context.get(TASK_KEY) if context else None
             attributes = self.begin_attributes
-            if attributes is not None and type(attributes) is not Redacted and not redact.is_clean(attributes):
+            if attributes is not None and type(attributes) is not Redacted and not is_clean(attributes):
                 attributes = redact.attributes(attributes)
             self._counting_task = None
             if task is not None:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import selectors
 import shutil
 import subprocess
-import tempfile
-import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -148,20 +148,18 @@ class GitRepository:
     def start_of_blob(self, name: str, size: int) -> bytes:
         """Return up to `size` bytes from the start of a blob, which may have gigabytes, without reading the rest."""
         arguments = ("cat-file", "blob", name)
-        with self._translate_errors(arguments[0]), tempfile.TemporaryFile() as messages:
-            with subprocess.Popen(self._command(arguments), stdout=subprocess.PIPE, stderr=messages, env=_environment()) as process:
-                timer = threading.Timer(_TIMEOUT_SECONDS, process.kill)
-                timer.start()
+        with self._translate_errors(arguments[0]):
+            with subprocess.Popen(self._command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment()) as process:
                 try:
-                    data = process.stdout.read(size) if process.stdout else b""
-                    is_cut = len(data) == size
-                    if is_cut:
-                        process.kill()
-                finally:
-                    timer.cancel()
+                    data, messages = _read_start(process, size)
+                except BaseException:
+                    process.kill()
+                    raise
+                is_cut = len(data) == size
+                if is_cut:
+                    process.kill()
             if process.returncode and not is_cut:
-                messages.seek(0)
-                raise self._error(messages.read(), f"git {arguments[0]} in {self.path}")
+                raise self._error(messages, f"git {arguments[0]} in {self.path}")
         return data
 
     def _command(self, arguments: Sequence[str]) -> list[str]:
@@ -217,6 +215,29 @@ class GitRepository:
 
 def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _ENVIRONMENT
+
+
+def _read_start(process: subprocess.Popen[bytes], size: int) -> tuple[bytes, bytes]:
+    """Return up to `size` bytes of the output of a process, and all of its messages if it ends before that. Needs no thread and no file.
+
+    Python 3.12 starts no thread at exit, when programs still load checkpoints, and a full disk has no room for temporary files.
+    """
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    output, messages = bytearray(), bytearray()
+    with selectors.DefaultSelector() as selector:
+        for stream, received in ((process.stdout, output), (process.stderr, messages)):
+            if stream is not None:
+                selector.register(stream, selectors.EVENT_READ, received)
+        while selector.get_map() and len(output) < size:
+            if time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(process.args, _TIMEOUT_SECONDS)
+            for key, _ in selector.select(deadline - time.monotonic()):
+                piece = os.read(key.fd, _READ_SIZE)
+                key.data.extend(piece)
+                if not piece:
+                    selector.unregister(key.fileobj)
+    del output[size:]
+    return bytes(output), bytes(messages)
 
 
 def _read_error(stderr: bytes) -> OSError | None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import tracemalloc
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from ckpt_observe import readers
 from ckpt_observe.core import Checkpointer
+from ckpt_observe.core.stores import git_repository
 from ckpt_observe.core.stores.git import GitStore
 from ckpt_observe.core.stores.git_repository import GitRepository, from_reference, to_reference
 from ckpt_observe.core.workspace import Change, Workspace
@@ -23,6 +25,7 @@ from ckpt_observe.errors import (
     CkptObserveError,
     ConfigError,
     ConflictError,
+    DeadlineError,
     IntegrityError,
     StorageError,
 )
@@ -117,6 +120,26 @@ class TestGitStore(StoreContract):
         assert [listed.id for listed in checkpointer.list("t")] == [info.id]
         assert tracemalloc.get_traced_memory()[1] < 48 * 2**20
         tracemalloc.stop()
+
+    def test_headers_are_read_at_exit_and_from_a_full_disk(self, store, checkpointer, monkeypatch):
+        """A listing needs neither a thread, which Python 3.12 does not start at exit, nor a temporary file, for which there may be no room."""
+        info = checkpointer.save("t", {"n": 1})
+
+        def refuse(*_, **__):
+            raise OSError
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        monkeypatch.setattr(tempfile, "gettempdir", refuse)
+        assert [listed.id for listed in checkpointer.list("t")] == [info.id]
+
+    def test_git_that_hangs_is_stopped(self, store, checkpointer, monkeypatch):
+        """A disk that does not answer ends a listing with an error that says so."""
+        checkpointer.save("t", {"n": 1})
+        repository = store.repository("t")
+        [name] = [f"{commit}:checkpoint" for commit in repository.references("refs/checkpoints/").values()]
+        monkeypatch.setattr(git_repository, "_TIMEOUT_SECONDS", 0)
+        with pytest.raises(DeadlineError, match="took more than"):
+            repository.start_of_blob(name, 1000)
 
     def test_user_git_configuration_has_no_effect(self, store, checkpointer, monkeypatch, tmp_path):
         """Hooks, identities and directories of the user's git are ignored."""

@@ -43,9 +43,8 @@ def recover(claim: Claim, annotate: Annotate = lambda records: records) -> int:
     if not any(path.endswith("-00.pages") for path in sources) and os.path.exists(copy):  # the first pages, in shared memory, are gone
         sources.append(copy)
     heartbeat, operations = read_operations(sources)
-    times = [line[2] for operation in operations.values() for line in operation.lines]
-    if times:  # it may have died before its page collector ran: then its operations are the last sign of life
-        heartbeat = heartbeat._replace(time=max(heartbeat.time, *times))
+    # It may have died before its page collector ran: then its operations are the last sign of life.
+    heartbeat = heartbeat._replace(time=max([heartbeat.time, *(operation.earliest_end() for operation in operations.values())]))
     spooled_ids = _ids_in_spool(directory) if operations else set()
     finished = [
         operation.finish(heartbeat, about.pid)

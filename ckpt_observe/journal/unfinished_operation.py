@@ -62,8 +62,7 @@ class UnfinishedOperation:
         if lines[-1][0] == events.END:
             return lines
         phases = self._phases(lines)
-        times = [line[2] for line in lines] + [moment for phase in phases for moment in (phase.start, phase.end or 0)]
-        end = max(heartbeat.time, max(times) + _LEAST_NANOSECONDS)
+        end = max(heartbeat.time, self.earliest_end())
         running = [phase for phase in phases if phase.end is None]
         running_phase = running[-1].name if running else None
         nearest_phase = _nearest_phase(lines[0], phases)
@@ -79,6 +78,14 @@ class UnfinishedOperation:
             [events.EVENT, span_id, end, spans.EVENT_EXCEPTION, exception],
             [events.END, span_id, end, failure if is_task else {**failure, **_memory_attributes(heartbeat)}, phase_lists, 0],
         ]
+
+    def earliest_end(self) -> int:
+        """Return when it ended, or a moment after its last line or mark: it was running until then."""
+        lines = self._sorted_lines()
+        if lines[-1][0] == events.END:
+            return int(lines[-1][2])
+        moments = [line[2] for line in lines] + [moment for phase in self._phases(lines) for moment in (phase.start, phase.end or 0)]
+        return int(max(moments)) + _LEAST_NANOSECONDS
 
     def stop_at(self, now: int, outcome: str) -> list[list[Any]]:
         """Return the lines with an `end` at this moment, for a look at an operation that is running. Open phases have the same outcome."""

@@ -67,17 +67,24 @@ def test_memory_of_the_process(dead_journal):
     assert [each.name for each in spans if names.MEMORY_PEAK in each.attributes] == ["checkpoint.save"]
 
 
-def test_process_that_died_before_its_first_heartbeat(dead_journal):
-    """It lived at least until the last line of any operation: its task ends then, and not when it began."""
-    later = NOW + 5_000_000
+@pytest.mark.parametrize(
+    ("step", "lines"),
+    [
+        ((2, phase_word("serialize", 1)), [encode_line((events.EVENT, SPAN, NOW + 5_000_000, "event", {}))]),
+        ((2, phase_word("write", 5_000_000)), []),
+    ],
+    ids=["line", "mark"],
+)
+def test_process_that_died_before_its_first_heartbeat(dead_journal, step, lines):
+    """It lived at least until the last line or mark of any operation: its task ends with what it contains, and not when it began."""
 
     def work(journal):
         journal.take().append(encode_line((events.BEGIN, SPAN[::-1], NOW, events.TASK, "agent", TRACE, "", {}, None)))
-        running_operation(lines=[encode_line((events.EVENT, SPAN, later, "event", {}))])(journal)
+        running_operation(step, lines=lines)(journal)
 
-    _, spans, _ = recover(dead_journal(work))
+    [save], spans, _ = recover(dead_journal(work))
     [task] = [span for span in spans if span.name == "task agent"]
-    assert task.end_unix_nano == later
+    assert task.end_unix_nano == save.end_unix_nano > NOW + 5_000_000
 
 
 @pytest.mark.parametrize("word", [0, 1 << 50, 2**64 - 1])

@@ -10,6 +10,7 @@ import weakref
 from typing import Any, Final, Literal
 
 from ckpt_observe.instrument.phase_calls import SummedPhase
+from ckpt_observe.support.host_exceptions import ignore_errors
 
 _wait: Final = SummedPhase("", "wait").wrapper_for(asyncio.Lock.acquire)
 
@@ -42,6 +43,6 @@ class ObservedLocks:
 
     def release(self) -> None:
         """Make all of them ordinary locks again."""
-        for lock in self._locks:
-            lock.__class__ = asyncio.Lock
-        self._locks.clear()
+        with ignore_errors(KeyError):  # it is empty. Not a loop over the set: other threads may add locks meanwhile
+            while True:
+                self._locks.pop().__class__ = asyncio.Lock

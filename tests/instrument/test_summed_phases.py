@@ -154,6 +154,23 @@ def test_lock_is_released_from_observation_before_a_task_waits_for_it():
     assert asyncio.run(main()) == (True, True)
 
 
+def test_lock_that_another_thread_observes_meanwhile():
+    """A call in another thread may observe the lock of its saver while all locks become ordinary ones again."""
+    locks, late = ObservedLocks(), asyncio.Lock()
+
+    class ReleasedLock(asyncio.Lock):
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value)
+            if name == "__class__":
+                locks.observe(late)
+
+    lock = asyncio.Lock()
+    locks.observe(lock)
+    lock.__class__ = ReleasedLock
+    locks.release()
+    assert (type(lock), type(late)) == (asyncio.Lock, asyncio.Lock)
+
+
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_observed_lock_pickles_and_copies_like_any_other(protocol):
     """A saver with a lock that nobody has waited for yet can be pickled, and loaded where this package is not installed."""

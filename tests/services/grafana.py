@@ -46,14 +46,17 @@ def interpolated(dashboard, panel, expression, selected=None):
     return re.sub(r"\$(\w+)|\$\{(\w+)\}", lambda match: resolved[match[1] or match[2]], expression), step
 
 
-def run_queries(server, dashboard, panel, moment=None, selected=None):
-    """Run every query of a panel, with a time range that ends now or at a moment. `selected` has values of variables."""
-    return [_answer(server, dashboard, panel, target, moment or time.time(), selected) for target in panel["targets"]]
+def run_queries(server, dashboard, panel, moment=None, selected=None, seconds=RANGE):
+    """Run every query of a panel, with a time range of so many seconds that ends now or at a moment. `selected` has values of variables."""
+    variables = {**(selected or {}), "__range": f"{seconds}s"}
+    end = moment or time.time()
+    return [_answer(server, dashboard, panel, target, (end - seconds, end), variables) for target in panel["targets"]]
 
 
-def _answer(server, dashboard, panel, target, now, selected):
-    expression, step = interpolated(dashboard, panel, target["expr"], selected)
-    when = {"time": now} if target["instant"] else {"start": now - RANGE, "end": now, "step": step}
+def _answer(server, dashboard, panel, target, times, variables):
+    expression, step = interpolated(dashboard, panel, target["expr"], variables)
+    start, end = times
+    when = {"time": end} if target["instant"] else {"start": start, "end": end, "step": step}
     url = f"http://127.0.0.1:{server.port}/api/v1/query{'' if target['instant'] else '_range'}"
     answer = Answer(expression)
     try:

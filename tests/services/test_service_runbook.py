@@ -84,6 +84,8 @@ SHOWN = {
 """The panel that shows the trouble on the dashboard that the alert links to, and the range of its highest value."""
 
 
+HOUR = 3600
+"""Seconds that the dashboards show: with ten minutes, what happened while the machine was set up would be over before the last test."""
 DURING_SAVE = {"CheckpointStale": "stuck"}
 """Alerts whose first query asks whether a save is running. In their own scene none is, in this one it is."""
 
@@ -175,7 +177,7 @@ def is_shown(machine, link, title, low, high):
     [dashboard] = [each for each in dashboards().values() if address.path == f"/d/{each['uid']}"]
     [panel] = [panel for panel in grafana.panels(dashboard) if panel["title"] == title]
     selected = {name.removeprefix("var-"): value for name, [value] in parse_qs(address.query).items() if name.startswith("var-")}
-    answers = grafana.run_queries(machine.prometheus, dashboard, panel, selected={"window": "5m", **selected})
+    answers = grafana.run_queries(machine.prometheus, dashboard, panel, selected={"window": "5m", **selected}, seconds=HOUR)
     values = grafana.values(panel, answers)
     return bool(values) and low <= max(values.values()) <= high
 

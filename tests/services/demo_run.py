@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,8 @@ class Run:
     killed: dict
     moment: float
     """A Unix time with the faults, before the process was killed."""
+    free_space: int
+    """Bytes that were free on the disk at that time: on a test machine, others fill it."""
 
     def query(self, name, panel):
         """Run the queries of a panel as of the moment with the faults."""
@@ -111,10 +114,10 @@ def demo_run(root):
         eventually(lambda: prometheus.query("sum(ckpt_observe_retries_total) > 0"), "a delivery is tried again", 60)
         old_sample = f"checkpoint_storage_free_bytes offset {2 * grafana.WINDOW}s"
         eventually(lambda: prometheus.query(old_sample), "free space is known for longer than the window", 60)
-        faulty, moment = while_scraped(prometheus), time.time()
+        faulty, moment, free_space = while_scraped(prometheus), time.time(), shutil.disk_usage(root).free
         process.kill()
         eventually(lambda: not prometheus.query("ckpt_observe_build_info"), "Prometheus knows that the process is gone", 60)
-        yield Run(prometheus, healthy, faulty, query_dashboards(prometheus), moment)
+        yield Run(prometheus, healthy, faulty, query_dashboards(prometheus), moment, free_space)
 
 
 def panel_values(answers):

@@ -383,6 +383,7 @@ if not child:
     save("child")
     os._exit(0 if ckpt_observe.api._watch.close(20) else 1)
 first.join()
+watch.close(20)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 

@@ -22,6 +22,8 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import os, signal, sys
 import ckpt_observe.auto, ckpt_observe
+if "stay" in sys.argv:  # until everything is delivered, however busy the machine is
+    ckpt_observe.api.EXIT_TIMEOUT = 120.0
 with ckpt_observe.checkpoint("save", id="x") as operation, operation.phase("write"):
     if "kill" in sys.argv:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -170,7 +172,7 @@ def test_nothing_to_deliver_or_clean(state, run):
 
 def test_clean_is_a_dry_run_by_default(state, run):
     """Without --yes it lists what it would remove, and removes nothing. With it, the data is gone."""
-    record()
+    record("stay")
     listed = run("clean")
     assert "1 traces with 1 operations" in listed.out
     assert "nothing was removed" in listed.err
@@ -242,7 +244,7 @@ def test_damaged_journals_that_were_moved_aside_are_undelivered(state, run):
 
 def test_clean_removes_traces_that_cannot_be_read(run, state):
     """A damaged store of traces is listed and removed like any other, because removing it is the remedy."""
-    record()
+    record("stay")
     (state / FILENAME).write_bytes(b"not a database" * 1000)
     for suffix in ("-wal", "-shm"):
         Path(f"{state / FILENAME}{suffix}").unlink(missing_ok=True)

@@ -199,8 +199,8 @@ def test_retention_after_a_save_is_not_in_laminars_transcript(watch, laminar, tm
 
 def test_process_that_knows_only_its_parent(watch, laminar, tmp_path):
     """A child under `TRACEPARENT` that begins the task again, as docs/processes.md says, neither renames the trace nor hides its operations."""
-    child = """
-        import ckpt_observe
+    child = f"""
+        {PATIENT}import ckpt_observe
         ckpt_observe.observe()
         with ckpt_observe.task("agent"), ckpt_observe.checkpoint("save") as save, save.phase("write"): pass
         """
@@ -304,8 +304,8 @@ def test_key_is_in_no_file(tmp_path, watch, laminar, collector):
 def test_provider_gets_the_last_span_of_a_program(tmp_path):
     """If a program with a provider ends right after a save, the span is handed over before the provider shuts down."""
     result = python(
-        """
-        import ckpt_observe.auto, sys
+        f"""
+        {PATIENT}import ckpt_observe.auto, sys
         from opentelemetry import trace
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter

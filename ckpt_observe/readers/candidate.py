@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from ckpt_observe.core.format.header import START
+from ckpt_observe.core.format.names import time_of_id
 from ckpt_observe.errors import CheckpointNotFoundError, LocationError
 from ckpt_observe.readers import zip_directory
 from ckpt_observe.readers.request import ReadRequest
@@ -75,14 +76,17 @@ class Candidate:
             return frozenset(entry.name for entry in islice(entries, _MAX_NAMES))
 
     def has_task_files(self, *suffixes: str) -> bool:
-        """Return whether a subdirectory has a checkpoint of the core with one of these suffixes. Others use `.ckpt` and `.jsonl`, too."""
+        """Return whether a subdirectory has a checkpoint of the core with one of these suffixes. Others use `.ckpt` and `.jsonl`, too.
+
+        A damaged one is recognized by an ID that the core gave it: `verify` must find it, also if it is the only one.
+        """
         for name in sorted(self.names):
             path = os.path.join(self.path, name)
             if os.path.islink(path) or not os.path.isdir(path):
                 continue
             with translate_os_errors(f"listing {path}"), os.scandir(path) as entries:
                 files = [entry.path for entry in islice(entries, _MAX_NAMES) if entry.name.endswith(suffixes) and entry.is_file()]
-            if any(self._starts_like_the_core(file) for file in files[:_MAX_FILES]):
+            if any(time_of_id(os.path.basename(file)) or self._starts_like_the_core(file) for file in files[:_MAX_FILES]):
                 return True
         return False
 

@@ -144,7 +144,7 @@ FORMATS: Final = (
     Format(
         "file",
         "directory of a file store of the core",
-        "subdirectories with `.ckpt` files that start like those of the core",
+        "subdirectories with `.ckpt` files that start, or are named, like those of the core",
         "bytes per key, task, step and checkpoint; values stored again unchanged; what pruning would free",
         lambda candidate: candidate.has_task_files(".ckpt"),
         "core_store:read_file_store",
@@ -153,7 +153,7 @@ FORMATS: Final = (
     Format(
         "jsonl",
         "directory of a JSON Lines store of the core",
-        "subdirectories with `.jsonl` or `.jsonl.gz` files that start like those of the core",
+        "subdirectories with `.jsonl` or `.jsonl.gz` files that start, or are named, like those of the core",
         "as `file`",
         lambda candidate: candidate.has_task_files(".jsonl", ".jsonl.gz"),
         "core_store:read_jsonl_store",

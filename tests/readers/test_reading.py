@@ -57,6 +57,16 @@ def test_compressed_and_packed_stores_are_recognized(tmp_path):
     assert readers.read(tmp_path / "packed").format == "git"
 
 
+@pytest.mark.parametrize("scheme", ["file", "jsonl"])
+def test_store_whose_checkpoints_are_all_damaged(tmp_path, scheme):
+    """It is still a store, so that `verify` finds the damage: the only checkpoint of a first run may be what a crash has left."""
+    Checkpointer(f"{scheme}://{tmp_path}").save("run", {"step": 1})
+    [path] = [path for path in tmp_path.rglob("*") if path.is_file()]
+    path.chmod(0o600)
+    path.write_bytes(bytes(path.stat().st_size))
+    assert readers.read(tmp_path).format == scheme
+
+
 def test_directories_of_others_are_not_stores_of_the_core(tmp_path):
     """Lightning has `.ckpt` files in subdirectories, too, datasets are JSON Lines, and most bare repositories contain code."""
     (tmp_path / "lightning" / "checkpoints").mkdir(parents=True)

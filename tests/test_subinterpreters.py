@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+from ckpt_observe import config, wiring
+from ckpt_observe.query import open_traces
+
 HOST = """
 import sys
 from importlib.metadata import version
@@ -46,4 +49,6 @@ def test_end_of_a_subinterpreter(tmp_path, in_main):
     result = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False, timeout=120)
     assert (result.returncode, result.stdout) == (0, "done\n"), result.stderr
     assert result.stderr.count("not the main interpreter") == 5
-    assert (tmp_path / "operations.db").exists() == bool(in_main)
+    wiring.deliver_dead(config.read(exporters="local", dir=tmp_path), 60)  # what it had no time for at its exit
+    with open_traces(tmp_path) as traces:
+        assert len(traces.traces(limit=1000)) == (20 if in_main else 0), "the saves of the main interpreter"

@@ -207,7 +207,7 @@ def test_clean_refuses_while_a_program_is_running(state, running_program, run):
 
 def test_clean_never_touches_other_files(state, run):
     """Files that are not ours stay in the state directory."""
-    record()
+    record("stay")
     (state / "notes.txt").write_text("mine")
     (state / "operations.db.backup").write_text("mine")
     run("clean", "--yes")

@@ -60,8 +60,11 @@ class ForkGate:
 
     def reset_after_fork(self) -> None:
         """In a child: no other thread exists. The thread that forked may be in a block itself."""
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        if self._lock.acquire(blocking=False):  # free, or held by this thread, below a signal handler that forked
+            self._lock.release()
+        else:
+            self._lock = threading.RLock()
+            self._changed = threading.Condition(self._lock)
         thread = threading.get_ident()
         self._blocks = Counter({thread: self._blocks[thread]} if thread in self._blocks else {})
         self._forking_threads = set()

@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+from ckpt_observe.support.fork_gate import ForkGate
+from tests.record.interruptions import interrupt_everywhere
+
 PROGRAM = """
 import os, sqlite3, sys, threading
 from ckpt_observe.support import sqlite
@@ -136,3 +139,31 @@ with gates[0]:
 def test_gate_that_is_created_during_a_fork(tmp_path):
     """A gate that is created after a fork has begun does not wait for forks that are over: a thread may import SQLite at that moment."""
     assert run(tmp_path, CREATED_MEANWHILE) == ["entered"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_signal_handler_forks_in_the_gate():
+    """The child goes on below the signal handler: it leaves the gate as if nothing had happened, and can enter it again."""
+    gate, codes, is_child = ForkGate(), [], False
+
+    def fork(_signum, _frame):
+        nonlocal is_child
+        child = os.fork()
+        is_child = not child
+        if child:
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    def use_gate():
+        code = 1
+        try:
+            with gate:
+                pass
+            with gate:
+                code = 0
+        finally:
+            if is_child:
+                os._exit(code)
+
+    places = [place for place, _ in interrupt_everywhere(use_gate, function=fork)]
+    assert {place: code for place, code in zip(places, codes, strict=True) if code} == {}
+    assert any(place.startswith("ForkGate.__exit__") for place in places)

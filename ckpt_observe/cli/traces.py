@@ -6,6 +6,7 @@ import sys
 import time
 from argparse import Namespace, _SubParsersAction
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any, Final
 
 from msgspec import structs
@@ -80,7 +81,8 @@ def run(args: Namespace) -> int:
         newest_run = _find_newest_run(traces, args, summaries[0]) if args.last and summaries else None
     print_left_out(len(summaries), args.limit)
     if newest_run is not None:
-        command = f"ckpt-observe traces {newest_run.trace_id[:ID_LENGTH]}"
+        directory = "" if args.dir is None else f" --dir {quote(args.dir)}"
+        command = f"ckpt-observe traces {newest_run.trace_id[:ID_LENGTH]}{directory}"
         print_error(f"this trace is one operation outside a run; `{command}` shows the newest run")
     if not summaries:
         print_error("no matching traces; `ckpt-observe traces` without filters lists all")

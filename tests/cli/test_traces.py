@@ -140,7 +140,7 @@ def test_last_names_the_newest_run(command, capsys, store):
     assert command("--last") == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("checkpoint.load")
-    assert "outside a run; `ckpt-observe traces b00000000000` shows the newest run" in shown.err
+    assert f"outside a run; `ckpt-observe traces b00000000000 --dir {store}` shows the newest run" in shown.err
     other = make_span(1, "checkpoint.load", trace=0xEE << 120, end_unix_nano=START_UNIX_NANO + 20_000_000_000)
     exporter.send([structs.replace(other, resource={"service.name": "other"})])
     exporter.close()

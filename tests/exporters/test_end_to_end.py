@@ -268,7 +268,8 @@ def test_process_killed_while_it_sends(tmp_path, laminar, has_arrived):
         killed.kill()
     assert len(laminar.rows) == has_arrived
     [mark] = tmp_path.glob("journals/*/sending.json")
-    early = python(PATIENT + save, **environ)
+    at_once = "from ckpt_observe.exporters.laminar import LaminarExporter; LaminarExporter.settle_seconds = 3600; "
+    early = python(PATIENT + at_once + save, **environ)
     assert (len(laminar.rows), laminar.queries) == (has_arrived + 1, [])  # its own; the server may not know yet what it has
     os.utime(mark, (0, 0))
     late = python(PATIENT + save, **environ)

@@ -38,7 +38,7 @@ def test_from_call_to_store(watch, stored_spans):
     """One save reaches the local store with its phase and resource. Nothing is created before it."""
     assert not watch.settings.dir.exists()
     operation = save()
-    assert watch.flush(20)
+    assert watch.flush(60)
     spans = stored_spans()
     assert {span.name for span in spans} == {"checkpoint.save", "checkpoint.write"}
     [save_span] = [span for span in spans if span.span_id == operation.span_id]
@@ -66,19 +66,19 @@ def test_observe_twice(watch, state, tmp_path):
     other = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages", service="other")
     assert other is not watch
     save("second")
-    assert other.close(20)
-    assert watch.close()
+    assert other.close(60)
+    assert watch.close(60)
 
 
 def test_close_restores(watch, stored_spans):
     """After `close()` the original functions are back, nothing more is recorded, and the store has what was."""
     assert Checkpointer.__dict__["save"] is not ORIGINAL
     save()
-    assert watch.close(20)
+    assert watch.close(60)
     assert Checkpointer.__dict__["save"] is ORIGINAL
     assert save().span_id == ""
     assert len(stored_spans()) == 2
-    assert watch.close()
+    assert watch.close(60)
 
 
 @pytest.mark.parametrize("when", ["while it starts the journal", "before", "after it got its page"])
@@ -125,7 +125,7 @@ def test_core_is_observed(watch, stored_spans, tmp_path):
     checkpointer.save("run", {"a": 1}, step=1)
     assert checkpointer.load("run") == {"a": 1}
     assert random.getstate() == before
-    assert watch.flush(20)
+    assert watch.flush(60)
     spans = {span.name: span for span in stored_spans() if names.OPERATION in span.attributes}
     assert [link.span_id for link in spans["checkpoint.load"].links] == [spans["checkpoint.save"].span_id]
 
@@ -181,8 +181,8 @@ def test_switched_off(monkeypatch, state, variable, value):
     assert not recorder.on
     assert Checkpointer.__dict__["save"] is ORIGINAL
     assert save().span_id == ""
-    assert watch.flush()
-    assert watch.close()
+    assert watch.flush(60)
+    assert watch.close(60)
     assert not state.exists()
 
 
@@ -191,7 +191,7 @@ def test_instrumentation_switched_off(monkeypatch, state):
     monkeypatch.setenv("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "reference")
     watch = ckpt_observe.observe(dir=state)
     assert Checkpointer.__dict__["save"] is ORIGINAL
-    assert watch.close()
+    assert watch.close(60)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_state_directory_that_cannot_be_used(monkeypatch, tmp_path, caplog, othe
     watch = ckpt_observe.observe(exporters="local", dir=tmp_path / "state", pages_dir=tmp_path / "pages")
     for _ in range(5):
         assert save().span_id
-    assert watch.close(20)
+    assert watch.close(60)
     with TraceReader(other_directories[count - 1] / FILENAME) as reader:
         assert len(reader.newest()) == 5
     [warning] = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
@@ -266,8 +266,8 @@ def test_no_directory_can_be_used(monkeypatch, tmp_path, caplog, other_directori
         os._exit(7 if save("child").span_id and api._watch.close(20) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     save("small")
-    assert watch.flush(20)
-    assert watch.close(20)
+    assert watch.flush(60)
+    assert watch.close(60)
     operations = [span for span in exporter.spans if names.OPERATION in span.attributes]
     assert [span.attributes[names.ID] for span in operations] == ["large", "small"]
     assert len(operations[0].events) > 3
@@ -296,7 +296,7 @@ def test_pages_directory_that_cannot_be_used(monkeypatch, tmp_path, state, caplo
     (tmp_path / "pages").write_text("x")
     watch = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages")
     assert save().span_id
-    assert watch.close(20)
+    assert watch.close(60)
     assert stored_spans()
     assert "CKPT_OBSERVE_PAGES_DIR" in caplog.text
 
@@ -349,7 +349,7 @@ def test_forked_child(watch, stored_spans):
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
-    assert watch.flush(20)
+    assert watch.flush(60)
     by_id = {span.attributes[names.ID]: span for span in stored_spans() if names.OPERATION in span.attributes}
     assert set(by_id) == {"parent", "child"}
     assert {span.attributes[names.OUTCOME] for span in by_id.values()} == {"ok"}
@@ -435,7 +435,7 @@ def test_child_that_dies(watch, stored_spans):
             os._exit(0)
     os.waitpid(child, 0)
     save("parent")
-    assert watch.flush(20)
+    assert watch.flush(60)
     by_id = {span.attributes[names.ID]: span for span in stored_spans() if names.OPERATION in span.attributes}
     assert {key: span.attributes[names.OUTCOME] for key, span in by_id.items()} == {"ended": "ok", "open": "interrupted", "parent": "ok"}
     assert by_id["open"].attributes[names.ERROR_PHASE] == "read"

@@ -103,8 +103,8 @@ def test_journal_that_cannot_be_created(watch, no_pause, caplog, state, fault):
     assert caplog.text.count("Checkpoints are not observed") == 1
     assert caplog.text.count("3 operations before were not recorded") == 1
     if watch.settings.delivery == "in-process":
-        assert watch.flush(20)
-        assert watch.close(20)
+        assert watch.flush(60)
+        assert watch.close(60)
 
 
 def test_thread_that_cannot_be_started(watch, no_pause, caplog, stored_spans):
@@ -115,7 +115,7 @@ def test_thread_that_cannot_be_started(watch, no_pause, caplog, stored_spans):
     operations.append(save())
     assert caplog.text.count("Checkpoints are recorded, but not delivered") == 1
     if watch.settings.delivery == "in-process":
-        assert watch.flush(20)
+        assert watch.flush(60)
         assert {span.span_id for span in stored_spans()} == {operation.span_id for operation in operations}
 
 
@@ -172,7 +172,7 @@ def test_journal_before_exporters(state, tmp_path, monkeypatch, stored_spans):
     monkeypatch.setitem(exporter_selection.EXPORTERS, "local", check_journal)
     watch = ckpt_observe.observe(exporters="local", dir=state, pages_dir=tmp_path / "pages")
     operation = save()
-    assert watch.close(20)
+    assert watch.close(60)
     assert len(built[0]) == 1
     assert [span.span_id for span in stored_spans()] == [operation.span_id]
 
@@ -192,7 +192,7 @@ def test_exporter_that_cannot_be_started(state, tmp_path, monkeypatch, caplog, s
     operation = save()
     while not watch.flush(20):  # ends the pause between two attempts
         pass
-    assert watch.close(20)
+    assert watch.close(60)
     assert len(started) == 3
     assert [span.span_id for span in stored_spans()] == [operation.span_id]
     assert "start() failed" in caplog.text

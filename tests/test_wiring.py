@@ -152,7 +152,7 @@ def test_exporter_that_cannot_be_built(state, tmp_path, monkeypatch, caplog, sto
     assert operation.span_id
     while not watch.flush(20):  # ends the pause between two attempts
         pass
-    assert watch.close(20)
+    assert watch.close(60)
     assert [span.name for span in exporter.spans] == [span.name for span in stored_spans()] == ["checkpoint.save"]
     assert exporter.health is not None
     assert "Exporter late: it cannot be built (ImportError: damaged package)" in caplog.text

@@ -186,7 +186,7 @@ def test_why_without_an_id_explains_the_operation_and_not_its_task(tmp_path, cap
     watch = ckpt_observe.observe(exporters="local", dir=tmp_path / "state", pages_dir=tmp_path / "pages")
     with pytest.raises(OSError), ckpt_observe.task("trainer", id="run-1"), ckpt_observe.checkpoint("save", step=7):
         raise OSError(errno.ENOSPC, "No space left on device")
-    assert watch.close(10)
+    assert watch.close(60)
     assert main(["why", "--dir", str(tmp_path / "state")]) == 0
     assert "The save of step 7 of trainer (run run-1)" in one_line(capsys.readouterr().out)
 

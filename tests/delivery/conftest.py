@@ -47,8 +47,8 @@ class FakeExporter(Exporter):
         self.close_count += 1
 
 
-def until(condition, seconds=20.0):
-    """Wait for a condition. Fail on timeout."""
+def until(condition, seconds=90.0):
+    """Wait for a condition. Fail on timeout, which costs nothing if all is well: on a busy machine, a program takes half a minute to start."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "the condition was never met"

@@ -32,7 +32,7 @@ def spans(tmp_path, monkeypatch):
     watch = ckpt_observe.observe(exporters="local", dir=tmp_path)
 
     def read():
-        assert watch.flush()
+        assert watch.flush(60)
         return {span.name: span for span in exporter.spans}
 
     yield read

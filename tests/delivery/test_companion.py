@@ -154,7 +154,7 @@ def test_start_fails(state, tmp_path, monkeypatch, stored_spans, caplog):
             pass
         assert watch.flush(TIMEOUT)
     assert {span.attributes["checkpoint.id"] for span in stored_spans()} == {"a", "b", "c"}
-    assert watch.close(20)
+    assert watch.close(60)
     assert caplog.text.count("Cannot start a companion") == 1
     assert is_empty(state)
 

@@ -29,7 +29,7 @@ def test_everything_arrives(start_delivery, state):
     keys = [str(number) for number in range(300)]
     for key in keys:
         record_operation(journal, key)
-    assert delivery.close(20)
+    assert delivery.close(60)
     assert exporters[0].ids == exporters[1].ids == keys
     assert [exporter.close_count for exporter in exporters] == [1, 1]
     assert list((state / "journals").iterdir()) == []
@@ -47,10 +47,10 @@ def test_flush(start_delivery):
     """If `flush()` returns True, the exporter has everything recorded before. It may be called at any time."""
     exporter = FakeExporter()
     journal, delivery = start_delivery(exporter)
-    assert delivery.flush(5)
+    assert delivery.flush(60)
     for number in range(20):
         record_operation(journal, str(number))
-        assert delivery.flush(20)
+        assert delivery.flush(60)
         assert exporter.ids[-1] == str(number)
 
 
@@ -78,7 +78,7 @@ def test_exporter_rests_after_a_batch(start_delivery, monkeypatch):
         record_operation(journal, key)
         until(lambda: not journal.pool.has_uncollected())
     assert exporter.ids == ["a"]
-    assert delivery.flush(20)
+    assert delivery.flush(60)
     assert (exporter.ids, exporter.batch_sizes) == (["a", "b", "c"], [1, 2])
 
 
@@ -111,7 +111,7 @@ def test_exporter_rests_longer_after_a_large_batch(start_delivery, monkeypatch):
     for key in ("c", "d"):
         record_operation(journal, key)
         until(lambda: not journal.pool.has_uncollected())
-    assert delivery.flush(20)
+    assert delivery.flush(60)
     assert exporter.batch_sizes == [2, 2]
 
 
@@ -143,7 +143,7 @@ def test_flush_while_an_exporter_is_down(start_delivery):
     record_operation(journal, "a")
     assert delivery.flush(0.2) is False
     exporter.down = False
-    assert delivery.flush(20)
+    assert delivery.flush(60)
     assert exporter.ids == ["a"]
 
 
@@ -176,7 +176,7 @@ def test_after_a_restart(start_delivery, state):
     assert delivery.close(0.3) is False
     later_healthy, later_down = FakeExporter("healthy"), FakeExporter("down")
     _, later = start_delivery(later_healthy, later_down, with_journal=False)
-    assert later.close(20)
+    assert later.close(60)
     assert (later_healthy.ids, later_down.ids) == ([], ["a"])
     assert list((state / "journals").iterdir()) == []
 
@@ -189,11 +189,11 @@ def test_journal_of_an_exporter_that_we_do_not_have(start_delivery, state):
     record_operation(journal, "a")
     delivery.close(0.2)
     _, other = start_delivery(FakeExporter("other"), with_journal=False)
-    assert other.close(20)
+    assert other.close(60)
     assert Path(journal.directory).exists()
     right = FakeExporter("down")
     _, later = start_delivery(right, with_journal=False)
-    assert later.close(20)
+    assert later.close(60)
     assert right.ids == ["a"]
 
 
@@ -216,7 +216,7 @@ def test_operations_that_finish_during_close(start_delivery):
     thread.join(20)
     later_exporter = FakeExporter()
     _, later = start_delivery(later_exporter, with_journal=False)
-    assert later.close(20)
+    assert later.close(60)
     assert set(exporter.ids) | set(later_exporter.ids) >= set(keys[:-1])
 
 
@@ -238,7 +238,7 @@ def test_spool_limit(start_delivery, small_spool, monkeypatch):
             until(lambda: len(healthy.ids) == number + 1)  # noqa: B023 - evaluated at once
     assert spool.size(journal.directory) <= 20_000 + 4_000 + 30_000, "the limit, a segment, and the records of one pass"
     down.down = False
-    assert delivery.flush(20)
+    assert delivery.flush(60)
     counts = delivery._outbox.counts
     assert 0 < len(down.ids) < 200
     assert len(down.ids) + counts["dropped down"] == 200
@@ -305,7 +305,7 @@ def test_dropped_with_any_answer(start_delivery, small_spool, answer):
 
     exporter.drop = drop
     delivery.start()
-    assert delivery.close(20)
+    assert delivery.close(60)
     assert len(set(exporter.ids)) + delivery._outbox.counts["dropped fake"] == 65
 
 
@@ -324,7 +324,7 @@ def test_dropped_but_not_answered_until_exit(start_delivery, small_spool):
     dropped = delivery._outbox.counts["dropped fake"]
     later_exporter = FakeExporter()
     _, later = start_delivery(later_exporter, with_journal=False)
-    assert later.close(20)
+    assert later.close(60)
     assert len(later_exporter.ids) + dropped == 61
     assert not os.path.exists(journal.directory)
 
@@ -377,7 +377,7 @@ def test_spool_removed_while_running(start_delivery):
     exporter.down = False
     record_operation(journal, "after")
     until(lambda: "after" in exporter.ids)
-    assert delivery.close(20)
+    assert delivery.close(60)
 
 
 def test_state_directory_removed_while_running(start_delivery, state):
@@ -415,7 +415,7 @@ def test_newer_journal_is_left_alone(start_delivery, state, caplog):
     journal, delivery = start_delivery(exporter)
     for key in ("a", "b"):
         record_operation(journal, key)
-        assert delivery.flush(20)
+        assert delivery.flush(60)
     assert exporter.ids == ["a", "b"]
     assert len([entry for entry in caplog.records if "newer version" in entry.message]) == 1
     assert sorted(path.name for path in (state / "journals" / "1-1").iterdir()) == ["about.json", "drain.lock", "owner.lock"]
@@ -440,7 +440,7 @@ def test_adoption_is_retried(start_delivery, state, monkeypatch):
     assert later.adoption.outboxes() == []
     monkeypatch.setattr(recovery, "recover", recover)
     later.start()
-    assert later.close(20)
+    assert later.close(60)
     assert exporter.ids == ["a"]
 
 
@@ -453,7 +453,7 @@ def test_unfinished_journal_is_removed(start_delivery, state):
         path.chmod(0o700)
     os.utime(old, (1, 1))
     _, delivery = start_delivery(FakeExporter(), with_journal=False)
-    assert delivery.close(20)
+    assert delivery.close(60)
     assert not old.exists()
     assert new.exists()
 
@@ -463,9 +463,9 @@ def test_closing_twice(start_delivery):
     exporter = FakeExporter()
     journal, delivery = start_delivery(exporter)
     record_operation(journal, "a")
-    assert delivery.close(20)
+    assert delivery.close(60)
     other = os.open(os.devnull, os.O_RDONLY)
-    assert delivery.close(20)
+    assert delivery.close(60)
     journal.pool.close()
     os.close(other)  # raises if it was closed
     assert exporter.close_count == 1
@@ -477,7 +477,7 @@ def test_new_records_in_an_idle_spool(start_delivery):
     journal, delivery = start_delivery(exporter)
     for key in ("a", "b"):
         record_operation(journal, key)
-        assert delivery.flush(20)
+        assert delivery.flush(60)
         os.utime(journal.directory, (1, 1))  # looks unchanged for a long time
         assert [delivery._outbox.next_batch("fake")[0] for _ in range(3)] == [[], [], []]
     assert exporter.ids == ["a", "b"]

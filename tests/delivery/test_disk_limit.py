@@ -58,7 +58,7 @@ def deliver(state):
     exporter = FakeExporter()
     delivery = Delivery(state, [exporter], live_exporters=lambda _: ["fake"])
     delivery.start()
-    assert delivery.close(20)
+    assert delivery.close(60)
     return exporter.ids
 
 
@@ -175,7 +175,7 @@ def test_exporter_is_down(state, leave_journal, monkeypatch):
     delivery.start()
     until(lambda: delivery.health().get(OVERFLOW) and disk_usage(state) <= LIMIT)
     down.down = False
-    assert delivery.flush(20)
+    assert delivery.flush(60)
     assert set(down.ids) >= newest(20), "the newest are kept, and batches that were tried"
     assert len(down.ids) + delivery.health()[OVERFLOW] == 200
     delivery.close(20)

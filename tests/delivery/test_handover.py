@@ -86,8 +86,8 @@ def test_everything_arrives(start_host, start_daemon, state):
         for host, (journal, _) in enumerate(hosts):
             record_operation(journal, f"{host} {number}")
     for _, handover in hosts:
-        assert handover.flush(20)
-        assert handover.close(20)
+        assert handover.flush(60)
+        assert handover.close(60)
     for exporter in exporters:
         for host in range(2):
             assert [key for key in exporter.ids if key.startswith(str(host))] == [f"{host} {number}" for number in range(200)]
@@ -100,15 +100,15 @@ def test_one_process_delivers_at_a_time(start_host, start_daemon):
     first, second = FakeExporter(), FakeExporter()
     first_daemon = start_daemon(first)
     record_operation(journal, "a")
-    assert handover.flush(20)
+    assert handover.flush(60)
     second_daemon = start_daemon(second)
     second_daemon.adoption.scan()
     record_operation(journal, "b")
-    assert handover.flush(20)
+    assert handover.flush(60)
     assert (first.ids, second.ids) == (["a", "b"], [])
-    assert first_daemon.close(20)
+    assert first_daemon.close(60)
     record_operation(journal, "c")
-    assert handover.flush(20)
+    assert handover.flush(60)
     assert (first.ids, second.ids) == (["a", "b"], ["c"])
 
 
@@ -147,10 +147,10 @@ def test_in_process_delivery_ignores_journals_of_the_daemon(start_host, start_de
     handover.flush(0)
     unrelated = FakeExporter()
     _, in_process = start_delivery(unrelated, with_journal=False)
-    assert in_process.flush(20)
+    assert in_process.flush(60)
     handover.close(0)
     in_process.adoption.scan()
-    assert in_process.flush(20)
+    assert in_process.flush(60)
     assert unrelated.ids == []
     right = FakeExporter()
     start_daemon(right)
@@ -188,7 +188,7 @@ def test_disk_is_bounded_while_nobody_delivers(start_host, start_daemon, small_s
     assert spool.size(journal.directory) <= 20_000 + 4_000 + 2_000
     exporter = FakeExporter()
     delivery = start_daemon(exporter)
-    assert handover.flush(20)
+    assert handover.flush(60)
     until(lambda: len(exporter.ids) + delivery.health().get(OVERFLOW, 0) == 200)
     assert 0 < len(exporter.ids) < 200
     assert exporter.ids == [str(number) for number in range(200 - len(exporter.ids), 200)], "the newest are kept"
@@ -225,7 +225,7 @@ def test_disk_is_bounded_while_an_exporter_is_down(start_host, start_daemon, sma
         handover.flush(0)
     assert spool.size(journal.directory) <= 40_000 + 4_000 + 2_000
     exporter.down = False
-    assert handover.flush(20)
+    assert handover.flush(60)
     assert 0 < len(exporter.ids) < 200
     until(lambda: len(exporter.ids) + delivery.health().get(OVERFLOW, 0) >= 200)
 
@@ -240,7 +240,7 @@ def test_counters_of_the_host_program_are_reported_once(start_host, start_daemon
     until(lambda: second.adoption.live_count() == 1)
     second.adoption.scan()
     assert FAULTS not in second.health()
-    assert handover.flush(20)
+    assert handover.flush(60)
 
 
 def test_missing_daemon_is_logged_once(state, tmp_path, monkeypatch, caplog, start_daemon):
@@ -286,7 +286,7 @@ def test_daemon_with_other_exporters(start_host, start_daemon):
     again, new = FakeExporter("old"), FakeExporter("new")
     start_daemon(again, new)
     until(lambda: new.ids == ["a"])
-    assert handover.flush(20)
+    assert handover.flush(60)
     assert again.ids == []
 
 
@@ -297,7 +297,7 @@ def test_repeated_start_and_close(start_host, start_daemon):
     for round in range(4):
         journal, handover = start_host()
         record_operation(journal, "a")
-        assert handover.close(20)
+        assert handover.close(60)
         if round == 0:  # the daemon has opened its index of saves
             until(lambda: exporter.ids)
             before = len(os.listdir("/proc/self/fd"))
@@ -346,5 +346,5 @@ def test_removed_by_hand(start_host, start_daemon, state):
     remove(journal.directory)
     until(lambda: delivery.adoption.live_count() == 1)
     record_operation(other, "a")
-    assert handover.flush(20)
+    assert handover.flush(60)
     assert exporter.ids == ["a"]

@@ -141,7 +141,7 @@ def test_lack_of_descriptors_is_temporary(state, leave_journals, monkeypatch, ca
     assert "records are kept" in caplog.text
     assert "remove" not in caplog.text
     delivery.start()
-    assert delivery.close(20)
+    assert delivery.close(60)
     assert exporter.ids == ["000"]
 
 

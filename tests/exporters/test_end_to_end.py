@@ -64,7 +64,7 @@ def run():
 def test_same_tree_everywhere(watch, collector, laminar):
     """OTLP and Laminar get the same tree, without complaints of Laminar's page."""
     run()
-    assert watch.flush()
+    assert watch.flush(60)
     assert outline(collector.spans.values()) == TREE
     assert outline(laminar.rows) == TREE
     assert laminar.complaints() == []
@@ -84,7 +84,7 @@ def test_spans_of_a_running_task_have_their_path(watch, laminar):
             load.phase("read"),
         ):
             pass
-        assert watch.flush()
+        assert watch.flush(60)
         paths = {row.name: row.attributes["lmnr.span.path"] for row in laminar.rows}
         assert paths["checkpoint.read"] == [
             "task outer",
@@ -101,7 +101,7 @@ def test_spans_of_a_running_task_have_their_path(watch, laminar):
 def test_ancestors_are_not_sent_as_attributes(watch, collector):
     """What only Laminar needs is not sent to other servers."""
     run()
-    assert watch.flush()
+    assert watch.flush(60)
     assert not [name for span in collector.spans.values() for name in span.attributes if "ancestors" in name or name.startswith("lmnr")]
 
 
@@ -192,7 +192,7 @@ def test_retention_after_a_save_is_not_in_laminars_transcript(watch, laminar, tm
                 for step in range(2):
                     checkpointer.save("run-1", {"step": step}, step=step)
         checkpointer.prune("run-1")
-    assert watch.flush()
+    assert watch.flush(60)
     assert [row.name for row in laminar.rows].count("checkpoint.prune") == 4
     assert sorted(laminar.transcript()) == ["checkpoint.prune", *["checkpoint.save"] * 4]
 
@@ -210,7 +210,7 @@ def test_process_that_knows_only_its_parent(watch, laminar, tmp_path):
         assert (done.returncode, done.stderr) == (0, "")
         assert list(laminar.trace_names.values()) == ["task agent"]
         assert laminar.transcript() == ["checkpoint.save"]
-    assert watch.flush()
+    assert watch.flush(60)
     assert outline(laminar.rows) == "task agent\n  task agent\n    checkpoint.save\n      checkpoint.write"
     assert (list(laminar.trace_names.values()), laminar.complaints()) == (["task agent"], [])
 

@@ -145,7 +145,7 @@ REGISTRY.register(ckpt_observe.PrometheusCollector(sys.argv[1]))
 server, _ = start_http_server(0, addr="127.0.0.1")
 with ckpt_observe.task("train"), ckpt_observe.checkpoint("save"):
     pass
-assert watch.flush(10)
+assert watch.flush(60)
 page = urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=60).read().decode()
 [line] = [line for line in page.splitlines() if line.startswith("checkpoint_operations_total") and 'outcome="ok"' in line]
 assert line.endswith(" 1.0"), line

@@ -494,7 +494,7 @@ def test_dropped_phases_are_counted(watch, stored_spans):
         for number in range(3000):
             with operation.phase(f"custom-{number:04d}"):
                 pass
-    assert watch.flush(20)
+    assert watch.flush(60)
     spans = stored_spans()
     [save] = [span for span in spans if span.name == "checkpoint.save"]
     assert save.attributes[names.PHASES_DROPPED] == 3000 - (len(spans) - 1)

@@ -28,7 +28,7 @@ def test_one_title_everywhere(watch, state, tmp_path, task, title):
     else:
         with ckpt_observe.task(task, id="run-1"):
             checkpointer.save("run-1", {"step": 1})
-    assert watch.flush(10)
+    assert watch.flush(60)
     with open_traces(state) as traces:
         [save] = [operation for operation in traces.operations() if operation.kind == "operation"]
         table = TaskTable(traces)
@@ -51,7 +51,7 @@ def test_failure_is_found_by_title(watch, state, task, title):
     scope = ckpt_observe.task(task) if task else nullcontext()
     with pytest.raises(OSError), scope, ckpt_observe.checkpoint("save"):
         raise OSError
-    assert watch.flush(10)
+    assert watch.flush(60)
     with open_traces(state) as traces:
         explainer = Explainer(traces, time.time_ns())
         assert explainer.newest_failure().name == "save"

@@ -170,7 +170,7 @@ def test_running_operation_is_part_of_its_trace(watch, traces):
     with ckpt_observe.task("train") as task:
         with ckpt_observe.checkpoint("save"):
             pass
-        watch.flush()
+        watch.flush(60)
         with ckpt_observe.checkpoint("load"):
             trace = traces.trace(task.trace_id)
             assert [(each.name, each.outcome) for each in trace.operations] == [("train", "running"), ("save", "ok"), ("load", "running")]
@@ -178,7 +178,7 @@ def test_running_operation_is_part_of_its_trace(watch, traces):
             assert (summary.name, summary.operations, summary.running) == ("task train", 2, 2)
             assert traces.traces(OperationFilter(operation="load"))[0].running == 1
             assert [span.name for span in traces.spans(task.trace_id)] == ["task train", "checkpoint.save", "checkpoint.load"]
-    watch.flush()
+    watch.flush(60)
     [summary] = traces.traces()
     assert (summary.operations, summary.running) == (2, 0)
 

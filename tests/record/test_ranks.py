@@ -69,7 +69,7 @@ def test_ranks_of_a_process(state, tmp_path, monkeypatch, stored_spans):
             monkeypatch.setenv(name, value)
         with ckpt_observe.checkpoint("save"):
             pass
-        assert watch.flush(20)
+        assert watch.flush(60)
     finally:
         watch.close(10)
     [span] = stored_spans()

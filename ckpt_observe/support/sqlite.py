@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from ckpt_observe.errors import DamagedFileError
 from ckpt_observe.support.fork_gate import ForkGate
-from ckpt_observe.support.host_exceptions import ignore_errors
+from ckpt_observe.support.host_exceptions import ignore_errors, raise_host_exception
 
 Migrations: TypeAlias = Sequence[Sequence[str]]
 """Statements that lead from each schema version to the next, starting at an empty file. Only ever appended to."""
@@ -102,7 +102,8 @@ def is_immutable(path: str | os.PathLike[str]) -> bool:
     """
     try:
         is_read_only = hasattr(os, "statvfs") and bool(os.statvfs(path).f_flag & os.ST_RDONLY)
-    except OSError:
+    except OSError as error:
+        raise_host_exception(error)
         return False
     return is_read_only and not journal_exists(os.fspath(path))
 

@@ -18,7 +18,7 @@ from msgspec import Raw
 from ckpt_observe.instrument.database_drivers import AIOSQLITE, CURSOR_PHASES
 from ckpt_observe.instrument.instrumentor import Instrumentor
 from ckpt_observe.instrument.langgraph_state import StateDetails, items_of
-from ckpt_observe.instrument.library_call import Arguments, Describe, LibraryCall, LibraryOperation, MemberArgument
+from ckpt_observe.instrument.library_call import IDENTITY, Arguments, Describe, LibraryCall, LibraryOperation, MemberArgument
 from ckpt_observe.instrument.managed_phases import ManagedPhases
 from ckpt_observe.instrument.observed_locks import ObservedLocks
 from ckpt_observe.instrument.phase_calls import SummedPhase
@@ -38,6 +38,9 @@ _DECLARED_METHODS: Final = (
 """Methods of the base class in all supported versions. The others came with version 4.1, or are those of some savers only."""
 _REASONS: Final = {"__interrupt__": "interrupt", "__error__": "error", "__resume__": "resume", "__scheduled__": "scheduled"}
 """Why something was appended, by the channel that LangGraph writes it to."""
+_CHECKPOINT: Final = (names.NAMESPACE, names.ID, names.WRITER_ID)
+"""What a call is about, without the thread: a saver may change its id, such as to put the name of a tenant in front. Ids of checkpoints
+are unique."""
 _PULL: Final = "~__pregel_pull, "
 _NO_MEMBERS: Final[dict[str, Any]] = {}
 _AsyncLock: Final = asyncio.Lock
@@ -185,7 +188,10 @@ def _saver_rows(prepare: Callable[[LibraryOperation, Any, Arguments], object]) -
     """Return the rows of a saver's methods: each is observed together with its asynchronous twin."""
 
     def call(operation: str, describe: Describe, record_result: Callable[[Any, Any], object] | None = None) -> LibraryCall:
-        return LibraryCall(SYSTEM, operation, describe, record_result, StateDetails.record, shared=_shared_attributes, prepare=prepare)
+        return LibraryCall(
+            SYSTEM, operation, describe, record_result, StateDetails.record, shared=_shared_attributes, prepare=prepare,
+            identity=_CHECKPOINT if operation in ("save", "append", "load", "list") else IDENTITY,
+        )  # fmt: skip
 
     methods = {
         "put": call("save", _describe_put),

@@ -34,7 +34,7 @@ Describe: TypeAlias = Callable[[Any, Arguments], Mapping[str, Any] | None]
 """Takes the object and the arguments of a call. Returns the attributes of the operation, or None to observe nothing."""
 
 IDENTITY: Final = (names.TASK_ID, names.NAMESPACE, names.ID, names.WRITER_ID, names.LOCATION)
-"""The attributes that tell whether two calls do the same thing."""
+"""The attributes that tell whether two calls do the same thing, unless the row of the library has others."""
 _PHASES: Final = {"load": "read", "restore": "read", "list": "read", "verify": "read"}
 """The phase that an operation becomes inside an operation of another library. All others write."""
 
@@ -187,6 +187,8 @@ class LibraryCall:
     is_nothing: Callable[[Any], bool] | None = None
     """Takes the result. True: the call did nothing worth a record, such as a lookup that finds nothing, and the operation is dropped. A
     failure is always recorded."""
+    identity: tuple[str, ...] = IDENTITY
+    """The attributes that tell whether a call inside an operation of the same kind does the same thing, and is not recorded again."""
 
     def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
         """Return the wrapper for a callable. `declared` is the method of the base class, whose signature counts: overrides may differ."""
@@ -220,7 +222,7 @@ class LibraryCall:
             if position is not None and position[0].open_page:
                 enclosing = position[0]
                 if type(enclosing) is LibraryOperation and enclosing.call.system == system:
-                    if enclosing.name == self.operation and all(enclosing.attribute(name) == attributes.get(name) for name in IDENTITY):
+                    if self._does_the_same(enclosing, attributes):
                         if enclosing.phase_failure is not None:
                             enclosing.discard_sizes()
                         return None
@@ -241,6 +243,9 @@ class LibraryCall:
             return operation
 
         return begin
+
+    def _does_the_same(self, enclosing: LibraryOperation, attributes: Mapping[str, Any]) -> bool:
+        return enclosing.name == self.operation and all(enclosing.attribute(name) == attributes.get(name) for name in self.identity)
 
     def _record_result(self, operation: Any, result: Any) -> None:
         if type(operation) is not LibraryOperation or not operation.open_page:  # a phase of another operation, or not recorded

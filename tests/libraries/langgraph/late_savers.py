@@ -117,6 +117,36 @@ def returned_generator(connection):
     return ListingSaver(connection)
 
 
+TENANT = "tenant/"
+
+
+def other_thread_ids(connection):
+    """Each tenant of a service has threads of its own, in one database."""
+
+    def inner(config):
+        return {**config, "configurable": {**config["configurable"], "thread_id": TENANT + config["configurable"]["thread_id"]}}
+
+    def outer(config):
+        return {**config, "configurable": {**config["configurable"], "thread_id": config["configurable"]["thread_id"].removeprefix(TENANT)}}
+
+    class TenantSaver(SqliteSaver):
+        def put(self, config, *args):
+            return outer(super().put(inner(config), *args))
+
+        def put_writes(self, config, writes, task_id, task_path=""):
+            super().put_writes(inner(config), writes, task_id, task_path)
+
+        def get_tuple(self, config):
+            found = super().get_tuple(inner(config))
+            return found and found._replace(config=outer(found.config))
+
+        def list(self, config, **kwargs):
+            for found in super().list(inner(config), **kwargs):
+                yield found._replace(config=outer(found.config))
+
+    return TenantSaver(connection)
+
+
 def duck_typed_serde(connection):
     class PickleSerde:  # no base class: SerializerProtocol is a protocol
         def dumps_typed(self, obj):
@@ -208,7 +238,7 @@ def async_over_sync(connection):
     return ThreadSaver(connection)
 
 
-SYNC = (in_function, any_arguments, two_levels, delegation, mixin, hidden_subclass, returned_generator, duck_typed_serde)
+SYNC = (in_function, any_arguments, two_levels, delegation, mixin, hidden_subclass, returned_generator, duck_typed_serde, other_thread_ids)
 ASYNC = (async_in_function, async_any_arguments, async_delegation, async_over_sync)
 KINDS = {kind.__name__: kind for kind in SYNC + ASYNC}
 

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.libraries
 
 
 SYNC = ["in_function", "any_arguments", "two_levels", "delegation", "mixin", "hidden_subclass", "returned_generator", "duck_typed_serde"]
+SYNC += ["other_thread_ids"]
 ASYNC = ["async_in_function", "async_any_arguments", "async_delegation", "async_over_sync"]
 
 
@@ -19,7 +20,10 @@ def test_one_span_per_operation(observation, tmp_path, kind):
     """However the saver is defined and however it hands on the call, there is one span per operation."""
     result = observation.run("late_savers.py", kind, "checkpoints.db")
     spans = observation.spans()
-    compare(Database("sqlite:", str(tmp_path / "checkpoints.db")), spans)
+    database = Database("sqlite:", str(tmp_path / "checkpoints.db"))
+    for table in ("checkpoints", "writes"):
+        database.execute(f"UPDATE {table} SET thread_id = 'late'")  # spans have the thread id of the graph, whatever the saver makes of it
+    compare(database, spans)
     spans.check_traces()
     assert len(spans.operations("append")) == 3  # the input and two nodes
     assert len(spans.operations("load")) == 1

@@ -11,6 +11,7 @@ import asyncio
 import datetime as dt
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec import Raw
@@ -25,6 +26,7 @@ from ckpt_observe.instrument.phase_calls import SummedPhase
 from ckpt_observe.instrument.runs import RunCall
 from ckpt_observe.instrument.saver_attributes import attributes_of_class
 from ckpt_observe.instrument.targets import Family, Target, Versions
+from ckpt_observe.instrument.wrappers import Args, Kwargs, Wrapper
 from ckpt_observe.record import running_tasks, trace_context
 from ckpt_observe.semconv import attributes as names
 
@@ -184,6 +186,25 @@ def _describe_run(graph: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 # The table
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _CursorPhases(ManagedPhases):
+    """The phases of a cursor. The first one of a saver of SQLite creates its tables before its body: that is not a wait."""
+
+    def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
+        """Return the wrapper for a callable."""
+        observe = ManagedPhases.wrapper_for(self, original, declared)
+        observe_first = ManagedPhases(self.system, _FIRST_PHASES).wrapper_for(original, declared)
+
+        def call(wrapped: Callable[..., Any], saver: Any, args: Args, kwargs: Kwargs) -> Any:
+            is_first = getattr(saver, "__dict__", _NO_MEMBERS).get("is_setup") is False
+            return (observe_first if is_first else observe)(wrapped, saver, args, kwargs)
+
+        return call
+
+
+_FIRST_PHASES: Final = {**CURSOR_PHASES, "load": ("write", "read", "read"), "list": ("write", "read", "read")}
+
+
 def _saver_rows(prepare: Callable[[LibraryOperation, Any, Arguments], object]) -> dict[str, LibraryCall | ManagedPhases]:
     """Return the rows of a saver's methods: each is observed together with its asynchronous twin."""
 
@@ -203,7 +224,7 @@ def _saver_rows(prepare: Callable[[LibraryOperation, Any, Arguments], object]) -
         "prune": call("prune", _describe_prune),
         "copy_thread": call("copy", _describe_copy),
     }
-    cursor = ManagedPhases(SYSTEM, CURSOR_PHASES)
+    cursor = _CursorPhases(SYSTEM, CURSOR_PHASES)
     return {**methods, **{f"a{method}": row for method, row in methods.items()}, "cursor": cursor, "_cursor": cursor}
 
 
@@ -243,7 +264,8 @@ class LangGraphInstrumentor(Instrumentor):
     """Observes runs of graphs as tasks, and every checkpoint saver with its serializer and database.
 
     All savers inherit from `BaseCheckpointSaver`: those of LangGraph (memory, SQLite, PostgreSQL, Redis), of other packages, and your own.
-    Waiting for the `asyncio.Lock` of an asynchronous saver, its attribute `lock`, is the phase `wait`.
+    Waiting for the `asyncio.Lock` of an asynchronous saver, its attribute `lock`, is the phase `wait`. The first call of `SqliteSaver`
+    creates its tables; if that is a load, this is a phase `write`.
     """
 
     name = "langgraph"

@@ -137,12 +137,12 @@ def other_thread_ids(connection):
             super().put_writes(inner(config), writes, task_id, task_path)
 
         def get_tuple(self, config):
-            found = super().get_tuple(inner(config))
-            return found and found._replace(config=outer(found.config))
+            loaded = super().get_tuple(inner(config))
+            return loaded and loaded._replace(config=outer(loaded.config))
 
         def list(self, config, **kwargs):
-            for found in super().list(inner(config), **kwargs):
-                yield found._replace(config=outer(found.config))
+            for loaded in super().list(inner(config), **kwargs):
+                yield loaded._replace(config=outer(loaded.config))
 
     return TenantSaver(connection)
 

@@ -232,8 +232,7 @@ def _describe_success(operation: ObservedOperation) -> Iterator[str]:
         yield "There was no checkpoint to load, so the program starts from the beginning."
     age, steps = operation.attributes.get(names.SOURCE_AGE), operation.attributes.get(names.STEPS_SINCE)
     if isinstance(age, int | float):
-        lost = f", and {steps} steps must be repeated" if isinstance(steps, int) and steps > 0 else ""
-        yield f"The checkpoint was {format_duration(age)} old{lost}."
+        yield f"The checkpoint was {format_duration(age)} old{_describe_lost_steps(operation.name, steps)}."
     if damaged := operation.attributes.get(names.DAMAGED_COUNT):
         yield f"Damaged checkpoints that it found or skipped: {damaged}."
     altered: Any = operation.attributes.get(names.ALTERED_KEYS)
@@ -242,6 +241,15 @@ def _describe_success(operation: ObservedOperation) -> Iterator[str]:
     blocked: Any = operation.attributes.get(names.ASYNC_BLOCKED)
     if isinstance(blocked, int | float):
         yield f"It was an async save: the program waited {format_duration(blocked)} of that time."
+
+
+def _describe_lost_steps(operation: str, steps: Any) -> str:
+    if not isinstance(steps, int) or steps <= 0:
+        return ""
+    count = counted(steps, "step")
+    if operation == "restore":
+        return f", and {count} must be repeated"
+    return f". If the run continues from it, it repeats {count}"  # a load may only look at it
 
 
 def _describe_nearby(operation: ObservedOperation, failures: Sequence[ObservedOperation]) -> str:

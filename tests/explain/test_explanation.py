@@ -210,10 +210,18 @@ def test_many_kinds_of_failures(tasks, end):
     assert sentences(failed_save(), nearby_failures=other)["nearby"].endswith(end)
 
 
-def test_restore_says_what_was_lost():
-    """A restore that worked: how old the state is, and how many steps are repeated."""
-    restore = make_operation(name="restore", attributes={names.SOURCE_AGE: 90.0, names.STEPS_SINCE: 2})
-    assert "The checkpoint was 1m 30s old, and 2 steps must be repeated." in sentences(restore)["effect"]
+@pytest.mark.parametrize(
+    ("operation", "steps", "text"),
+    [
+        ("restore", 2, "The checkpoint was 1m 30s old, and 2 steps must be repeated."),
+        ("load", 1, "The checkpoint was 1m 30s old. If the run continues from it, it repeats 1 step."),
+        ("load", 0, "The checkpoint was 1m 30s old."),
+    ],
+)
+def test_read_says_what_was_lost(operation, steps, text):
+    """How old the state is, and how many steps are repeated. A load may only look at an earlier state, such as that of an agent."""
+    read = make_operation(name=operation, attributes={names.SOURCE_AGE: 90.0, names.STEPS_SINCE: steps})
+    assert text in sentences(read)["effect"]
 
 
 @pytest.mark.parametrize("value", [None, "x" * 5000, -1, 1e308, [], [1, "a"], {"a": 1}, True, "\x1b[2J<script>"], ids=repr)

@@ -186,6 +186,8 @@ class StateDetails(msgspec.Struct):
                 _sample_block(operation, details.block)
         elif operation.name == "load" and details.loaded is not None:
             details._record_altered(operation)
+        elif operation.name == "list" and not operation.items:
+            operation.set_trusted({names.COUNT: 0})
 
     def _record_sizes(self, operation: LibraryOperation) -> None:
         if self.sizes is None and self.sizes_by_id is None:

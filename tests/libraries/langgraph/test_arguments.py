@@ -292,3 +292,9 @@ def test_encryption(recording):
         [part] = [each for each in spans if each.attributes.get(names.PHASE) == phase]
         calls, before, after = (part.attributes[name] for name in (names.PHASE_CALLS, names.PHASE_BYTES_IN, names.PHASE_BYTES_OUT))
         assert after - before == (16 * calls if phase == "encrypt" else -16 * calls)
+
+
+def test_list_without_checkpoints(recording):
+    """A list that returned nothing has a count, too."""
+    assert list(InMemorySaver().list(config("empty"))) == []
+    assert span_of(recording, "checkpoint.list").attributes[names.COUNT] == 0

@@ -36,7 +36,7 @@ AGENT_NOTES: Final = {
             names.NAMESPACE: "`checkpoint_ns` of a subgraph",
             names.STEP: "step of the graph; -1 is the input",
             names.REASON: "of a save `input`, `loop`, `update` or `fork`; of an append `interrupt`, `error`, `resume` or `scheduled`",
-            names.NODE: "node that appended",
+            names.NODE: "node that appended; LangGraph does not tell it if a `Send` started the node",
             names.WRITER_ID: "id of the execution of the node",
             names.FORMAT: "",
             names.CIPHER: "with `EncryptedSerializer`",

@@ -156,6 +156,10 @@ def _record_loaded(operation: LibraryOperation, loaded: Any) -> None:
     )
 
 
+def _record_history(operation: LibraryOperation, history: Any) -> None:
+    operation.set({names.COUNT: sum(len(each["writes"]) for each in history.values())})
+
+
 def _age(timestamp: Any) -> float | None:
     """Return the seconds since LangGraph created a checkpoint."""
     try:
@@ -218,6 +222,7 @@ def _saver_rows(prepare: Callable[[LibraryOperation, Any, Arguments], object]) -
         "put": call("save", _describe_put),
         "put_writes": call("append", _describe_put_writes),
         "get_tuple": call("load", _describe_read, _record_loaded),
+        "get_delta_channel_history": call("load", _describe_read, _record_history),
         "list": call("list", _describe_read),
         "delete_thread": call("delete", _describe_delete),
         "delete_for_runs": call("delete", _describe_nothing),

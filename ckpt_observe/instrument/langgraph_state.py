@@ -110,7 +110,7 @@ class StateDetails(msgspec.Struct):
     block: bytes | None = None
     """The serialized checkpoint, if all channels are in it."""
     pairs: list[tuple[bytes, Any]] | None = None
-    """Serialized values and what the serializer made of them."""
+    """Serialized values and what the serializer made of them. None if they are not compared: a history may be many checkpoints."""
     loaded: Any = None
     """The `CheckpointTuple` that a load returned."""
     format: str = ""
@@ -121,7 +121,8 @@ class StateDetails(msgspec.Struct):
         if operation == "save":
             checkpoint = arguments["checkpoint"]
             return cls(saver, (checkpoint.get("channel_values") or {}).items(), checkpoint.get("channel_versions"))
-        return cls(saver, items_of(arguments.get("writes")) if operation == "append" else ())
+        pairs: list[tuple[bytes, Any]] | None = [] if operation == "load" and "channels" not in arguments else None
+        return cls(saver, items_of(arguments.get("writes")) if operation == "append" else (), pairs=pairs)
 
     # Called by the serializer
 
@@ -158,9 +159,7 @@ class StateDetails(msgspec.Struct):
         format, data = args[0] if args else kwargs["data"]
         if not format.startswith(_NOTHING):
             details.format = format
-        if operation.name == "load" and format == "msgpack" and data and len(data) <= _MAX_COMPARED:
-            if details.pairs is None:
-                details.pairs = []
+        if details.pairs is not None and format == "msgpack" and data and len(data) <= _MAX_COMPARED:
             details.pairs.append((data, result))
         return len(data or b""), None
 

@@ -45,7 +45,7 @@ AGENT_NOTES: Final = {
             names.KEY_SIZES: "",
             names.KEY_SIZES_SAMPLED: "if all channels are stored as one block: measured after a change of 10 %, and at every 20th save",
             names.EXISTS: "",
-            names.COUNT: "checkpoints that a list returned",
+            names.COUNT: "checkpoints that a list returned, or writes that `get_delta_channel_history` returned",
             names.WHOLE_TASK: "of `delete_thread`, and of `prune` of one thread with the strategy `delete`",
             names.SOURCE_AGE: "",
             names.ALTERED_KEYS: "channels with values that LangGraph could not rebuild",

@@ -22,6 +22,8 @@ if find_spec("langgraph.checkpoint.redis") is None:
     collect_ignore.append("test_redis.py")
 if find_spec("langgraph.checkpoint.conformance") is None:
     collect_ignore.append("test_conformance.py")
+if find_spec("langgraph.channels.delta") is None:
+    collect_ignore.append("test_delta_channels.py")
 
 
 def pytest_generate_tests(metafunc):

@@ -65,7 +65,7 @@ def register(subparsers: _SubParsersAction[Any]) -> None:
         run_log,
         description="Shows size and digest of a key at each checkpoint of a task, and since which checkpoint, step or node it has its "
         "present value. Without --key, shows the latter for every key.",
-        notes="Marks: ~ the value changed, ? unknown because a digest is missing.",
+        notes="Marks: ~ the value changed, ? unknown because a digest is missing. The checkpoints of subgraphs of LangGraph are left out.",
         codes=(OK, ERROR, USAGE, NOT_FOUND),
         json="version of a key",
     )
@@ -92,7 +92,7 @@ def run_log(args: Namespace) -> int:
     breakdown = contents.breakdown("checkpoint")
     if breakdown is None:
         raise ConfigError(f"{args.store} is a single checkpoint, which has no history; `ckpt-observe show` shows its keys")
-    oldest_first = breakdown.entries[::-1]
+    oldest_first = _of_outermost_graph(breakdown.entries)[::-1]
     keys = dict.fromkeys(key.name for entry in oldest_first for key in entry.children)
     if args.key is not None and args.key not in keys:
         hint = suggest(args.key, keys) or f"; its keys are: {', '.join(keys) or 'unknown'}"
@@ -103,6 +103,11 @@ def run_log(args: Namespace) -> int:
     else:
         _print_versions(history(oldest_first, args.key), args)
     return OK
+
+
+def _of_outermost_graph(checkpoints: Sequence[Entry]) -> Sequence[Entry]:
+    """Leave out the checkpoints of LangGraph's subgraphs, which have channels of their own, unless the thread has no others."""
+    return [checkpoint for checkpoint in checkpoints if not checkpoint.details.get("namespace")] or checkpoints
 
 
 def history(oldest_first: Iterable[Entry], key: str) -> list[KeyVersion]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from argparse import ArgumentParser, Namespace, _SubParsersAction
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -43,6 +43,8 @@ class ListedCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     task: str
     """Task of the core, or thread of LangGraph."""
     id: str
+    namespace: str = ""
+    """Namespace of a subgraph of LangGraph; missing for the outermost graph."""
     created: dt.datetime | None = None
     step: int | None = None
     node: str = ""
@@ -92,6 +94,9 @@ def read_moment(text: object) -> dt.datetime | None:
     return time if time.tzinfo else time.replace(tzinfo=dt.UTC)
 
 
+_NO_TIME: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
+
+
 def format_optional(value: object) -> str:
     """Return a value as text, and None as an empty string."""
     return "" if value is None else str(value)
@@ -100,6 +105,7 @@ def format_optional(value: object) -> str:
 _COLUMNS: Final = (
     Column("TASK"),
     Column("ID", whole=True),
+    Column("NAMESPACE"),
     Column("CREATED", format_moment, whole=True),
     Column("STEP", format_optional, align_right=True),
     Column("STATUS", style=lambda status: "red" if status == "failed" else ""),
@@ -224,10 +230,15 @@ def _read_foreign(args: Namespace) -> Sequence[ListedCheckpoint | ListedTask]:
         raise ConfigError(f"{', '.join(used)}: only checkpoints in stores of ckpt_observe.core can be filtered. Leave it out")
     contents = readers.read(args.store, task=args.task)
     if checkpoints := contents.breakdown("checkpoint"):
-        return [from_entry(entry, args.task) for entry in checkpoints.entries]
+        return _newest_first(from_entry(entry, args.task) for entry in checkpoints.entries)
     if tasks := contents.breakdown("thread") or contents.breakdown("task"):
         return [ListedTask(task=entry.name, checkpoints=entry.items, size=entry.size) for entry in tasks.entries]
     return [_from_contents(contents)]
+
+
+def _newest_first(checkpoints: Iterable[ListedCheckpoint]) -> list[ListedCheckpoint]:
+    """Sort by time: a reader has those of a namespace one after another. Those without a time stay in their order, at the end."""
+    return sorted(checkpoints, key=lambda each: each.created or _NO_TIME, reverse=True)
 
 
 def from_entry(entry: Entry, task: str | None = None) -> ListedCheckpoint:
@@ -237,6 +248,7 @@ def from_entry(entry: Entry, task: str | None = None) -> ListedCheckpoint:
     return ListedCheckpoint(
         task=str(details.get("task", task or "")),
         id=entry.name,
+        namespace=str(details.get("namespace", "")),
         created=read_moment(details.get("created")),
         step=step if isinstance(step, int) else None,
         node=str(details.get("node", "")),
@@ -259,4 +271,4 @@ def _from_contents(contents: Contents) -> ListedCheckpoint:
 def _row(listed: ListedCheckpoint) -> Sequence[object]:
     notes = [f"node {listed.node}" if listed.node else "", listed.error_type or listed.error_class, *listed.tags]
     sizes = (listed.keys, listed.size, listed.stored_size)
-    return (listed.task, listed.id, listed.created, listed.step, listed.status, *sizes, ", ".join(filter(None, notes)))
+    return (listed.task, listed.id, listed.namespace, listed.created, listed.step, listed.status, *sizes, ", ".join(filter(None, notes)))

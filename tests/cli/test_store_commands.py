@@ -301,6 +301,23 @@ LANGGRAPH = Path(__file__).parents[1] / "readers" / "golden" / "langgraph.db"
 """A database of a real run, with a thread `large` whose channel `document` is large."""
 
 
+def test_checkpoints_of_a_subgraph(run, tmp_path):
+    """`list` says which checkpoints are of a subgraph, the newest first; `log` compares those of the outermost graph."""
+    file = shutil.copyfile(LANGGRAPH, tmp_path / "langgraph.db")
+    expected = [line["first_with_value"] for line in run("log", file, "large", "--json").lines]
+    newest = run("list", file, "large", "--json").lines
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE checkpoints SET thread_id = 'large', checkpoint_ns = 'sub:1' WHERE thread_id = 'small'")
+    listed = run("list", file, "large", "--json").lines
+    assert listed[:4] == newest
+    assert [line["namespace"] for line in listed[4:]] == ["sub:1"] * 4
+    assert "sub:1" in run("list", file, "large").out
+    assert [line["first_with_value"] for line in run("log", file, "large", "--json").lines] == expected
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("DELETE FROM checkpoints WHERE checkpoint_ns = ''")
+    assert len(run("log", file, "large", "--key", "document", "--json").lines) == 4, "a thread that has only those of a subgraph"
+
+
 def test_langgraph_database(run):
     """`show` names the large channel, and channels plus other are the bytes in the database; all commands work by thread."""
     with closing(sqlite3.connect(LANGGRAPH)) as connection:

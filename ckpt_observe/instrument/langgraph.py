@@ -11,7 +11,6 @@ import asyncio
 import datetime as dt
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec import Raw
@@ -26,7 +25,6 @@ from ckpt_observe.instrument.phase_calls import SummedPhase
 from ckpt_observe.instrument.runs import RunCall
 from ckpt_observe.instrument.saver_attributes import attributes_of_class
 from ckpt_observe.instrument.targets import Family, Target, Versions
-from ckpt_observe.instrument.wrappers import Args, Kwargs, Wrapper
 from ckpt_observe.record import running_tasks, trace_context
 from ckpt_observe.semconv import attributes as names
 
@@ -190,23 +188,12 @@ def _describe_run(graph: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 # The table
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _CursorPhases(ManagedPhases):
-    """The phases of a cursor. The first one of a saver of SQLite creates its tables before its body: that is not a wait."""
-
-    def wrapper_for(self, original: Any, declared: Any = None) -> Wrapper:
-        """Return the wrapper for a callable."""
-        observe = ManagedPhases.wrapper_for(self, original, declared)
-        observe_first = ManagedPhases(self.system, _FIRST_PHASES).wrapper_for(original, declared)
-
-        def call(wrapped: Callable[..., Any], saver: Any, args: Args, kwargs: Kwargs) -> Any:
-            is_first = getattr(saver, "__dict__", _NO_MEMBERS).get("is_setup") is False
-            return (observe_first if is_first else observe)(wrapped, saver, args, kwargs)
-
-        return call
+_FIRST_PHASES: Final = dict.fromkeys(("load", "list"), ("write", "read", "read"))
 
 
-_FIRST_PHASES: Final = {**CURSOR_PHASES, "load": ("write", "read", "read"), "list": ("write", "read", "read")}
+def _creates_tables(saver: Any) -> bool:
+    """Return whether the next cursor of a saver of SQLite creates its tables before its body. That is not a wait."""
+    return getattr(saver, "__dict__", _NO_MEMBERS).get("is_setup") is False
 
 
 def _saver_rows(prepare: Callable[[LibraryOperation, Any, Arguments], object]) -> dict[str, LibraryCall | ManagedPhases]:
@@ -229,7 +216,7 @@ def _saver_rows(prepare: Callable[[LibraryOperation, Any, Arguments], object]) -
         "prune": call("prune", _describe_prune),
         "copy_thread": call("copy", _describe_copy),
     }
-    cursor = _CursorPhases(SYSTEM, CURSOR_PHASES)
+    cursor = ManagedPhases(SYSTEM, CURSOR_PHASES, _FIRST_PHASES, _creates_tables)
     return {**methods, **{f"a{method}": row for method, row in methods.items()}, "cursor": cursor, "_cursor": cursor}
 
 

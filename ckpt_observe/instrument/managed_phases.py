@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final
 
@@ -36,12 +36,16 @@ class ManagedPhases:
     system: str
     phases: Mapping[str, tuple[str, str, str]]
     """By operation: the phases of entering, of the body and of leaving. Leaving belongs to the body if it has the same phase."""
+    first_phases: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
+    """The same for the first call of an object, if it has other phases than the following ones."""
+    is_first: Callable[[Any], bool] = lambda _: False
+    """Takes the object. Returns whether this is its first call. Asked only for the operations in `first_phases`."""
 
     def wrapper_for(self, _original: Any, _declared: Any = None) -> Wrapper:
         """Return the wrapper for a callable."""
-        system, phases_of = self.system, self.phases.get
+        system, phases_of, first_phases, is_first = self.system, self.phases.get, self.first_phases, self.is_first
 
-        def call(wrapped: Callable[..., Any], _instance: Any, args: Args, kwargs: Kwargs) -> Any:
+        def call(wrapped: Callable[..., Any], instance: Any, args: Args, kwargs: Kwargs) -> Any:
             manager = wrapped(*args, **kwargs)
             position = _get_position()
             if position is None:
@@ -50,6 +54,8 @@ class ManagedPhases:
             if type(operation) is not LibraryOperation or not operation.open_page or (system and operation.call.system != system):
                 return manager
             phases = phases_of(operation.name)
+            if operation.name in first_phases and is_first(instance):
+                phases = first_phases[operation.name]
             kind = type(manager)
             if phases is None or kind not in _MANAGERS:
                 return manager

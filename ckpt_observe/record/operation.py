@@ -45,6 +45,7 @@ from ckpt_observe.record.trace_context import (
     new_trace_id,
     parent_span,
     with_parent,
+    with_span,
 )
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv import events, spans
@@ -61,7 +62,6 @@ _short_operations: set[str] = set()
 _NO_ATTRIBUTES: Final[Mapping[str, Any]] = {}
 _operation_types: set[type] = set()
 """Operation and its subclasses. Checked whenever an operation begins; `isinstance` with an abstract class would cost more."""
-_set_item: Final = dict.__setitem__  # a Context refuses changes, but a new one is not shared yet
 
 current_position: ContextVar[tuple[Operation, int, Phase | None] | None] = ContextVar("ckpt_observe-position", default=None)
 """The operation that runs in this context, the number of its phase (0: none), and that phase if it is a `Phase` and not a patched call.
@@ -261,14 +261,12 @@ class Operation(OtelSpan):
 
     def _make_unsampled_span_current(self, context: Context) -> None:
         """For the root of a trace that is not recorded: it has a trace id and no span id. Nothing inside it is recorded either."""
-        inner = Context(context)
-        _set_item(inner, SPAN_KEY, UnsampledSpan(self))
+        inner = with_span(context, UnsampledSpan(self))
         self._position_token = current_position.set(None)
         self._context_token = attach(inner)
 
     def _make_current(self, context: Context) -> None:
-        inner = Context(context)
-        _set_item(inner, SPAN_KEY, self)
+        inner = with_span(context, self)
         self._position_token = current_position.set((self, 0, None))
         self._context_token = attach(inner)
 

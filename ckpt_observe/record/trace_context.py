@@ -155,6 +155,11 @@ class _ParentOverride(NamedTuple):
     parent: Any
 
 
+def with_span(context: Context, span: trace.Span) -> Context:
+    """Return the context with another current span."""
+    return Context({**context, SPAN_KEY: span} if context else {SPAN_KEY: span})
+
+
 def with_parent(context: Context, parent: Any, task: Any) -> Context:
     """Return a context in which operations have this span as their parent and belong to this task. The current span stays the same."""
     return Context({**context, _PARENT_KEY: _ParentOverride(context.get(SPAN_KEY), parent), TASK_KEY: task})

@@ -14,6 +14,7 @@ import pytest
 from ckpt_observe.delivery.delivery import Delivery
 from ckpt_observe.journal import pool, recovery, spool
 from ckpt_observe.journal.journal import Journal
+from ckpt_observe.journal.page_reader import Heartbeat
 from ckpt_observe.record.recorder import recorder
 from tests.faults import worker
 from tests.faults.oracle import LOSSES, Tally, compare
@@ -148,6 +149,6 @@ def test_killed_at_each_step(tmp_path):
 
 def test_control_detects_losses(tmp_path, monkeypatch):
     """Control: with a recovery that ignores the pages, saves are lost, and the test detects it."""
-    monkeypatch.setattr(recovery, "read_operations", lambda _files: (0, {}))
+    monkeypatch.setattr(recovery, "read_operations", lambda _files: (Heartbeat(), {}))
     total = kill_at_each_step(tmp_path, until=lambda total: total["begun lost"] > 0)
     assert total["begun lost"] > 0

@@ -19,6 +19,7 @@ from unittest import mock
 
 import ckpt_observe
 from ckpt_observe.journal import recovery
+from ckpt_observe.journal.page_reader import Heartbeat
 from tests.delivery.rig import companions, end_companions
 from tests.faults.oracle import compare_spans
 from tests.faults.soak import canaries
@@ -143,7 +144,7 @@ def run(mode: str, rng: random.Random, directory: Path, kills: int = KILLS) -> F
 
 def control(mode: str, rng: random.Random, directory: Path) -> Findings:
     """With a recovery that ignores the pages of dead processes, operations are lost."""
-    mock.patch.object(recovery, "read_operations", lambda _paths: (0, {})).start()  # raises if there is no such function
+    mock.patch.object(recovery, "read_operations", lambda _paths: (Heartbeat(), {})).start()  # raises if there is no such function
     return run(mode, rng, directory, kills=10)
 
 

@@ -216,7 +216,7 @@ def _advice(operation: ObservedOperation, program_failure: ProgramFailure | None
 
 
 def _is_outside_tables(code: str, program_failure: ProgramFailure | None) -> bool:
-    """Return whether it is no gap in the error tables that they lack the exception: they are about checkpoints."""
+    """Return whether the error tables lack the exception on purpose, because it is not about checkpoints."""
     return program_failure is not None and code == _UNKNOWN
 
 

@@ -69,7 +69,7 @@ class LaminarExporter(OtlpExporter):
         self._trace_store = trace_store
         self._find_running_tasks = find_running_tasks
         self._searched: dict[str, None] = {}
-        """Traces whose task was searched among the running ones: whoever began it has begun it before."""
+        """Traces whose task was searched for among the running ones. One search is enough: a task begins before its operations."""
         self._next_search = 0.0
         """Time (monotonic clock) of the next such search."""
         self._stored: dict[_SpanKey, None] = {}

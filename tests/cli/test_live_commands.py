@@ -305,7 +305,7 @@ def test_run_that_ended_between_two_operations_is_a_failure(traces):
 
 
 def test_run_that_failed_with_an_operation_is_one_failure(traces):
-    """The operation is counted, which says more; a run that ended well, or was cancelled, is no failure."""
+    """The failed operation is counted instead, because it says more. A run that succeeded or was cancelled is not a failure."""
     table = TaskTable(traces)
     failed = make_operation(1, start=7000, outcome="error", attributes={names.ERROR_CODE: "storage.io", names.ERROR_PHASE: "write"})
     table.add(changes([failed, make_run(2, start=7010, outcome="error"), make_run(3, outcome="ok"), make_run(4, outcome="cancelled")]))

@@ -185,7 +185,7 @@ def test_records_of_a_killed_process_are_delivered(tmp_path, collector, laminar,
 
 
 def test_retention_after_a_save_is_not_in_laminars_transcript(watch, laminar, tmp_path):
-    """A prune after each save is no line beside it, in a task and below a span of the program; a prune that the program calls is one."""
+    """A prune after a save has no line of its own, in a task and below a span of the program; a prune that the program calls has one."""
     with Checkpointer(tmp_path / "store", keep_last=1) as checkpointer:
         for scope in (ckpt_observe.task("agent"), TracerProvider().get_tracer("host").start_as_current_span("host")):
             with scope:

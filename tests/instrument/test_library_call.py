@@ -106,7 +106,7 @@ CARRIED = Parent("f" * 32, "2" * 16, sampled=False)
 
 
 def test_call_inside_an_unsampled_operation_of_another_process(recording, monkeypatch):
-    """If the parent that a row finds in another process is not sampled, a call of another library inside is no root with its own decision."""
+    """If the parent that a row finds in another process is not sampled, a call of another library inside does not start a trace of its own."""
     monkeypatch.setattr(recorder, "samples", lambda trace_id, parent_sampled: trace_id != CARRIED.trace)
     row = LibraryCall("toy", "save", describe, find_parent=lambda operation: Context({SPAN_KEY: CarriedSpan(CARRIED)}))
     row = replace(row, prepare=lambda operation, *_call: setattr(operation, "trace_id", CARRIED.trace))

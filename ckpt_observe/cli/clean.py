@@ -30,7 +30,7 @@ from ckpt_observe.journal import recording_children, unobserved_programs
 from ckpt_observe.journal.directory import DAMAGED_JOURNALS, JOURNALS
 from ckpt_observe.metricstore.metric_store import FILENAME as METRICS
 from ckpt_observe.query import WaitingJournal, open_traces, read_waiting
-from ckpt_observe.support.formatting import format_size
+from ckpt_observe.support.formatting import format_count, format_size
 from ckpt_observe.tracestore import FILENAME as TRACES
 from ckpt_observe.tracestore.former_store import FORMER_FILENAME
 
@@ -127,7 +127,7 @@ def _describe_traces(state: Path) -> str:
             totals = traces.totals()
     except TraceStoreError as error:  # the more reason to remove it
         return f"traces that cannot be read: {error.__cause__ or error}"
-    return f"{totals.traces} traces with {totals.operations} operations"
+    return f"{format_count(totals.traces, 'trace')} with {format_count(totals.operations, 'operation')}"
 
 
 def _programs(state: Path, journals: list[WaitingJournal]) -> Iterator[str]:

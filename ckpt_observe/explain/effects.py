@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ckpt_observe.explain.wording import counted, kind_name
+from ckpt_observe.explain.wording import kind_name
 from ckpt_observe.query import ObservedOperation
 from ckpt_observe.semconv import attributes as names
-from ckpt_observe.support.formatting import format_duration, format_time
+from ckpt_observe.support.formatting import format_count, format_duration, format_time
 
 READS: Final = ("load", "restore", "list", "verify", "drill")
 EFFECTS: Final = {
@@ -40,7 +40,7 @@ def describe_effect(operation: ObservedOperation, next_success: ObservedOperatio
         yield f"To recover, the program did this: {recovery}."
     if operation.kind != "operation" or operation.task_id is None:
         return
-    failures = f"{counted(failures_since, f'more {kind}')} of this run failed" if failures_since else ""
+    failures = f"{format_count(failures_since, f'more {kind}')} of this run failed" if failures_since else ""
     if next_success is not None:
         delay = ((next_success.end_unix_nano or 0) - (operation.end_unix_nano or 0)) / 1e9
         text = f"a later {kind} of this run{_step(next_success)} succeeded, {format_duration(max(delay, 0.0))} after this one"

@@ -13,12 +13,12 @@ import msgspec
 
 from ckpt_observe.explain.comparison import SLOW_PHASES, Usual, compare, describe_straggler, is_slow, usual_values
 from ckpt_observe.explain.effects import READS, describe_effect, describe_restore_point
-from ckpt_observe.explain.wording import counted, describe, describe_phase, exception_text, kind_name
+from ckpt_observe.explain.wording import describe, describe_phase, exception_text, kind_name
 from ckpt_observe.query import RUNNING, ObservedOperation
 from ckpt_observe.semconv import attributes as names
 from ckpt_observe.semconv.values import ERROR_CODES
 from ckpt_observe.support.advice import ADVICE
-from ckpt_observe.support.formatting import format_duration, format_size, format_time
+from ckpt_observe.support.formatting import format_count, format_duration, format_size, format_time
 
 Topic: TypeAlias = Literal["what", "cause", "advice", "usual", "effect", "restore", "nearby", "where"]
 TITLES: Final[dict[Topic, str]] = {
@@ -246,7 +246,7 @@ def _describe_success(operation: ObservedOperation) -> Iterator[str]:
 def _describe_lost_steps(operation: str, steps: Any) -> str:
     if not isinstance(steps, int) or steps <= 0:
         return ""
-    count = counted(steps, "step")
+    count = format_count(steps, "step")
     if operation == "restore":
         return f", and {count} must be repeated"
     return f". If the run continues from it, it repeats {count}"  # a load may only look at it
@@ -259,8 +259,8 @@ def _describe_nearby(operation: ObservedOperation, failures: Sequence[ObservedOp
     code = operation.attributes.get(names.ERROR_CODE)
     groups = Counter(_describe_failure(each) for each in failures)
     listed = "; ".join(f"{text} ({count} times)" if count > 1 else text for text, count in groups.most_common(_MAX_NEARBY))
-    more = f"; {counted(len(groups) - _MAX_NEARBY, 'more kind')}" if len(groups) > _MAX_NEARBY else ""
-    text = f"Within {minutes} minutes {counted(len(failures), 'other operation')} failed: {listed}{more}."
+    more = f"; {format_count(len(groups) - _MAX_NEARBY, 'more kind')}" if len(groups) > _MAX_NEARBY else ""
+    text = f"Within {minutes} minutes {format_count(len(failures), 'other operation')} failed: {listed}{more}."
     same = [each for each in failures if code and each.attributes.get(names.ERROR_CODE) == code]
     if len(same) == len(failures) and len({each.task_title for each in [operation, *same]}) > 1:
         text += " All have the same error code, so the cause is probably outside this program."

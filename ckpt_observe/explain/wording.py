@@ -14,11 +14,6 @@ _MAX_MESSAGE: Final = 600
 """Characters of the message of an exception in a sentence."""
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: `1 save`, `2 saves`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def kind_name(operation: ObservedOperation) -> str:
     """Return `save`, `load`, ..., `task`, or `span` for one of another library."""
     return operation.name if operation.kind == "operation" else operation.kind

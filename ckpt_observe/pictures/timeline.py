@@ -16,7 +16,7 @@ import msgspec
 from ckpt_observe.pictures.time_scale import TimeScale
 from ckpt_observe.query import RUNNING, ObservedOperation, ObservedPhase
 from ckpt_observe.semconv import attributes as names
-from ckpt_observe.support.formatting import format_duration, format_time, printable
+from ckpt_observe.support.formatting import format_count, format_duration, format_time, printable
 
 SYMBOLS: Final = {"ok": "=", "error": "E", "interrupted": "X", "cancelled": "C", "skipped": "S", RUNNING: ">"}
 """The letter of each outcome."""
@@ -163,8 +163,7 @@ def _explain_text(timeline: Timeline, scale: TimeScale) -> list[str]:
     lines.append(", ".join(f"{SYMBOLS[outcome]} {MEANINGS[outcome]}" for outcome in timeline.outcomes()))
     if scale.folds:
         total = format_duration(sum(fold.seconds for fold in scale.folds))
-        gaps = "1 gap" if len(scale.folds) == 1 else f"{len(scale.folds)} gaps"
-        lines.append(f"┊ folded time without an operation: {gaps}, {total}")
+        lines.append(f"┊ folded time without an operation: {format_count(len(scale.folds), 'gap')}, {total}")
     return lines
 
 

@@ -44,6 +44,11 @@ def format_ratio(value: float) -> str:
     return f"{value:.1f}" if value >= 0.95 else f"{value:.1g}"
 
 
+def format_count(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 save`, `2 saves`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def format_time(unix_nano: int) -> str:
     """Return the local time for Unix nanoseconds: `2026-06-30 14:05:09`."""
     return datetime.fromtimestamp(unix_nano / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S")

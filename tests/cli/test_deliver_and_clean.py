@@ -174,7 +174,7 @@ def test_clean_is_a_dry_run_by_default(state, run):
     """Without --yes it lists what it would remove, and removes nothing. With it, the data is gone."""
     record("stay")
     listed = run("clean")
-    assert "1 traces with 1 operations" in listed.out
+    assert "1 trace with 1 operation" in listed.out
     assert "nothing was removed" in listed.err
     assert (state / FILENAME).exists()
     parts = validate("clean", run("clean", "--yes", "--json").out)

@@ -22,7 +22,7 @@ from ckpt_observe.journal.fallback import fallback_directories, usable_directory
 from ckpt_observe.journal.locations import file_system, has_private_shared_memory, is_on_volume, page_places, private_directory
 from ckpt_observe.query import WaitingJournal
 from ckpt_observe.query.waiting import DAEMON
-from ckpt_observe.support.formatting import format_size, format_time
+from ckpt_observe.support.formatting import format_count, format_size, format_time
 from ckpt_observe.tracestore import FILENAME, TraceWriter
 
 _PROBE: Final = b"x" * 4096
@@ -155,12 +155,13 @@ def check_records(settings: Settings) -> Iterator[Diagnosis]:
         totals = traces.totals()
         newest = "".join(f", the newest from {format_time(trace.end_unix_nano)}" for trace in traces.traces(limit=1))
     if traces.path.exists():
-        text = f"{totals.operations} operations in {totals.traces} traces{newest}; show them with: ckpt-observe traces"
-        yield Diagnosis(OK, "recorded", text)
+        count = f"{format_count(totals.operations, 'operation')} in {format_count(totals.traces, 'trace')}"
+        yield Diagnosis(OK, "recorded", f"{count}{newest}; show them with: ckpt-observe traces")
         for removal in totals.removed:
             setting = environment.TRACE_DAYS if removal.reason == "age" else environment.TRACE_LIMIT
-            count = f"{removal.traces} traces, {removal.operations} operations, last at {format_time(removal.last_unix_nano)}"
-            yield Diagnosis(OK, "removed", f"because of their {removal.reason} ({setting}): {count}")
+            count = f"{format_count(removal.traces, 'trace')}, {format_count(removal.operations, 'operation')}"
+            last = format_time(removal.last_unix_nano)
+            yield Diagnosis(OK, "removed", f"because of their {removal.reason} ({setting}): {count}, last at {last}")
     else:
         yield Diagnosis(OK, "recorded", "nothing yet in the local store; try: ckpt-observe demo")
     for program in traces.unobserved_programs():

@@ -133,4 +133,4 @@ def test_doctor_shows_what_was_removed(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("CKPT_OBSERVE_EXPORTERS", "local")
     main(["doctor", "--dir", str(tmp_path / "state")])
     output = capsys.readouterr().out
-    assert "because of their age (CKPT_OBSERVE_TRACE_DAYS): 1 traces, 1 operations" in output
+    assert "because of their age (CKPT_OBSERVE_TRACE_DAYS): 1 trace, 1 operation" in output

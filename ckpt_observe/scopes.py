@@ -26,7 +26,6 @@ from ckpt_observe.record import redact, trace_context
 from ckpt_observe.record.guard import record_fault
 from ckpt_observe.record.operation import Operation, current_operation
 from ckpt_observe.record.phase import Phase
-from ckpt_observe.record.recorder import recorder
 from ckpt_observe.record.task import Task
 from ckpt_observe.record.trace_context import UnsampledSpan
 from ckpt_observe.semconv import attributes as names
@@ -82,6 +81,8 @@ class Scope(Generic[Scoped]):
 
         Phases and unrecorded operations are not current spans: then the last one that any thread entered.
         """
+        if len(self._active) == 1:
+            return self._active[0]
         span: Any = get_current_span()
         if type(span) is UnsampledSpan:
             span = span.operation
@@ -163,16 +164,19 @@ def checkpoint(
     return Scope(lambda: Operation(operation, span_attributes()))
 
 
-def _redact_once(*parts: Mapping[str, Any] | None) -> Callable[[], Mapping[str, Any]]:
-    """Return a function that returns the redacted attributes of all parts. They are computed at its first call while recording is on.
+def _redact_once(values: Mapping[str, Any] | None, attributes: Mapping[str, Any] | None = None) -> Callable[[], Mapping[str, Any]]:
+    """Return a function that returns the redacted attributes. They are computed at its first call at which something may be recorded.
 
     Before that it returns an empty mapping.
     """
     cache: list[Mapping[str, Any]] = []
 
     def redacted_attributes() -> Mapping[str, Any]:
-        if recorder.on and not cache:
-            cache.append(redact.Redacted(item for part in parts for item in redact.attributes(part).items()))
+        if not cache and trace_context.may_record():
+            redacted = redact.attributes(values)
+            if attributes is not None:
+                redacted.update(redact.attributes(attributes))
+            cache.append(redacted)
         return cache[0] if cache else _NO_ATTRIBUTES
 
     return redacted_attributes

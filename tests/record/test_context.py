@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from opentelemetry import trace
 
 import ckpt_observe
+from ckpt_observe.record import redact
 from ckpt_observe.testing.spans import outline
 
 
@@ -184,6 +185,21 @@ def test_decorated_task_and_phase(recording):
     assert tree(recording) == [
         "task walk", "  checkpoint.save", "    checkpoint.compress", "  task walk", "    checkpoint.save", "      checkpoint.compress",
     ]  # fmt: skip
+
+
+def test_scope_is_used_before_anything_is_recorded(recording, monkeypatch):
+    """A scope that was used in a trace that is not recorded has its attributes later. There, they are not redacted."""
+    redacted = []
+    monkeypatch.setattr(redact, "attributes", lambda raw, redact=redact.attributes: redacted.append(raw) or redact(raw))
+    unsampled = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=True))
+    scope = ckpt_observe.checkpoint("save", id="c1", attributes={"team": "ml"})
+    with trace.use_span(unsampled), scope as operation:
+        assert not operation.is_recording()
+    assert not redacted
+    with scope:
+        pass
+    [span] = recording.spans()
+    assert (span.attributes["checkpoint.id"], span.attributes["team"]) == ("c1", "ml")
 
 
 OWN_CONTEXT = """

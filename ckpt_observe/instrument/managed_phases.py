@@ -43,7 +43,7 @@ class ManagedPhases:
 
     def wrapper_for(self, _original: Any, _declared: Any = None) -> Wrapper:
         """Return the wrapper for a callable."""
-        system, phases_of, first_phases, is_first = self.system, self.phases.get, self.first_phases, self.is_first
+        system, phases_of, first_phases = self.system, self.phases.get, self.first_phases
 
         def call(wrapped: Callable[..., Any], instance: Any, args: Args, kwargs: Kwargs) -> Any:
             manager = wrapped(*args, **kwargs)
@@ -54,7 +54,7 @@ class ManagedPhases:
             if type(operation) is not LibraryOperation or not operation.open_page or (system and operation.call.system != system):
                 return manager
             phases = phases_of(operation.name)
-            if operation.name in first_phases and is_first(instance):
+            if operation.name in first_phases and self._is_first(instance):
                 phases = first_phases[operation.name]
             kind = type(manager)
             if phases is None or kind not in _MANAGERS:
@@ -68,6 +68,13 @@ class ManagedPhases:
             return _ObservedManager(manager, operation, phases)
 
         return call
+
+    def _is_first(self, instance: Any) -> bool:
+        try:
+            return self.is_first(instance)
+        except Exception as error:
+            record_fault(error)
+            return False
 
 
 _MANAGERS: Final = (_GeneratorContextManager, _AsyncGeneratorContextManager)

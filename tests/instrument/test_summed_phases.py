@@ -427,6 +427,22 @@ def test_manager_within_another_one(recording):
     assert not any(names.PHASE_CALLS in span.attributes for span in recording.spans())
 
 
+def test_first_call_of_an_object(recording):
+    """The first call may have other phases. If the row cannot tell which one it is, the call has the usual phases."""
+    answers = iter([lambda: True, lambda: False, lambda: 1 / 0])
+    row = ManagedPhases("toy", {"load": ("wait", "read", "read")}, {"load": ("write", "read", "read")}, lambda _: next(answers)())
+    open_cursor = observe(row, contextlib.contextmanager(lambda: iter([None])))
+
+    def load():
+        with open_cursor():
+            pass
+
+    for _ in range(3):
+        observe_operation(load, "load")()
+    first_phases = [line.strip() for line in outline(recording.spans()).splitlines()][1::3]
+    assert first_phases == ["checkpoint.write", "checkpoint.wait", "checkpoint.wait"]
+
+
 def test_manager_without_a_value(recording):
     """A context manager that yields nothing raises the error of `contextlib`."""
 

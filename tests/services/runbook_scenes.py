@@ -217,11 +217,12 @@ def slow(store):
     """After many fast saves, the store is throttled."""
     with ckpt_observe.task("slow", id=RUN):
         checkpointer = Checkpointer(store)
-        for step in range(FAST):
+        checkpointer.save(RUN, {"step": 0}, step=0)
+        wait_for_input()  # for a scrape before the others, or they would not be an increase
+        for step in range(1, FAST):
             checkpointer.save(RUN, {"step": step}, step=step)
             time.sleep(0.2)
-        print("done", flush=True)
-        sys.stdin.readline()
+        wait_for_input()
         throttled = broken(store, lambda: time.sleep(SLOW))
         for step in range(FAST, FAST + 4):
             throttled.save(RUN, {"step": step}, step=step)

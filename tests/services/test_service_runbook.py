@@ -127,6 +127,7 @@ def machine(tmp_path_factory):
             machine.start(scene)
         for scene in runbook_scenes.SCENES:
             machine.wait_until_done(scene)
+        machine.go_on_when("slow", 'checkpoint_operations_total{operation="save", outcome="ok", task="slow"} == 1')
         machine.go_on("dropped")
         machine.go_on_when("killed", 'checkpoint_operations_total{operation="save", outcome="ok", task="killed"} == 1')
         for scene in ("damaged", "checked"):

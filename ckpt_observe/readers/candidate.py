@@ -95,7 +95,7 @@ class Candidate:
         repositories = [os.path.join(self.path, name) for name in sorted(self.names - {".git"}) if name.endswith(".git")]
         return any(
             os.path.isdir(os.path.join(path, "refs", "checkpoints"))
-            or b" refs/checkpoints/" in self._start_of(os.path.join(path, "packed-refs"))  # they are sorted, so it is near the start
+            or b" refs/checkpoints/" in self._start_of(os.path.join(path, "packed-refs"))  # refs are sorted, so this one is near the start
             for path in repositories[:_MAX_FILES]
         )
 

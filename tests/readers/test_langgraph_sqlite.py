@@ -293,7 +293,7 @@ def test_locks_of_this_process_survive(tmp_path, opens_file):
 
 @pytest.mark.parametrize("type_name", ["msgpack", "json"])
 def test_containers_with_many_items(tmp_path, type_name):
-    """The items of a large container are counted and not shown, and commas in text are no items. A channel beside it is shown."""
+    """The items of a large container are counted and not shown. Commas in text do not count as items. A channel beside it is shown."""
     encoder = getattr(msgspec, type_name)
     state = {"large": [1] * 200_000, "small": {"text": "a,b" * 100_000, "list": [1, 2]}}
     create(tmp_path / "a.db", ("t", "1", type_name, encoder.encode({"channel_values": state})))

@@ -83,7 +83,7 @@ def test_directories_of_others_are_not_stores_of_the_core(tmp_path):
 
 
 def test_directory_with_checkpoints_names_them(tmp_path):
-    """The directory of a run is no checkpoint, but its checkpoints are in it."""
+    """The directory of a run is not a checkpoint. The message names the checkpoints in it."""
     shutil.copytree(GOLDEN / "orbax", tmp_path / "2")
     shutil.copy(GOLDEN / "torch.pt", tmp_path / "model.pt")
     (tmp_path / "damaged.pt").write_bytes(b"PK\x03\x04 damaged")

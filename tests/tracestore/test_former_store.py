@@ -140,7 +140,7 @@ def _move(state, done):
 
 
 def _move_all(mover, writer):
-    """Move everything. As in delivery, a lock that others hold for too long is no failure: the next call tries again."""
+    """Move everything. As in delivery, try again if others hold the lock for too long."""
     while True:
         try:
             mover.move(writer, math.inf)
